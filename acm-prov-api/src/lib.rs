@@ -1,0 +1,1 @@
+//! Write providers for `ibacm` in safe Rust.

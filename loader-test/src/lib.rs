@@ -1,0 +1,1 @@
+//! Runs ibacm providers under the real daemon.

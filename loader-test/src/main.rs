@@ -1,0 +1,2 @@
+//! The `loader-test` command.
+fn main() {}

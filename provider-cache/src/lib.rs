@@ -1,0 +1,1 @@
+//! `path-cache`: an ibacm provider that answers from a bounded cache of SA paths.

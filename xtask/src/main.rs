@@ -1,0 +1,2 @@
+//! Everything CI does.
+fn main() {}
