@@ -1,1 +1,3 @@
 //! Write providers for `ibacm` in safe Rust.
+
+pub mod address;
