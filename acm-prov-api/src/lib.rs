@@ -1,3 +1,4 @@
 //! Write providers for `ibacm` in safe Rust.
 
+pub mod abi;
 pub mod address;

@@ -1,0 +1,115 @@
+//! What the provider interface uses of `<infiniband/umad.h>` (libibumad): a MAD's envelope.
+
+use abi_stable::StableAbi;
+use core::fmt;
+use core::net::Ipv6Addr;
+
+use super::{Be16, Be32, Be64};
+
+/// A GID inside a MAD: 16 bytes in network byte order, aligned to 4. `umad.h`
+///
+/// Not to be cast from or to [`ibv_gid`](super::ibv_gid), whose alignment is 8.
+#[derive(Clone, Copy, StableAbi)]
+#[repr(C, align(4))]
+pub union umad_gid {
+    /// The 16 bytes as they go over the wire.
+    pub raw: [u8; 16],
+    /// Eight groups of 16 bits.
+    pub raw_be16: [Be16; 8],
+    /// The two halves.
+    pub global: umad_gid_global,
+}
+
+/// The two halves of a GID; a nameless structure inside `union umad_gid`. `umad.h`
+///
+/// Packed, unlike the nameless structure in C: that is how it fits a union aligned to 4.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, StableAbi)]
+#[repr(C, packed)]
+pub struct umad_gid_global {
+    /// The subnet's prefix.
+    pub subnet_prefix: Be64,
+    /// The port's GUID, as a rule.
+    pub interface_id: Be64,
+}
+
+impl umad_gid {
+    /// A GID from its 16 bytes in wire order.
+    pub const fn from_bytes(raw: [u8; 16]) -> Self {
+        Self { raw }
+    }
+
+    /// The 16 bytes in wire order.
+    pub const fn bytes(&self) -> [u8; 16] {
+        // SAFETY: every variant fills all 16 bytes, and bytes have no invalid value.
+        unsafe { self.raw }
+    }
+}
+
+impl Default for umad_gid {
+    /// The GID `::`, which stands for "none".
+    fn default() -> Self {
+        Self::from_bytes([0; 16])
+    }
+}
+
+impl fmt::Debug for umad_gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Ipv6Addr::from(self.bytes()))
+    }
+}
+
+/// Where a MAD goes to or comes from. `umad.h`
+///
+/// For a MAD to the SA the core fills it in.
+#[derive(Clone, Copy, Default, Debug, StableAbi)]
+#[repr(C)]
+pub struct ib_mad_addr {
+    /// The other side's queue pair number; 1 is the general services interface.
+    pub qpn: Be32,
+    /// The queue key, [`UMAD_QKEY`](super::UMAD_QKEY) for queue pair 1.
+    pub qkey: Be32,
+    /// The other side's LID.
+    pub lid: Be16,
+    /// The service level.
+    pub sl: u8,
+    /// The low bits of the local LID, as many as the port's LMC says.
+    pub path_bits: u8,
+    /// Non-zero when the fields of a global route (the following ones) count.
+    pub grh_present: u8,
+    /// Index of the local GID.
+    pub gid_index: u8,
+    /// Hop limit of the global route.
+    pub hop_limit: u8,
+    /// Traffic class of the global route.
+    pub traffic_class: u8,
+    /// The other side's GID; in C a nameless union of this and a plain array called `gid`.
+    pub gid: umad_gid,
+    /// Flow label of the global route.
+    pub flow_label: Be32,
+    /// Index of the P_Key in the port's table, in host byte order.
+    pub pkey_index: u16,
+    /// Zero.
+    pub reserved: [u8; 6],
+}
+
+/// The envelope of a MAD that is handed to or read from the kernel; the MAD follows. `umad.h`
+///
+/// Numbers are in host byte order unless the address says otherwise.
+#[derive(Clone, Copy, Default, Debug, StableAbi)]
+#[repr(C)]
+pub struct ib_user_mad {
+    /// The kernel agent that sends or receives.
+    pub agent_id: u32,
+    /// 0, or the errno with which sending failed: 110 (`ETIMEDOUT`) when nobody answered.
+    pub status: u32,
+    /// How long to wait for an answer before the next try, in milliseconds; 0 expects none.
+    pub timeout_ms: u32,
+    /// How often to send again after the first time.
+    pub retries: u32,
+    /// Bytes of envelope and MAD.
+    pub length: u32,
+    /// The other side.
+    pub addr: ib_mad_addr,
+    /// The MAD begins here.
+    pub data: [u8; 0],
+}
