@@ -1,2 +1,92 @@
-//! Everything CI does.
-fn main() {}
+//! Everything that a developer or CI does here: set-up, tests, lints, the demonstration.
+//!
+//! It builds with nothing but a Rust toolchain, since it is what installs the rest.
+
+mod demo;
+mod error;
+mod lint;
+mod processes;
+mod setup;
+mod supervise;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Set-up, tests, lints and the demonstration of this workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show the distribution's own ibacm resolve paths through a provider written in Rust.
+    Demo,
+    /// Install what is missing, build, and run the tests tier by tier.
+    Test(test::Options),
+    /// Check the format, clippy and the documentation; any warning is an error.
+    Lint,
+    /// Only install what is missing.
+    Setup,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Demo => demo::run(),
+        Command::Test(options) => test::run(&options),
+        Command::Lint => lint::run(),
+        Command::Setup => setup::ensure(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            error.exit_code()
+        }
+    }
+}
+
+/// `cargo` with `arguments`, the same one that runs xtask.
+fn cargo(arguments: &[&str]) -> std::process::Command {
+    let mut command =
+        std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments);
+    command
+}
+
+/// A command as one would type it, for messages.
+fn shown(command: &std::process::Command) -> String {
+    let program = std::path::Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    std::iter::once(name)
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Announces a step of the work.
+fn heading(text: &str) {
+    println!("\n=== {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_is_shown_without_the_folder_of_its_program() {
+        let mut command = std::process::Command::new("/a/b/cargo");
+        command.args(["test", "--doc"]);
+        assert_eq!(super::shown(&command), "cargo test --doc");
+    }
+}

@@ -1,0 +1,48 @@
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::supervise::{self, Budget};
+use crate::{cargo, heading, setup};
+
+const BUILD: Duration = Duration::from_secs(900);
+const SHOW: Duration = Duration::from_secs(120);
+
+/// Whose versions are shown: the programs that the run is made of, none of them ours.
+const SHOWN_PACKAGES: [&str; 4] = ["ibacm", "rdma-core", "opensm", "ibsim-utils"];
+
+/// Sets up, builds, and lets `loader-test` show the daemon at work.
+pub fn run() -> Result<(), Error> {
+    setup::ensure()?;
+
+    heading("build");
+    let mut build = cargo(&["build"]);
+    for package in ["loader-test", "provider-cache", "fabric-sim"] {
+        build.args(["--package", package]);
+    }
+    supervise::run(&mut build, Budget::start(BUILD))?;
+    let program = built("loader-test")?;
+
+    let budget = Budget::start(SHOW);
+    heading("versions");
+    for (name, version) in setup::versions(&SHOWN_PACKAGES)? {
+        println!("{name} {version}");
+    }
+    supervise::run(Command::new("rustc").arg("--version"), budget)?;
+    supervise::run_clean(Command::new(program).arg("demo"), budget)
+}
+
+/// A program of this workspace: it stands beside xtask, which cargo has built as well.
+fn built(name: &str) -> Result<PathBuf, Error> {
+    let own = std::env::current_exe().map_err(|source| Error::System {
+        operation: "find the folder of built programs",
+        source,
+    })?;
+    let path = own.with_file_name(name);
+    if path.is_file() {
+        Ok(path)
+    } else {
+        Err(Error::NotBuilt { path })
+    }
+}

@@ -1,0 +1,63 @@
+use std::io;
+use std::path::PathBuf;
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+
+/// Why a command of xtask did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Only the user can install what is missing.
+    #[error("{0}")]
+    SetupNeeded(String),
+
+    #[error("still not installed after apt-get reported success: {}", packages.join(" "))]
+    StillMissing { packages: Vec<&'static str> },
+
+    #[error("cannot run `{command}`: {source}")]
+    Spawn { command: String, source: io::Error },
+
+    #[error("`{command}` failed: {status}")]
+    Failed { command: String, status: ExitStatus },
+
+    #[error("`{command}` failed ({status}): {output}")]
+    FailedSaying {
+        command: String,
+        status: ExitStatus,
+        output: String,
+    },
+
+    #[error("`{command}` was stopped: its budget of {} s is used up", budget.as_secs())]
+    OverBudget { command: String, budget: Duration },
+
+    #[error("`{command}` left processes behind, now killed: {}", processes.join(", "))]
+    LeftBehind {
+        command: String,
+        processes: Vec<String>,
+    },
+
+    #[error("tier `{tier}` ran no test: a run that tests nothing proves nothing")]
+    NoTest { tier: &'static str },
+
+    #[error("not built: {}; run `cargo build --workspace`", path.display())]
+    NotBuilt { path: PathBuf },
+
+    #[error("{operation}: {source}")]
+    System {
+        operation: &'static str,
+        source: io::Error,
+    },
+
+    #[error("stopped by signal {0}")]
+    Interrupted(i32),
+}
+
+impl Error {
+    /// 2: the user has to install something; 128 + n: ended by signal n; 1: all else.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::SetupNeeded(_) => ExitCode::from(2),
+            Self::Interrupted(signal) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
+            _ => ExitCode::FAILURE,
+        }
+    }
+}

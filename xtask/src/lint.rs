@@ -1,0 +1,34 @@
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::supervise::{self, Budget};
+use crate::{cargo, heading};
+
+/// A cold build of everything with clippy takes about two minutes on two cores.
+const BUDGET: Duration = Duration::from_secs(1200);
+
+/// The format, clippy on everything, and the documentation, warnings being errors.
+pub fn run() -> Result<(), Error> {
+    let budget = Budget::start(BUDGET);
+    heading("format");
+    supervise::run(&mut cargo(&["fmt", "--all", "--", "--check"]), budget)?;
+    for (what, selection) in [
+        // Together the features could hide what is unused, or missing, without them.
+        (
+            "clippy, default features",
+            ["--workspace", "--all-targets"].as_slice(),
+        ),
+        (
+            "clippy, all features",
+            &["--workspace", "--all-targets", "--all-features"],
+        ),
+    ] {
+        heading(what);
+        let mut clippy = cargo(&["clippy"]);
+        clippy.args(selection).args(["--", "-D", "warnings"]);
+        supervise::run(&mut clippy, budget)?;
+    }
+    heading("documentation");
+    let mut doc = cargo(&["doc", "--workspace", "--all-features", "--no-deps"]);
+    supervise::run(doc.env("RUSTDOCFLAGS", "-D warnings"), budget)
+}

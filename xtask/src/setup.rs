@@ -1,0 +1,85 @@
+//! Brings in the programs and headers that the workspace builds and tests with.
+
+mod debian;
+mod elsewhere;
+
+use crate::error::Error;
+
+/// One thing that has to be on the machine.
+struct Need {
+    /// The Debian package that brings it.
+    package: &'static str,
+    why: &'static str,
+    /// Files of it that are used: a program, a header or a library.
+    files: &'static [File],
+}
+
+enum File {
+    Program(&'static str),
+    Header(&'static str),
+    Library(&'static str),
+}
+
+use File::{Header, Library, Program};
+
+/// Everything that is needed beside a Rust toolchain.
+const NEEDS: &[Need] = &[
+    Need {
+        package: "gcc",
+        why: "links, and compiles the C side of the layout tests",
+        files: &[Program("cc")],
+    },
+    Need {
+        package: "libc6-dev",
+        why: "C library headers and start files",
+        files: &[Header("stdio.h")],
+    },
+    Need {
+        package: "ibacm",
+        why: "the daemon, ib_acme, and the header of the provider interface",
+        files: &[
+            Program("ibacm"),
+            Program("ib_acme"),
+            Header("infiniband/acm_prov.h"),
+        ],
+    },
+    Need {
+        package: "libibverbs-dev",
+        why: "verbs.h and sa.h, which the interface's header includes",
+        files: &[Header("infiniband/verbs.h"), Header("infiniband/sa.h")],
+    },
+    Need {
+        package: "libibumad-dev",
+        why: "umad.h and umad_sa.h, which the interface's header includes",
+        files: &[Header("infiniband/umad.h"), Header("infiniband/umad_sa.h")],
+    },
+    Need {
+        package: "ibsim-utils",
+        why: "ibsim, the simulated fabric",
+        files: &[Program("ibsim")],
+    },
+    Need {
+        package: "libumad2sim0",
+        why: "gives a process a port of the simulated fabric",
+        files: &[Library("umad2sim/libumad2sim.so")],
+    },
+    Need {
+        package: "opensm",
+        why: "the subnet manager and administrator that answers path queries",
+        files: &[Program("opensm")],
+    },
+];
+
+/// Installs what is missing; fails with the line to run where only the user can.
+pub fn ensure() -> Result<(), Error> {
+    match debian::missing(NEEDS)? {
+        Some(missing) if missing.is_empty() => Ok(()),
+        Some(missing) => debian::install(&missing),
+        None => elsewhere::check(NEEDS),
+    }
+}
+
+/// Name and version of each Debian package of `names` that is installed; empty where there is no dpkg.
+pub fn versions(names: &[&str]) -> Result<Vec<(String, String)>, Error> {
+    debian::versions(names)
+}
