@@ -11,23 +11,10 @@ use std::hash::{Hash, Hasher};
 use std::net::{AddrParseError, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// Bytes of an address field (`ACM_MAX_ADDRESS`).
-pub const ADDRESS_LENGTH: usize = 64;
+use crate::abi::{ACM_MAX_ADDRESS, AcmEpType, ibv_gid};
 
-/// Codes of the address types (`ACM_EP_INFO_*` of `acm.h`, `ACM_ADDRESS_*` of the ACM
-/// protocol, which adds the last two).
-pub mod address_type {
-    /// A host name.
-    pub const NAME: u16 = 1;
-    /// An IPv4 address.
-    pub const IP: u16 = 2;
-    /// An IPv6 address.
-    pub const IP6: u16 = 3;
-    /// A GID.
-    pub const GID: u16 = 4;
-    /// A LID, big-endian.
-    pub const LID: u16 = 5;
-}
+/// Bytes of an address field (`ACM_MAX_ADDRESS`).
+pub const ADDRESS_LENGTH: usize = ACM_MAX_ADDRESS;
 
 /// A global identifier (IBA vol. 1, 4.1): 64 bits of subnet prefix, 64 of interface id.
 ///
@@ -88,6 +75,18 @@ impl FromStr for Gid {
 
     fn from_str(text: &str) -> Result<Gid, AddrParseError> {
         text.parse::<Ipv6Addr>().map(Gid::from)
+    }
+}
+
+impl From<ibv_gid> for Gid {
+    fn from(gid: ibv_gid) -> Gid {
+        Gid(gid.bytes())
+    }
+}
+
+impl From<Gid> for ibv_gid {
+    fn from(gid: Gid) -> ibv_gid {
+        ibv_gid::from_bytes(gid.0)
     }
 }
 
@@ -318,20 +317,22 @@ pub enum Address {
 }
 
 impl Address {
-    /// Reads an address field. How many of its bytes count: name up to a NUL or 64, IPv4 4,
-    /// IPv6 and GID 16, LID 2 (big-endian).
+    /// Reads an address field of type `kind` (an [`AcmEpType`]). How many of its bytes count:
+    /// name up to a NUL or 64, IPv4 4, IPv6 and GID 16, LID 2 (big-endian).
     ///
     /// # Errors
     /// [`AddressError::UnknownType`] for any other type.
-    pub fn from_field(kind: u16, field: &[u8; ADDRESS_LENGTH]) -> Result<Address, AddressError> {
+    pub fn parse(kind: u16, field: &[u8; ADDRESS_LENGTH]) -> Result<Address, AddressError> {
         let first_16 = || *field.first_chunk::<16>().expect("64 bytes hold 16");
-        Ok(match kind {
-            address_type::NAME => Address::Name(Name::from_field(field)),
-            address_type::IP => Address::Ip(Ipv4Addr::new(field[0], field[1], field[2], field[3])),
-            address_type::IP6 => Address::Ip6(Ipv6Addr::from(first_16())),
-            address_type::GID => Address::Gid(Gid(first_16())),
-            address_type::LID => Address::Lid(Lid(u16::from_be_bytes([field[0], field[1]]))),
-            _ => return Err(AddressError::UnknownType(kind)),
+        Ok(match AcmEpType(kind) {
+            AcmEpType::NAME => Address::Name(Name::from_field(field)),
+            AcmEpType::ADDRESS_IP => {
+                Address::Ip(Ipv4Addr::new(field[0], field[1], field[2], field[3]))
+            }
+            AcmEpType::ADDRESS_IP6 => Address::Ip6(Ipv6Addr::from(first_16())),
+            AcmEpType::ADDRESS_GID => Address::Gid(Gid(first_16())),
+            AcmEpType::ADDRESS_LID => Address::Lid(Lid(u16::from_be_bytes([field[0], field[1]]))),
+            AcmEpType(other) => return Err(AddressError::UnknownType(other)),
         })
     }
 
@@ -349,16 +350,17 @@ impl Address {
         field
     }
 
-    /// The type code that belongs to the field.
+    /// The type that belongs to the field.
     #[must_use]
     pub const fn kind(&self) -> u16 {
         match self {
-            Address::Name(_) => address_type::NAME,
-            Address::Ip(_) => address_type::IP,
-            Address::Ip6(_) => address_type::IP6,
-            Address::Gid(_) => address_type::GID,
-            Address::Lid(_) => address_type::LID,
+            Address::Name(_) => AcmEpType::NAME,
+            Address::Ip(_) => AcmEpType::ADDRESS_IP,
+            Address::Ip6(_) => AcmEpType::ADDRESS_IP6,
+            Address::Gid(_) => AcmEpType::ADDRESS_GID,
+            Address::Lid(_) => AcmEpType::ADDRESS_LID,
         }
+        .0
     }
 
     /// What a hosts file calls an address: IPv4 or IPv6 where the text reads as one, else a
@@ -412,8 +414,8 @@ mod tests {
             (5, &[0x12, 0x34], Address::Lid(Lid(0x1234))),
         ];
         for (kind, head, expected) in cases {
-            let clean = Address::from_field(kind, &field(head, 0)).unwrap();
-            let dirty = Address::from_field(kind, &field(head, 0xa5)).unwrap();
+            let clean = Address::parse(kind, &field(head, 0)).unwrap();
+            let dirty = Address::parse(kind, &field(head, 0xa5)).unwrap();
             assert_eq!(clean, expected);
             assert_eq!(dirty, expected);
             assert_eq!(HashSet::from([clean, dirty]).len(), 1);
@@ -428,7 +430,7 @@ mod tests {
             let address = |last| {
                 let mut bytes = [b'x'; ADDRESS_LENGTH];
                 bytes[length - 1] = last;
-                Address::from_field(kind, &bytes).unwrap()
+                Address::parse(kind, &bytes).unwrap()
             };
             assert_ne!(address(b'x'), address(b'y'), "type {kind}");
         }
@@ -437,7 +439,7 @@ mod tests {
     #[test]
     fn an_unknown_type_is_an_error_with_its_code() {
         for kind in [0, 6, 0x10, 0x104, u16::MAX] {
-            let error = Address::from_field(kind, &[0; ADDRESS_LENGTH]).unwrap_err();
+            let error = Address::parse(kind, &[0; ADDRESS_LENGTH]).unwrap_err();
             assert_eq!(error, AddressError::UnknownType(kind));
         }
     }

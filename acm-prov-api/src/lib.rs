@@ -2,3 +2,4 @@
 
 pub mod abi;
 pub mod address;
+pub mod path;
