@@ -80,10 +80,10 @@ fn run(prefix: &[&str], words: &[&str]) -> Result<(), Error> {
 }
 
 fn install_words<'a>(packages: &[&'a str]) -> Vec<&'a str> {
-    // The machine may be updating itself just now.
-    let mut words = vec!["apt-get", "-o", "DPkg::Lock::Timeout=300", "install"];
-    words.extend(["--yes", "--no-install-recommends"]);
+    let mut words = vec!["apt-get", "install", "--yes", "--no-install-recommends"];
     words.extend(packages);
+    // The machine may be updating itself just now.
+    words.extend(["-o", "DPkg::Lock::Timeout=300"]);
     words
 }
 
