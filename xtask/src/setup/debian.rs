@@ -164,7 +164,10 @@ fn plan(machine: &Machine, packages: &[&str]) -> Plan {
 
 /// The one line for the user to run.
 fn by_hand(machine: &Machine, packages: &[&str], before: Option<&str>) -> String {
-    let install = install_words(packages).join(" ");
+    let install = format!(
+        "apt-get install --yes --no-install-recommends {}",
+        packages.join(" ")
+    );
     let steps: Vec<&str> = before
         .into_iter()
         .chain(["apt-get update", &install])
