@@ -58,13 +58,22 @@ fn cargo(arguments: &[&str]) -> std::process::Command {
     command
 }
 
-/// A command as one would type it, for messages.
+/// A command as one would type it in a shell, for messages.
 fn shown(command: &std::process::Command) -> String {
     let program = std::path::Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());
+    let quoted = |word: &std::ffi::OsStr| {
+        let word = word.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+:,./".contains(c);
+        if !word.is_empty() && word.chars().all(plain) {
+            word.into_owned()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
     std::iter::once(name)
         .chain(command.get_args())
-        .map(|word| word.to_string_lossy().into_owned())
+        .map(quoted)
         .collect::<Vec<_>>()
         .join(" ")
 }
@@ -84,9 +93,12 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_shown_without_the_folder_of_its_program() {
+    fn a_command_is_shown_as_it_is_typed_without_the_folder_of_its_program() {
         let mut command = std::process::Command::new("/a/b/cargo");
-        command.args(["test", "--doc"]);
-        assert_eq!(super::shown(&command), "cargo test --doc");
+        command.args(["test", "--test", "*", "it's", ""]);
+        assert_eq!(
+            super::shown(&command),
+            r"cargo test --test '*' 'it'\''s' ''"
+        );
     }
 }

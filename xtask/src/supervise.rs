@@ -240,7 +240,7 @@ mod tests {
         let (outcome, _) = run_shell("exit 3", PLENTY, PLENTY);
         let message = outcome.unwrap_err().to_string();
         assert!(
-            message.contains("sh -c exit 3") && message.contains("status: 3"),
+            message.contains("sh -c 'exit 3'") && message.contains("status: 3"),
             "{message}"
         );
     }
