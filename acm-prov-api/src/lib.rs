@@ -2,4 +2,5 @@
 
 pub mod abi;
 pub mod address;
+pub mod check;
 pub mod path;
