@@ -1,0 +1,179 @@
+//! The one door through which the core comes in.
+//!
+//! Every callback, SA handler and `provider_query` runs its body in [`enter`]: a panic stops there, its message and place
+//! go to the core's log, and the core gets the callback's fallback value. A refusal is logged the same way.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+
+use crate::host::{Host, LogLevel};
+use crate::sync::OnceLock;
+
+/// Why a callback did not do what the core asked.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    level: LogLevel,
+    reason: String,
+}
+
+impl Refusal {
+    /// Something that an operator or an author must know of.
+    pub(crate) fn error(reason: impl fmt::Display) -> Self {
+        Self {
+            level: LogLevel::ALWAYS,
+            reason: reason.to_string(),
+        }
+    }
+}
+
+thread_local! {
+    /// Where the panic that is being caught happened. The string is leaked into the cell and taken out again, so that the
+    /// cell has no destructor, which would keep the library mapped after a refused load.
+    static PLACE: Cell<Option<&'static str>> = const { Cell::new(None) };
+    /// How many doors this thread has gone through.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Makes panics behind a door keep their place. The hook that was there before still serves all others.
+fn keep_places() {
+    static HOOK: OnceLock<()> = OnceLock::new();
+    HOOK.get_or_init(|| {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
+            if DEPTH.get() == 0 {
+                return previous(info);
+            }
+            if let Some(place) = info.location() {
+                free_place(PLACE.replace(Some(Box::leak(place.to_string().into_boxed_str()))));
+            }
+        }));
+    });
+}
+
+fn free_place(place: Option<&'static str>) {
+    if let Some(place) = place {
+        // SAFETY: only `keep_places` fills the cell, from a leaked box; taking it out of the cell made it ours.
+        drop(unsafe { Box::from_raw(std::ptr::from_ref(place).cast_mut()) });
+    }
+}
+
+/// The text of a panic.
+fn message(payload: &(dyn Any + Send)) -> &str {
+    payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a value that is no text")
+}
+
+/// Runs one callback's body: what it answers, or `fallback` if it refuses or panics.
+pub(crate) fn enter<R>(
+    callback: &str,
+    host: Option<&Host>,
+    fallback: R,
+    body: impl FnOnce() -> Result<R, Refusal>,
+) -> R {
+    keep_places();
+    DEPTH.set(DEPTH.get() + 1);
+    // Unwind safety: state that a panic could leave half-changed sits behind locks whose holders restore it or answer
+    // for single values; a request token dropped by the unwinding answers its client.
+    let outcome = panic::catch_unwind(AssertUnwindSafe(body));
+    DEPTH.set(DEPTH.get() - 1);
+    match outcome {
+        Ok(Ok(value)) => value,
+        Ok(Err(refusal)) => {
+            report(
+                host,
+                refusal.level,
+                format_args!("{callback}: {}", refusal.reason),
+            );
+            fallback
+        }
+        Err(payload) => {
+            let place = PLACE.replace(None);
+            let text = message(&*payload);
+            let at = place.unwrap_or("an unknown place");
+            report(
+                host,
+                LogLevel::ALWAYS,
+                format_args!("{callback}: panic: {text} (at {at}); the provider goes on"),
+            );
+            free_place(place);
+            // A payload's own destructor may panic; that must not cross either.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| drop(payload)));
+            fallback
+        }
+    }
+}
+
+/// Says something through the core's log or, without a core, on standard error.
+pub(crate) fn report(host: Option<&Host>, level: LogLevel, text: fmt::Arguments<'_>) {
+    match host {
+        Some(host) => host.log(level, text),
+        None => eprintln!("{text}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::Mutex;
+    use crate::testing;
+
+    static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    fn host() -> Host {
+        testing::host_that_logs(|_, text| LINES.lock().push(text.to_string_lossy().into_owned()))
+    }
+
+    #[test]
+    fn a_panic_becomes_a_log_line_with_its_place() {
+        let value = enter("resolve", Some(&host()), 7, || {
+            panic!("number {}\nforged line", 42)
+        });
+        assert_eq!(value, 7);
+        let lines = LINES.lock().clone();
+        let line = lines
+            .iter()
+            .find(|line| line.contains("number 42"))
+            .expect("logged");
+        assert!(
+            line.contains("resolve: panic") && line.contains("door.rs:"),
+            "{line}"
+        );
+        assert!(
+            line.contains("\\nforged") && line.matches('\n').count() == 1,
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_logged_and_falls_back() {
+        let value = enter("open_port", Some(&host()), -1, || {
+            Err(Refusal::error("port 3: no such luck"))
+        });
+        assert_eq!(value, -1);
+        assert!(
+            LINES
+                .lock()
+                .iter()
+                .any(|line| line.contains("open_port: port 3: no such luck"))
+        );
+    }
+
+    #[test]
+    fn a_payload_that_panics_when_dropped_stays_inside() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("second panic");
+            }
+        }
+        assert_eq!(
+            enter("resolve", Some(&host()), 3, || panic::panic_any(Bomb)),
+            3
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! The macros that make a library a provider.
+
+/// Exports a [`Provider`](crate::Provider) type: the library's `provider_query`, which the core looks up.
+///
+/// One library exports one provider; two crates that export do not link into one binary. The expansion contains the only
+/// unsafe code that a provider needs, so that the provider's own crate may forbid it.
+///
+/// ```
+/// # use acm_prov_api::prelude::*;
+/// struct Nobody;
+///
+/// impl Provider for Nobody {
+///     const NAME: &CStr = c"nobody";
+///     type Endpoint = Plain;
+///
+///     fn load(_: &Host, _: &Options) -> Result<Self, Error> {
+///         Ok(Self)
+///     }
+///
+///     fn resolve(&self, _: &LocalAddress<Self>, request: ResolveRequest) {
+///         request.refuse(Status::ENODATA);
+///     }
+/// }
+///
+/// acm_prov_api::export_provider!(Nobody);
+/// # fn main() {}
+/// ```
+#[macro_export]
+macro_rules! export_provider {
+    ($provider:ty) => {
+        $crate::provider_table!($provider);
+
+        const _: () = {
+            /// The function that ibacm looks up in the library (acm_prov.h).
+            ///
+            /// # Safety
+            /// Both pointers may be written, as the core promises.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn provider_query(
+                info: *mut *mut $crate::abi::acm_provider,
+                version: *mut u32,
+            ) -> ::core::ffi::c_int {
+                // SAFETY: the caller's promise.
+                unsafe { $crate::__provider_query::<$provider>(info, version) }
+            }
+        };
+    };
+}
+
+/// Makes a [`Provider`](crate::Provider) type loadable by [`load`](crate::load()) without exporting it: for tests, and for
+/// several providers in one binary.
+#[macro_export]
+macro_rules! provider_table {
+    ($provider:ty) => {
+        #[cfg(not(panic = "unwind"))]
+        ::core::compile_error!(
+            "a provider must be built with panic = \"unwind\": with \"abort\" a panic would end the ibacm daemon"
+        );
+
+        impl $crate::Exported for $provider {
+            fn slot() -> &'static $crate::__Slot<Self> {
+                static SLOT: $crate::__Slot<$provider> = $crate::__Slot::new();
+                &SLOT
+            }
+        }
+    };
+}

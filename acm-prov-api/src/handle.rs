@@ -1,0 +1,356 @@
+//! Device, port and endpoint as the core knows them: what a provider may ask of each, from any thread, at any time.
+//!
+//! The core's structures behind a handle are touched only while the core keeps them open; afterwards every call answers
+//! [`Closed`]. Handles are reference-counted and hold their parent.
+
+use std::ffi::c_int;
+
+use crate::abi::{
+    _compat_ibv_port_attr, AcmCounter, Be16, acm_device, acm_endpoint, acm_port, ibv_context,
+    ibv_gid,
+};
+use crate::address::{Gid, Lid, PKey};
+use crate::counters::Counters;
+use crate::host::Host;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, RwLock};
+
+/// The core has closed the device, port or endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the core has closed this endpoint, port or device")]
+pub struct Closed;
+
+/// A structure of the core's, for as long as the core keeps it open.
+pub(crate) struct Gate<T>(RwLock<Option<CorePointer<T>>>);
+
+struct CorePointer<T>(*const T);
+
+// SAFETY: the pointer is only handed to the core's functions, which may be called from any thread, and its fields are
+// constant while the structure is open.
+unsafe impl<T> Send for CorePointer<T> {}
+// SAFETY: see above.
+unsafe impl<T> Sync for CorePointer<T> {}
+
+impl<T> Gate<T> {
+    /// `pointer` stays valid until `close`: that is the core's promise for its open structures.
+    fn new(pointer: *const T) -> Self {
+        Self(RwLock::new(Some(CorePointer(pointer))))
+    }
+
+    /// Runs `call` with the structure, which is not closed meanwhile.
+    pub(crate) fn with<R>(&self, call: impl FnOnce(*const T) -> R) -> Result<R, Closed> {
+        match &*self.0.read() {
+            Some(pointer) => Ok(call(pointer.0)),
+            None => Err(Closed),
+        }
+    }
+
+    /// Waits for calls that are under way; later ones are refused.
+    fn close(&self) {
+        *self.0.write() = None;
+    }
+}
+
+/// An RDMA device that the core has opened.
+#[derive(Clone)]
+pub struct DeviceHandle(Arc<DeviceInner>);
+
+struct DeviceInner {
+    host: Host,
+    gate: Gate<acm_device>,
+    verbs: CorePointer<ibv_context>,
+    guid: u64,
+}
+
+impl DeviceHandle {
+    /// # Safety
+    /// `device` is the core's, and open until `close`.
+    pub(crate) unsafe fn new(host: Host, device: *const acm_device) -> Self {
+        // SAFETY: the caller's promise.
+        let acm_device { verbs, dev_guid } = unsafe { device.read() };
+        let inner = DeviceInner {
+            host,
+            gate: Gate::new(device),
+            verbs: CorePointer(verbs),
+            guid: dev_guid.to_host(),
+        };
+        Self(Arc::new(inner))
+    }
+
+    /// The device's node GUID, in host byte order. Physical and virtual functions of one adapter can share it: it is no
+    /// key for a device.
+    pub fn guid(&self) -> u64 {
+        self.0.guid
+    }
+
+    /// The verbs context that the core opened, for libraries that work on one. It is the core's: valid while the device
+    /// is open, never to be closed here.
+    pub fn verbs(&self) -> *mut ibv_context {
+        self.0.verbs.0.cast_mut()
+    }
+
+    /// The core that opened the device.
+    pub fn host(&self) -> &Host {
+        &self.0.host
+    }
+
+    pub(crate) fn close(&self) {
+        self.0.gate.close();
+    }
+}
+
+/// Attributes of a port, as `ibv_query_port` gives them at the time of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortAttributes {
+    /// Link state code of `enum ibv_port_state`; 4 is active.
+    pub state: u32,
+    /// The port's base LID.
+    pub lid: Lid,
+    /// LID mask count: the port answers to 2^lmc LIDs.
+    pub lmc: u8,
+    /// The subnet manager's LID.
+    pub sm_lid: Lid,
+    /// Service level towards the subnet manager.
+    pub sm_sl: u8,
+    /// Active MTU as IB code (1 = 256 bytes … 5 = 4096).
+    pub active_mtu: u8,
+    /// Link width code.
+    pub active_width: u8,
+    /// Link speed code.
+    pub active_speed: u8,
+    /// Subnet time-out: 4.096 µs × 2^n.
+    pub subnet_timeout: u8,
+    /// Entries in the P_Key table.
+    pub pkey_table_length: u16,
+    /// Link layer code: 0 unspecified, 1 InfiniBand, 2 Ethernet.
+    pub link_layer: u8,
+}
+
+/// Why a port did not tell what it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortError {
+    /// See [`Closed`].
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// The verbs call failed.
+    #[error("{call} on port {port}: error {code}; is the device still there?")]
+    Verbs {
+        /// The verbs function.
+        call: &'static str,
+        /// The port's number.
+        port: u8,
+        /// What the function returned.
+        code: c_int,
+    },
+}
+
+/// A port that the core has opened.
+#[derive(Clone)]
+pub struct PortHandle(Arc<PortInner>);
+
+struct PortInner {
+    device: DeviceHandle,
+    gate: Gate<acm_port>,
+    number: u8,
+}
+
+impl PortHandle {
+    /// # Safety
+    /// `port` is the core's, and open until `close`.
+    pub(crate) unsafe fn new(device: DeviceHandle, port: *const acm_port) -> Self {
+        // SAFETY: the caller's promise.
+        let number = unsafe { (*port).port_num };
+        Self(Arc::new(PortInner {
+            device,
+            gate: Gate::new(port),
+            number,
+        }))
+    }
+
+    /// The port's number on its device, from 1.
+    pub fn number(&self) -> u8 {
+        self.0.number
+    }
+
+    /// The device.
+    pub fn device(&self) -> &DeviceHandle {
+        &self.0.device
+    }
+
+    /// The core that opened the port.
+    pub fn host(&self) -> &Host {
+        self.device().host()
+    }
+
+    /// The port's attributes now (`ibv_query_port`).
+    ///
+    /// # Errors
+    /// When the port is closed or the call fails.
+    pub fn attributes(&self) -> Result<PortAttributes, PortError> {
+        /// Room for a library that writes the fields of a newer `ibv_port_attr` as well.
+        #[derive(Default)]
+        #[repr(C)]
+        struct Attributes {
+            known: _compat_ibv_port_attr,
+            room: [u64; 8],
+        }
+        let attributes = self.verbs(
+            "ibv_query_port",
+            |verbs, number, attributes: &mut Attributes| {
+                // SAFETY: the context is open (see `verbs`), and there is room for the attributes.
+                unsafe {
+                    (self.host().table().ibv_query_port)(
+                        verbs,
+                        number,
+                        (&raw mut *attributes).cast(),
+                    )
+                }
+            },
+        )?;
+        let attributes = attributes.known;
+        Ok(PortAttributes {
+            state: attributes.state.0,
+            lid: Lid(attributes.lid),
+            lmc: attributes.lmc,
+            sm_lid: Lid(attributes.sm_lid),
+            sm_sl: attributes.sm_sl,
+            active_mtu: attributes.active_mtu.0 as u8,
+            active_width: attributes.active_width,
+            active_speed: attributes.active_speed,
+            subnet_timeout: attributes.subnet_timeout,
+            pkey_table_length: attributes.pkey_tbl_len,
+            link_layer: attributes.link_layer,
+        })
+    }
+
+    /// An entry of the P_Key table now (`ibv_query_pkey`). Tables have holes and invalid entries (0x0000, 0x8000).
+    ///
+    /// # Errors
+    /// When the port is closed or the call fails, as it does beyond the table's end.
+    pub fn pkey(&self, index: u16) -> Result<PKey, PortError> {
+        let pkey = self.verbs("ibv_query_pkey", |verbs, number, pkey: &mut Be16| {
+            // SAFETY: the context is open (see `verbs`); the function writes one P_Key.
+            unsafe { (self.host().table().ibv_query_pkey)(verbs, number, index.into(), pkey) }
+        })?;
+        Ok(PKey(pkey.to_host()))
+    }
+
+    /// Calls a verbs function while the core keeps the port, and so its context, open.
+    fn verbs<T: Default>(
+        &self,
+        call: &'static str,
+        query: impl FnOnce(*mut ibv_context, u8, &mut T) -> c_int,
+    ) -> Result<T, PortError> {
+        let mut value = T::default();
+        match self
+            .0
+            .gate
+            .with(|_| query(self.device().verbs(), self.0.number, &mut value))?
+        {
+            0 => Ok(value),
+            code => Err(PortError::Verbs {
+                call,
+                port: self.0.number,
+                code,
+            }),
+        }
+    }
+
+    /// The port's GID at `index`; `None` beyond the table, or when the port is closed. Index 0 is the port's own.
+    pub fn gid(&self, index: u8) -> Option<Gid> {
+        let mut gid = ibv_gid::default();
+        let found = self.0.gate.with(|port| {
+            // SAFETY: the port is open; the core writes one GID.
+            unsafe { (self.host().table().acm_get_gid)(port.cast_mut(), index.into(), &mut gid) }
+        });
+        (found == Ok(0)).then(|| Gid::from(gid))
+    }
+
+    /// Whether `gid` is one of the port's.
+    pub fn has_gid(&self, gid: Gid) -> bool {
+        let mut raw = ibv_gid::from(gid);
+        let index = self.0.gate.with(|port| {
+            // SAFETY: the port is open; the core reads one GID.
+            unsafe { (self.host().table().acm_gid_index)(port.cast_mut(), &mut raw) }
+        });
+        // For an unknown GID the core answers the length of its table.
+        index.is_ok_and(|index| self.gid(index) == Some(gid))
+    }
+
+    pub(crate) fn close(&self) {
+        self.0.gate.close();
+    }
+}
+
+/// An endpoint that the core has opened: one partition of one port.
+#[derive(Clone)]
+pub struct EndpointHandle(Arc<EndpointInner>);
+
+struct EndpointInner {
+    port: PortHandle,
+    gate: Gate<acm_endpoint>,
+    pkey: PKey,
+    id: u64,
+    counters: Counters,
+}
+
+impl EndpointHandle {
+    /// # Safety
+    /// `endpoint` is the core's, and open until `close`.
+    pub(crate) unsafe fn new(port: PortHandle, endpoint: *const acm_endpoint) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        // SAFETY: the caller's promise.
+        let pkey = PKey(unsafe { (*endpoint).pkey });
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::new(EndpointInner {
+            port,
+            gate: Gate::new(endpoint),
+            pkey,
+            id,
+            counters: Counters::default(),
+        }))
+    }
+
+    /// The endpoint's P_Key, with the membership bit as the port's table has it.
+    pub fn pkey(&self) -> PKey {
+        self.0.pkey
+    }
+
+    /// The port.
+    pub fn port(&self) -> &PortHandle {
+        &self.0.port
+    }
+
+    /// The core that opened the endpoint.
+    pub fn host(&self) -> &Host {
+        self.port().host()
+    }
+
+    /// A number that no other endpoint of this process ever has.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// The endpoint's own counters, as `query_perf` shows them.
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// Counts an address or route query, or an answer from a cache, in both sets: the endpoint's and the core's.
+    ///
+    /// Requests, failures and requests without data are counted by the SDK and the core themselves.
+    pub fn count(&self, counter: AcmCounter) {
+        self.0.counters.increment(counter);
+        self.host().increment_counter(counter);
+    }
+
+    pub(crate) fn gate(&self) -> &Gate<acm_endpoint> {
+        &self.0.gate
+    }
+
+    /// Ends the endpoint: what it has asked the SA is answered with an error, and nothing more is asked.
+    pub(crate) fn close(&self) {
+        self.0.gate.close();
+        crate::sa::forget(self.id());
+    }
+}

@@ -1,0 +1,200 @@
+//! `provider_query`: from a library that the core has just opened to a provider that it may call.
+
+use std::ffi::{CStr, c_int};
+
+use crate::abi::{ACM_MAX_PROV_NAME, ACM_PROV_VERSION, acm_provider};
+use crate::callbacks::{self, Contexts};
+use crate::door::{self, Refusal};
+use crate::host::{self, Host, HostTable, LogLevel};
+use crate::options::Options;
+use crate::pin;
+use crate::provider::Provider;
+use crate::sync::{Arc, OnceLock, RwLock};
+
+/// A provider that has a place for its open contexts: made so by [`export_provider!`](crate::export_provider) or
+/// [`provider_table!`](crate::provider_table), not by hand.
+pub trait Exported: Provider {
+    #[doc(hidden)]
+    fn slot() -> &'static Slot<Self>;
+}
+
+/// The table that the core reads. It is never written after it was made.
+struct Table(acm_provider);
+
+// SAFETY: constant, and its pointers lead to constants and functions.
+unsafe impl Sync for Table {}
+// SAFETY: see above.
+unsafe impl Send for Table {}
+
+struct Loaded<P> {
+    host: Host,
+    provider: Arc<P>,
+}
+
+/// One provider of this library: its table, the provider itself once it is loaded, and all that is open.
+#[doc(hidden)]
+pub struct Slot<P: Exported> {
+    table: Table,
+    functions: OnceLock<HostTable>,
+    loaded: RwLock<Option<Loaded<P>>>,
+    contexts: Contexts<P>,
+}
+
+impl<P: Exported> Slot<P> {
+    #[doc(hidden)]
+    #[allow(
+        clippy::new_without_default,
+        reason = "made by macros only, in constants"
+    )]
+    pub const fn new() -> Self {
+        const {
+            assert!(
+                is_name(P::NAME),
+                "a provider's name has 1 to 63 bytes and no white space"
+            )
+        };
+        let table = acm_provider {
+            size: size_of::<acm_provider>(),
+            // The interface that this crate implements, not the newest that there is.
+            version: ACM_PROV_VERSION,
+            name: P::NAME.as_ptr(),
+            open_device: Some(callbacks::open_device::<P>),
+            close_device: Some(callbacks::close_device::<P>),
+            open_port: Some(callbacks::open_port::<P>),
+            close_port: Some(callbacks::close_port::<P>),
+            open_endpoint: Some(callbacks::open_endpoint::<P>),
+            close_endpoint: Some(callbacks::close_endpoint::<P>),
+            add_address: Some(callbacks::add_address::<P>),
+            remove_address: Some(callbacks::remove_address::<P>),
+            resolve: Some(callbacks::resolve::<P>),
+            query: Some(callbacks::query::<P>),
+            handle_event: Some(callbacks::handle_event::<P>),
+            query_perf: Some(callbacks::query_perf::<P>),
+        };
+        Self {
+            table: Table(table),
+            functions: OnceLock::new(),
+            loaded: RwLock::new(None),
+            contexts: Contexts::new(),
+        }
+    }
+
+    pub(crate) fn contexts(&self) -> &Contexts<P> {
+        &self.contexts
+    }
+
+    pub(crate) fn host(&self) -> Option<Host> {
+        self.loaded.read().as_ref().map(|loaded| loaded.host)
+    }
+
+    pub(crate) fn provider(&self) -> Option<Arc<P>> {
+        self.loaded
+            .read()
+            .as_ref()
+            .map(|loaded| Arc::clone(&loaded.provider))
+    }
+
+    fn table(&'static self) -> &'static acm_provider {
+        &self.table.0
+    }
+}
+
+/// What ibacm_opts.cfg can name: fields are split at blanks, and the core's messages hold 64 bytes with a NUL.
+const fn is_name(name: &CStr) -> bool {
+    let bytes = name.to_bytes();
+    let mut index = 0;
+    while index < bytes.len() {
+        if bytes[index].is_ascii_whitespace() {
+            return false;
+        }
+        index += 1;
+    }
+    !bytes.is_empty() && bytes.len() < ACM_MAX_PROV_NAME
+}
+
+/// Loads a provider into this process, against functions of the caller's choice, and gives its table: what a core gets
+/// from `provider_query`, without exporting anything.
+///
+/// For tests and for hosts that are written in Rust. Loading again replaces the provider; what the former one opened must
+/// have been closed before.
+///
+/// # Errors
+/// The provider's own, from [`Provider::load`].
+pub fn load<P: Exported>(
+    functions: &'static HostTable,
+) -> Result<&'static acm_provider, crate::Error> {
+    let slot = P::slot();
+    let host = Host::new(functions, P::NAME, LogLevel::ALWAYS);
+    let options = Options::read(&host.options_file().unwrap_or_default());
+    let host = host.with_log_level(LogLevel(options.log_level()));
+    let loaded = P::load(&host, &options);
+    for report in options.reports() {
+        host.log(LogLevel::ALWAYS, format_args!("{report}"));
+    }
+    *slot.loaded.write() = Some(Loaded {
+        host,
+        provider: Arc::new(loaded?),
+    });
+    Ok(slot.table())
+}
+
+/// What an exported `provider_query` does.
+///
+/// # Safety
+/// `info` and `version` are NULL or may be written.
+#[doc(hidden)]
+pub unsafe fn provider_query<P: Exported>(
+    info: *mut *mut acm_provider,
+    version: *mut u32,
+) -> c_int {
+    const REFUSED: c_int = -1;
+    door::enter("provider_query", P::slot().host().as_ref(), REFUSED, || {
+        if info.is_null() || version.is_null() {
+            return Err(Refusal::error("the core passed a NULL pointer"));
+        }
+        let table = load_into_core::<P>()?;
+        // SAFETY: not NULL, and the caller's promise. The core only reads the table.
+        unsafe {
+            info.write(std::ptr::from_ref(table).cast_mut());
+            version.write(table.version);
+        }
+        Ok(0)
+    })
+}
+
+fn load_into_core<P: Exported>() -> Result<&'static acm_provider, Refusal> {
+    let slot = P::slot();
+    if slot.host().is_some() {
+        return Ok(slot.table());
+    }
+    let functions = match HostTable::from_process() {
+        Ok(functions) => slot.functions.get_or_init(|| functions),
+        Err(missing) => {
+            let name = P::NAME.to_string_lossy();
+            // A daemon's standard error leads nowhere, its log may be all there is.
+            if let Some(log) = host::acm_write() {
+                host::write(
+                    log,
+                    LogLevel::ALWAYS,
+                    &format!("{name}: {missing}; not loaded"),
+                );
+            }
+            return Err(Refusal::error(format_args!(
+                "{name}: {missing}; not loaded"
+            )));
+        }
+    };
+    let host = Host::new(functions, P::NAME, LogLevel::ALWAYS);
+    let table = door::enter("provider_query", Some(&host), None, || {
+        load::<P>(functions)
+            .map(Some)
+            .map_err(|error| Refusal::error(format_args!("not loaded: {error}")))
+    });
+    let table = table.ok_or_else(|| Refusal::error("not loaded; the log says why"))?;
+    // From here on the core keeps the library, and so must the process.
+    if let Err(error) = pin::pin_library(std::ptr::from_ref(table).cast()) {
+        *slot.loaded.write() = None;
+        return Err(Refusal::error(format_args!("not loaded: {error}")));
+    }
+    Ok(table)
+}

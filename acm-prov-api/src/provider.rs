@@ -1,0 +1,346 @@
+//! What a provider is: one trait to implement, and states for device, port, endpoint and address where it needs them.
+//!
+//! The SDK keeps a context for everything that the core opens ([`Device`], [`Port`], [`Endpoint`], [`LocalAddress`]); a
+//! provider's own data for it is its *state*. Contexts are reference-counted and a child holds its parent: a provider that
+//! still holds an endpoint after the core closed it finds live memory, and [`Closed`](crate::Closed) errors from whatever
+//! needs the core.
+//!
+//! The core calls on one thread, SA answers come on another, a provider may have more: all states are `Send + Sync`.
+
+use std::ffi::CStr;
+use std::fmt;
+
+use crate::address::{Address, PKey};
+use crate::handle::{DeviceHandle, EndpointHandle, PortHandle};
+use crate::host::Host;
+use crate::options::Options;
+use crate::query;
+use crate::request::{QueryRequest, ResolveRequest};
+use crate::sync::{Arc, RwLock};
+
+/// Why a provider, or something of it, could not be opened. Any error converts into one.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// A provider: what `provider_query` of its library makes known to the core.
+pub trait Provider: Sized + Send + Sync + 'static {
+    /// The name that ibacm_opts.cfg knows the provider by: 1 to 63 bytes without white space.
+    const NAME: &'static CStr;
+
+    /// What the provider keeps for each endpoint; [`Plain`] if nothing.
+    type Endpoint: EndpointState<Self>;
+
+    /// Makes the provider, once, when the core loads the library. No thread may start here: the core may still refuse
+    /// the library and unload it.
+    ///
+    /// # Errors
+    /// The core then does without the provider; the error goes to its log.
+    fn load(host: &Host, options: &Options) -> Result<Self, Error>;
+
+    /// A client at one of the endpoint's addresses wants a path. Runs on the core's only thread: everything that waits
+    /// belongs elsewhere, with the request kept for it.
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest);
+
+    /// A client wants the SA itself to be asked. The default does that.
+    fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
+        query::ask_sa(from.endpoint().handle(), request);
+    }
+}
+
+/// The state of a provider that keeps nothing of its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plain;
+
+/// What a provider keeps for a device.
+pub trait DeviceState<P: Provider>: Send + Sync + Sized + 'static {
+    /// The core has opened a device.
+    ///
+    /// # Errors
+    /// The device is then not used.
+    fn open(provider: &Arc<P>, device: &DeviceHandle) -> Result<Self, Error>;
+
+    /// The core closes the device.
+    fn close(&self) {}
+}
+
+/// What a provider keeps for a port.
+pub trait PortState<P: Provider>: Send + Sync + Sized + 'static {
+    /// What it keeps for the port's device.
+    type Device: DeviceState<P>;
+
+    /// A port has come up, or up again: nothing learnt before need be true now.
+    ///
+    /// # Errors
+    /// The port is then not used.
+    fn open(device: &Arc<Device<P>>, port: &PortHandle) -> Result<Self, Error>;
+
+    /// The subnet manager wants everybody to register again (`IBV_EVENT_CLIENT_REREGISTER`): what it was asked to
+    /// remember, such as multicast joins, is forgotten, and paths may have changed.
+    fn reregister(&self, _port: &PortHandle) {}
+
+    /// The port goes down. Its endpoints have been closed before.
+    fn close(&self) {}
+}
+
+/// What a provider keeps for an endpoint.
+pub trait EndpointState<P: Provider>: Send + Sync + Sized + 'static {
+    /// What it keeps for the endpoint's port.
+    type Port: PortState<P>;
+    /// What it keeps for each of the endpoint's addresses.
+    type Address: AddressState<P>;
+
+    /// An endpoint comes up.
+    ///
+    /// # Errors
+    /// The core tries again for each further address of the endpoint.
+    fn open(port: &Arc<Port<P>>, endpoint: &EndpointHandle) -> Result<Self, Error>;
+
+    /// The endpoint goes down. Requests that still wait should be answered now.
+    fn close(&self) {}
+}
+
+/// What a provider keeps for a local address.
+pub trait AddressState<P: Provider>: Send + Sync + Sized + 'static {
+    /// The endpoint has got an address. The same address can be added twice.
+    ///
+    /// # Errors
+    /// The address is then not used.
+    fn add(endpoint: &Arc<Endpoint<P>>, address: &Address) -> Result<Self, Error>;
+
+    /// The address is taken away, alone or because its endpoint is closed.
+    fn remove(&self, _address: &Address) {}
+}
+
+impl<P: Provider> DeviceState<P> for Plain {
+    fn open(_: &Arc<P>, _: &DeviceHandle) -> Result<Self, Error> {
+        Ok(Self)
+    }
+}
+
+impl<P: Provider> PortState<P> for Plain {
+    type Device = Plain;
+
+    fn open(_: &Arc<Device<P>>, _: &PortHandle) -> Result<Self, Error> {
+        Ok(Self)
+    }
+}
+
+impl<P: Provider> EndpointState<P> for Plain {
+    type Port = Plain;
+    type Address = Plain;
+
+    fn open(_: &Arc<Port<P>>, _: &EndpointHandle) -> Result<Self, Error> {
+        Ok(Self)
+    }
+}
+
+impl<P: Provider> AddressState<P> for Plain {
+    fn add(_: &Arc<Endpoint<P>>, _: &Address) -> Result<Self, Error> {
+        Ok(Self)
+    }
+}
+
+type PortOf<P> = <<P as Provider>::Endpoint as EndpointState<P>>::Port;
+type DeviceOf<P> = <PortOf<P> as PortState<P>>::Device;
+type AddressOf<P> = <<P as Provider>::Endpoint as EndpointState<P>>::Address;
+
+/// An open device.
+pub struct Device<P: Provider> {
+    provider: Arc<P>,
+    handle: DeviceHandle,
+    state: DeviceOf<P>,
+}
+
+impl<P: Provider> Device<P> {
+    pub(crate) fn open(provider: Arc<P>, handle: DeviceHandle) -> Result<Self, Error> {
+        let state = DeviceOf::<P>::open(&provider, &handle)?;
+        Ok(Self {
+            provider,
+            handle,
+            state,
+        })
+    }
+
+    /// The provider.
+    pub fn provider(&self) -> &Arc<P> {
+        &self.provider
+    }
+
+    /// The device as the core knows it.
+    pub fn handle(&self) -> &DeviceHandle {
+        &self.handle
+    }
+
+    /// What the provider keeps for the device.
+    pub fn state(&self) -> &DeviceOf<P> {
+        &self.state
+    }
+}
+
+/// An open port.
+pub struct Port<P: Provider> {
+    device: Arc<Device<P>>,
+    handle: PortHandle,
+    state: PortOf<P>,
+}
+
+/// What a port is when its link layer is not InfiniBand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "port {port} is no InfiniBand port (link layer {link_layer}): it has no subnet administrator to ask; \
+     ibacm serves the adapter's InfiniBand ports only"
+)]
+pub struct NotInfiniBand {
+    /// The port's number.
+    pub port: u8,
+    /// The link layer's code: 2 is Ethernet.
+    pub link_layer: u8,
+}
+
+impl<P: Provider> Port<P> {
+    pub(crate) fn open(device: Arc<Device<P>>, handle: PortHandle) -> Result<Self, Error> {
+        const UNSPECIFIED: u8 = 0;
+        const INFINIBAND: u8 = 1;
+        let link_layer = handle.attributes()?.link_layer;
+        if link_layer != UNSPECIFIED && link_layer != INFINIBAND {
+            return Err(NotInfiniBand {
+                port: handle.number(),
+                link_layer,
+            }
+            .into());
+        }
+        let state = PortOf::<P>::open(&device, &handle)?;
+        Ok(Self {
+            device,
+            handle,
+            state,
+        })
+    }
+
+    /// The port's device.
+    pub fn device(&self) -> &Arc<Device<P>> {
+        &self.device
+    }
+
+    /// The provider.
+    pub fn provider(&self) -> &Arc<P> {
+        self.device.provider()
+    }
+
+    /// The port as the core knows it.
+    pub fn handle(&self) -> &PortHandle {
+        &self.handle
+    }
+
+    /// What the provider keeps for the port.
+    pub fn state(&self) -> &PortOf<P> {
+        &self.state
+    }
+}
+
+/// An open endpoint: one partition of one port.
+pub struct Endpoint<P: Provider> {
+    port: Arc<Port<P>>,
+    handle: EndpointHandle,
+    state: P::Endpoint,
+    addresses: RwLock<Vec<Address>>,
+}
+
+impl<P: Provider> Endpoint<P> {
+    pub(crate) fn open(port: Arc<Port<P>>, handle: EndpointHandle) -> Result<Self, Error> {
+        let state = P::Endpoint::open(&port, &handle)?;
+        Ok(Self {
+            port,
+            handle,
+            state,
+            addresses: RwLock::default(),
+        })
+    }
+
+    /// The endpoint's port.
+    pub fn port(&self) -> &Arc<Port<P>> {
+        &self.port
+    }
+
+    /// The provider.
+    pub fn provider(&self) -> &Arc<P> {
+        self.port.provider()
+    }
+
+    /// The endpoint as the core knows it.
+    pub fn handle(&self) -> &EndpointHandle {
+        &self.handle
+    }
+
+    /// The endpoint's P_Key.
+    pub fn pkey(&self) -> PKey {
+        self.handle.pkey()
+    }
+
+    /// What the provider keeps for the endpoint.
+    pub fn state(&self) -> &P::Endpoint {
+        &self.state
+    }
+
+    /// Whether the core has given the endpoint this address.
+    pub fn has_address(&self, address: &Address) -> bool {
+        self.addresses.read().contains(address)
+    }
+
+    fn add_address(&self, address: &Address) {
+        self.addresses.write().push(*address);
+    }
+
+    fn remove_address(&self, address: &Address) {
+        let mut addresses = self.addresses.write();
+        if let Some(index) = addresses.iter().position(|own| own == address) {
+            addresses.swap_remove(index);
+        }
+    }
+}
+
+/// One of an endpoint's addresses: where a client's request comes from.
+pub struct LocalAddress<P: Provider> {
+    endpoint: Arc<Endpoint<P>>,
+    address: Address,
+    state: AddressOf<P>,
+}
+
+impl<P: Provider> LocalAddress<P> {
+    pub(crate) fn add(endpoint: Arc<Endpoint<P>>, address: Address) -> Result<Self, Error> {
+        let state = AddressOf::<P>::add(&endpoint, &address)?;
+        endpoint.add_address(&address);
+        Ok(Self {
+            endpoint,
+            address,
+            state,
+        })
+    }
+
+    pub(crate) fn remove(&self) {
+        self.endpoint.remove_address(&self.address);
+        self.state.remove(&self.address);
+    }
+
+    /// The endpoint.
+    pub fn endpoint(&self) -> &Arc<Endpoint<P>> {
+        &self.endpoint
+    }
+
+    /// The address itself.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// What the provider keeps for the address.
+    pub fn state(&self) -> &AddressOf<P> {
+        &self.state
+    }
+}
+
+impl<P: Provider> fmt::Debug for LocalAddress<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalAddress")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,362 @@
+//! Asking the subnet administrator (SA), through the core's queue of SA MADs.
+//!
+//! A question is asked for an [endpoint](EndpointHandle); its answer comes to a closure, once, on the core's SA thread, or
+//! on the closing thread when the endpoint is closed first. What the core gets as a MAD's context is a key into a table:
+//! an answer that comes after its endpoint was closed finds nothing there, and one that never comes leaves nothing behind
+//! once the endpoint is closed.
+//!
+//! The core sends at most `sa_depth` (ibacm_opts.cfg, default 1) MADs a port at a time and queues the rest without a
+//! bound. Each MAD times out after `timeout` × (`retries` + 1).
+
+use std::ffi::{c_int, c_void};
+use std::fmt;
+
+use crate::abi::{
+    self, AcmCounter, Be16, Be64, acm_sa_mad, umad_hdr, umad_sa_mcmember_record, umad_sa_packet,
+};
+use crate::door::{self, Refusal};
+use crate::handle::{Closed, EndpointHandle};
+use crate::path::PathRecord;
+
+mod multicast;
+mod outstanding;
+
+pub use multicast::{MulticastJoin, MulticastMember, Selected};
+use outstanding::OUTSTANDING;
+
+pub(crate) use outstanding::forget;
+
+/// The status field of a MAD (IBA vol. 1, 13.4.7 and 15.2.2): zero is success, anything else a failure.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SaStatus(pub u16);
+
+impl SaStatus {
+    /// The SA is busy: ask again later.
+    pub const BUSY: Self = Self(0x0001);
+    /// The SA lacks resources: ask again later.
+    pub const NO_RESOURCES: Self = Self(0x0100);
+    /// The request is invalid.
+    pub const REQ_INVALID: Self = Self(0x0200);
+    /// No record matches.
+    pub const NO_RECORDS: Self = Self(0x0300);
+    /// More than one record matches a query for one.
+    pub const TOO_MANY_RECORDS: Self = Self(0x0400);
+    /// The requester's or a record's GID is invalid.
+    pub const INVALID_GID: Self = Self(0x0500);
+    /// The query lacks components.
+    pub const INSUFFICIENT_COMPONENTS: Self = Self(0x0600);
+    /// The request is denied.
+    pub const REQ_DENIED: Self = Self(0x0700);
+
+    /// The code common to all classes: the low byte.
+    pub fn common(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// The SA's own code: the high byte.
+    pub fn class_specific(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+
+    /// Whether the SA may answer the same question later.
+    pub fn is_transient(self) -> bool {
+        matches!(self, Self::BUSY | Self::NO_RESOURCES)
+    }
+
+    fn meaning(self) -> &'static str {
+        match self {
+            Self(0) => "success",
+            Self::BUSY => "busy",
+            Self::NO_RESOURCES => "no resources",
+            Self::REQ_INVALID => "invalid request",
+            Self::NO_RECORDS => "no records",
+            Self::TOO_MANY_RECORDS => "too many records",
+            Self::INVALID_GID => "invalid GID",
+            Self::INSUFFICIENT_COMPONENTS => "insufficient components",
+            Self::REQ_DENIED => "request denied",
+            Self(status) => match status & 0x1c {
+                0x04 => "bad class version",
+                0x08 => "method not supported",
+                0x0c => "attribute not supported",
+                0x1c => "invalid attribute value",
+                _ => "unknown status",
+            },
+        }
+    }
+}
+
+impl fmt::Display for SaStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (status {:#06x})", self.meaning(), self.0)
+    }
+}
+
+impl fmt::Debug for SaStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why a question to the SA brought no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SaError {
+    /// No answer within the core's `timeout` × (`retries` + 1).
+    #[error("the SA did not answer in time")]
+    TimedOut,
+    /// The core could not send the MAD after it had queued it.
+    #[error("the MAD was not sent: errno {errno}")]
+    NotSent {
+        /// The reason, as an errno.
+        errno: u32,
+    },
+    /// The SA refused.
+    #[error("the SA answered: {0}")]
+    Status(SaStatus),
+    /// What came back does not answer the question.
+    #[error(
+        "the answer has method {method:#04x}, attribute {attribute:#06x}, management class {class:#04x}"
+    )]
+    Unexpected {
+        /// The MAD's management class.
+        class: u8,
+        /// The MAD's method.
+        method: u8,
+        /// The MAD's attribute, host order.
+        attribute: u16,
+    },
+    /// The endpoint was closed first.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+}
+
+/// Why a question was not asked. Its closure was dropped without being called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SaSendError {
+    /// See [`Closed`].
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// The core has no memory for a MAD, or 2^20 questions are out already.
+    #[error("no memory for an SA MAD")]
+    NoMemory,
+    /// The core did not take the MAD.
+    #[error("acm_send_sa_mad refused: {code}")]
+    Refused {
+        /// What the function returned.
+        code: c_int,
+    },
+}
+
+/// A question's method and attribute.
+#[derive(Clone, Copy)]
+struct Question {
+    method: u8,
+    response: u8,
+    attribute: u16,
+}
+
+impl EndpointHandle {
+    /// Asks the SA for one path record (PathRecord GET).
+    ///
+    /// What is not zero in `wanted` is demanded (`acm_path_comp_mask`). An absent SGID, P_Key or reversible bit is filled
+    /// in with the port's first GID, the endpoint's P_Key and 1: some SAs answer nothing otherwise.
+    ///
+    /// The record that `done` gets has passed the checks on the MAD alone; whether it answers the question is for the
+    /// caller to see, as the cache engine does.
+    ///
+    /// # Errors
+    /// When the question could not be asked. `done` is then dropped uncalled.
+    pub fn ask_path(
+        &self,
+        wanted: &PathRecord,
+        done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
+    ) -> Result<(), SaSendError> {
+        const QUESTION: Question = Question {
+            method: abi::UMAD_METHOD_GET,
+            response: abi::UMAD_METHOD_GET_RESP,
+            attribute: abi::UMAD_SA_ATTR_PATH_REC,
+        };
+        let mut wanted = *wanted;
+        if wanted.sgid().is_zero() {
+            wanted.set_sgid(self.port().gid(0).unwrap_or_default());
+        }
+        if wanted.pkey().0 == 0 {
+            wanted.set_pkey(self.pkey());
+        }
+        wanted.set_reversible(true);
+        let mask = self.host().path_comp_mask(wanted.as_abi());
+        self.count(AcmCounter::ROUTE_QUERY);
+        self.ask(QUESTION, mask, &wanted.to_bytes(), move |answer| {
+            done(answer.map(|packet| {
+                let mut record = [0; PathRecord::LENGTH];
+                record.copy_from_slice(&packet.data[..PathRecord::LENGTH]);
+                PathRecord::from_bytes(&record)
+            }));
+        })
+    }
+
+    /// Joins a multicast group (MCMemberRecord SET).
+    ///
+    /// # Errors
+    /// When the question could not be asked. `done` is then dropped uncalled.
+    pub fn join_multicast(
+        &self,
+        join: &MulticastJoin,
+        done: impl FnOnce(Result<MulticastMember, SaError>) + Send + 'static,
+    ) -> Result<(), SaSendError> {
+        let (record, mask) = join.record_and_mask(self);
+        self.ask_multicast(
+            abi::UMAD_METHOD_SET,
+            abi::UMAD_METHOD_GET_RESP,
+            &record,
+            mask,
+            done,
+        )
+    }
+
+    /// Leaves a multicast group that was joined before (MCMemberRecord DELETE).
+    ///
+    /// # Errors
+    /// When the question could not be asked. `done` is then dropped uncalled.
+    pub fn leave_multicast(
+        &self,
+        join: &MulticastJoin,
+        done: impl FnOnce(Result<MulticastMember, SaError>) + Send + 'static,
+    ) -> Result<(), SaSendError> {
+        let (record, mask) = join.leave_record_and_mask(self);
+        self.ask_multicast(
+            abi::UMAD_SA_METHOD_DELETE,
+            abi::UMAD_SA_METHOD_DELETE_RESP,
+            &record,
+            mask,
+            done,
+        )
+    }
+
+    fn ask_multicast(
+        &self,
+        method: u8,
+        response: u8,
+        record: &umad_sa_mcmember_record,
+        mask: u64,
+        done: impl FnOnce(Result<MulticastMember, SaError>) + Send + 'static,
+    ) -> Result<(), SaSendError> {
+        let question = Question {
+            method,
+            response,
+            attribute: abi::UMAD_SA_ATTR_MCMEMBER_REC,
+        };
+        self.ask(
+            question,
+            Be64::from_host(mask),
+            &multicast::to_bytes(record),
+            move |answer| {
+                done(answer.map(|packet| MulticastMember::from_data(&packet.data)));
+            },
+        )
+    }
+
+    fn ask(
+        &self,
+        question: Question,
+        mask: Be64,
+        record: &[u8],
+        done: impl FnOnce(Result<&umad_sa_packet, SaError>) + Send + 'static,
+    ) -> Result<(), SaSendError> {
+        let table = self.host().table();
+        self.gate().with(|endpoint| {
+            let judged = move |answer: Result<&umad_sa_packet, SaError>| {
+                done(answer.and_then(|packet| judge(question, packet)));
+            };
+            let key = OUTSTANDING
+                .insert(self, Box::new(judged))
+                .ok_or(SaSendError::NoMemory)?;
+            // SAFETY: the gate keeps the endpoint open; the context is a key that nobody dereferences.
+            let mad = unsafe {
+                let context = std::ptr::without_provenance_mut::<c_void>(key.get() as usize);
+                (table.acm_alloc_sa_mad)(endpoint, context, Some(sa_answered))
+            };
+            if mad.is_null() {
+                OUTSTANDING.take(key);
+                return Err(SaSendError::NoMemory);
+            }
+            // SAFETY: the core's fresh MAD is ours until it is sent.
+            fill(unsafe { &mut *mad }, question, mask, record, key.get());
+            // SAFETY: the endpoint is open and the MAD complete.
+            let code = unsafe { (table.acm_send_sa_mad)(mad) };
+            if code != 0 {
+                OUTSTANDING.take(key);
+                // SAFETY: a MAD that was not taken stays with the caller.
+                unsafe { (table.acm_free_sa_mad)(mad) };
+                return Err(SaSendError::Refused { code });
+            }
+            Ok(())
+        })?
+    }
+}
+
+fn fill(mad: &mut acm_sa_mad, question: Question, mask: Be64, record: &[u8], tid: u32) {
+    let packet = &mut mad.sa_mad;
+    packet.mad_hdr = umad_hdr {
+        base_version: abi::UMAD_BASE_VERSION,
+        mgmt_class: abi::UMAD_CLASS_SUBN_ADM,
+        class_version: abi::UMAD_SA_CLASS_VERSION,
+        method: question.method,
+        // The kernel overwrites the upper half, and the core matches answers by the lower.
+        tid: Be64::from_host(tid.into()),
+        attr_id: Be16::from_host(question.attribute),
+        ..Default::default()
+    };
+    packet.comp_mask = mask;
+    packet.data[..record.len()].copy_from_slice(record);
+}
+
+/// Whether a MAD is the SA's successful answer to `question`.
+fn judge(question: Question, packet: &umad_sa_packet) -> Result<&umad_sa_packet, SaError> {
+    let header = &packet.mad_hdr;
+    let (class, method, attribute) = (header.mgmt_class, header.method, header.attr_id.to_host());
+    if class != abi::UMAD_CLASS_SUBN_ADM
+        || method != question.response
+        || attribute != question.attribute
+    {
+        return Err(SaError::Unexpected {
+            class,
+            method,
+            attribute,
+        });
+    }
+    match header.status.to_host() {
+        0 => Ok(packet),
+        status => Err(SaError::Status(SaStatus(status))),
+    }
+}
+
+/// The core's SA thread brings a MAD back, with an answer or without.
+unsafe extern "C" fn sa_answered(mad: *mut acm_sa_mad) {
+    if mad.is_null() {
+        return door::report(
+            OUTSTANDING.host().as_ref(),
+            crate::host::LogLevel::ALWAYS,
+            format_args!("SA handler: the core passed no MAD"),
+        );
+    }
+    let host = OUTSTANDING.host();
+    door::enter("SA handler", host.as_ref(), (), || {
+        // SAFETY: the core's MAD, ours to read until it is freed below.
+        let (key, status, packet) =
+            unsafe { ((*mad).context.addr(), (*mad).umad.status, (*mad).sa_mad) };
+        let host = host.ok_or_else(|| Refusal::error("a MAD came back before any was sent"))?;
+        // SAFETY: the handler owns the MAD and frees it once.
+        unsafe { (host.table().acm_free_sa_mad)(mad) };
+        // An unknown key belongs to an endpoint that was closed meanwhile: its questions have been answered.
+        if let Some(done) =
+            outstanding::Key::from_context(key).and_then(|key| OUTSTANDING.take(key))
+        {
+            done(match status {
+                0 => Ok(&packet),
+                status if status == libc::ETIMEDOUT as u32 => Err(SaError::TimedOut),
+                errno => Err(SaError::NotSent { errno }),
+            });
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,845 @@
+//! A small core in this process, for a provider's own unit tests: no daemon, no fabric.
+//!
+//! [`TestCore`] loads a provider through its table, opens one device, port and endpoint, plays requests to it, keeps the
+//! answers, and lets the test play the SA: what the provider asks waits until the test answers it or lets it time out.
+//! A panic that the SDK caught fails the test when the core is dropped.
+//!
+//! ```
+//! # use acm_prov_api::prelude::*;
+//! # struct Nobody;
+//! # impl Provider for Nobody {
+//! #     const NAME: &CStr = c"nobody";
+//! #     type Endpoint = Plain;
+//! #     fn load(_: &Host, _: &Options) -> Result<Self, Error> { Ok(Self) }
+//! #     fn resolve(&self, _: &LocalAddress<Self>, request: ResolveRequest) { request.refuse(Status::ENODATA) }
+//! # }
+//! # acm_prov_api::provider_table!(Nobody);
+//! use acm_prov_api::testing::{Request, TestCore};
+//!
+//! let mut core = TestCore::load::<Nobody>("");
+//! core.open();
+//! let id = core.resolve(&Request::destination(&Address::Lid(Lid(7))));
+//! assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
+//! ```
+
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use crate::abi::*;
+use crate::address::{Address, Gid};
+use crate::host::{Host, HostTable, LogLevel, LogWriter};
+use crate::load::{self, Exported};
+use crate::path::PathRecord;
+use crate::sync::{Condvar, Mutex, MutexGuard};
+
+/// How long a test waits for something that must happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The options file of a core that has none.
+const NO_OPTIONS: &CStr = c"/nonexistent/ibacm_opts.cfg";
+
+/// What the core's functions work on. A process has one core at a time.
+struct State {
+    options_file: CString,
+    log: Vec<String>,
+    answers: Vec<Answer>,
+    sent: VecDeque<SentMad>,
+    mads: usize,
+    counters: [u64; ACM_MAX_COUNTER],
+    attributes: _compat_ibv_port_attr,
+    gids: Vec<Gid>,
+    pkeys: Vec<u16>,
+    refuse_mads: bool,
+}
+
+struct SentMad(*mut TestMad);
+
+// SAFETY: the MAD belongs to the core while it is in the queue, and the queue is behind a lock.
+unsafe impl Send for SentMad {}
+
+#[repr(C)]
+struct TestMad {
+    mad: acm_sa_mad,
+    handler: Option<acm_sa_handler_fn>,
+}
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+static CHANGED: Condvar = Condvar::new();
+
+fn with_state<R>(change: impl FnOnce(&mut State) -> R) -> R {
+    let mut state = STATE.lock();
+    let result = change(state.get_or_insert_with(State::new));
+    CHANGED.notify_all();
+    result
+}
+
+impl State {
+    fn new() -> Self {
+        Self {
+            options_file: NO_OPTIONS.to_owned(),
+            log: Vec::new(),
+            answers: Vec::new(),
+            sent: VecDeque::new(),
+            mads: 0,
+            counters: [0; ACM_MAX_COUNTER],
+            attributes: _compat_ibv_port_attr {
+                state: ibv_port_state::ACTIVE,
+                active_mtu: ibv_mtu(5),
+                gid_tbl_len: 1,
+                pkey_tbl_len: 1,
+                lid: 1,
+                sm_lid: 9,
+                active_width: 2,
+                active_speed: 4,
+                link_layer: IBV_LINK_LAYER_INFINIBAND,
+                ..Default::default()
+            },
+            gids: vec![TestCore::GID],
+            pkeys: vec![0xffff],
+            refuse_mads: false,
+        }
+    }
+}
+
+/// A client's message, to be played to a provider.
+#[derive(Clone)]
+pub struct Request {
+    message: acm_msg,
+}
+
+impl Request {
+    /// A request for the path that `wanted` describes.
+    pub fn path(wanted: &PathRecord) -> Self {
+        let mut request = Self::empty();
+        request.push(AcmEpType::PATH, 0, &wanted.to_bytes());
+        request
+    }
+
+    /// A request for a path to an address, from the core's own choice of source.
+    pub fn destination(destination: &Address) -> Self {
+        let mut request = Self::empty();
+        request.push(
+            AcmEpType(destination.kind()),
+            ACM_EP_FLAG_DEST,
+            &destination.to_field(),
+        );
+        let source = Address::Ip(std::net::Ipv4Addr::LOCALHOST);
+        request.push(
+            AcmEpType(source.kind()),
+            ACM_EP_FLAG_SOURCE,
+            &source.to_field(),
+        );
+        request.message.hdr.length -= ACM_MSG_EP_LENGTH as u16;
+        request.message.hdr.data = [1, 1, 0];
+        request
+    }
+
+    /// Asks for an answer at once.
+    pub fn nodelay(mut self) -> Self {
+        // SAFETY: resolve messages are made of entries, see `push`.
+        unsafe { (*self.entry(0)).flags |= ACM_FLAGS_NODELAY };
+        self
+    }
+
+    /// The whole message, for what no method above provides.
+    pub fn message(&mut self) -> &mut acm_msg {
+        &mut self.message
+    }
+
+    fn empty() -> Self {
+        let mut message = acm_msg::default();
+        message.hdr.version = ACM_VERSION;
+        message.hdr.opcode = AcmOpcode::RESOLVE;
+        message.hdr.length = ACM_MSG_HDR_LENGTH as u16;
+        Self { message }
+    }
+
+    fn entry(&mut self, index: usize) -> *mut acm_ep_addr_data {
+        assert!(index < 8, "a message has eight entries");
+        let at = ACM_MSG_HDR_LENGTH + index * ACM_MSG_EP_LENGTH;
+        // SAFETY: inside the message, see above.
+        unsafe { ptr::from_mut(&mut self.message).cast::<u8>().add(at).cast() }
+    }
+
+    fn push(&mut self, kind: AcmEpType, flags: u32, field: &[u8; ACM_MAX_ADDRESS]) {
+        let index = (usize::from(self.message.hdr.length) - ACM_MSG_HDR_LENGTH) / ACM_MSG_EP_LENGTH;
+        let mut entry = acm_ep_addr_data {
+            flags,
+            r#type: kind,
+            ..Default::default()
+        };
+        entry.info.addr = *field;
+        // SAFETY: the entry lies inside the message.
+        unsafe { self.entry(index).write(entry) };
+        self.message.hdr.length += ACM_MSG_EP_LENGTH as u16;
+    }
+}
+
+/// What a provider answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The client.
+    pub id: u64,
+    /// The transaction id, as the client sent it.
+    pub tid: u64,
+    /// The opcode, with the acknowledge bit.
+    pub opcode: u8,
+    /// The status.
+    pub status: AcmStatus,
+    /// The path, in an answer that has one.
+    pub path: Option<PathRecord>,
+    /// The answer's length in bytes.
+    pub length: u16,
+}
+
+/// A context that the provider gave out: whatever it put into the core's `void *`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context(*mut c_void);
+
+/// A core in this process. One exists at a time; a second waits for the first to be dropped.
+pub struct TestCore {
+    provider: &'static acm_provider,
+    device: Box<acm_device>,
+    port: Box<acm_port>,
+    endpoint: Option<Box<acm_endpoint>>,
+    contexts: [*mut c_void; 4],
+    _verbs: Box<[u8; 4096]>,
+    next_id: u64,
+    options_file: Option<std::path::PathBuf>,
+    expects_panics: bool,
+    _one_at_a_time: MutexGuard<'static, ()>,
+}
+
+const DEVICE: usize = 0;
+const PORT: usize = 1;
+const ENDPOINT: usize = 2;
+const ADDRESS: usize = 3;
+
+/// Calls a slot of the provider's table, every one of which the SDK fills.
+macro_rules! call {
+    ($core:ident.$slot:ident($($argument:expr),* $(,)?)) => {{
+        let callback = $core.provider.$slot.expect("the SDK fills every slot");
+        // SAFETY: the arguments are what acm_prov.h asks for, and live long enough.
+        unsafe { callback($($argument),*) }
+    }};
+}
+
+impl TestCore {
+    /// The simulated port's GID.
+    pub const GID: Gid = Gid::new(0xfe80_0000_0000_0000, 0x0010_0001);
+    /// The address that requests come from.
+    pub const SOURCE: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
+
+    /// Loads a provider with the given contents of ibacm_opts.cfg.
+    ///
+    /// # Panics
+    /// If the provider does not load.
+    pub fn load<P: Exported>(options: &str) -> Self {
+        Self::try_load::<P>(options)
+            .unwrap_or_else(|error| panic!("the provider does not load: {error}"))
+    }
+
+    /// Loads a provider with the given contents of ibacm_opts.cfg.
+    ///
+    /// # Errors
+    /// The provider's own.
+    ///
+    /// # Panics
+    /// If the options cannot be written to a temporary file.
+    pub fn try_load<P: Exported>(options: &str) -> Result<Self, crate::Error> {
+        let one_at_a_time = ONE_AT_A_TIME.lock();
+        *STATE.lock() = Some(State::new());
+        let options_file = (!options.is_empty()).then(|| {
+            let path =
+                std::env::temp_dir().join(format!("acm-prov-api-test-{}.cfg", std::process::id()));
+            std::fs::write(&path, options).expect("the options are written to a temporary file");
+            let name =
+                CString::new(path.as_os_str().as_encoded_bytes()).expect("no NUL in the path");
+            with_state(|state| state.options_file = name);
+            path
+        });
+        let provider = load::load::<P>(&TABLE)?;
+        let mut verbs = Box::new([0; 4096]);
+        let mut device = Box::new(acm_device {
+            verbs: verbs.as_mut_ptr().cast(),
+            dev_guid: Be64::from_host(0x0010_0000),
+        });
+        let port = Box::new(acm_port {
+            dev: &mut *device,
+            port_num: 1,
+        });
+        Ok(Self {
+            provider,
+            device,
+            port,
+            endpoint: None,
+            contexts: [ptr::null_mut(); 4],
+            _verbs: verbs,
+            next_id: 1,
+            options_file,
+            expects_panics: false,
+            _one_at_a_time: one_at_a_time,
+        })
+    }
+
+    /// The provider's table, for calls of a test's own.
+    pub fn provider(&self) -> &'static acm_provider {
+        self.provider
+    }
+
+    /// Opens device, port and endpoint and adds the source address.
+    ///
+    /// # Panics
+    /// If one of them does not open.
+    pub fn open(&mut self) {
+        assert_eq!(self.try_open(), Ok(()), "log: {:?}", self.log());
+    }
+
+    /// Like [`open`](Self::open); the error names the callback that refused.
+    ///
+    /// # Errors
+    /// The first callback that refused. What was open before it stays open.
+    pub fn try_open(&mut self) -> Result<(), &'static str> {
+        if self.contexts[DEVICE].is_null()
+            && call!(self.open_device(&*self.device, &mut self.contexts[DEVICE])) != 0
+        {
+            return Err("open_device");
+        }
+        if call!(self.open_port(&*self.port, self.contexts[DEVICE], &mut self.contexts[PORT])) != 0
+        {
+            return Err("open_port");
+        }
+        let pkey = with_state(|state| state.pkeys[0]);
+        let endpoint = self.endpoint.insert(Box::new(acm_endpoint {
+            port: &mut *self.port,
+            pkey,
+        }));
+        let endpoint: *const acm_endpoint = &**endpoint;
+        if call!(self.open_endpoint(endpoint, self.contexts[PORT], &mut self.contexts[ENDPOINT]))
+            != 0
+        {
+            return Err("open_endpoint");
+        }
+        match self.add_address(&Address::Ip(Self::SOURCE)) {
+            Some(Context(context)) => self.contexts[ADDRESS] = context,
+            None => return Err("add_address"),
+        }
+        Ok(())
+    }
+
+    /// Adds an address to the endpoint; its context, or `None` if the provider refused.
+    pub fn add_address(&mut self, address: &Address) -> Option<Context> {
+        let text = CString::new(address.to_string()).expect("no NUL in an address");
+        let mut acm_address = Box::new(acm_address {
+            endpoint: self
+                .endpoint
+                .as_deref_mut()
+                .map_or(ptr::null_mut(), ptr::from_mut),
+            info: acm_ep_info {
+                addr: address.to_field(),
+            },
+            id_string: text.as_ptr().cast_mut(),
+            r#type: AcmEpType(address.kind()),
+        });
+        let mut context = ptr::null_mut();
+        let refused =
+            call!(self.add_address(&*acm_address, self.contexts[ENDPOINT], &mut context)) != 0;
+        // The real core moves the structure later.
+        acm_address.info = acm_ep_info {
+            addr: [0xa5; ACM_MAX_ADDRESS],
+        };
+        (!refused).then_some(Context(context))
+    }
+
+    /// Removes an address that was added before.
+    pub fn remove_address(&mut self, context: Context) {
+        call!(self.remove_address(context.0));
+    }
+
+    /// Closes the endpoint with its addresses, the port, and the device.
+    pub fn close(&mut self) {
+        self.close_port();
+        if !self.contexts[DEVICE].is_null() {
+            call!(self.close_device(std::mem::replace(
+                &mut self.contexts[DEVICE],
+                ptr::null_mut()
+            )));
+        }
+    }
+
+    /// The port goes down: everything but the device is closed, as the core does it.
+    pub fn close_port(&mut self) {
+        let take = |context: &mut *mut c_void| std::mem::replace(context, ptr::null_mut());
+        if !self.contexts[ADDRESS].is_null() {
+            call!(self.remove_address(take(&mut self.contexts[ADDRESS])));
+        }
+        if !self.contexts[ENDPOINT].is_null() {
+            call!(self.close_endpoint(take(&mut self.contexts[ENDPOINT])));
+        }
+        self.endpoint = None;
+        if !self.contexts[PORT].is_null() {
+            call!(self.close_port(take(&mut self.contexts[PORT])));
+        }
+    }
+
+    /// The contexts of device, port, endpoint and source address; NULL for what is not open.
+    pub fn contexts(&self) -> [Context; 4] {
+        self.contexts.map(Context)
+    }
+
+    /// Plays a second close of something that is closed, or was never open.
+    pub fn close_again(&mut self, [device, port, endpoint, address]: [Context; 4]) {
+        call!(self.remove_address(address.0));
+        call!(self.close_endpoint(endpoint.0));
+        call!(self.close_port(port.0));
+        call!(self.close_device(device.0));
+    }
+
+    /// Plays a request from an address of the test's choice, open or not; its id.
+    pub fn resolve_from(&mut self, address: Context, request: &Request) -> u64 {
+        let (mut message, id) = self.number(request);
+        call!(self.resolve(address.0, &mut *message, id));
+        id
+    }
+
+    /// Plays `IBV_EVENT_CLIENT_REREGISTER`.
+    pub fn reregister(&mut self) {
+        assert_eq!(
+            call!(self.handle_event(self.contexts[PORT], ibv_event_type::CLIENT_REREGISTER)),
+            0
+        );
+    }
+
+    /// Plays a resolve request; its id.
+    pub fn resolve(&mut self, request: &Request) -> u64 {
+        let (mut message, id) = self.number(request);
+        assert_eq!(
+            call!(self.resolve(self.contexts[ADDRESS], &mut *message, id)),
+            0,
+            "resolve answers and returns 0"
+        );
+        id
+    }
+
+    /// Plays a request to ask the SA; its id.
+    pub fn query(&mut self, request: &Request) -> u64 {
+        let (mut message, id) = self.number(request);
+        assert_eq!(
+            call!(self.query(self.contexts[ADDRESS], &mut *message, id)),
+            0,
+            "query answers and returns 0"
+        );
+        id
+    }
+
+    /// A copy of the message that is freed after the call, as the core's is, with its own id and tid.
+    fn number(&mut self, request: &Request) -> (Box<acm_msg>, u64) {
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut message = Box::new(request.message);
+        message.hdr.tid = 0x7a00_0000_0000_0000 | id;
+        (message, id)
+    }
+
+    /// The endpoint's counters.
+    pub fn endpoint_counters(&self) -> [u64; ACM_MAX_COUNTER] {
+        let mut values = [Be64::from_host(0); ACM_MAX_COUNTER];
+        let mut count = 0;
+        call!(self.query_perf(self.contexts[ENDPOINT], values.as_mut_ptr(), &mut count));
+        assert_eq!(usize::from(count), ACM_MAX_COUNTER);
+        values.map(Be64::to_host)
+    }
+
+    /// What the provider counted in the core's set.
+    pub fn core_counters(&self) -> [u64; ACM_MAX_COUNTER] {
+        with_state(|state| state.counters)
+    }
+
+    /// All answers to a client so far.
+    pub fn answers(&self, id: u64) -> Vec<Answer> {
+        with_state(|state| {
+            state
+                .answers
+                .iter()
+                .filter(|answer| answer.id == id)
+                .cloned()
+                .collect()
+        })
+    }
+
+    /// The answer to a client, as soon as it is there.
+    ///
+    /// # Panics
+    /// If none comes.
+    pub fn wait_for_answer(&self, id: u64) -> Answer {
+        self.wait(&format!("the answer to {id}"), |state| {
+            state.answers.iter().find(|answer| answer.id == id).cloned()
+        })
+    }
+
+    /// The questions that wait for the SA, oldest first.
+    pub fn sa_questions(&self) -> Vec<umad_sa_packet> {
+        with_state(|state| state.sent.iter().map(SentMad::packet).collect())
+    }
+
+    /// Waits until at least `count` questions wait for the SA.
+    ///
+    /// # Panics
+    /// If they do not come.
+    pub fn wait_for_sa_questions(&self, count: usize) -> Vec<umad_sa_packet> {
+        self.wait(&format!("{count} questions to the SA"), |state| {
+            (state.sent.len() >= count).then(|| state.sent.iter().map(SentMad::packet).collect())
+        })
+    }
+
+    /// The SA answers the oldest question: `change` turns the question's MAD into the answer's.
+    ///
+    /// # Panics
+    /// If no question waits.
+    pub fn sa_answers(&self, change: impl FnOnce(&mut umad_sa_packet)) {
+        self.bring_back(0, |packet| {
+            packet.mad_hdr.method |= UMAD_METHOD_RESP_MASK;
+            change(packet);
+        });
+    }
+
+    /// The SA answers the oldest question with a record for it: DLID 2 where the question has none, DGID likewise.
+    ///
+    /// # Panics
+    /// If no question waits.
+    pub fn sa_answers_with(&self, change: impl FnOnce(&mut PathRecord)) {
+        self.sa_answers(|packet| {
+            let mut record =
+                PathRecord::from_bytes(packet.data.first_chunk().expect("200 bytes of data"));
+            if record.dlid().0 == 0 {
+                record.set_dlid(crate::address::Lid(2));
+            }
+            if record.dgid().is_zero() {
+                record.set_dgid(Gid::new(
+                    Self::GID.subnet_prefix(),
+                    0x2000 + u64::from(record.dlid().0),
+                ));
+            }
+            record.set_slid(crate::address::Lid(1));
+            change(&mut record);
+            packet.data[..PathRecord::LENGTH].copy_from_slice(&record.to_bytes());
+        });
+    }
+
+    /// The oldest question times out.
+    ///
+    /// # Panics
+    /// If no question waits.
+    pub fn sa_times_out(&self) {
+        self.bring_back(libc::ETIMEDOUT as u32, |_| ());
+    }
+
+    /// `acm_send_sa_mad` refuses from now on, or takes MADs again.
+    pub fn refuse_mads(&self, refuse: bool) {
+        with_state(|state| state.refuse_mads = refuse);
+    }
+
+    /// MADs that the provider holds or the core keeps for it.
+    pub fn mads(&self) -> usize {
+        with_state(|state| state.mads)
+    }
+
+    /// Changes the port's attributes, as `ibv_query_port` will give them.
+    pub fn change_port(&self, change: impl FnOnce(&mut _compat_ibv_port_attr)) {
+        with_state(|state| change(&mut state.attributes));
+    }
+
+    /// The lines of the log.
+    pub fn log(&self) -> Vec<String> {
+        with_state(|state| state.log.clone())
+    }
+
+    /// Waits until a line of the log contains `text`.
+    ///
+    /// # Panics
+    /// If none comes.
+    pub fn wait_for_log(&self, text: &str) -> String {
+        self.wait(&format!("{text:?} in the log"), |state| {
+            state.log.iter().find(|line| line.contains(text)).cloned()
+        })
+    }
+
+    /// From now on panics of the provider are part of the test.
+    pub fn expect_panics(&mut self) {
+        self.expects_panics = true;
+    }
+
+    fn wait<R>(&self, what: &str, mut ready: impl FnMut(&State) -> Option<R>) -> R {
+        let deadline = Instant::now() + PATIENCE;
+        let mut state = STATE.lock();
+        loop {
+            if let Some(result) = state.as_ref().and_then(&mut ready) {
+                return result;
+            }
+            let late = CHANGED.wait_until(&mut state, deadline).timed_out();
+            assert!(
+                !late,
+                "{what} did not come; log: {:?}",
+                state.as_ref().map(|state| state.log.clone())
+            );
+        }
+    }
+
+    fn bring_back(&self, status: u32, change: impl FnOnce(&mut umad_sa_packet)) {
+        let SentMad(sent) =
+            with_state(|state| state.sent.pop_front()).expect("a question waits for the SA");
+        // SAFETY: a MAD of ours, which the handler frees. The handler runs without the state's lock.
+        unsafe {
+            (*sent).mad.umad.status = status;
+            change(&mut (*sent).mad.sa_mad);
+            let handler = (*sent).handler.expect("the provider gave a handler");
+            handler(sent.cast());
+        }
+    }
+}
+
+impl Drop for TestCore {
+    fn drop(&mut self) {
+        self.close();
+        if let Some(path) = &self.options_file {
+            let _ = std::fs::remove_file(path);
+        }
+        let panics: Vec<String> = self
+            .log()
+            .into_iter()
+            .filter(|line| line.contains(": panic: "))
+            .collect();
+        if !self.expects_panics && !std::thread::panicking() {
+            assert!(panics.is_empty(), "the provider panicked: {panics:?}");
+        }
+    }
+}
+
+impl SentMad {
+    fn packet(&self) -> umad_sa_packet {
+        // SAFETY: a MAD in the queue is alive.
+        unsafe { (*self.0).mad.sa_mad }
+    }
+}
+
+static TABLE: HostTable = HostTable {
+    acm_write: LogWriter::Plain(|_, text| {
+        with_state(|state| state.log.push(text.to_string_lossy().trim_end().to_owned()));
+    }),
+    acm_get_opts_file,
+    acm_increment_counter,
+    acm_gid_index,
+    acm_get_gid,
+    acm_path_comp_mask,
+    acm_resolve_response,
+    acm_query_response,
+    acm_get_rate,
+    acm_convert_mtu,
+    acm_convert_rate,
+    acm_alloc_sa_mad,
+    acm_free_sa_mad,
+    acm_send_sa_mad,
+    ibv_query_port,
+    ibv_query_pkey,
+};
+
+/// A host whose log goes to a function of the caller's and whose other services are the test core's.
+pub fn host_that_logs(plain: fn(level: c_int, text: &CStr)) -> Host {
+    let table = Box::leak(Box::new(HostTable {
+        acm_write: LogWriter::Plain(plain),
+        ..TABLE
+    }));
+    Host::new(table, c"test", LogLevel::OPERATION)
+}
+
+unsafe extern "C" fn acm_get_opts_file() -> *const c_char {
+    with_state(|state| state.options_file.as_ptr())
+}
+
+unsafe extern "C" fn acm_increment_counter(counter: AcmCounter) {
+    with_state(|state| {
+        if let Some(value) = usize::try_from(counter.0)
+            .ok()
+            .and_then(|index| state.counters.get_mut(index))
+        {
+            *value += 1;
+        }
+    });
+}
+
+unsafe extern "C" fn acm_gid_index(_port: *mut acm_port, gid: *mut ibv_gid) -> u8 {
+    // SAFETY: the provider passes a GID.
+    let gid = Gid::from(unsafe { *gid });
+    with_state(|state| {
+        state
+            .gids
+            .iter()
+            .position(|own| *own == gid)
+            .unwrap_or(state.gids.len()) as u8
+    })
+}
+
+unsafe extern "C" fn acm_get_gid(_port: *mut acm_port, index: c_int, gid: *mut ibv_gid) -> c_int {
+    let found = with_state(|state| {
+        usize::try_from(index)
+            .ok()
+            .and_then(|index| state.gids.get(index).copied())
+    });
+    match found {
+        Some(found) => {
+            // SAFETY: the provider passes room for a GID.
+            unsafe { gid.write(found.into()) };
+            0
+        }
+        None => -1,
+    }
+}
+
+unsafe extern "C" fn acm_path_comp_mask(path: *mut ibv_path_record) -> Be64 {
+    // SAFETY: the provider passes a path record.
+    let path = PathRecord::from(unsafe { *path });
+    let bytes = path.to_bytes();
+    let demanded = |range: std::ops::Range<usize>| bytes[range].iter().any(|byte| *byte != 0);
+    let selected = |byte: u8| [(byte >> 6) != 0, (byte & 0x3f) != 0];
+    let [mtu_selector, mtu] = selected(bytes[54]);
+    let [rate_selector, rate] = selected(bytes[55]);
+    let [lifetime_selector, lifetime] = selected(bytes[56]);
+    // Component numbers of PathRecord, IBA vol. 1, 15.2.5.16.
+    let components = [
+        (0, demanded(0..8)),
+        (2, demanded(8..24)),
+        (3, demanded(24..40)),
+        (4, demanded(40..42)),
+        (5, demanded(42..44)),
+        (8, path.flow_label() != 0),
+        (9, path.hop_limit() != 0),
+        (10, path.traffic_class() != 0),
+        (11, path.reversible()),
+        (13, demanded(50..52)),
+        (14, path.qos_class() != 0),
+        (15, path.sl() != 0),
+        (16, mtu_selector),
+        (17, mtu),
+        (18, rate_selector),
+        (19, rate),
+        (20, lifetime_selector),
+        (21, lifetime),
+    ];
+    Be64::from_host(
+        components
+            .iter()
+            .filter(|(_, set)| *set)
+            .fold(0, |mask, (bit, _)| mask | 1 << bit),
+    )
+}
+
+fn keep_answer(id: u64, msg: *mut acm_msg) -> c_int {
+    // SAFETY: the provider passes a whole message.
+    let message = unsafe { *msg };
+    let bytes: &[u8; size_of::<acm_msg>()] =
+        // SAFETY: a message is bytes, and was filled by the provider.
+        unsafe { &*msg.cast() };
+    let has_path = message.hdr.length as usize >= ACM_MSG_HDR_LENGTH + ACM_MSG_EP_LENGTH;
+    let path = has_path
+        .then(|| PathRecord::from_bytes(bytes[24..].first_chunk().expect("an entry's 64 bytes")));
+    let answer = Answer {
+        id,
+        tid: message.hdr.tid,
+        opcode: message.hdr.opcode.0,
+        status: message.hdr.status,
+        path,
+        length: message.hdr.length,
+    };
+    with_state(|state| state.answers.push(answer));
+    0
+}
+
+unsafe extern "C" fn acm_resolve_response(id: u64, msg: *mut acm_msg) -> c_int {
+    keep_answer(id, msg)
+}
+
+unsafe extern "C" fn acm_query_response(id: u64, msg: *mut acm_msg) -> c_int {
+    keep_answer(id, msg)
+}
+
+unsafe extern "C" fn acm_get_rate(_width: u8, _speed: u8) -> ibv_rate {
+    ibv_rate(3)
+}
+
+unsafe extern "C" fn acm_convert_mtu(mtu: c_int) -> ibv_mtu {
+    ibv_mtu(match mtu {
+        256 => 1,
+        512 => 2,
+        1024 => 3,
+        4096 => 5,
+        _ => 4,
+    })
+}
+
+unsafe extern "C" fn acm_convert_rate(_rate: c_int) -> ibv_rate {
+    ibv_rate(3)
+}
+
+unsafe extern "C" fn acm_alloc_sa_mad(
+    _endpoint: *const acm_endpoint,
+    context: *mut c_void,
+    handler: Option<acm_sa_handler_fn>,
+) -> *mut acm_sa_mad {
+    // SAFETY: an SA MAD of zeros is valid: bytes, integers, and a NULL context.
+    let mad = acm_sa_mad {
+        context,
+        ..unsafe { std::mem::zeroed() }
+    };
+    with_state(|state| state.mads += 1);
+    Box::into_raw(Box::new(TestMad { mad, handler })).cast()
+}
+
+unsafe extern "C" fn acm_free_sa_mad(mad: *mut acm_sa_mad) {
+    with_state(|state| state.mads -= 1);
+    // SAFETY: the provider frees each MAD once, and each is one of ours.
+    drop(unsafe { Box::from_raw(mad.cast::<TestMad>()) });
+}
+
+unsafe extern "C" fn acm_send_sa_mad(mad: *mut acm_sa_mad) -> c_int {
+    with_state(|state| {
+        if state.refuse_mads {
+            return -libc::EIO;
+        }
+        state.sent.push_back(SentMad(mad.cast()));
+        0
+    })
+}
+
+unsafe extern "C" fn ibv_query_port(
+    _context: *mut ibv_context,
+    _port_num: u8,
+    attributes: *mut _compat_ibv_port_attr,
+) -> c_int {
+    // SAFETY: the provider passes room for the attributes.
+    unsafe { attributes.write(with_state(|state| state.attributes)) };
+    0
+}
+
+unsafe extern "C" fn ibv_query_pkey(
+    _context: *mut ibv_context,
+    _port_num: u8,
+    index: c_int,
+    pkey: *mut Be16,
+) -> c_int {
+    let found = with_state(|state| {
+        usize::try_from(index)
+            .ok()
+            .and_then(|index| state.pkeys.get(index).copied())
+    });
+    match found {
+        Some(found) => {
+            // SAFETY: the provider passes room for a P_Key.
+            unsafe { pkey.write(Be16::from_host(found)) };
+            0
+        }
+        None => -1,
+    }
+}

@@ -1,0 +1,372 @@
+//! Contexts and tokens across every order of opening, closing and late answers.
+
+use std::sync::Mutex;
+
+use acm_prov_api::abi::{ACM_OP_ACK, AcmCounter, UMAD_SA_ATTR_PATH_REC};
+use acm_prov_api::prelude::*;
+use acm_prov_api::testing::{Request, TestCore};
+use acm_prov_api::{Endpoint, EndpointHandle, EndpointState, Port, QueryRequest, provider_table};
+
+/// Asks the SA for each request and answers with what it says.
+struct Asker;
+
+impl Provider for Asker {
+    const NAME: &CStr = c"asker";
+    type Endpoint = Plain;
+
+    fn load(_: &Host, options: &Options) -> Result<Self, Error> {
+        if options
+            .path("asker_fails", std::path::Path::new(""))
+            .as_os_str()
+            .is_empty()
+        {
+            Ok(Self)
+        } else {
+            Err("told to fail".into())
+        }
+    }
+
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+        let mut wanted = PathRecord::default();
+        match request.destination() {
+            Address::Lid(Lid(0xdead)) => panic!("the bug of LID {:#x}", 0xdead),
+            Address::Lid(Lid(0xbeef)) => return,
+            Address::Lid(lid) => wanted.set_dlid(lid),
+            Address::Gid(gid) => wanted.set_dgid(gid),
+            _ => return request.refuse(Status::EDESTTYPE),
+        };
+        let asked = from
+            .endpoint()
+            .handle()
+            .ask_path(&wanted, move |answer| match answer {
+                Ok(path) => request.answer(&path),
+                Err(_) => request.refuse(Status::ETIMEDOUT),
+            });
+        if let Err(error) = asked {
+            from.endpoint()
+                .handle()
+                .host()
+                .log(LogLevel::ALWAYS, format_args!("{error}"));
+        }
+    }
+}
+
+provider_table!(Asker);
+
+fn lid(lid: u16) -> Request {
+    Request::destination(&Address::Lid(Lid(lid)))
+}
+
+fn opened() -> TestCore {
+    let mut core = TestCore::load::<Asker>("log_level 2\n");
+    core.open();
+    core
+}
+
+#[test]
+fn an_answer_carries_id_tid_ack_path_and_source() {
+    let mut core = opened();
+    let id = core.resolve(&lid(7));
+    let question = core.sa_questions()[0];
+    assert_eq!(question.mad_hdr.attr_id.to_host(), UMAD_SA_ATTR_PATH_REC);
+    let asked = PathRecord::from_bytes(question.data.first_chunk().unwrap());
+    assert_eq!(
+        asked.sgid(),
+        TestCore::GID,
+        "a query without SGID gets no answer from some SAs"
+    );
+    assert_eq!((asked.pkey(), asked.reversible()), (PKey(0xffff), true));
+    assert!((1..1 << 32).contains(&question.mad_hdr.tid.to_host()));
+    core.sa_answers_with(|_| ());
+    let answer = core.wait_for_answer(id);
+    assert_eq!(answer.status, Status::SUCCESS);
+    assert_eq!(answer.path.unwrap().dlid(), Lid(7));
+    assert_eq!(answer.tid, 0x7a00_0000_0000_0000 | id);
+    assert_eq!(answer.opcode, 1 | ACM_OP_ACK);
+    assert_eq!(
+        answer.length,
+        16 + 2 * 72,
+        "the core chose the source, so the answer carries it"
+    );
+    assert_eq!(core.mads(), 0);
+}
+
+#[test]
+fn a_path_request_is_answered_with_one_entry_and_its_header_bytes_mean_nothing() {
+    let mut core = opened();
+    let mut wanted = PathRecord::default();
+    wanted.set_dlid(Lid(9));
+    let mut request = Request::path(&wanted);
+    request.message().hdr.data = [1, 200, 0];
+    let id = core.resolve(&request);
+    core.sa_answers_with(|_| ());
+    let answer = core.wait_for_answer(id);
+    assert_eq!((answer.status, answer.length), (Status::SUCCESS, 16 + 72));
+}
+
+#[test]
+fn indices_and_lengths_out_of_range_are_refused() {
+    let mut core = opened();
+    for (data, length, expected) in [
+        ([1, 200, 0], 16 + 72, Status::EINVAL),
+        ([1, 8, 0], 16 + 8 * 72, Status::EINVAL),
+        ([0, 0, 200], 16 + 72, Status::EINVAL),
+        ([0, 0, 1], 16 + 72, Status::EINVAL),
+        ([1, 1, 0], 16, Status::EINVAL),
+        ([1, 1, 0], 0, Status::EINVAL),
+    ] {
+        let mut request = lid(7);
+        request.message().hdr.data = data;
+        request.message().hdr.length = length;
+        let id = core.resolve(&request);
+        assert_eq!(
+            core.wait_for_answer(id).status,
+            expected,
+            "{data:?} {length}"
+        );
+    }
+    let mut request = Request::path(&PathRecord::default());
+    request.message().hdr.data = [1, 200, 0];
+    let id = core.resolve(&request);
+    assert_eq!(core.wait_for_answer(id).status, Status::EDESTADDR);
+}
+
+#[test]
+fn a_dropped_token_answers_no_data_and_says_so() {
+    let mut core = opened();
+    let id = core.resolve(&lid(0xbeef));
+    assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
+    core.wait_for_log("dropped unanswered");
+}
+
+#[test]
+fn a_panic_answers_the_client_and_keeps_its_place() {
+    let mut core = opened();
+    core.expect_panics();
+    let id = core.resolve(&lid(0xdead));
+    assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
+    let line = core.wait_for_log("panic");
+    assert!(
+        line.contains("the bug of LID 0xdead") && line.contains("contexts.rs:"),
+        "{line}"
+    );
+    let id = core.resolve(&lid(3));
+    core.sa_answers_with(|_| ());
+    assert_eq!(
+        core.wait_for_answer(id).status,
+        Status::SUCCESS,
+        "the provider goes on"
+    );
+}
+
+#[test]
+#[should_panic(expected = "the provider panicked")]
+fn a_swallowed_panic_fails_the_test_that_caused_it() {
+    let mut core = opened();
+    core.resolve(&lid(0xdead));
+}
+
+#[test]
+fn closing_answers_what_is_in_flight_and_a_late_answer_finds_nothing() {
+    let mut core = opened();
+    let ids: Vec<u64> = (1..=20)
+        .map(|destination| core.resolve(&lid(destination)))
+        .collect();
+    core.close();
+    for id in &ids {
+        assert_eq!(core.wait_for_answer(*id).status, Status::ETIMEDOUT);
+    }
+    core.open();
+    for _ in &ids {
+        core.sa_answers_with(|_| ());
+    }
+    assert!(
+        ids.iter().all(|id| core.answers(*id).len() == 1),
+        "nobody is answered twice"
+    );
+    assert_eq!(core.mads(), 0, "late MADs are freed");
+}
+
+#[test]
+fn contexts_closed_in_any_order_or_twice_are_harmless() {
+    let mut core = opened();
+    let contexts = core.contexts();
+    let [device, port, endpoint, address] = contexts;
+    let id = core.resolve(&lid(7));
+    // Parents first, everything twice, then the core's own closing of what it believes open.
+    core.close_again([device, port, endpoint, address]);
+    core.close_again([device, port, endpoint, address]);
+    core.wait_for_log("is not open");
+    assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+    let late = core.resolve_from(address, &lid(7));
+    assert_eq!(core.wait_for_answer(late).status, Status::ESRCADDR);
+    core.sa_answers_with(|_| ());
+    assert_eq!(core.mads(), 0);
+}
+
+#[test]
+fn a_refused_mad_is_freed_and_the_client_answered() {
+    let mut core = opened();
+    core.refuse_mads(true);
+    let id = core.resolve(&lid(7));
+    assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
+    core.wait_for_log("acm_send_sa_mad refused");
+    assert_eq!(core.mads(), 0);
+}
+
+#[test]
+fn both_status_bytes_count() {
+    for status in [0x0001_u16, 0x000c, 0x001c, 0x0100, 0x0300, 0x0500] {
+        let mut core = opened();
+        let id = core.resolve(&lid(7));
+        core.sa_answers(|packet| {
+            packet.mad_hdr.status = acm_prov_api::abi::Be16::from_host(status)
+        });
+        assert_eq!(
+            core.wait_for_answer(id).status,
+            Status::ETIMEDOUT,
+            "{status:#06x}"
+        );
+    }
+}
+
+#[test]
+fn a_query_asks_the_sa_and_is_answered_in_its_own_message() {
+    let mut core = opened();
+    let mut wanted = PathRecord::default();
+    wanted.set_dlid(Lid(9));
+    let id = core.query(&Request::path(&wanted));
+    core.sa_answers_with(|_| ());
+    let answer = core.wait_for_answer(id);
+    assert_eq!(
+        (answer.status, answer.length, answer.opcode),
+        (Status::SUCCESS, 88, 1 | ACM_OP_ACK)
+    );
+    for (status, expected) in [
+        (0x0001_u16, Status::ETIMEDOUT),
+        (0x0200, Status::EINVAL),
+        (0x0300, Status::ENODATA),
+        (0x0500, Status::ENODATA),
+    ] {
+        let id = core.query(&Request::path(&wanted));
+        core.sa_answers(|packet| {
+            packet.mad_hdr.status = acm_prov_api::abi::Be16::from_host(status)
+        });
+        assert_eq!(core.wait_for_answer(id).status, expected, "{status:#06x}");
+    }
+    let id = core.query(&Request::path(&wanted));
+    core.sa_times_out();
+    assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+    let id = core.query(&Request::path(&wanted));
+    core.sa_answers_with(|path| {
+        path.set_dlid(Lid(10));
+    });
+    assert_eq!(
+        core.wait_for_answer(id).status,
+        Status::ENODATA,
+        "a record for another destination"
+    );
+}
+
+#[test]
+fn counters_are_counted_once_in_each_set() {
+    let mut core = opened();
+    core.resolve(&lid(7));
+    core.sa_answers_with(|_| ());
+    core.resolve(&lid(0xbeef));
+    let own = core.endpoint_counters();
+    assert_eq!(own[AcmCounter::RESOLVE.0 as usize], 2);
+    assert_eq!(own[AcmCounter::NODATA.0 as usize], 1);
+    assert_eq!(own[AcmCounter::ROUTE_QUERY.0 as usize], 1);
+    let core_set = core.core_counters();
+    assert_eq!(core_set[AcmCounter::ROUTE_QUERY.0 as usize], 1);
+    assert_eq!(
+        core_set[AcmCounter::RESOLVE.0 as usize],
+        0,
+        "the core counts requests itself"
+    );
+}
+
+#[test]
+fn an_ethernet_port_is_refused_with_the_reason() {
+    let mut core = TestCore::load::<Asker>("");
+    core.change_port(|attributes| attributes.link_layer = 2);
+    assert_eq!(core.try_open(), Err("open_port"));
+    core.wait_for_log("no InfiniBand port");
+}
+
+#[test]
+fn a_provider_that_fails_to_load_says_why() {
+    let error = TestCore::try_load::<Asker>("asker_fails yes\n")
+        .err()
+        .expect("refused");
+    assert_eq!(error.to_string(), "told to fail");
+}
+
+/// An endpoint state that counts how many of it live.
+struct Counted;
+
+static LIVING: Mutex<i32> = Mutex::new(0);
+
+struct Keeper;
+
+impl EndpointState<Keeper> for Counted {
+    type Port = Plain;
+    type Address = Plain;
+
+    fn open(_: &std::sync::Arc<Port<Keeper>>, _: &EndpointHandle) -> Result<Self, Error> {
+        *LIVING.lock().unwrap() += 1;
+        Ok(Self)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        *LIVING.lock().unwrap() -= 1;
+    }
+}
+
+impl Provider for Keeper {
+    const NAME: &CStr = c"keeper";
+    type Endpoint = Counted;
+
+    fn load(_: &Host, _: &Options) -> Result<Self, Error> {
+        Ok(Self)
+    }
+
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+        // Holds its endpoint until the SA answers.
+        let endpoint: std::sync::Arc<Endpoint<Self>> = from.endpoint().clone();
+        let handle = endpoint.handle().clone();
+        let _ = handle.ask_path(&PathRecord::default(), move |_| {
+            drop(endpoint);
+            request.refuse(Status::ENODATA);
+        });
+    }
+
+    fn query(&self, _: &LocalAddress<Self>, request: QueryRequest) {
+        request.refuse(Status::EINVAL);
+    }
+}
+
+provider_table!(Keeper);
+
+#[test]
+fn reopening_a_thousand_times_leaves_nothing_behind() {
+    let mut core = TestCore::load::<Keeper>("");
+    for round in 0..1000 {
+        core.open();
+        let id = core.resolve(&lid(7));
+        core.close();
+        assert_eq!(
+            *LIVING.lock().unwrap(),
+            0,
+            "round {round}: a question in flight keeps the endpoint"
+        );
+        assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
+    }
+    for _ in 0..1000 {
+        core.sa_times_out();
+    }
+    assert_eq!(core.mads(), 0);
+}
