@@ -1,6 +1,66 @@
 //! Write providers for `ibacm` in safe Rust.
+//!
+//! `ibacm`, the InfiniBand address and route resolver of rdma-core, loads *providers*: libraries whose `provider_query`
+//! hands it a table of twelve callbacks. This crate is the door between that C interface and a provider in safe Rust.
+//!
+//! - Implement [`Provider`] and name the type in [`export_provider!`]; build a `cdylib`; put it where ibacm looks.
+//! - A client's request is a [token](ResolveRequest) that is consumed by its one answer.
+//! - [`EndpointHandle`] asks the SA and counts, [`PortHandle`] knows the port, [`Host`] logs.
+//! - [`check`] judges a table as the core does; [`abi`] is the C interface itself.
+
+#[cfg(panic = "abort")]
+compile_error!(
+    "acm-prov-api needs panic = \"unwind\": with \"abort\" a panic would end the ibacm daemon"
+);
 
 pub mod abi;
 pub mod address;
+#[cfg(feature = "cache")]
+pub mod cache;
+mod callbacks;
 pub mod check;
+pub mod clock;
+mod counters;
+mod door;
+mod export;
+mod handle;
+mod host;
+mod load;
+mod message;
+pub mod options;
 pub mod path;
+mod pin;
+mod provider;
+mod query;
+mod registry;
+mod request;
+pub mod sa;
+pub mod sync;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use abi::AcmStatus as Status;
+pub use counters::Counters;
+pub use handle::{Closed, DeviceHandle, EndpointHandle, PortAttributes, PortError, PortHandle};
+pub use host::{Host, HostTable, LogLevel, LogWriter, MissingHostFunctions};
+pub use load::{Exported, load};
+pub use provider::{
+    AddressState, Device, DeviceState, Endpoint, EndpointState, Error, LocalAddress, NotInfiniBand,
+    Plain, Port, PortState, Provider,
+};
+pub use request::{QueryRequest, ResolveRequest};
+
+#[doc(hidden)]
+pub use load::{Slot as __Slot, provider_query as __provider_query};
+
+/// What a provider usually needs: `use acm_prov_api::prelude::*;`.
+pub mod prelude {
+    pub use crate::address::{Address, Gid, Lid, Name, PKey};
+    pub use crate::options::Options;
+    pub use crate::path::PathRecord;
+    pub use crate::{
+        Error, Host, LocalAddress, LogLevel, Plain, Provider, ResolveRequest, Status,
+        export_provider,
+    };
+    pub use std::ffi::CStr;
+}

@@ -1,0 +1,382 @@
+//! The options file of the daemon and all its providers, `ibacm_opts.cfg`.
+//!
+//! A line is `name value`; what follows is ignored, and so are empty lines and those that begin
+//! with `#`. Fields end at white space, tabs and carriage returns included; there is no quoting.
+//! Names compare without case, and the last line that gives a name a value counts: all as the core
+//! and the stock provider read it (`ib_acme -O` writes a commented sample). Unlike these, lines and
+//! names can be of any length, and a value is taken whole or not at all: where `atoi` makes 0 of
+//! `retries two`, here the option keeps its default and a [`Report`] says so.
+//!
+//! One file serves everybody, so a name that nobody asked for is no error. Options of one provider
+//! alone share a prefix by custom; [`Options::report_unknown`] finds those of them that are
+//! misspelt.
+//!
+//! ```
+//! use acm_prov_api::options::Options;
+//! use std::time::Duration;
+//!
+//! let text = "timeout 500\nRetries many\nloopback_prot local\nroute_timeout -1\ndemo_dpeth 3\n";
+//! let options = Options::parse("opts.cfg", text.as_bytes());
+//!
+//! assert_eq!(options.number("timeout", 2000, 1..=3_600_000), 500);
+//! assert_eq!(options.number("retries", 2, 0..=255), 2);
+//! assert!(options.choice("loopback_prot", true, &[("none", false), ("local", true)]));
+//! assert_eq!(options.minutes("route_timeout", Some(Duration::from_mins(10))), None);
+//! assert_eq!(options.number("demo_depth", 1, 1..=100), 1);
+//! options.report_unknown("demo_");
+//!
+//! let reports: Vec<String> = options.reports().iter().map(ToString::to_string).collect();
+//! assert_eq!(reports, [
+//!     "opts.cfg:2: Retries many: not a number; using 2",
+//!     "opts.cfg:5: demo_dpeth: no such option, ignored; known are demo_depth",
+//! ]);
+//! ```
+
+pub(crate) mod lines;
+pub(crate) mod report;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::io::BufRead;
+use std::num::{IntErrorKind, ParseIntError};
+use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::sync::Mutex;
+
+use lines::Lines;
+pub use report::{Problem, Report};
+use report::{of_error, shown};
+
+/// Bytes of a file that are read before it is given up as endless.
+const FILE_LIMIT: u64 = 16 << 20;
+/// Different names that are kept.
+const KEY_LIMIT: usize = 1024;
+
+/// The options of a file, to be asked for by name.
+///
+/// Whatever is wrong is collected for [`reports`](Self::reports), and the default holds.
+#[derive(Debug)]
+pub struct Options {
+    file: PathBuf,
+    /// By name in lower case.
+    entries: HashMap<Vec<u8>, Entry>,
+    asked: Mutex<Asked>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    line: u64,
+    /// The name as the file has it.
+    key: Vec<u8>,
+    /// Empty if the line has none.
+    value: Vec<u8>,
+    /// Whether the line is so long that the value's end was not read.
+    is_cut: bool,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    reports: Vec<Report>,
+    /// Names that were asked for.
+    known: BTreeSet<String>,
+}
+
+impl Options {
+    /// Reads a file. If it is missing or cannot be read, that is reported, and what was read
+    /// before holds, defaults for the rest: the daemon runs without a file, too.
+    pub fn read(file: &Path) -> Self {
+        match lines::open(file) {
+            Ok(reader) => Self::parse(file, reader),
+            Err(error) => {
+                let options = Self::parse(file, &b""[..]);
+                options.report(of_error(file, &error));
+                options
+            }
+        }
+    }
+
+    /// Reads text from anywhere; `file` is the name that reports give to it. An error from the
+    /// reader is reported and ends the text.
+    pub fn parse(file: impl AsRef<Path>, reader: impl BufRead) -> Self {
+        let file = file.as_ref();
+        let mut entries = HashMap::new();
+        let mut reports = Vec::new();
+        let mut too_many_keys = None;
+        let mut lines = Lines::new(reader, FILE_LIMIT);
+        loop {
+            let line = match lines.next() {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                Err(error) => {
+                    reports.push(of_error(file, &error));
+                    break;
+                }
+            };
+            let mut words = line.words();
+            let Some((key, false)) = words.next() else {
+                continue;
+            };
+            if key.starts_with(b"#") {
+                continue;
+            }
+            let (value, is_cut) = words.next().unwrap_or((b"", line.is_cut));
+            let name = key.to_ascii_lowercase();
+            // A name alone does not undo an earlier line.
+            if value.is_empty() && entries.contains_key(&name) {
+                continue;
+            }
+            if entries.len() >= KEY_LIMIT && !entries.contains_key(&name) {
+                too_many_keys.get_or_insert(line.number);
+                continue;
+            }
+            let entry = Entry {
+                line: line.number,
+                key: key.to_owned(),
+                value: value.to_owned(),
+                is_cut,
+            };
+            entries.insert(name, entry);
+        }
+        reports.extend(too_many_keys.map(|line| Report {
+            file: file.to_owned(),
+            line: Some(line),
+            problem: Problem::TooManyKeys { limit: KEY_LIMIT },
+        }));
+        Self {
+            file: file.to_owned(),
+            entries,
+            asked: Mutex::new(Asked {
+                reports,
+                known: BTreeSet::new(),
+            }),
+        }
+    }
+
+    /// The file, or the name that [`parse`](Self::parse) was given.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// A whole number within `range`, decimal.
+    pub fn number<T>(&self, key: &str, default: T, range: RangeInclusive<T>) -> T
+    where
+        T: Copy + PartialOrd + Display + TryFrom<i128>,
+    {
+        self.value(key, &default, |value| {
+            let number = whole_number(value)?;
+            match T::try_from(number) {
+                Ok(number) if range.contains(&number) => Ok(number),
+                _ => Err(format!("not within {} to {}", range.start(), range.end())),
+            }
+        })
+        .unwrap_or(default)
+    }
+
+    /// One of several words, without regard to case.
+    ///
+    /// A word may stand for the same value as another.
+    pub fn choice<T: Clone + PartialEq>(&self, key: &str, default: T, choices: &[(&str, T)]) -> T {
+        let default_word = choices
+            .iter()
+            .find(|(_, choice)| *choice == default)
+            .map_or("the default", |(word, _)| word);
+        self.value(key, &default_word, |value| {
+            choices
+                .iter()
+                .find(|(word, _)| value.eq_ignore_ascii_case(word.as_bytes()))
+                .map(|(_, choice)| choice.clone())
+                .ok_or_else(|| {
+                    let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+                    format!("none of {}", words.join(", "))
+                })
+        })
+        .unwrap_or(default)
+    }
+
+    /// A time in whole minutes, at most 2^32 - 1; -1 means never, `None`.
+    pub fn minutes(&self, key: &str, default: Option<Duration>) -> Option<Duration> {
+        let shown_default = match default {
+            Some(time) => (time.as_secs() / 60).to_string(),
+            None => "-1".to_owned(),
+        };
+        self.value(key, &shown_default, |value| match whole_number(value)? {
+            -1 => Ok(None),
+            number => match u32::try_from(number) {
+                Ok(minutes) => Ok(Some(Duration::from_mins(minutes.into()))),
+                Err(_) => Err(format!("not within 0 to {}, nor -1 (never)", u32::MAX)),
+            },
+        })
+        .unwrap_or(default)
+    }
+
+    /// A path. It cannot contain white space, which ends a field.
+    pub fn path(&self, key: &str, default: impl AsRef<Path>) -> PathBuf {
+        let default = default.as_ref();
+        self.value(key, &default.display(), path)
+            .unwrap_or_else(|| default.to_owned())
+    }
+
+    /// A path where the default is to have none.
+    pub fn optional_path(&self, key: &str) -> Option<PathBuf> {
+        self.value(key, &"none", path)
+    }
+
+    /// A word of UTF-8.
+    pub fn text(&self, key: &str, default: &str) -> String {
+        self.value(key, &default, |value| {
+            String::from_utf8(value.to_owned()).map_err(|_| "not UTF-8".to_owned())
+        })
+        .unwrap_or_else(|| default.to_owned())
+    }
+
+    /// The level at which the daemon writes to its log: its own option `log_level`, read as the
+    /// daemon reads it, so that a bad value is 0 and no report.
+    pub fn log_level(&self) -> i32 {
+        let value = self
+            .entries
+            .get(&b"log_level"[..])
+            .map_or(&b""[..], |entry| &entry.value);
+        let (negative, digits) = match value {
+            [b'-', digits @ ..] => (true, digits),
+            [b'+', digits @ ..] => (false, digits),
+            digits => (false, digits),
+        };
+        let level = digits
+            .iter()
+            .take_while(|digit| digit.is_ascii_digit())
+            .fold(0_i32, |level, digit| {
+                level
+                    .saturating_mul(10)
+                    .saturating_add(i32::from(digit - b'0'))
+            });
+        if negative { -level } else { level }
+    }
+
+    /// Reports every name of the file that begins with `prefix` and that nobody has asked for so
+    /// far: to be called once all options were asked for, with a prefix that others do not use.
+    pub fn report_unknown(&self, prefix: &str) {
+        let prefix = prefix.to_ascii_lowercase();
+        let asked = self.asked.lock();
+        let mut unknown: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(name, _)| name.starts_with(prefix.as_bytes()))
+            .filter(|(name, _)| !str::from_utf8(name).is_ok_and(|name| asked.known.contains(name)))
+            .map(|(_, entry)| entry)
+            .collect();
+        unknown.sort_by_key(|entry| entry.line);
+        let known: Vec<_> = asked
+            .known
+            .iter()
+            .map(String::as_str)
+            .filter(|name| name.starts_with(&prefix))
+            .collect();
+        let known = if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        };
+        drop(asked);
+        for entry in unknown {
+            let problem = Problem::UnknownKey {
+                key: shown(&entry.key),
+                known: known.clone(),
+            };
+            self.report_at(entry, problem);
+        }
+    }
+
+    /// What was found wrong so far: with the file, and with the values that were asked for. The
+    /// same thing is reported once.
+    pub fn reports(&self) -> Vec<Report> {
+        self.asked.lock().reports.clone()
+    }
+
+    /// The value of an option if it has one and `parse` likes it.
+    fn value<T>(
+        &self,
+        key: &str,
+        default: &dyn Display,
+        parse: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Option<T> {
+        let name = key.to_ascii_lowercase();
+        let entry = self.entries.get(name.as_bytes());
+        self.asked.lock().known.insert(name);
+        let entry = entry?;
+        let key = shown(&entry.key);
+        let parsed = if entry.is_cut {
+            Err(format!(
+                "it does not end within the line's first {} bytes",
+                lines::KEPT
+            ))
+        } else if entry.value.is_empty() {
+            self.report_at(
+                entry,
+                Problem::NoValue {
+                    key,
+                    default: default.to_string(),
+                },
+            );
+            return None;
+        } else {
+            parse(&entry.value)
+        };
+        match parsed {
+            Ok(value) => Some(value),
+            Err(reason) => {
+                let value = shown(&entry.value);
+                let default = default.to_string();
+                self.report_at(
+                    entry,
+                    Problem::BadValue {
+                        key,
+                        value,
+                        reason,
+                        default,
+                    },
+                );
+                None
+            }
+        }
+    }
+
+    fn report_at(&self, entry: &Entry, problem: Problem) {
+        self.report(Report {
+            file: self.file.clone(),
+            line: Some(entry.line),
+            problem,
+        });
+    }
+
+    fn report(&self, report: Report) {
+        let reports = &mut self.asked.lock().reports;
+        // A provider may ask again for each port.
+        if !reports.contains(&report) {
+            reports.push(report);
+        }
+    }
+}
+
+fn whole_number(value: &[u8]) -> Result<i128, String> {
+    let text = str::from_utf8(value).map_err(|_| "not a number")?;
+    text.parse()
+        .or_else(|error: ParseIntError| match error.kind() {
+            // Out of every range.
+            IntErrorKind::PosOverflow => Ok(i128::MAX),
+            IntErrorKind::NegOverflow => Ok(i128::MIN),
+            _ => Err("not a number".to_owned()),
+        })
+}
+
+fn path(value: &[u8]) -> Result<PathBuf, String> {
+    if value.contains(&0) {
+        return Err("a path cannot contain a NUL".to_owned());
+    }
+    Ok(PathBuf::from(OsStr::from_bytes(value)))
+}

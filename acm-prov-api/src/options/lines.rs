@@ -1,0 +1,218 @@
+//! Lines of a text file that anybody may have written, in bounded memory.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// What of a line is kept. Longer lines are legal; only what lies behind is lost.
+pub(crate) const KEPT: usize = 4096;
+
+/// Opens a file to be read by line. A FIFO without a writer reads as empty instead of hanging the
+/// caller.
+pub(crate) fn open(path: &Path) -> io::Result<BufReader<File>> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    Ok(BufReader::new(file))
+}
+
+/// A line without its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Line<'a> {
+    /// From 1.
+    pub number: u64,
+    /// At most [`KEPT`] bytes.
+    pub bytes: &'a [u8],
+    /// Whether the line goes on behind `bytes`.
+    pub is_cut: bool,
+}
+
+impl<'a> Line<'a> {
+    /// The words of the line, as `sscanf`'s `%s` finds them. The flag says that the word touches
+    /// the place where the line was cut, so that more of it may follow.
+    pub fn words(self) -> impl Iterator<Item = (&'a [u8], bool)> {
+        let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\x0b';
+        let end = self.bytes.as_ptr_range().end;
+        self.bytes
+            .split(is_space)
+            .filter(|word| !word.is_empty())
+            .map(move |word| (word, self.is_cut && word.as_ptr_range().end == end))
+    }
+}
+
+/// Reads lines one after the other.
+pub(crate) struct Lines<R> {
+    reader: R,
+    number: u64,
+    kept: Vec<u8>,
+    /// Bytes that may still be read.
+    allowance: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Lines of `reader`, which must not have more than `limit` bytes: what is endless (a device)
+    /// is to end all the same.
+    pub fn new(reader: R, limit: u64) -> Self {
+        Self {
+            reader,
+            number: 0,
+            kept: Vec::new(),
+            allowance: limit,
+        }
+    }
+
+    /// The next line, or `None` at the end.
+    pub fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+        self.kept.clear();
+        let mut is_cut = false;
+        let mut is_empty = true;
+        loop {
+            let chunk = match self.reader.fill_buf() {
+                Ok(chunk) => chunk,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if chunk.is_empty() {
+                if is_empty {
+                    return Ok(None);
+                }
+                break;
+            }
+            is_empty = false;
+            let end = chunk.iter().position(|byte| *byte == b'\n');
+            let text = &chunk[..end.unwrap_or(chunk.len())];
+            let room = KEPT - self.kept.len();
+            is_cut |= text.len() > room;
+            self.kept.extend_from_slice(&text[..text.len().min(room)]);
+            let used = end.map_or(chunk.len(), |end| end + 1);
+            self.reader.consume(used);
+            self.allowance = match self.allowance.checked_sub(used as u64) {
+                Some(rest) => rest,
+                None => return Err(io::Error::from_raw_os_error(libc::EFBIG)),
+            };
+            if end.is_some() {
+                break;
+            }
+        }
+        self.number += 1;
+        if self.number == 1 && self.kept.starts_with(b"\xef\xbb\xbf") {
+            self.kept.drain(..3);
+        }
+        Ok(Some(Line {
+            number: self.number,
+            bytes: &self.kept,
+            is_cut,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(text: &[u8], buffer: usize) -> Vec<(u64, Vec<u8>, bool)> {
+        let mut lines = Lines::new(BufReader::with_capacity(buffer, text), u64::MAX);
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().unwrap() {
+            found.push((line.number, line.bytes.to_vec(), line.is_cut));
+        }
+        found
+    }
+
+    #[test]
+    fn ends_of_lines_and_of_the_file() {
+        let expected = vec![
+            (1, b"a".to_vec(), false),
+            (2, vec![], false),
+            (3, b"b\r".to_vec(), false),
+        ];
+        assert_eq!(all(b"a\n\nb\r\n", 2), expected);
+        assert_eq!(all(b"a\n\nb\r", 2), expected);
+        assert_eq!(all(b"", 2), []);
+        assert_eq!(all(b"\xef\xbb\xbfa\n", 2), [(1, b"a".to_vec(), false)]);
+    }
+
+    #[test]
+    fn a_long_line_is_one_line() {
+        for (length, is_cut) in [
+            (KEPT - 1, false),
+            (KEPT, false),
+            (KEPT + 1, true),
+            (9 * KEPT, true),
+        ] {
+            let mut text = vec![b'x'; length];
+            text.extend_from_slice(b"\nnext");
+            let found = all(&text, 1000);
+            assert_eq!(found[0], (1, text[..length.min(KEPT)].to_vec(), is_cut));
+            assert_eq!(found[1..], [(2, b"next".to_vec(), false)]);
+        }
+    }
+
+    #[test]
+    fn only_a_word_at_the_cut_may_be_incomplete() {
+        let mut text = b"first ".to_vec();
+        text.resize(KEPT + 1, b'x');
+        let mut lines = Lines::new(&text[..], u64::MAX);
+        let words: Vec<_> = lines
+            .next()
+            .unwrap()
+            .unwrap()
+            .words()
+            .map(|(word, cut)| (word.len(), cut))
+            .collect();
+        assert_eq!(words, [(5, false), (KEPT - 6, true)]);
+
+        text[KEPT - 1] = b' ';
+        let mut lines = Lines::new(&text[..], u64::MAX);
+        let words: Vec<_> = lines
+            .next()
+            .unwrap()
+            .unwrap()
+            .words()
+            .map(|(word, cut)| (word.len(), cut))
+            .collect();
+        assert_eq!(words, [(5, false), (KEPT - 7, false)]);
+    }
+
+    #[test]
+    fn words_are_those_of_sscanf() {
+        let line = Line {
+            number: 1,
+            bytes: b" \ta\x0b\x0cb \r",
+            is_cut: false,
+        };
+        let words: Vec<_> = line.words().map(|(word, _)| word).collect();
+        assert_eq!(words, [b"a", b"b"]);
+    }
+
+    #[test]
+    fn what_has_no_end_is_given_up() {
+        let mut lines = Lines::new(BufReader::new(io::repeat(0)), 1 << 20);
+        let error = lines.next().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EFBIG));
+        assert!(lines.kept.capacity() <= 2 * KEPT);
+
+        // A file of just the limit is no error.
+        let mut lines = Lines::new(&b"ab\ncd"[..], 5);
+        assert!(lines.next().unwrap().is_some());
+        assert!(lines.next().unwrap().is_some());
+        assert!(lines.next().unwrap().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_standard_library(text: Vec<u8>, buffer in 1_usize..9) {
+            prop_assume!(!text.starts_with(b"\xef\xbb\xbf"));
+            let expected: Vec<Vec<u8>> = text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            let expected = match expected.split_last() {
+                Some((last, rest)) if last.is_empty() => rest.to_vec(),
+                _ => expected,
+            };
+            let found: Vec<Vec<u8>> = all(&text, buffer).into_iter().map(|(_, bytes, _)| bytes).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What was wrong with a text file, said in one line.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Something wrong with an options or hosts file; shown as one line, `FILE:LINE: what is wrong`.
+///
+/// Text from the file is escaped and cut, so that a report is fit for a log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1; `None` where the whole file is meant.
+    pub line: Option<u64>,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file.as_os_str().as_encoded_bytes();
+        write!(f, "{}:", shown(file))?;
+        if let Some(line) = self.line {
+            write!(f, "{line}:")?;
+        }
+        write!(f, " {}", self.problem)
+    }
+}
+
+/// What is wrong with a file or a line of it.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// There is no such file. For the options file that is allowed.
+    #[error("no such file; going on without it")]
+    Missing,
+    /// The file, or the rest of it, cannot be read.
+    #[error("cannot be read: {}; going on with what was read before", io::Error::from_raw_os_error(*errno))]
+    Unreadable {
+        /// Why: an `errno` code.
+        errno: i32,
+    },
+    /// An option's value is not one that it can have.
+    #[error("{key} {value}: {reason}; using {default}")]
+    BadValue {
+        /// The option.
+        key: String,
+        /// The value as the file has it.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+        /// What holds instead.
+        default: String,
+    },
+    /// An option stands without a value.
+    #[error("{key}: the value is missing; using {default}")]
+    NoValue {
+        /// The option.
+        key: String,
+        /// What holds instead.
+        default: String,
+    },
+    /// Nobody knows the option.
+    #[error("{key}: no such option, ignored; known are {known}")]
+    UnknownKey {
+        /// The option.
+        key: String,
+        /// The options that there are.
+        known: String,
+    },
+    /// The file has more different keys than a sane one.
+    #[error("more than {limit} different options: this one and further new ones are ignored")]
+    TooManyKeys {
+        /// How many are kept.
+        limit: usize,
+    },
+    /// A line of a hosts file is not `address GID`.
+    #[error("{text}: {reason}; line skipped")]
+    BadHost {
+        /// The part of the line that is wrong.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// More lines were wrong than are reported one by one.
+    #[error("{count} more bad lines skipped")]
+    MoreBadLines {
+        /// How many.
+        count: u64,
+    },
+}
+
+/// A report about the whole file, for an error from opening or reading it.
+pub(crate) fn of_error(file: &Path, error: &io::Error) -> Report {
+    let problem = if error.kind() == io::ErrorKind::NotFound {
+        Problem::Missing
+    } else {
+        // Only a reader that is not a file has errors without a code.
+        Problem::Unreadable {
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+        }
+    };
+    Report {
+        file: file.to_owned(),
+        line: None,
+        problem,
+    }
+}
+
+/// Text from a file, fit for a log line: control characters and what is not UTF-8 are escaped, and
+/// what is long is cut.
+pub(crate) fn shown(text: &[u8]) -> String {
+    const SHOWN: usize = 200;
+    let (text, rest) = text.split_at(text.len().min(SHOWN));
+    let mut line = String::new();
+    for chunk in text.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if matches!(character, '"' | '\'') {
+                line.push(character);
+            } else {
+                line.extend(character.escape_debug());
+            }
+        }
+        for byte in chunk.invalid() {
+            line += &format!("\\x{byte:02x}");
+        }
+    }
+    if !rest.is_empty() {
+        line += "...";
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_whatever_the_file_says() {
+        assert_eq!(shown(b"plain it's"), "plain it's");
+        assert_eq!(shown("knoten-\u{fc}".as_bytes()), "knoten-\u{fc}");
+        assert_eq!(shown(b"a\n\x1b[31m\xff\0"), "a\\n\\u{1b}[31m\\xff\\0");
+        let long = shown(&[b'x'; 5000]);
+        assert!(long.len() == 203 && long.ends_with("x..."), "{long}");
+    }
+
+    #[test]
+    fn forms() {
+        let report = |line, problem| {
+            Report {
+                file: "/etc/x.cfg".into(),
+                line,
+                problem,
+            }
+            .to_string()
+        };
+        assert_eq!(
+            report(None, Problem::Missing),
+            "/etc/x.cfg: no such file; going on without it"
+        );
+        assert_eq!(
+            report(
+                None,
+                Problem::Unreadable {
+                    errno: libc::EISDIR
+                }
+            ),
+            "/etc/x.cfg: cannot be read: Is a directory (os error 21); going on with what was read before"
+        );
+        assert_eq!(
+            report(
+                Some(7),
+                Problem::NoValue {
+                    key: "retries".into(),
+                    default: "2".into()
+                }
+            ),
+            "/etc/x.cfg:7: retries: the value is missing; using 2"
+        );
+    }
+}
