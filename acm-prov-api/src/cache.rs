@@ -1,0 +1,17 @@
+//! The path cache engine: what a provider needs to answer from memory and to ask the SA
+//! without flooding it.
+//!
+//! The parts are plain state machines. None of them knows a clock, a thread, the core or a log:
+//! each is told the time and what happened, and says what to do.
+//!
+//! - [`question`]: what was asked, in a form that compares and hashes
+//! - [`store`]: answers by question, for one endpoint
+//! - [`answer`]: whether what the SA sent answers the question
+//! - [`lookups`]: who waits for which question, for one port
+//! - [`sm_health`]: whether the SA answers at all, for one port
+
+pub mod answer;
+pub mod lookups;
+pub mod question;
+pub mod sm_health;
+pub mod store;

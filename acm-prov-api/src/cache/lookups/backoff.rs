@@ -1,0 +1,70 @@
+//! How long to rest before asking a busy or silent SA again.
+
+/// Rests that double with each failure up to one timeout, each shortened by chance to between
+/// a half and the whole, so that hosts that were refused together do not return together.
+pub(super) struct Backoff {
+    timeout: u64,
+    random: u64,
+}
+
+impl Backoff {
+    pub fn new(timeout: u64, seed: u64) -> Backoff {
+        Backoff {
+            timeout,
+            random: seed,
+        }
+    }
+
+    /// Milliseconds to rest after the given number of earlier failures; at least 1.
+    pub fn after(&mut self, failures: u32) -> u64 {
+        let first = self.timeout / 16;
+        let longest = first.saturating_mul(1 << failures.min(4)).clamp(2, self.timeout.max(2));
+        let shortest = longest / 2;
+        shortest + self.next_random() % (longest - shortest + 1)
+    }
+
+    /// SplitMix64 (Steele, Lea and Flood, 2014): good enough for spreading, and reproducible.
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn rests_double_up_to_the_timeout() {
+        let mut backoff = Backoff::new(1_600, 7);
+        for (failures, longest) in [(0, 100), (1, 200), (2, 400), (3, 800), (4, 1_600), (99, 1_600)]
+        {
+            for _ in 0..100 {
+                let rest = backoff.after(failures);
+                assert!((longest / 2..=longest).contains(&rest), "{failures}: {rest}");
+            }
+        }
+    }
+
+    #[test]
+    fn rests_are_spread() {
+        let mut backoff = Backoff::new(16_000, 7);
+        let rests: HashSet<u64> = (0..100).map(|_| backoff.after(0)).collect();
+        assert!(rests.len() > 50, "{rests:?}");
+        let other = Backoff::new(16_000, 8).after(0);
+        assert_ne!(Backoff::new(16_000, 7).after(0), other);
+    }
+
+    #[test]
+    fn never_without_rest() {
+        for timeout in [0, 1, 2, 15, 16, u64::MAX] {
+            for failures in [0, 1, u32::MAX] {
+                assert!(Backoff::new(timeout, 7).after(failures) >= 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What is known not to be there.
+
+use std::hash::Hash;
+
+use lru::LruCache;
+
+use crate::clock::Moment;
+
+/// Most keys that [`Negatives`] keeps.
+pub const MAX_NEGATIVES: usize = 1024;
+
+/// Keys of which it was said, not long ago, that nothing belongs to them: questions without a
+/// record, names that nobody has. At most [`MAX_NEGATIVES`]; the one used least recently goes.
+pub struct Negatives<K: Hash + Eq> {
+    ttl: u64,
+    said: LruCache<K, Moment>,
+}
+
+impl<K: Hash + Eq> Negatives<K> {
+    /// Remembers for `ttl` milliseconds; 0 is not at all.
+    #[must_use]
+    pub fn new(ttl: u64) -> Negatives<K> {
+        Negatives {
+            ttl,
+            said: LruCache::unbounded(),
+        }
+    }
+
+    /// Remembers that nothing belongs to `key`.
+    pub fn insert(&mut self, key: K, now: Moment) {
+        if self.ttl == 0 {
+            return;
+        }
+        self.said.put(key, now);
+        if self.said.len() > MAX_NEGATIVES {
+            self.said.pop_lru();
+        }
+    }
+
+    /// Whether `key` is remembered.
+    pub fn contains(&mut self, key: &K, now: Moment) -> bool {
+        if self.said.is_empty() {
+            return false;
+        }
+        let Some(&said) = self.said.get(key) else {
+            return false;
+        };
+        let remembered = now.since(said) < self.ttl;
+        if !remembered {
+            self.said.pop(key);
+        }
+        remembered
+    }
+
+    /// Something belongs to `key` after all.
+    pub fn remove(&mut self, key: &K) {
+        self.said.pop(key);
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.said.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_millis(millis)
+    }
+
+    #[test]
+    fn remembered_for_the_ttl() {
+        let mut negatives = Negatives::new(100);
+        negatives.insert("a", at(10));
+        assert!(negatives.contains(&"a", at(109)));
+        assert!(!negatives.contains(&"b", at(10)));
+        assert!(!negatives.contains(&"a", at(110)));
+        negatives.insert("a", at(200));
+        negatives.remove(&"a");
+        assert!(!negatives.contains(&"a", at(200)));
+    }
+
+    #[test]
+    fn a_ttl_of_zero_is_off() {
+        let mut negatives = Negatives::new(0);
+        negatives.insert(1, at(0));
+        assert!(!negatives.contains(&1, at(0)));
+    }
+
+    #[test]
+    fn bounded_and_the_least_used_goes() {
+        let mut negatives = Negatives::new(100);
+        for key in 0..MAX_NEGATIVES {
+            negatives.insert(key, at(0));
+        }
+        assert!(negatives.contains(&0, at(0)));
+        negatives.insert(MAX_NEGATIVES, at(0));
+        assert!(negatives.contains(&0, at(0)));
+        assert!(!negatives.contains(&1, at(0)));
+        assert!(negatives.contains(&MAX_NEGATIVES, at(0)));
+    }
+}
