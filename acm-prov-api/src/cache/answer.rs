@@ -124,14 +124,22 @@ pub fn check(question: &Question, source: &Source, path: &PathRecord) -> Result<
     let met = [
         ("service id", zero_or(demands.service_id, path.service_id())),
         ("QoS class", zero_or(demands.qos_class.into(), class)),
-        ("traffic class", zero_or(demands.traffic_class.into(), traffic_class)),
+        (
+            "traffic class",
+            zero_or(demands.traffic_class.into(), traffic_class),
+        ),
         ("flow label", zero_or(demands.flow_label.into(), flow_label)),
         ("SL", demands.sl == 0 || demands.sl == path.sl()),
-        ("MTU", meets(demands.mtu, path.mtu(), |code| Some(code.into()))),
+        (
+            "MTU",
+            meets(demands.mtu, path.mtu(), |code| Some(code.into())),
+        ),
         ("rate", meets(demands.rate, path.rate(), rate_mbps)),
         (
             "packet lifetime",
-            meets(demands.packet_lifetime, path.packet_lifetime(), |n| Some(n.into())),
+            meets(demands.packet_lifetime, path.packet_lifetime(), |n| {
+                Some(n.into())
+            }),
         ),
     ];
     match met.into_iter().find(|(_, met)| !met) {
@@ -201,9 +209,13 @@ mod tests {
     /// A path to `peer()` as OpenSM answers it.
     fn good() -> PathRecord {
         let mut path = PathRecord::default();
-        path.set_dgid(peer()).set_dlid(Lid(2)).set_sgid(source().gid).set_slid(Lid(1));
+        path.set_dgid(peer())
+            .set_dlid(Lid(2))
+            .set_sgid(source().gid)
+            .set_slid(Lid(1));
         path.set_pkey(PKey(0xffff)).set_reversible(true).set_sl(1);
-        path.set_mtu(Selector::Exactly, 4).set_rate(Selector::Exactly, 7);
+        path.set_mtu(Selector::Exactly, 4)
+            .set_rate(Selector::Exactly, 7);
         path.set_packet_lifetime(Selector::Exactly, 18);
         path
     }
@@ -235,20 +247,28 @@ mod tests {
         assert_eq!(judge(by_lid(), |_| {}), Ok(()));
         let elsewhere = |asked, dgid, dlid| Err(Mismatch::Destination { asked, dgid, dlid });
         assert_eq!(
-            judge(by_gid(), |p| { p.set_dgid(other); }),
+            judge(by_gid(), |p| {
+                p.set_dgid(other);
+            }),
             elsewhere(Target::Gid(peer()), other, Lid(2))
         );
         assert_eq!(
-            judge(by_lid(), |p| { p.set_dlid(Lid(3)); }),
+            judge(by_lid(), |p| {
+                p.set_dlid(Lid(3));
+            }),
             elsewhere(Target::Lid(Lid(2)), peer(), Lid(3))
         );
         assert_eq!(
-            judge(by_lid(), |p| { p.set_dgid(Gid::ZERO); }),
+            judge(by_lid(), |p| {
+                p.set_dgid(Gid::ZERO);
+            }),
             Err(Mismatch::NoDgid(Lid(2)))
         );
         for lid in [0, 0xc000, 0xffff] {
             assert_eq!(
-                judge(by_gid(), |p| { p.set_dlid(Lid(lid)); }),
+                judge(by_gid(), |p| {
+                    p.set_dlid(Lid(lid));
+                }),
                 Err(Mismatch::DlidNotUnicast(Lid(lid)))
             );
         }
@@ -258,13 +278,22 @@ mod tests {
     fn the_right_source_and_partition() {
         let other: Gid = "fe80::9".parse().unwrap();
         assert!(matches!(
-            judge(by_gid(), |p| { p.set_sgid(other); }),
+            judge(by_gid(), |p| {
+                p.set_sgid(other);
+            }),
             Err(Mismatch::Source { .. })
         ));
-        assert_eq!(judge(by_gid(), |p| { p.set_pkey(PKey(0x7fff)); }), Ok(()));
+        assert_eq!(
+            judge(by_gid(), |p| {
+                p.set_pkey(PKey(0x7fff));
+            }),
+            Ok(())
+        );
         for pkey in [PKey(0x8001), PKey(0)] {
             assert_eq!(
-                judge(by_gid(), |p| { p.set_pkey(pkey); }),
+                judge(by_gid(), |p| {
+                    p.set_pkey(pkey);
+                }),
                 Err(Mismatch::Partition(pkey))
             );
         }
@@ -278,7 +307,10 @@ mod tests {
         assert_eq!(judge(question, answer), Ok(()));
         assert!(judge(question, |_| {}).is_err());
         question.demands.slid = Lid(4);
-        assert!(matches!(judge(question, answer), Err(Mismatch::Source { .. })));
+        assert!(matches!(
+            judge(question, answer),
+            Err(Mismatch::Source { .. })
+        ));
     }
 
     #[test]
@@ -296,15 +328,31 @@ mod tests {
             ("MTU", |q| q.demands.mtu = Limit::new(LessThan, 4), false),
             ("MTU", |q| q.demands.mtu = Limit::new(Best, 0), true),
             // Rate codes follow no order: 5 is 5 Gb/s, 16 is 100, 11 is 14, 4 is 30.
-            ("rate", |q| q.demands.rate = Limit::new(GreaterThan, 11), true),
-            ("rate", |q| q.demands.rate = Limit::new(GreaterThan, 8), false),
+            (
+                "rate",
+                |q| q.demands.rate = Limit::new(GreaterThan, 11),
+                true,
+            ),
+            (
+                "rate",
+                |q| q.demands.rate = Limit::new(GreaterThan, 8),
+                false,
+            ),
             ("rate", |q| q.demands.rate = Limit::new(LessThan, 16), true),
             ("rate", |q| q.demands.rate = Limit::new(LessThan, 4), false),
             ("rate", |q| q.demands.rate = Limit::new(Exactly, 7), true),
             ("rate", |q| q.demands.rate = Limit::new(Exactly, 63), false),
             ("rate", |q| q.demands.rate = Limit::new(LessThan, 63), true),
-            ("packet lifetime", |q| q.demands.packet_lifetime = Limit::new(LessThan, 19), true),
-            ("packet lifetime", |q| q.demands.packet_lifetime = Limit::new(LessThan, 18), false),
+            (
+                "packet lifetime",
+                |q| q.demands.packet_lifetime = Limit::new(LessThan, 19),
+                true,
+            ),
+            (
+                "packet lifetime",
+                |q| q.demands.packet_lifetime = Limit::new(LessThan, 18),
+                false,
+            ),
             ("service id", |q| q.demands.service_id = 9, true),
             ("QoS class", |q| q.demands.qos_class = 9, true),
             ("traffic class", |q| q.demands.traffic_class = 9, true),
@@ -313,7 +361,11 @@ mod tests {
         for (name, set, met) in cases {
             let mut question = by_gid();
             set(&mut question);
-            let expected = if met { Ok(()) } else { Err(Mismatch::Demand(name)) };
+            let expected = if met {
+                Ok(())
+            } else {
+                Err(Mismatch::Demand(name))
+            };
             assert_eq!(judge(question, |_| {}), expected, "{question:?}");
         }
     }
@@ -321,10 +373,34 @@ mod tests {
     #[test]
     fn what_chose_the_path_is_echoed_or_left_out_but_not_contradicted() {
         let cases: [(Demand, Answer, &str); 4] = [
-            (|q| q.demands.service_id = 9, |p| { p.set_service_id(8); }, "service id"),
-            (|q| q.demands.qos_class = 9, |p| { p.set_qos_class(8); }, "QoS class"),
-            (|q| q.demands.traffic_class = 9, |p| { p.set_traffic_class(8); }, "traffic class"),
-            (|q| q.demands.flow_label = 9, |p| { p.set_flow_label(8); }, "flow label"),
+            (
+                |q| q.demands.service_id = 9,
+                |p| {
+                    p.set_service_id(8);
+                },
+                "service id",
+            ),
+            (
+                |q| q.demands.qos_class = 9,
+                |p| {
+                    p.set_qos_class(8);
+                },
+                "QoS class",
+            ),
+            (
+                |q| q.demands.traffic_class = 9,
+                |p| {
+                    p.set_traffic_class(8);
+                },
+                "traffic class",
+            ),
+            (
+                |q| q.demands.flow_label = 9,
+                |p| {
+                    p.set_flow_label(8);
+                },
+                "flow label",
+            ),
         ];
         for (demand, answer, name) in cases {
             let mut question = by_gid();
@@ -341,7 +417,11 @@ mod tests {
             // The whole low byte counts as much as the high one.
             (SaError::Status(SaStatus(0x0001)), "Again", again),
             (SaError::Status(SaStatus(0x0100)), "Again", again),
-            (SaError::Status(SaStatus(0x0200)), "Invalid", Err(AcmStatus::EINVAL)),
+            (
+                SaError::Status(SaStatus(0x0200)),
+                "Invalid",
+                Err(AcmStatus::EINVAL),
+            ),
             (SaError::Status(SaStatus(0x0300)), "NoRecords", no_data),
             (SaError::Status(SaStatus(0x0002)), "Failed", no_data),
             (SaError::Status(SaStatus(0x000c)), "Failed", no_data),
@@ -354,7 +434,11 @@ mod tests {
             (SaError::TimedOut, "Again", again),
             (SaError::NotSent { errno: 5 }, "Again", again),
             (
-                SaError::Unexpected { class: 3, method: 0x81, attribute: 0x11 },
+                SaError::Unexpected {
+                    class: 3,
+                    method: 0x81,
+                    attribute: 0x11,
+                },
                 "Failed",
                 no_data,
             ),

@@ -179,9 +179,12 @@ impl<W> Lookup<W> {
             _ => None,
         };
         // One that is out stays until it returns, wanted or not.
-        let end = (self.state != State::Out && self.wanted_until > now)
-            .then_some(self.wanted_until);
-        [deadline, resting, self.stale_from(timeout), end].into_iter().flatten().min()
+        let end =
+            (self.state != State::Out && self.wanted_until > now).then_some(self.wanted_until);
+        [deadline, resting, self.stale_from(timeout), end]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn take_expired(&mut self, now: Moment, replies: &mut Replies<W>) {
@@ -198,8 +201,10 @@ impl<W> Lookup<W> {
             return;
         }
         self.with_stale = 0;
-        let (stale, others): (VecDeque<_>, _) =
-            self.waiters.drain(..).partition(|waiter| waiter.stale.is_some());
+        let (stale, others): (VecDeque<_>, _) = self
+            .waiters
+            .drain(..)
+            .partition(|waiter| waiter.stale.is_some());
         self.waiters = others;
         for waiter in stale {
             self.wanted_until = self.wanted_until.max(waiter.deadline);
@@ -400,7 +405,10 @@ impl<W> Lookups<W> {
     /// The endpoint closes: gives its requests back and looks nothing up for it any more. MADs
     /// that are out count until they return; their answers are ignored.
     pub fn close_endpoint(&mut self, endpoint: EndpointId) -> Vec<W> {
-        let of_endpoint = self.by_id.iter().filter(|(_, l)| l.key.endpoint == endpoint);
+        let of_endpoint = self
+            .by_id
+            .iter()
+            .filter(|(_, l)| l.key.endpoint == endpoint);
         let ids: Vec<LookupId> = of_endpoint.map(|(id, _)| *id).collect();
         let lookups = ids.into_iter().filter_map(|id| self.remove(id));
         let waiters: Vec<_> = lookups.flat_map(|lookup| lookup.waiters).collect();
@@ -411,7 +419,10 @@ impl<W> Lookups<W> {
     #[must_use]
     pub fn close(self) -> Vec<W> {
         let lookups = self.by_id.into_values();
-        lookups.flat_map(|lookup| lookup.waiters).map(|waiter| waiter.request).collect()
+        lookups
+            .flat_map(|lookup| lookup.waiters)
+            .map(|waiter| waiter.request)
+            .collect()
     }
 
     fn advance(&mut self, now: Moment) -> Moment {

@@ -201,10 +201,7 @@ impl Question {
             sl: asked.sl(),
             mtu: Limit::new(asked.mtu_selector(), asked.mtu()),
             rate: Limit::new(asked.rate_selector(), asked.rate()),
-            packet_lifetime: Limit::new(
-                asked.packet_lifetime_selector(),
-                asked.packet_lifetime(),
-            ),
+            packet_lifetime: Limit::new(asked.packet_lifetime_selector(), asked.packet_lifetime()),
             ..Demands::default()
         };
         if asked.sgid() != source.gid {
@@ -326,13 +323,27 @@ mod tests {
         let plain = Question::plain(Target::Lid(Lid(2)));
         let same = [
             asked(|_| {}),
-            asked(|r| { r.set_sgid(source().gid); }),
-            asked(|r| { r.set_slid(source().lid); }),
-            asked(|r| { r.set_pkey(PKey(0x7fff)); }),
-            asked(|r| { r.set_pkey(PKey(0xffff)); }),
-            asked(|r| { r.set_pkey(PKey(0x8000)); }),
-            asked(|r| { r.set_reversible(true).set_numb_path(1); }),
-            asked(|r| { r.set_hop_limit(64).set_preference(3); }),
+            asked(|r| {
+                r.set_sgid(source().gid);
+            }),
+            asked(|r| {
+                r.set_slid(source().lid);
+            }),
+            asked(|r| {
+                r.set_pkey(PKey(0x7fff));
+            }),
+            asked(|r| {
+                r.set_pkey(PKey(0xffff));
+            }),
+            asked(|r| {
+                r.set_pkey(PKey(0x8000));
+            }),
+            asked(|r| {
+                r.set_reversible(true).set_numb_path(1);
+            }),
+            asked(|r| {
+                r.set_hop_limit(64).set_preference(3);
+            }),
         ];
         for question in same {
             assert_eq!(question, Ok(plain));
@@ -342,18 +353,70 @@ mod tests {
     #[test]
     fn every_demand_makes_another_question_and_is_asked_for() {
         let cases: [(Ask, u64); 11] = [
-            (|r| { r.set_service_id(7); }, component::SERVICE_ID),
-            (|r| { r.set_sgid(Gid::new(1, 2)); }, component::SGID),
-            (|r| { r.set_slid(Lid(9)); }, component::SLID),
-            (|r| { r.set_pkey(PKey(0x8001)); }, component::P_KEY),
-            (|r| { r.set_flow_label(5); }, component::FLOW_LABEL),
-            (|r| { r.set_qos_class(3); }, component::QOS_CLASS),
-            (|r| { r.set_traffic_class(3); }, component::TRAFFIC_CLASS),
-            (|r| { r.set_sl(3); }, component::SL),
-            (|r| { r.set_mtu(Selector::GreaterThan, 3); }, component::MTU),
-            (|r| { r.set_rate(Selector::Exactly, 3); }, component::RATE),
             (
-                |r| { r.set_packet_lifetime(Selector::LessThan, 18); },
+                |r| {
+                    r.set_service_id(7);
+                },
+                component::SERVICE_ID,
+            ),
+            (
+                |r| {
+                    r.set_sgid(Gid::new(1, 2));
+                },
+                component::SGID,
+            ),
+            (
+                |r| {
+                    r.set_slid(Lid(9));
+                },
+                component::SLID,
+            ),
+            (
+                |r| {
+                    r.set_pkey(PKey(0x8001));
+                },
+                component::P_KEY,
+            ),
+            (
+                |r| {
+                    r.set_flow_label(5);
+                },
+                component::FLOW_LABEL,
+            ),
+            (
+                |r| {
+                    r.set_qos_class(3);
+                },
+                component::QOS_CLASS,
+            ),
+            (
+                |r| {
+                    r.set_traffic_class(3);
+                },
+                component::TRAFFIC_CLASS,
+            ),
+            (
+                |r| {
+                    r.set_sl(3);
+                },
+                component::SL,
+            ),
+            (
+                |r| {
+                    r.set_mtu(Selector::GreaterThan, 3);
+                },
+                component::MTU,
+            ),
+            (
+                |r| {
+                    r.set_rate(Selector::Exactly, 3);
+                },
+                component::RATE,
+            ),
+            (
+                |r| {
+                    r.set_packet_lifetime(Selector::LessThan, 18);
+                },
                 component::PACKET_LIFETIME,
             ),
         ];
@@ -375,7 +438,10 @@ mod tests {
         let by_lid = Question::plain(Target::Lid(Lid(2)));
         let record = by_lid.record(&source());
         let mut expected = PathRecord::default();
-        expected.set_dlid(Lid(2)).set_sgid(source().gid).set_pkey(PKey(0x7fff));
+        expected
+            .set_dlid(Lid(2))
+            .set_sgid(source().gid)
+            .set_pkey(PKey(0x7fff));
         expected.set_reversible(true).set_numb_path(1);
         assert_eq!(record, expected);
         assert_eq!(by_lid.component_mask(), 0x3818);
@@ -390,23 +456,36 @@ mod tests {
     #[test]
     fn the_dlid_comes_first() {
         let gid: Gid = "fe80::2".parse().unwrap();
-        let both = asked(|r| { r.set_dgid(gid); }).unwrap();
+        let both = asked(|r| {
+            r.set_dgid(gid);
+        })
+        .unwrap();
         assert_eq!(both.target, Target::Lid(Lid(2)));
-        let gid_only = asked(|r| { r.set_dgid(gid).set_dlid(Lid(0)); }).unwrap();
+        let gid_only = asked(|r| {
+            r.set_dgid(gid).set_dlid(Lid(0));
+        })
+        .unwrap();
         assert_eq!(gid_only.target, Target::Gid(gid));
     }
 
     #[test]
     fn destinations_that_are_no_port_are_refused() {
         let group: Gid = "ff12::1".parse().unwrap();
-        let none = asked(|r| { r.set_dlid(Lid(0)); });
+        let none = asked(|r| {
+            r.set_dlid(Lid(0));
+        });
         assert_eq!(none, Err(QuestionError::NoDestination));
         for lid in [0xc000, 0xffff] {
-            let error = asked(|r| { r.set_dlid(Lid(lid)); }).unwrap_err();
+            let error = asked(|r| {
+                r.set_dlid(Lid(lid));
+            })
+            .unwrap_err();
             assert_eq!(error, QuestionError::LidNotUnicast(Lid(lid)));
             assert_eq!(error.status(), AcmStatus::EDESTADDR);
         }
-        let error = asked(|r| { r.set_dlid(Lid(0)).set_dgid(group); });
+        let error = asked(|r| {
+            r.set_dlid(Lid(0)).set_dgid(group);
+        });
         assert_eq!(error, Err(QuestionError::GidNotUnicast(group)));
     }
 }

@@ -168,7 +168,10 @@ mod tests {
         let started = Message::Answers { after_ms: 199_900 };
         assert_eq!(health.ended(at(200_000), at(199_000), &busy), Some(started));
         assert!(!health.is_silent());
-        assert_eq!(health.ended(at(200_001), at(199_000), &Judged::NoRecords), None);
+        assert_eq!(
+            health.ended(at(200_001), at(199_000), &Judged::NoRecords),
+            None
+        );
     }
 
     #[test]
@@ -190,7 +193,10 @@ mod tests {
         assert_eq!(health.overdue(at(7_010), at(10)), Some(stopped));
         assert_eq!(health.overdue(at(8_000), at(10)), None);
         let started = Message::Answers { after_ms: 8_990 };
-        assert_eq!(health.ended(at(9_000), at(10), &Judged::NoRecords), Some(started));
+        assert_eq!(
+            health.ended(at(9_000), at(10), &Judged::NoRecords),
+            Some(started)
+        );
     }
 
     #[test]
@@ -245,6 +251,10 @@ mod tests {
         };
         assert_eq!(health.poll(at(QUIET)), Some(stopped));
         assert_eq!(health.next_poll(), None);
-        assert!(health.ended(at(QUIET + 1), at(QUIET), &Judged::NoRecords).is_some());
+        assert!(
+            health
+                .ended(at(QUIET + 1), at(QUIET), &Judged::NoRecords)
+                .is_some()
+        );
     }
 }

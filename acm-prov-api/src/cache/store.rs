@@ -179,7 +179,10 @@ impl PathStore {
 
     /// An answer with this DLID left the destination.
     fn forget_lid(&mut self, lid: Lid, gid: Gid) {
-        let still_there = self.destinations.peek(&gid).is_some_and(|d| d.leads_to(lid));
+        let still_there = self
+            .destinations
+            .peek(&gid)
+            .is_some_and(|d| d.leads_to(lid));
         if !still_there && self.lids.get(&lid) == Some(&gid) {
             self.lids.remove(&lid);
         }
@@ -200,7 +203,10 @@ impl PathStore {
                 let Some((&gid, _)) = self.destinations.peek_mru() else {
                     return;
                 };
-                let lid = self.destinations.peek_mut(&gid).and_then(Destination::shrink);
+                let lid = self
+                    .destinations
+                    .peek_mut(&gid)
+                    .and_then(Destination::shrink);
                 let Some(lid) = lid else { return };
                 self.answers -= 1;
                 if self.destinations.peek(&gid).is_some_and(|d| d.len() == 0) {

@@ -18,7 +18,9 @@ impl Backoff {
     /// Milliseconds to rest after the given number of earlier failures; at least 1.
     pub fn after(&mut self, failures: u32) -> u64 {
         let first = self.timeout / 16;
-        let longest = first.saturating_mul(1 << failures.min(4)).clamp(2, self.timeout.max(2));
+        let longest = first
+            .saturating_mul(1 << failures.min(4))
+            .clamp(2, self.timeout.max(2));
         let shortest = longest / 2;
         shortest + self.next_random() % (longest - shortest + 1)
     }
@@ -41,11 +43,20 @@ mod tests {
     #[test]
     fn rests_double_up_to_the_timeout() {
         let mut backoff = Backoff::new(1_600, 7);
-        for (failures, longest) in [(0, 100), (1, 200), (2, 400), (3, 800), (4, 1_600), (99, 1_600)]
-        {
+        for (failures, longest) in [
+            (0, 100),
+            (1, 200),
+            (2, 400),
+            (3, 800),
+            (4, 1_600),
+            (99, 1_600),
+        ] {
             for _ in 0..100 {
                 let rest = backoff.after(failures);
-                assert!((longest / 2..=longest).contains(&rest), "{failures}: {rest}");
+                assert!(
+                    (longest / 2..=longest).contains(&rest),
+                    "{failures}: {rest}"
+                );
             }
         }
     }

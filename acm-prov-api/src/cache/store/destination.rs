@@ -122,9 +122,7 @@ impl Destination {
             return right(plain.age()).then(|| plain.path(gid, source));
         }
         let matching = self.variants().iter().find(|variant| {
-            variant.demands == question.demands
-                && wanted(variant.path.dlid())
-                && right(variant.age)
+            variant.demands == question.demands && wanted(variant.path.dlid()) && right(variant.age)
         });
         matching.map(|variant| variant.path)
     }
@@ -139,7 +137,10 @@ impl Destination {
         fresh: impl Fn(Age) -> bool,
     ) -> Vec<Lid> {
         if question.demands.is_none() {
-            let other = self.plain.as_ref().filter(|plain| plain.dlid() != path.dlid());
+            let other = self
+                .plain
+                .as_ref()
+                .filter(|plain| plain.dlid() != path.dlid());
             let by_lid = matches!(question.target, Target::Lid(_));
             match other {
                 // Another LID of the port: the plain path stays what it is.
@@ -163,7 +164,9 @@ impl Destination {
             path: *path,
             age,
         };
-        self.variants.get_or_insert_default().learn(question.target, variant)
+        self.variants
+            .get_or_insert_default()
+            .learn(question.target, variant)
     }
 
     /// Drops an answer, the oldest variant first. Returns its DLID.
@@ -192,7 +195,11 @@ impl Variants {
         };
         let mut gone: Vec<Variant> = self.0.extract_if(.., replaced).collect();
         let service = variant.names_a_service();
-        let limit = if service { MAX_SERVICE_VARIANTS } else { MAX_OTHER_VARIANTS };
+        let limit = if service {
+            MAX_SERVICE_VARIANTS
+        } else {
+            MAX_OTHER_VARIANTS
+        };
         self.0.push(variant);
         let of_its_kind = |other: &Variant| other.names_a_service() == service;
         if self.0.iter().filter(|other| of_its_kind(other)).count() > limit
