@@ -1,1 +1,28 @@
 //! Runs ibacm providers under the real daemon.
+//!
+//! [`rig::Rig`] starts a simulated fabric (ibsim), a real subnet manager (opensm) on it and one stock ibacm a host, each
+//! in a mount namespace of its own, with a provider library of choice; no InfiniBand hardware and no root is needed.
+//! [`client::Client`] talks to a daemon, [`ibacm::Host::acme`] runs stock's ib_acme, [`rig::Rig::ask_sa`] asks the subnet
+//! administrator itself, and [`compare::compare`] holds one against the other. [`stock`] is the command that does all of
+//! it for every destination of a fabric.
+//!
+//! It needs the Debian packages ibacm, opensm, ibsim-utils and libumad2sim0, and two parts of this workspace beside the
+//! running executable: the program `loader-test`, and `libfabric_sim.so` of fabric-sim.
+
+pub mod acme;
+pub mod client;
+pub mod compare;
+pub mod error;
+pub mod fabric;
+pub mod ibacm;
+pub mod ibsim;
+pub mod launch;
+pub mod log;
+pub mod opensm;
+pub mod process;
+pub mod programs;
+pub mod record;
+pub mod rig;
+pub mod sa;
+pub mod stock;
+pub mod wait;

@@ -1,2 +1,163 @@
 //! The `loader-test` command.
-fn main() {}
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use loader_test::error::{Error, Result};
+use loader_test::launch::{self, Plan};
+use loader_test::rig::Rig;
+use loader_test::{sa, stock, wait};
+
+/// Runs ibacm providers under the real daemon, with a real subnet manager, without InfiniBand hardware.
+///
+/// Exit status: 0 if all is right, 1 if something differs or failed, 2 if the run could not take place, 128 and the
+/// number of the signal that stopped it.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Stock(Stock),
+    /// Starts a program that ends with its parent. For loader-test itself.
+    #[command(hide = true)]
+    Launch(Launch),
+    /// Asks the subnet administrator. For loader-test itself.
+    #[command(hide = true)]
+    SaAgent,
+}
+
+/// Resolves every destination of a simulated fabric through stock ibacm with a provider, and compares each path with what
+/// the subnet administrator itself says.
+///
+/// Starts ibsim, opensm and one ibacm a host, each with a provider from a LIB. Every host asks for every port of every
+/// host by LID and by GID, and by the addresses that are given, with stock's ib_acme and with a client of our own.
+#[derive(Debug, Args)]
+struct Stock {
+    /// Provider libraries; the hosts take them in turn
+    #[arg(required = true, value_name = "LIB")]
+    libraries: Vec<PathBuf>,
+    /// The fabric, a file for ibsim [default: four hosts, Hca1 to Hca4]
+    #[arg(long, value_name = "FILE")]
+    net: Option<PathBuf>,
+    /// A node that runs ibacm, at most 8 [default: the first four hosts]; with its provider, one of the LIBs by path or
+    /// file name, if it is not the next one's turn
+    #[arg(long = "host", value_name = "NODE[=LIB]")]
+    hosts: Vec<String>,
+    /// An option for ibacm and its provider, a line of ibacm_opts.cfg; /run is the folder of the host
+    #[arg(long = "opts", value_name = "KEY=VALUE", value_parser = pair)]
+    options: Vec<(String, String)>,
+    /// A name or IP address of a host. All are told to the providers in a file (addr_preload acm_hosts)
+    #[arg(long = "address", value_name = "NODE=ADDRESS", value_parser = pair)]
+    addresses: Vec<(String, String)>,
+    /// Where logs and configuration are written and kept, a new folder [default: a temporary one]
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
+    /// fabric-sim's library [default: libfabric_sim.so beside this program]
+    #[arg(long, value_name = "PATH")]
+    sim: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Launch {
+    #[arg(long)]
+    parent: i32,
+    #[arg(long)]
+    env: Vec<OsString>,
+    #[arg(long, num_args = 2)]
+    bind: Vec<PathBuf>,
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+fn main() -> ExitCode {
+    let result = match Command::parse().what {
+        What::Stock(options) => run_stock(&options),
+        What::Launch(options) => run_launch(options).map(|never| match never {}),
+        What::SaAgent => sa::agent::serve().map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("loader-test: {error}");
+        match error {
+            Error::Interrupted(signal) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
+            error if error.could_not_run() => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        }
+    })
+}
+
+fn run_stock(options: &Stock) -> Result<ExitCode> {
+    wait::catch_signals()?;
+    let mut builder = Rig::builder_without_library();
+    for library in &options.libraries {
+        builder = builder.library(library);
+    }
+    if let Some(net) = &options.net {
+        builder = builder.net_file(net);
+    }
+    for host in &options.hosts {
+        builder = match host.split_once('=') {
+            Some((node, provider)) => {
+                builder.host_with(node, choose(&options.libraries, provider)?)
+            }
+            None => builder.host(host),
+        };
+    }
+    for (key, value) in &options.options {
+        builder = builder.option(key, value);
+    }
+    for (node, address) in &options.addresses {
+        builder = builder.address(node, address);
+    }
+    if let Some(logs) = &options.logs {
+        builder = builder.logs(logs);
+    }
+    if let Some(sim) = &options.sim {
+        builder = builder.fabric_sim(sim);
+    }
+    let mut rig = builder.start()?;
+    rig.keep_logs();
+    let mut out = io::stdout().lock();
+    let tally = stock::run(&rig, &mut out)?;
+    Ok(if tally.is_clean() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The library that `wanted` names.
+fn choose<'a>(libraries: &'a [PathBuf], wanted: &str) -> Result<&'a PathBuf> {
+    let named = |library: &&PathBuf| {
+        library.as_os_str() == wanted || library.file_name().is_some_and(|name| name == wanted)
+    };
+    libraries.iter().find(named).ok_or_else(|| {
+        Error::Input(format!(
+            "--host names the provider {wanted}, which is none of the LIBs"
+        ))
+    })
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("a name, = and a value are wanted".to_owned()),
+    }
+}
+
+fn run_launch(options: Launch) -> Result<std::convert::Infallible> {
+    let mut binds = options.bind.into_iter();
+    let binds = std::iter::from_fn(|| Some((binds.next()?, binds.next()?)));
+    launch::launch(Plan {
+        parent: options.parent,
+        environment: options.env,
+        binds: binds.collect(),
+        command: options.command,
+    })
+}

@@ -1,0 +1,478 @@
+//! One stock ibacm on a host of the fabric, in a mount namespace of its own.
+//!
+//! The daemon's paths are fixed or limited in length, so its namespace has the host's folder as /run: options, addresses,
+//! provider, log and socket all lie there, and from outside in the folder.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::client::{Client, Endpoint};
+use crate::error::{Context, Error, Result};
+use crate::fabric::{Node, Port};
+use crate::ibsim::Ibsim;
+use crate::log::{Log, Mark};
+use crate::process::{Launch, Process, lock};
+use crate::programs::Programs;
+use crate::record::{Gid, Lid};
+use crate::wait::{self, PATIENCE};
+
+/// The daemon's socket in its namespace.
+const SOCKET: &str = "ibacm-unix.sock";
+/// fabric-sim's socket for commands.
+const CONTROL: &str = "fabric-sim.sock";
+/// The daemon cuts lines of its files at this length.
+const LONGEST_LINE: usize = 118;
+/// The name that the simulated adapter has for libibumad and libibverbs.
+const DEVICE: &str = "ibsim0";
+/// Folders of sysfs that show the machine's real adapters.
+const REAL_DEVICES: [&str; 3] = [
+    "/sys/class/infiniband",
+    "/sys/class/infiniband_mad",
+    "/sys/class/infiniband_verbs",
+];
+
+/// A provider that the daemon has taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provider {
+    /// The library.
+    pub library: PathBuf,
+    /// The name that it gives itself.
+    pub name: String,
+    /// The daemon's log line that says so.
+    pub line: String,
+}
+
+impl Provider {
+    /// Learns a provider's name by starting the daemon where it sees no adapter: it loads the library, logs the name and
+    /// ends. The library is not loaded into this process. Uses a new folder `directory`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the daemon does not take the library.
+    pub fn probe(programs: &Programs, library: &Path, directory: &Path) -> Result<Self> {
+        let file = install(library, directory)?;
+        let empty = directory.join("empty");
+        fs::create_dir_all(&empty).context(|| format!("make {}", empty.display()))?;
+        write_options(directory, &[("log_level".to_owned(), "1".to_owned())])?;
+        let mut launch = Launch::new(programs, "ibacm-output", &programs.ibacm, directory)
+            .args(DAEMON_ARGUMENTS)
+            .own_run(directory);
+        for path in REAL_DEVICES {
+            launch = launch.hide(Path::new(path), &empty);
+        }
+        let (status, output) = launch.run(PATIENCE)?;
+        let log = daemon_log(directory);
+
+        let suffix = format!(" (/run/providers/{file}) loaded");
+        let loaded = |line: &str| {
+            Some(
+                line.strip_suffix(&suffix)?
+                    .split_once(": Provider ")?
+                    .1
+                    .to_owned(),
+            )
+        };
+        if let Some(line) = log.find(Mark::default(), |line| loaded(line).is_some())? {
+            let name = loaded(&line).unwrap_or_default();
+            check_name(&name, library)?;
+            let library = library.to_owned();
+            return Ok(Self {
+                library,
+                name,
+                line,
+            });
+        }
+        match refusal(&log)? {
+            Some(line) => Err(Error::Refused {
+                library: library.to_owned(),
+                line,
+            }),
+            None => Err(Error::Ended {
+                name: format!("ibacm, while it loaded {},", library.display()),
+                status: status.to_string(),
+                tail: format!("{output}{}", log.tail(8)),
+            }),
+        }
+    }
+}
+
+/// The name must fit the line `provider NAME default` of the options file, whose fields end at a blank.
+fn check_name(name: &str, library: &Path) -> Result<()> {
+    if name.is_empty() || name.len() >= 64 || name.contains(char::is_whitespace) {
+        return Err(Error::Input(format!(
+            "the provider in {} calls itself \"{name}\", which ibacm's options file cannot name: 1 to 63 bytes without a \
+             blank",
+            library.display()
+        )));
+    }
+    Ok(())
+}
+
+/// The line in which the daemon says that it does not take a library.
+fn refusal(log: &Log) -> Result<Option<String>> {
+    const REFUSALS: [&str; 4] = [
+        "could not load provider",
+        "provider_query not found",
+        "provider_query failed",
+        "unmatched provider version",
+    ];
+    log.find(Mark::default(), |line| {
+        REFUSALS.iter().any(|refusal| line.contains(refusal))
+    })
+}
+
+const DAEMON_ARGUMENTS: [&str; 5] = [
+    "-P",
+    "-A",
+    "/run/ibacm_addr.cfg",
+    "-O",
+    "/run/ibacm_opts.cfg",
+];
+
+fn daemon_log(directory: &Path) -> Log {
+    Log::new(directory.join("ibacm.log"))
+}
+
+/// Copies a library to where the daemon of that folder looks for providers: it skips symbolic links and names that do not
+/// end in .so. Returns the file's name.
+fn install(library: &Path, directory: &Path) -> Result<String> {
+    if !library.is_file() {
+        return Err(Error::Input(format!("{} is not a file", library.display())));
+    }
+    let mut name = library
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    if !name.ends_with(".so") {
+        name.push_str(".so");
+    }
+    let folder = directory.join("providers");
+    fs::create_dir_all(&folder).context(|| format!("make {}", folder.display()))?;
+    let copy = folder.join(&name);
+    fs::copy(library, &copy)
+        .context(|| format!("copy {} to {}", library.display(), copy.display()))?;
+    Ok(name)
+}
+
+fn write_options(directory: &Path, options: &[(String, String)]) -> Result<()> {
+    let mut lines: Vec<(String, String)> = [
+        ("log_file", "/run/ibacm.log"),
+        ("lock_file", "/run/ibacm.pid"),
+        ("provider_lib_path", "/run/providers"),
+        ("server_mode", "unix"),
+        ("support_ips_in_addr_cfg", "1"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into();
+    for (key, value) in options {
+        lines.retain(|(known, _)| !known.eq_ignore_ascii_case(key));
+        lines.push((key.clone(), value.clone()));
+    }
+    let mut text = String::new();
+    for (key, value) in lines {
+        let line = format!("{key} {value}");
+        if line.len() > LONGEST_LINE || line.contains('\n') {
+            return Err(Error::Input(format!(
+                "ibacm cuts lines of its options at {LONGEST_LINE} bytes: {line}"
+            )));
+        }
+        let _ = writeln!(text, "{line}");
+    }
+    write(directory, "ibacm_opts.cfg", &text)
+}
+
+fn write(directory: &Path, name: &str, text: &str) -> Result<()> {
+    let path = directory.join(name);
+    fs::write(&path, text).context(|| format!("write {}", path.display()))
+}
+
+/// A host of a rig: a node of the fabric with a daemon.
+#[derive(Debug)]
+pub struct Host {
+    programs: Programs,
+    node: String,
+    socket_name: String,
+    directory: PathBuf,
+    provider: Provider,
+    addresses: Vec<String>,
+    port: Port,
+    gid: Gid,
+    daemon: Mutex<Option<Process>>,
+    acme: Mutex<()>,
+}
+
+/// What a [`Host`] is made of.
+#[derive(Debug)]
+pub(crate) struct Setup<'a> {
+    pub programs: &'a Programs,
+    pub ibsim: &'a Ibsim,
+    pub node: &'a Node,
+    pub subnet_prefix: u64,
+    pub directory: PathBuf,
+    pub provider: Provider,
+    pub options: &'a [(String, String)],
+    pub addresses: Vec<String>,
+    /// Files for the host's folder, /run for the daemon.
+    pub files: &'a [(String, Vec<u8>)],
+}
+
+impl Host {
+    pub(crate) fn prepare(setup: Setup<'_>) -> Result<Self> {
+        let Setup {
+            node, directory, ..
+        } = &setup;
+        let port = node
+            .attached_port()
+            .ok_or_else(|| Error::Input(format!("the node {} has no port", node.name)))?;
+        fs::create_dir_all(directory).context(|| format!("make {}", directory.display()))?;
+        for (name, content) in setup.files {
+            let path = directory.join(name);
+            fs::write(&path, content).context(|| format!("write {}", path.display()))?;
+        }
+        install(&setup.provider.library, directory)?;
+        let mut options = vec![
+            ("log_level".to_owned(), "2".to_owned()),
+            (
+                "provider".to_owned(),
+                format!("{} default", setup.provider.name),
+            ),
+        ];
+        options.extend_from_slice(setup.options);
+        write_options(directory, &options)?;
+        let mut lines = String::new();
+        for address in &setup.addresses {
+            if address.is_empty() || address.len() >= 47 || address.contains(char::is_whitespace) {
+                return Err(Error::Input(format!(
+                    "ibacm's address file takes addresses of 1 to 46 bytes without a blank, not \"{address}\""
+                )));
+            }
+            let _ = writeln!(lines, "{address} {DEVICE} {} default", port.number);
+        }
+        write(directory, "ibacm_addr.cfg", &lines)?;
+        // By a name without blanks, whatever the library's path is: blanks separate preloads.
+        let preload = directory.join("preload");
+        fs::create_dir_all(&preload).context(|| format!("make {}", preload.display()))?;
+        for library in [&setup.programs.umad2sim, &setup.programs.fabric_sim] {
+            let link = preload.join(library.file_name().unwrap_or_default());
+            std::os::unix::fs::symlink(library, &link)
+                .context(|| format!("link {} to {}", link.display(), library.display()))?;
+        }
+        Ok(Self {
+            programs: setup.programs.clone(),
+            node: node.name.clone(),
+            socket_name: setup.ibsim.socket_name().to_owned(),
+            gid: Gid::new(setup.subnet_prefix, port.guid),
+            port: port.clone(),
+            directory: setup.directory,
+            provider: setup.provider,
+            addresses: setup.addresses,
+            daemon: Mutex::default(),
+            acme: Mutex::default(),
+        })
+    }
+
+    /// The node's name in the net file.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Its folder, which is /run for the daemon and its clients. Files for the daemon to read can be put there.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Its provider.
+    pub fn provider(&self) -> &Provider {
+        &self.provider
+    }
+
+    /// The GID of its port.
+    pub fn gid(&self) -> Gid {
+        self.gid
+    }
+
+    /// The LID of its port when the rig started. [`crate::rig::Rig::lid`] has the present one.
+    pub fn first_lid(&self) -> Lid {
+        self.port.lid
+    }
+
+    /// The number of its port.
+    pub fn port_number(&self) -> u8 {
+        self.port.number
+    }
+
+    /// Its names and IP addresses, at least one.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// The daemon's log. It begins anew when the daemon starts.
+    pub fn log(&self) -> Log {
+        daemon_log(&self.directory)
+    }
+
+    /// The daemon's socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join(SOCKET)
+    }
+
+    /// Starts the daemon and waits until it answers and its port has an endpoint. `ibsim` must have a place free.
+    pub fn start(&self, ibsim: &Ibsim) -> Result<()> {
+        let mut running = lock(&self.daemon);
+        if running.is_some() {
+            return Err(Error::Input(format!("ibacm on {} runs already", self.node)));
+        }
+        ibsim.drop_dead_clients()?;
+        // The socket of a daemon that was killed is still there, and nobody behind it.
+        let _ = fs::remove_file(self.socket());
+        let _ = fs::remove_file(self.log().path());
+        let process = Launch::new(
+            &self.programs,
+            "ibacm-output",
+            &self.programs.ibacm,
+            &self.directory,
+        )
+        .args(DAEMON_ARGUMENTS)
+        .env("LD_PRELOAD", self.preloads())
+        .env("SIM_HOST", &self.node)
+        .env("IBSIM_SOCKNAME", &self.socket_name)
+        .env("FABRIC_SIM_CONTROL", format!("/run/{CONTROL}"))
+        .own_run(&self.directory)
+        .start()?;
+        wait::until_true(
+            format!("ibacm on {} to listen", self.node),
+            PATIENCE,
+            || {
+                process.check().map_err(|ended| self.explain(ended))?;
+                Ok(self.socket().exists() && Client::connect(&self.socket()).is_ok())
+            },
+        )?;
+        let provider = &self.provider.name;
+        if !self
+            .endpoints()?
+            .iter()
+            .any(|endpoint| endpoint.provider == *provider)
+        {
+            return Err(self.explain(Error::Ended {
+                name: format!(
+                    "ibacm on {} has no endpoint of {provider}; its port",
+                    self.node
+                ),
+                status: "not opened".to_owned(),
+                tail: self.log().tail(8),
+            }));
+        }
+        *running = Some(process);
+        Ok(())
+    }
+
+    fn preloads(&self) -> String {
+        let names = [&self.programs.umad2sim, &self.programs.fabric_sim].map(|library| {
+            format!(
+                "/run/preload/{}",
+                library.file_name().unwrap_or_default().display()
+            )
+        });
+        names.join(" ")
+    }
+
+    /// Says in the daemon's own words why it does not serve, if it found words.
+    fn explain(&self, error: Error) -> Error {
+        let log = self.log();
+        if let Ok(Some(line)) = refusal(&log) {
+            return Error::Refused {
+                library: self.provider.library.clone(),
+                line,
+            };
+        }
+        match log.find(Mark::default(), |line| {
+            line.contains("is not an InfiniBand port")
+        }) {
+            Ok(Some(line)) => Error::Port {
+                host: self.node.clone(),
+                line,
+            },
+            _ => error,
+        }
+    }
+
+    fn with<T>(&self, action: impl FnOnce(&Process) -> Result<T>) -> Result<T> {
+        match &*lock(&self.daemon) {
+            Some(process) => action(process),
+            None => Err(Error::Input(format!("ibacm on {} does not run", self.node))),
+        }
+    }
+
+    /// The daemon's process id, if it was started and not killed.
+    pub fn pid(&self) -> Option<i32> {
+        lock(&self.daemon).as_ref().map(Process::pid)
+    }
+
+    /// An error with the end of its output if the daemon does not run.
+    pub fn check(&self) -> Result<()> {
+        self.with(Process::check)
+    }
+
+    /// Stops the daemon (SIGSTOP).
+    pub fn stop(&self) -> Result<()> {
+        self.with(Process::stop)
+    }
+
+    /// Continues the daemon (SIGCONT).
+    pub fn resume(&self) -> Result<()> {
+        self.with(Process::resume)
+    }
+
+    /// Kills the daemon (SIGKILL).
+    pub fn kill(&self) {
+        // Dropping a process kills it.
+        lock(&self.daemon).take();
+    }
+
+    /// A new connection to the daemon.
+    pub fn connect(&self) -> Result<Client> {
+        Client::connect(&self.socket())
+    }
+
+    /// The daemon's endpoints.
+    pub fn endpoints(&self) -> Result<Vec<Endpoint>> {
+        self.connect()?.endpoints(self.port.number)
+    }
+
+    /// Runs `ib_acme` in the daemon's namespace and returns what it prints. Its exit status is in there as well.
+    pub fn acme(&self, arguments: &[&str]) -> Result<String> {
+        let _one_at_a_time = lock(&self.acme);
+        Launch::new(
+            &self.programs,
+            "ib_acme",
+            &self.programs.ib_acme,
+            &self.directory,
+        )
+        .args(arguments)
+        .own_run(&self.directory)
+        .run(ACME_LIMIT)
+        .map(|(_, output)| output)
+    }
+
+    /// Gives the simulated adapter a command, and returns its answer, a line. See the documentation of fabric-sim.
+    pub fn control(&self, command: &str) -> Result<String> {
+        let path = self.directory.join(CONTROL);
+        let operation = || format!("give {} the command {command}", path.display());
+        let mut stream = UnixStream::connect(&path).context(operation)?;
+        stream.set_read_timeout(Some(PATIENCE)).context(operation)?;
+        writeln!(stream, "{command}").context(operation)?;
+        let mut line = String::new();
+        BufReader::new(stream)
+            .read_line(&mut line)
+            .context(operation)?;
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+/// A run of ib_acme ends when the daemon has answered for every destination.
+const ACME_LIMIT: Duration = Duration::from_secs(300);

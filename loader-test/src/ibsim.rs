@@ -1,0 +1,190 @@
+//! The fabric simulator and its console.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{ChildStdin, Stdio};
+use std::sync::Mutex;
+
+use crate::error::{Context, Error, Result};
+use crate::fabric::Fabric;
+use crate::log::Mark;
+use crate::process::{Launch, Process, lock};
+use crate::programs::Programs;
+use crate::record::Lid;
+use crate::wait;
+
+/// The console's prompt when the network runs.
+const PROMPT: &str = "sim> ";
+
+/// ibsim reads a command into a buffer of this size, its end included.
+const LONGEST_COMMAND: usize = 127;
+
+/// The most programs that ibsim serves at a time.
+pub const MOST_CLIENTS: usize = 10;
+
+/// A running ibsim.
+#[derive(Debug)]
+pub struct Ibsim {
+    process: Process,
+    console: Mutex<ChildStdin>,
+    socket_name: String,
+}
+
+/// A program attached to the fabric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Its number in ibsim. ibsim puts it into the highest 16 bits of the transaction ID of each MAD that the program
+    /// sends.
+    pub number: u16,
+    /// Its process.
+    pub pid: i32,
+    /// The node that it sits on.
+    pub node: String,
+}
+
+impl Ibsim {
+    /// Starts the fabric of the file `net`. Its programs find it by `socket_name`, which no other ibsim of the machine
+    /// may use: ibsim's sockets are abstract.
+    pub fn start(
+        programs: &Programs,
+        net: &Path,
+        directory: &Path,
+        socket_name: &str,
+    ) -> Result<Self> {
+        let process = Launch::new(programs, "ibsim", &programs.ibsim, directory)
+            .args(["-s".as_ref(), net.as_os_str()])
+            .env("IBSIM_SOCKNAME", socket_name)
+            .env("IBSIM_SERVER_NAME", "")
+            .stdin(Stdio::piped())
+            .separate_errors()
+            .start()?;
+        let console = process
+            .take_stdin()
+            .ok_or_else(|| Error::protocol("ibsim", "started without a console"))?;
+        let ibsim = Self {
+            process,
+            console: Mutex::new(console),
+            socket_name: socket_name.to_owned(),
+        };
+        ibsim.answer(Mark::default())?;
+        Ok(ibsim)
+    }
+
+    /// The value of IBSIM_SOCKNAME for programs on this fabric.
+    pub fn socket_name(&self) -> &str {
+        &self.socket_name
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// What the console prints behind `mark`, up to its next prompt.
+    fn answer(&self, mark: Mark) -> Result<String> {
+        wait::until("an answer of ibsim's console", wait::PATIENCE, || {
+            let text = self.process.output().since(mark)?;
+            if let Some(answer) = text.strip_suffix(PROMPT) {
+                return Ok(Some(answer.to_owned()));
+            }
+            self.process.check()?;
+            Ok(None)
+        })
+    }
+
+    /// Gives a command to the console and returns what it prints. `?` lists the commands.
+    pub fn command(&self, command: &str) -> Result<String> {
+        if command.len() >= LONGEST_COMMAND || command.contains('\n') {
+            return Err(Error::Input(format!(
+                "ibsim takes commands of one line of at most {LONGEST_COMMAND} bytes, not: {command}"
+            )));
+        }
+        let mut console = lock(&self.console);
+        let mark = self.process.output().end();
+        writeln!(console, "{command}").context(|| format!("give ibsim the command {command}"))?;
+        self.answer(mark)
+    }
+
+    /// Gives a command that prints something only to complain.
+    fn order(&self, command: &str) -> Result<()> {
+        let answer = self.command(command)?;
+        if answer.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::protocol(
+                "ibsim",
+                format!("{command}: {}", answer.trim()),
+            ))
+        }
+    }
+
+    /// The fabric as it is now.
+    pub fn fabric(&self) -> Result<Fabric> {
+        Fabric::parse(&self.command("Dump")?)
+    }
+
+    /// Pulls the cable of a port. The switch at its other end tells the subnet manager.
+    pub fn unlink(&self, node: &str, port: u8) -> Result<()> {
+        self.order(&format!("Unlink \"{node}\"[{port}]"))
+    }
+
+    /// Puts the cable of a port back.
+    pub fn relink(&self, node: &str, port: u8) -> Result<()> {
+        self.order(&format!("ReLink \"{node}\"[{port}]"))
+    }
+
+    /// Changes the base LID of a port behind the subnet manager's back.
+    pub fn set_base_lid(&self, node: &str, port: u8, lid: Lid) -> Result<()> {
+        self.order(&format!("Baselid \"{node}\"[{port}] {lid}"))
+    }
+
+    /// The programs that ibsim takes for attached, ones that were killed among them.
+    pub fn clients(&self) -> Result<Vec<Client>> {
+        let answer = self.command("Attached")?;
+        answer
+            .lines()
+            .map(|line| {
+                parse_client(line)
+                    .ok_or_else(|| Error::protocol("ibsim", format!("Attached prints: {line}")))
+            })
+            .collect()
+    }
+
+    /// Frees the places of programs that were killed: ibsim does not notice by itself, and breaks at the one program too
+    /// many.
+    pub fn drop_dead_clients(&self) -> Result<()> {
+        for client in self.clients()? {
+            if !Path::new(&format!("/proc/{}", client.pid)).exists() {
+                self.order(&format!("X {}", client.number))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `Client 0: pid 8409 connected at "Hca1" port 0x100001, lid 1, qp 0 SM`
+fn parse_client(line: &str) -> Option<Client> {
+    let (number, rest) = line.strip_prefix("Client ")?.split_once(": pid ")?;
+    let (pid, rest) = rest.split_once(" connected at \"")?;
+    let (node, _) = rest.rsplit_once("\" port ")?;
+    Some(Client {
+        number: number.parse().ok()?,
+        pid: pid.parse().ok()?,
+        node: node.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attached_client_is_read() {
+        let line = "Client 3: pid 8409 connected at \"Hca \"1\"\" port 0x100001, lid 1, qp 0 SM";
+        let client = parse_client(line).unwrap();
+        assert_eq!(
+            (client.number, client.pid, client.node.as_str()),
+            (3, 8409, "Hca \"1\"")
+        );
+    }
+}

@@ -1,0 +1,266 @@
+//! The subnet manager and administrator.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::error::{Context, Error, Result};
+use crate::ibsim::Ibsim;
+use crate::log::{Log, Mark};
+use crate::process::{Launch, Process, lock};
+use crate::programs::Programs;
+use crate::record::{DEFAULT_SUBNET_PREFIX, Lid};
+use crate::wait;
+
+/// A fabric of 1600 hosts is up in seconds, on processors that nobody else uses.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+const SUBNET_UP: &str = "SUBNET UP";
+
+/// Bits of opensm's log flags: errors and information; with frames, each MAD that the SA receives.
+const LOG_FLAGS: &str = "0x03";
+const MODULE_LOG_FLAGS: &str = "osm_sa_mad_ctrl.c 0x23\n";
+
+/// An opensm on a node of a fabric: running, stopped or dead.
+#[derive(Debug)]
+pub struct Opensm {
+    programs: Programs,
+    node: String,
+    socket_name: String,
+    directory: PathBuf,
+    log: Log,
+    subnet_prefix: u64,
+    process: Mutex<Option<Process>>,
+}
+
+/// A path query that the SA received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathQuery {
+    /// Whether all records were asked for (GetTable), not one (Get).
+    pub table: bool,
+    /// The transaction ID as it arrived. Its highest 16 bits are the number of [`crate::ibsim::Client`].
+    pub transaction_id: u64,
+    /// Which fields the asker had filled in, by the bits of <infiniband/sa.h>.
+    pub component_mask: u64,
+}
+
+impl PathQuery {
+    /// The number that ibsim gives the program that asked.
+    pub fn client(&self) -> u16 {
+        (self.transaction_id >> 48) as u16
+    }
+}
+
+impl Opensm {
+    /// Writes the configuration into `directory`; `options` are lines of opensm.conf.
+    pub(crate) fn prepare(
+        programs: &Programs,
+        ibsim: &Ibsim,
+        node: &str,
+        directory: &Path,
+        options: &[(String, String)],
+    ) -> Result<Self> {
+        let file = |name: &str| directory.join(name).display().to_string();
+        let mut config = BTreeMap::from([
+            ("force_log_flush", "TRUE".to_owned()),
+            ("per_module_logging_file", file("modules.conf")),
+            ("partition_config_file", file("partitions.conf")),
+            ("qos_policy_file", file("qos-policy.conf")),
+            ("dump_files_dir", directory.display().to_string()),
+            // LIDs are to change when the file of LIDs says so, see `assign_lid`.
+            ("honor_guid2lid_file", "TRUE".to_owned()),
+        ]);
+        for (key, value) in options {
+            config.insert(key, value.clone());
+        }
+        let subnet_prefix = match config.get("subnet_prefix") {
+            None => DEFAULT_SUBNET_PREFIX,
+            Some(text) => parse_hex(text).ok_or_else(|| {
+                Error::Input(format!(
+                    "opensm's subnet_prefix is a number in hex, not {text}"
+                ))
+            })?,
+        };
+        let mut text = String::new();
+        for (key, value) in &config {
+            let _ = writeln!(text, "{key} {value}");
+        }
+        for (name, content) in [
+            ("opensm.conf", text.as_str()),
+            ("modules.conf", MODULE_LOG_FLAGS),
+        ] {
+            fs::write(directory.join(name), content).context(|| format!("write {}", file(name)))?;
+        }
+        // Without the file opensm uses the machine's own.
+        let partitions = directory.join("partitions.conf");
+        if !partitions.exists() {
+            fs::write(&partitions, "Default=0x7fff, ipoib : ALL=full;\n")
+                .context(|| format!("write {}", partitions.display()))?;
+        }
+        Ok(Self {
+            programs: programs.clone(),
+            node: node.to_owned(),
+            socket_name: ibsim.socket_name().to_owned(),
+            directory: directory.to_owned(),
+            log: Log::new(directory.join("opensm.log")),
+            subnet_prefix,
+            process: Mutex::default(),
+        })
+    }
+
+    /// The node that it manages the subnet from.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The subnet prefix of all GIDs, host order.
+    pub fn subnet_prefix(&self) -> u64 {
+        self.subnet_prefix
+    }
+
+    /// What opensm logs.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Starts it and waits for the subnet to be up. `ibsim` must have a place free.
+    pub fn start(&self, ibsim: &Ibsim) -> Result<()> {
+        let mut running = lock(&self.process);
+        if running.is_some() {
+            return Err(Error::Input("opensm runs already".to_owned()));
+        }
+        ibsim.drop_dead_clients()?;
+        let mark = self.log.end();
+        let directory = self.directory.join("");
+        let process = Launch::new(
+            &self.programs,
+            "opensm-output",
+            &self.programs.opensm,
+            &self.directory,
+        )
+        .args(["-F", "opensm.conf", "-D", LOG_FLAGS, "-f"])
+        .args([self.log.path()])
+        .env("LD_PRELOAD", &self.programs.umad2sim)
+        .env("SIM_HOST", &self.node)
+        .env("IBSIM_SOCKNAME", &self.socket_name)
+        .env("OSM_CACHE_DIR", &directory)
+        .env("OSM_TMP_DIR", &directory)
+        .start()?;
+        wait::until_true("opensm to bring the subnet up", PATIENCE, || {
+            process.check()?;
+            Ok(self
+                .log
+                .find(mark, |line| line.contains(SUBNET_UP))?
+                .is_some())
+        })?;
+        *running = Some(process);
+        Ok(())
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Process>> {
+        lock(&self.process)
+    }
+
+    fn with<T>(&self, action: impl FnOnce(&Process) -> Result<T>) -> Result<T> {
+        match &*self.running() {
+            Some(process) => action(process),
+            None => Err(Error::Input("opensm does not run".to_owned())),
+        }
+    }
+
+    /// The process id, if it runs.
+    pub fn pid(&self) -> Option<i32> {
+        self.running().as_ref().map(Process::pid)
+    }
+
+    /// Stops it (SIGSTOP): MADs reach it and stay unanswered until [`Self::resume`].
+    pub fn stop(&self) -> Result<()> {
+        self.with(Process::stop)
+    }
+
+    /// Continues it (SIGCONT).
+    pub fn resume(&self) -> Result<()> {
+        self.with(Process::resume)
+    }
+
+    /// Kills it (SIGKILL) and lets ibsim know, which then answers MADs for the SA at once with status 110.
+    pub fn kill(&self, ibsim: &Ibsim) -> Result<()> {
+        // Dropping a process kills it.
+        if self.running().take().is_none() {
+            return Err(Error::Input("opensm does not run".to_owned()));
+        }
+        ibsim.drop_dead_clients()
+    }
+
+    /// Makes it sweep the whole subnet (SIGHUP), and waits until the subnet is up again.
+    pub fn sweep(&self) -> Result<()> {
+        let mark = self.log.end();
+        self.with(|process| process.signal(Signal::HUP))?;
+        self.log.wait_for(mark, SUBNET_UP, PATIENCE).map(drop)
+    }
+
+    /// Gives the port of that GUID another LID, in the file that opensm reads when it starts.
+    pub(crate) fn write_lid(&self, guid: u64, lid: Lid) -> Result<()> {
+        let path = self.directory.join("guid2lid");
+        let operation = |verb: &str| format!("{verb} {}", path.display());
+        let old = fs::read_to_string(&path).context(|| operation("read"))?;
+        let mut new = String::new();
+        for line in old.lines().filter(|line| !line.trim().is_empty()) {
+            if line.split_whitespace().next().and_then(parse_hex) != Some(guid) {
+                let _ = writeln!(new, "{line}\n");
+            }
+        }
+        let _ = writeln!(new, "0x{guid:016x} 0x{0:04x} 0x{0:04x}\n", lid.0);
+        fs::write(&path, new).context(|| operation("write"))
+    }
+
+    /// The path queries that arrived since `mark`, in order, whoever asked.
+    pub fn path_queries(&self, mark: Mark) -> Result<Vec<PathQuery>> {
+        Ok(parse_path_queries(&self.log.since(mark)?))
+    }
+}
+
+fn parse_hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
+}
+
+/// Attribute ID of path records.
+const PATH_RECORD: u64 = 0x35;
+
+fn parse_path_queries(log: &str) -> Vec<PathQuery> {
+    let mut queries = Vec::new();
+    // One frame: lines of a name, dots and a value, up to the next line that does not begin with blanks.
+    for frame in log.split("SA MAD dump:").skip(1) {
+        let value = |name: &str| {
+            frame
+                .lines()
+                .skip(1)
+                .map_while(|line| line.strip_prefix('\t'))
+                .find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix('.'))
+                .and_then(|rest| parse_hex(rest.trim_start_matches('.').split_whitespace().next()?))
+        };
+        let (Some(method), Some(PATH_RECORD)) = (value("method"), value("attr_id")) else {
+            continue;
+        };
+        let table = match method {
+            0x01 => false,
+            0x12 => true,
+            _ => continue,
+        };
+        if let (Some(transaction_id), Some(component_mask)) =
+            (value("trans_id"), value("comp_mask"))
+        {
+            queries.push(PathQuery {
+                table,
+                transaction_id,
+                component_mask,
+            });
+        }
+    }
+    queries
+}

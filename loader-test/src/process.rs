@@ -1,0 +1,311 @@
+//! Programs that run beside this one: started with their output in log files, stopped, continued and ended by pid, and
+//! ended with this process whatever ends it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+use std::{io, process};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::{Context, Error, Result};
+use crate::log::Log;
+use crate::programs::Programs;
+use crate::wait;
+
+/// Lines of a log that an error message shows.
+const TAIL: usize = 12;
+
+/// What to start, and how.
+#[derive(Debug)]
+pub struct Launch {
+    name: String,
+    launcher: PathBuf,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    directory: PathBuf,
+    run: Option<PathBuf>,
+    hidden: Vec<(PathBuf, PathBuf)>,
+    stdin: Stdio,
+    output: Log,
+    errors: Option<Log>,
+}
+
+impl Launch {
+    /// `program`, to be run in `directory`, with its output appended to the file `NAME.log` there.
+    pub fn new(programs: &Programs, name: &str, program: &Path, directory: &Path) -> Self {
+        Self {
+            name: name.to_owned(),
+            launcher: programs.loader_test.clone(),
+            program: program.to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            directory: directory.to_owned(),
+            run: None,
+            hidden: Vec::new(),
+            stdin: Stdio::null(),
+            output: Log::new(directory.join(format!("{name}.log"))),
+            errors: None,
+        }
+    }
+
+    /// Adds arguments.
+    pub fn args(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        let arguments = arguments.into_iter();
+        self.arguments
+            .extend(arguments.map(|argument| argument.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets an environment variable of the program.
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.environment
+            .push((name.as_ref().into(), value.as_ref().into()));
+        self
+    }
+
+    /// Gives the program a mount namespace of its own in which /run is the folder `folder`.
+    pub fn own_run(mut self, folder: &Path) -> Self {
+        self.run = Some(folder.to_owned());
+        self
+    }
+
+    /// Shows the program the folder `empty` in place of the folder `path`, if that exists. Needs [`Self::own_run`].
+    pub fn hide(mut self, path: &Path, empty: &Path) -> Self {
+        if path.is_dir() {
+            self.hidden.push((empty.to_owned(), path.to_owned()));
+        }
+        self
+    }
+
+    /// Where standard input comes from; nothing unless this is called.
+    pub fn stdin(mut self, stdin: Stdio) -> Self {
+        self.stdin = stdin;
+        self
+    }
+
+    /// Gives standard error a file of its own, `NAME.err`.
+    pub fn separate_errors(mut self) -> Self {
+        self.errors = Some(Log::new(self.directory.join(format!("{}.err", self.name))));
+        self
+    }
+
+    /// Starts it.
+    pub fn start(self) -> Result<Process> {
+        let open = |log: &Log| {
+            OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(log.path())
+                .context(|| format!("open {}", log.path().display()))
+        };
+        let output = open(&self.output)?;
+        let errors = match &self.errors {
+            Some(log) => open(log)?,
+            None => output
+                .try_clone()
+                .context(|| format!("duplicate {}", self.output.path().display()))?,
+        };
+
+        let mut command = Command::new(&self.launcher);
+        command
+            .arg("launch")
+            .arg("--parent")
+            .arg(process::id().to_string());
+        for (name, value) in &self.environment {
+            let mut pair = name.clone();
+            pair.push("=");
+            pair.push(value);
+            command.arg("--env").arg(pair);
+        }
+        if let Some(run) = &self.run {
+            command.arg("--bind").arg(run).arg("/run");
+            for (empty, path) in &self.hidden {
+                command.arg("--bind").arg(empty).arg(path);
+            }
+        }
+        command
+            .arg("--")
+            .arg(&self.program)
+            .args(&self.arguments)
+            .current_dir(&self.directory)
+            // The terminal's Ctrl-C is for this process, which then ends the others in order.
+            .process_group(0)
+            .stdin(self.stdin)
+            .stdout(output)
+            .stderr(errors);
+        let child = spawn(command).context(|| format!("start {}", self.program.display()))?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        Ok(Process {
+            pid: pid.ok_or_else(|| Error::protocol(&self.name, "started without a pid"))?,
+            name: self.name,
+            output: self.output,
+            errors: self.errors,
+            child: Mutex::new(child),
+        })
+    }
+
+    /// Starts it, waits for its end, at most `limit` long, and returns its exit status and what it printed.
+    pub fn run(self, limit: Duration) -> Result<(ExitStatus, String)> {
+        let start = self.output.end();
+        let process = self.start()?;
+        let status = wait::until(format!("the end of {}", process.name), limit, || {
+            process.status()
+        })?;
+        Ok((status, process.output.since(start)?))
+    }
+}
+
+/// A child is killed when the *thread* that started it ends (PR_SET_PDEATHSIG, see prctl(2)), and a process may
+/// outlive the thread that wanted it. So one thread that stays starts them all.
+fn spawn(command: Command) -> io::Result<Child> {
+    type Order = (Command, Sender<io::Result<Child>>);
+    static STARTER: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
+    let starter = STARTER.get_or_init(|| {
+        let (sender, orders) = channel::<Order>();
+        thread::spawn(move || {
+            for (mut command, reply) in orders {
+                // Nobody waits for the reply only if the thread that ordered it has ended.
+                let _ = reply.send(command.spawn());
+            }
+        });
+        Mutex::new(sender)
+    });
+    let (reply, child) = channel();
+    let gone = || io::Error::other("the thread that starts processes has ended");
+    lock(starter).send((command, reply)).map_err(|_| gone())?;
+    child.recv().map_err(|_| gone())?
+}
+
+/// What a panic of another thread left behind is still sound in all our locks.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A running program. Dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    pid: Pid,
+    output: Log,
+    errors: Option<Log>,
+    child: Mutex<Child>,
+}
+
+impl Process {
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// What it prints: both streams, or standard output alone after [`Launch::separate_errors`].
+    pub fn output(&self) -> &Log {
+        &self.output
+    }
+
+    /// Its exit status, if it has ended.
+    pub fn status(&self) -> Result<Option<ExitStatus>> {
+        lock(&self.child)
+            .try_wait()
+            .context(|| format!("wait for {}", self.name))
+    }
+
+    /// An error with the end of its output if it has ended.
+    pub fn check(&self) -> Result<()> {
+        let Some(status) = self.status()? else {
+            return Ok(());
+        };
+        let logs = self.errors.iter().chain([&self.output]);
+        let tail: Vec<String> = logs.map(|log| log.tail(TAIL)).collect();
+        Err(Error::Ended {
+            name: self.name.clone(),
+            status: describe(status),
+            tail: tail.join("\n"),
+        })
+    }
+
+    /// Takes the other end of a piped standard input.
+    pub fn take_stdin(&self) -> Option<process::ChildStdin> {
+        lock(&self.child).stdin.take()
+    }
+
+    /// Sends a signal. A process that has ended is an error.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        // Under the lock, with the status not yet collected, the pid cannot belong to another process.
+        let mut child = lock(&self.child);
+        let operation = || format!("send {signal:?} to {} ({})", self.name, self.pid());
+        if let Some(status) = child.try_wait().context(operation)? {
+            return Err(Error::Ended {
+                name: self.name.clone(),
+                status: describe(status),
+                tail: self.output.tail(TAIL),
+            });
+        }
+        kill_process(self.pid, signal).context(operation)
+    }
+
+    /// Sends SIGSTOP and waits until every thread stands still.
+    pub fn stop(&self) -> Result<()> {
+        self.signal(Signal::STOP)?;
+        let threads = PathBuf::from(format!("/proc/{}/task", self.pid()));
+        wait::until_true(format!("{} to stop", self.name), wait::PATIENCE, || {
+            let tasks = threads
+                .read_dir()
+                .context(|| format!("read {}", threads.display()))?;
+            Ok(tasks
+                .flatten()
+                .all(|task| state(&task.path().join("stat")) == Some('T')))
+        })
+    }
+
+    /// Sends SIGCONT.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Kills it and waits for its end. One that has ended already is no error.
+    pub fn kill(&self) {
+        let mut child = lock(&self.child);
+        // Neither can fail but for a process that is gone, which is what is wanted.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The state letter of a /proc/…/stat, see proc(5).
+fn state(stat: &Path) -> Option<char> {
+    let stat = std::fs::read_to_string(stat).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.trim_start().chars().next()
+}
+
+fn describe(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(signal) => format!("killed by signal {signal}"),
+        None => status.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_is_found_behind_any_name() {
+        let own = state(Path::new("/proc/thread-self/stat"));
+        assert_eq!(own, Some('R'));
+    }
+}

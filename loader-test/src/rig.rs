@@ -1,0 +1,636 @@
+//! A simulated fabric with a real subnet manager and real daemons.
+//!
+//! ```no_run
+//! use loader_test::rig::Rig;
+//!
+//! let rig = Rig::builder("/usr/lib/x86_64-linux-gnu/ibacm/libibacmp.so").start()?;
+//! let host = rig.host("Hca1")?;
+//! let answer = host.connect()?.resolve(&loader_test::client::Destination::Lid(rig.lid("Hca2")?))?;
+//! # Ok::<(), loader_test::error::Error>(())
+//! ```
+//!
+//! Everything that a rig starts ends when the rig is dropped, and at the latest with the process: by signal, by panic, by
+//! SIGKILL. Its namespaces and mounts live in those processes and go with them. Its folder with all logs is removed when
+//! the rig is dropped, unless the thread panics, [`Builder::logs`] gave it a place, or the environment variable
+//! `LOADER_TEST_KEEP` is set.
+//!
+//! A rig can be shared between threads; what its methods do to the fabric is done when they return.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use tempfile::TempDir;
+
+use crate::error::{Context, Error, Result};
+use crate::fabric::{Fabric, Node, Port};
+use crate::ibacm::{Host, Provider, Setup};
+use crate::ibsim::{Ibsim, MOST_CLIENTS};
+use crate::log::Mark;
+use crate::opensm::{Opensm, PathQuery};
+use crate::programs::{Programs, absolute};
+use crate::record::{Gid, Lid, PathRecord};
+use crate::sa::{Answer, Asker, Destination, Question};
+use crate::wait::{self, PATIENCE};
+
+/// Hosts that a rig can have: opensm and the asker need places in ibsim as well.
+pub const MOST_HOSTS: usize = MOST_CLIENTS - 2;
+
+/// Hosts that a rig has unless told which.
+const DEFAULT_HOSTS: usize = 4;
+
+/// Four hosts on two switches: the nodes Hca1 to Hca4.
+pub const FOUR_HOSTS: &str = include_str!("../fabrics/four-hosts.net");
+
+/// 1600 hosts, H0 to H1599, on a fat tree of 120 switches.
+pub const FAT_TREE_1600: &str = include_str!("../fabrics/fat-tree-1600.net");
+
+/// What a rig is to be.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    libraries: Vec<PathBuf>,
+    net: Net,
+    hosts: Vec<HostChoice>,
+    options: Vec<(String, String)>,
+    opensm_options: Vec<(String, String)>,
+    opensm_files: Vec<(String, Vec<u8>)>,
+    addresses: Vec<(String, String)>,
+    files: Vec<(String, Vec<u8>)>,
+    logs: Option<PathBuf>,
+    fabric_sim: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+enum Net {
+    Text(String),
+    File(PathBuf),
+}
+
+#[derive(Clone, Debug)]
+struct HostChoice {
+    node: String,
+    library: Option<PathBuf>,
+}
+
+impl Builder {
+    /// Adds a provider library. Hosts take them in turn.
+    pub fn library(mut self, library: impl Into<PathBuf>) -> Self {
+        self.libraries.push(library.into());
+        self
+    }
+
+    /// The fabric, as text of a net file; [`FOUR_HOSTS`] unless this is called.
+    pub fn net(mut self, text: impl Into<String>) -> Self {
+        self.net = Net::Text(text.into());
+        self
+    }
+
+    /// The fabric, as a net file.
+    pub fn net_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.net = Net::File(path.into());
+        self
+    }
+
+    /// Adds a node that gets a daemon. Without any, the first four hosts of the fabric do.
+    pub fn host(mut self, node: impl Into<String>) -> Self {
+        let node = node.into();
+        self.hosts.push(HostChoice {
+            node,
+            library: None,
+        });
+        self
+    }
+
+    /// Adds a node that gets a daemon, with a provider of its own.
+    pub fn host_with(mut self, node: impl Into<String>, library: impl Into<PathBuf>) -> Self {
+        let library = Some(library.into());
+        let node = node.into();
+        self.hosts.push(HostChoice { node, library });
+        self
+    }
+
+    /// Sets an option of every daemon, a line of ibacm_opts.cfg.
+    pub fn option(mut self, key: impl Into<String>, value: impl ToString) -> Self {
+        self.options.push((key.into(), value.to_string()));
+        self
+    }
+
+    /// Sets an option of opensm, a line of opensm.conf.
+    pub fn opensm_option(mut self, key: impl Into<String>, value: impl ToString) -> Self {
+        self.opensm_options.push((key.into(), value.to_string()));
+        self
+    }
+
+    /// Puts a file into opensm's folder: `partitions.conf` and `qos-policy.conf` are read from there.
+    pub fn opensm_file(mut self, name: impl Into<String>, content: impl Into<Vec<u8>>) -> Self {
+        self.opensm_files.push((name.into(), content.into()));
+        self
+    }
+
+    /// Gives a host a name or IP address. The first makes every daemon read all addresses of the rig from a file
+    /// (`addr_preload acm_hosts`). A host without any has its node's name for an address.
+    pub fn address(mut self, node: impl Into<String>, address: impl Into<String>) -> Self {
+        self.addresses.push((node.into(), address.into()));
+        self
+    }
+
+    /// Puts a file into the folder that every daemon sees as /run.
+    pub fn file(mut self, name: impl Into<String>, content: impl Into<Vec<u8>>) -> Self {
+        self.files.push((name.into(), content.into()));
+        self
+    }
+
+    /// Where the rig's files lie, which are then kept: a folder that is empty or does not exist.
+    pub fn logs(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.logs = Some(directory.into());
+        self
+    }
+
+    /// The library of fabric-sim, if it does not lie beside the executable.
+    pub fn fabric_sim(mut self, library: impl Into<PathBuf>) -> Self {
+        self.fabric_sim = Some(library.into());
+        self
+    }
+
+    /// Starts everything and waits until the subnet is up and every daemon has an endpoint.
+    pub fn start(self) -> Result<Rig> {
+        Rig::start(self)
+    }
+}
+
+/// A running fabric with its daemons.
+#[derive(Debug)]
+pub struct Rig {
+    // In the order in which they end.
+    hosts: Vec<Host>,
+    asker: Asker,
+    opensm: Opensm,
+    ibsim: Ibsim,
+    folder: Folder,
+    addresses: Vec<(String, String)>,
+}
+
+impl Rig {
+    /// A rig of four hosts whose daemons all have the provider in `library`.
+    pub fn builder(library: impl Into<PathBuf>) -> Builder {
+        Self::builder_without_library().library(library)
+    }
+
+    /// A rig of four hosts for which [`Builder::library`] or [`Builder::host_with`] has to name the providers.
+    pub fn builder_without_library() -> Builder {
+        Builder {
+            libraries: Vec::new(),
+            net: Net::Text(FOUR_HOSTS.to_owned()),
+            hosts: Vec::new(),
+            options: Vec::new(),
+            opensm_options: Vec::new(),
+            opensm_files: Vec::new(),
+            addresses: Vec::new(),
+            files: Vec::new(),
+            logs: None,
+            fabric_sim: None,
+        }
+    }
+
+    fn start(plan: Builder) -> Result<Self> {
+        // All that can be wrong with the input is looked at before the fabric is started.
+        let programs = Programs::find(plan.fabric_sim.as_deref())?;
+        let mut folder = Folder::new(plan.logs.as_deref())?;
+        let result = Self::start_in(&programs, &plan, &folder);
+        match result {
+            Ok((hosts, asker, opensm, ibsim)) => Ok(Self {
+                hosts,
+                asker,
+                opensm,
+                ibsim,
+                folder,
+                addresses: plan.addresses,
+            }),
+            Err(error) => {
+                // Whoever reads the error wants the logs; nobody does if there was nothing to log.
+                folder.keep(!error.could_not_run());
+                Err(error)
+            }
+        }
+    }
+
+    fn start_in(
+        programs: &Programs,
+        plan: &Builder,
+        folder: &Folder,
+    ) -> Result<(Vec<Host>, Asker, Opensm, Ibsim)> {
+        let libraries = plan
+            .libraries
+            .iter()
+            .chain(plan.hosts.iter().filter_map(|host| host.library.as_ref()));
+        let mut providers: Vec<Provider> = Vec::new();
+        for library in libraries {
+            if !providers
+                .iter()
+                .any(|provider| provider.library == *library)
+            {
+                let directory = folder.make(&format!("probe-{}", providers.len() + 1))?;
+                providers.push(Provider::probe(programs, library, &directory)?);
+            }
+        }
+
+        let fabric_directory = folder.make("fabric")?;
+        let net = fabric_directory.join("fabric.net");
+        match &plan.net {
+            Net::Text(text) => {
+                fs::write(&net, text).context(|| format!("write {}", net.display()))?
+            }
+            Net::File(file) => {
+                fs::copy(file, &net)
+                    .context(|| format!("copy {} to {}", file.display(), net.display()))?;
+            }
+        }
+        static RIGS: AtomicU32 = AtomicU32::new(0);
+        let number = RIGS.fetch_add(1, Ordering::Relaxed);
+        let socket_name = format!("loader-test-{}-{number}", process::id());
+        let ibsim = Ibsim::start(programs, &net, &fabric_directory, &socket_name)?;
+        let fabric = ibsim.fabric()?;
+        let choices = choose_hosts(plan, &fabric)?;
+        for (node, _) in &plan.addresses {
+            if !choices.iter().any(|choice| choice.node == *node) {
+                return Err(Error::Input(format!(
+                    "an address is given to {node}, which is not a host of the rig"
+                )));
+            }
+        }
+
+        let opensm_directory = folder.make("opensm")?;
+        for (name, content) in &plan.opensm_files {
+            let path = opensm_directory.join(name);
+            fs::write(&path, content).context(|| format!("write {}", path.display()))?;
+        }
+        let manager = fabric
+            .channel_adapters()
+            .find(|node| is_linked(node))
+            .ok_or_else(|| {
+                Error::Input("no host of the fabric has a cable at its first port".to_owned())
+            })?;
+        let opensm = Opensm::prepare(
+            programs,
+            &ibsim,
+            &manager.name,
+            &opensm_directory,
+            &plan.opensm_options,
+        )?;
+        opensm.start(&ibsim)?;
+        let asker = Asker::start(programs, &ibsim, &manager.name, &fabric_directory)?;
+
+        let fabric = ibsim.fabric()?;
+        let (options, files) = address_files(plan, &fabric, opensm.subnet_prefix())?;
+        let hosts: Vec<Host> = choices
+            .iter()
+            .enumerate()
+            .map(|(index, choice)| {
+                let turn = plan.libraries.get(index % plan.libraries.len().max(1));
+                let library = choice.library.as_ref().or(turn).ok_or_else(|| {
+                    Error::Input(format!("no provider library is given for {}", choice.node))
+                })?;
+                let provider = providers
+                    .iter()
+                    .find(|provider| provider.library == *library);
+                let mut addresses: Vec<String> =
+                    addresses_of(plan, &choice.node).cloned().collect();
+                if addresses.is_empty() {
+                    addresses.push(choice.node.clone());
+                }
+                Host::prepare(Setup {
+                    programs,
+                    ibsim: &ibsim,
+                    node: find_node(&fabric, &choice.node)?,
+                    subnet_prefix: opensm.subnet_prefix(),
+                    directory: folder.make(&format!("host-{}", index + 1))?,
+                    provider: provider.cloned().ok_or_else(|| {
+                        Error::Input(format!("no provider was loaded from {}", library.display()))
+                    })?,
+                    options: &options,
+                    addresses,
+                    files: &files,
+                })
+            })
+            .collect::<Result<_>>()?;
+        for host in &hosts {
+            host.start(&ibsim)?;
+        }
+        Ok((hosts, asker, opensm, ibsim))
+    }
+
+    /// The folder with everything that the rig's programs read and write.
+    pub fn directory(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The hosts with a daemon.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// All addresses that [`Builder::address`] gave, with their hosts.
+    pub fn given_addresses(&self) -> impl Iterator<Item = (&Host, &str)> {
+        let given = |host: &Host, address: &str| {
+            self.addresses
+                .iter()
+                .any(|(node, of)| node == host.node() && of == address)
+        };
+        let all = self.hosts.iter().flat_map(|host| {
+            host.addresses()
+                .iter()
+                .map(move |address| (host, address.as_str()))
+        });
+        all.filter(move |(host, address)| given(host, address))
+    }
+
+    /// The host on that node.
+    pub fn host(&self, node: &str) -> Result<&Host> {
+        let host = self.hosts.iter().find(|host| host.node() == node);
+        host.ok_or_else(|| Error::Input(format!("{node} is not a host of the rig")))
+    }
+
+    /// The subnet manager. Use the methods of the rig to start and kill it.
+    pub fn opensm(&self) -> &Opensm {
+        &self.opensm
+    }
+
+    /// The fabric simulator.
+    pub fn ibsim(&self) -> &Ibsim {
+        &self.ibsim
+    }
+
+    /// The fabric as it is now.
+    pub fn fabric(&self) -> Result<Fabric> {
+        self.ibsim.fabric()
+    }
+
+    /// The port of a node at which programs sit, as it is now.
+    pub fn port(&self, node: &str) -> Result<Port> {
+        let fabric = self.fabric()?;
+        let port = find_node(&fabric, node)?.attached_port();
+        port.cloned()
+            .ok_or_else(|| Error::Input(format!("{node} has no port")))
+    }
+
+    /// The present LID of a node's port.
+    pub fn lid(&self, node: &str) -> Result<Lid> {
+        self.port(node).map(|port| port.lid)
+    }
+
+    /// The GID of a node's port.
+    pub fn gid(&self, node: &str) -> Result<Gid> {
+        self.port(node).map(|port| self.gid_of(&port))
+    }
+
+    /// The GID of a port.
+    pub fn gid_of(&self, port: &Port) -> Gid {
+        Gid::new(self.opensm.subnet_prefix(), port.guid)
+    }
+
+    /// Waits until a node's port is active, or until it is not.
+    pub fn wait_for_port(&self, node: &str, active: bool) -> Result<()> {
+        let state = if active { "up" } else { "down" };
+        wait::until_true(
+            format!("the port of {node} to be {state}"),
+            PATIENCE,
+            || Ok(self.port(node)?.is_active() == active),
+        )
+    }
+
+    /// Asks the SA itself.
+    pub fn ask_sa(&self, question: &Question) -> Result<Answer> {
+        let sm_lid = self.port(self.opensm.node())?.lid;
+        self.asker.ask(sm_lid, question)
+    }
+
+    /// What the SA says about the path from a host's port, in the default partition.
+    pub fn sa_path(&self, from: Gid, to: Destination) -> Result<PathRecord> {
+        let question = Question {
+            sgid: from,
+            destination: to,
+            pkey: Some(0xffff),
+        };
+        match self.ask_sa(&question)? {
+            Answer::Record(record) => Ok(record),
+            other => Err(Error::protocol(
+                "the SA",
+                format!("answers {question:?} with {other:?}"),
+            )),
+        }
+    }
+
+    /// The path queries that `host`'s present daemon has sent and the SA received since `mark`
+    /// (`rig.opensm().log().end()`).
+    pub fn path_queries(&self, host: &Host, mark: Mark) -> Result<Vec<PathQuery>> {
+        let pid = host.pid();
+        let client = self
+            .ibsim
+            .clients()?
+            .into_iter()
+            .find(|client| Some(client.pid) == pid);
+        let client =
+            client.ok_or_else(|| Error::Input(format!("ibacm on {} does not run", host.node())))?;
+        let mut queries = self.opensm.path_queries(mark)?;
+        queries.retain(|query| query.client() == client.number);
+        Ok(queries)
+    }
+
+    /// Starts a daemon that was killed.
+    pub fn start_host(&self, host: &Host) -> Result<()> {
+        host.start(&self.ibsim)
+    }
+
+    /// Kills opensm.
+    pub fn kill_opensm(&self) -> Result<()> {
+        self.opensm.kill(&self.ibsim)
+    }
+
+    /// Starts opensm after [`Self::kill_opensm`] and waits for the subnet to be up.
+    pub fn start_opensm(&self) -> Result<()> {
+        self.opensm.start(&self.ibsim)
+    }
+
+    /// Pulls the cable of a node's port and waits until the port is down.
+    pub fn pull_cable(&self, node: &str) -> Result<()> {
+        self.ibsim.unlink(node, self.port(node)?.number)?;
+        self.wait_for_port(node, false)
+    }
+
+    /// Puts the cable of a node's port back and waits until the subnet manager has brought the port up.
+    pub fn put_cable_back(&self, node: &str) -> Result<()> {
+        self.ibsim.relink(node, self.port(node)?.number)?;
+        self.wait_for_port(node, true)
+    }
+
+    /// Gives the port of a node another LID: opensm is killed, its file of LIDs changed, and opensm started again.
+    pub fn change_lid(&self, node: &str, lid: Lid) -> Result<()> {
+        let port = self.port(node)?;
+        self.kill_opensm()?;
+        self.opensm.write_lid(port.guid, lid)?;
+        self.start_opensm()?;
+        wait::until_true(format!("{node} to have LID {lid}"), PATIENCE, || {
+            Ok(self.lid(node)? == lid)
+        })
+    }
+
+    /// Keeps the rig's folder.
+    pub fn keep_logs(&mut self) {
+        self.folder.keep(true);
+    }
+}
+
+fn is_linked(node: &Node) -> bool {
+    node.attached_port()
+        .is_some_and(|port| port.state != "Down")
+}
+
+fn find_node<'a>(fabric: &'a Fabric, name: &str) -> Result<&'a Node> {
+    fabric
+        .node(name)
+        .ok_or_else(|| Error::Input(format!("the fabric has no node {name}")))
+}
+
+/// The nodes that get a daemon.
+fn choose_hosts(plan: &Builder, fabric: &Fabric) -> Result<Vec<HostChoice>> {
+    if plan.hosts.is_empty() {
+        let nodes = fabric.channel_adapters().filter(|node| is_linked(node));
+        return Ok(nodes
+            .take(DEFAULT_HOSTS)
+            .map(|node| HostChoice {
+                node: node.name.clone(),
+                library: None,
+            })
+            .collect());
+    }
+    if plan.hosts.len() > MOST_HOSTS {
+        let asked = plan.hosts.len();
+        return Err(Error::Input(format!(
+            "{asked} hosts are asked for, and ibsim has room for {MOST_HOSTS}"
+        )));
+    }
+    for (index, host) in plan.hosts.iter().enumerate() {
+        let node = find_node(fabric, &host.node)?;
+        if plan.hosts[..index]
+            .iter()
+            .any(|other| other.node == host.node)
+        {
+            return Err(Error::Input(format!(
+                "the host {} is given twice",
+                host.node
+            )));
+        }
+        if !is_linked(node) {
+            return Err(Error::Input(format!(
+                "the first port of {}, to which ibsim attaches programs, has no cable",
+                host.node
+            )));
+        }
+    }
+    Ok(plan.hosts.clone())
+}
+
+fn addresses_of<'a>(plan: &'a Builder, node: &str) -> impl Iterator<Item = &'a String> {
+    let node = node.to_owned();
+    plan.addresses
+        .iter()
+        .filter(move |(of, _)| *of == node)
+        .map(|(_, address)| address)
+}
+
+/// Files of a host's folder: name and content.
+type Files = Vec<(String, Vec<u8>)>;
+
+/// The options and files of the daemons, with those that tell every daemon all addresses.
+fn address_files(
+    plan: &Builder,
+    fabric: &Fabric,
+    subnet_prefix: u64,
+) -> Result<(Vec<(String, String)>, Files)> {
+    let mut options = Vec::new();
+    let mut files = plan.files.clone();
+    if !plan.addresses.is_empty() {
+        let name = "ibacm_hosts.data";
+        options.push(("addr_preload".to_owned(), "acm_hosts".to_owned()));
+        options.push(("addr_data_file".to_owned(), format!("/run/{name}")));
+        let mut text = String::new();
+        for (node, address) in &plan.addresses {
+            if let Some(port) = find_node(fabric, node)?.attached_port() {
+                text.push_str(&format!(
+                    "{address} {}\n",
+                    Gid::new(subnet_prefix, port.guid)
+                ));
+            }
+        }
+        if !files.iter().any(|(given, _)| given == name) {
+            files.push((name.to_owned(), text.into_bytes()));
+        }
+    }
+    options.extend_from_slice(&plan.options);
+    Ok((options, files))
+}
+
+/// The rig's folder.
+#[derive(Debug)]
+enum Folder {
+    Given(PathBuf),
+    Own { folder: TempDir, keep: bool },
+}
+
+impl Folder {
+    fn new(given: Option<&Path>) -> Result<Self> {
+        let Some(path) = given else {
+            let mut folder = tempfile::Builder::new();
+            folder.prefix("loader-test-");
+            return Ok(Self::Own {
+                folder: folder
+                    .tempdir()
+                    .context(|| "make a temporary folder".to_owned())?,
+                keep: env::var_os("LOADER_TEST_KEEP").is_some(),
+            });
+        };
+        let path = absolute(path)?;
+        fs::create_dir_all(&path).context(|| format!("make {}", path.display()))?;
+        let mut entries = fs::read_dir(&path).context(|| format!("read {}", path.display()))?;
+        if entries.next().is_some() {
+            return Err(Error::Input(format!(
+                "{} is not empty; give the logs a new folder",
+                path.display()
+            )));
+        }
+        Ok(Self::Given(path))
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Given(path) => path,
+            Self::Own { folder, .. } => folder.path(),
+        }
+    }
+
+    fn make(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path().join(name);
+        fs::create_dir(&path).context(|| format!("make {}", path.display()))?;
+        Ok(path)
+    }
+
+    fn keep(&mut self, wanted: bool) {
+        if let Self::Own { keep, .. } = self {
+            *keep |= wanted;
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Self::Own { folder, keep } = self
+            && (*keep || thread::panicking())
+        {
+            folder.disable_cleanup(true);
+            eprintln!("the logs are in {}", folder.path().display());
+        }
+    }
+}

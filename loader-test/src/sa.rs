@@ -1,0 +1,276 @@
+//! Asking the subnet administrator (SA) itself.
+//!
+//! The questions are put by a process of its own, `loader-test sa-agent`, on the simulated port of a node: ibsim knows a
+//! process by its pid, and its preload must be there when the process starts. Question and answer are lines of JSON on
+//! the agent's standard input, which is a socket.
+
+pub mod agent;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context, Error, Result};
+use crate::ibsim::Ibsim;
+use crate::process::{Launch, Process, lock};
+use crate::programs::Programs;
+use crate::record::{Gid, Lid, PathRecord};
+
+/// How long the agent waits for an answer before it asks again, and how often it asks.
+const TIMEOUT: Duration = Duration::from_secs(2);
+const ATTEMPTS: u32 = 5;
+
+/// A question for a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Where the path begins.
+    pub sgid: Gid,
+    /// Where it leads to.
+    pub destination: Destination,
+    /// The partition, if it is part of the question.
+    pub pkey: Option<u16>,
+}
+
+/// The destination of a [`Question`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// By LID.
+    Lid(Lid),
+    /// By GID.
+    Gid(Gid),
+}
+
+/// What became of a [`Question`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The path record.
+    Record(PathRecord),
+    /// The SA's refusal: the status of its MAD, host order.
+    Refused(u16),
+    /// No answer came.
+    Silence,
+}
+
+/// A line to the agent.
+#[derive(Debug, Serialize, Deserialize)]
+struct Request {
+    id: u64,
+    /// The SA's LID.
+    sm_lid: u16,
+    component_mask: u64,
+    /// 64 bytes in hex.
+    record: String,
+    timeout_ms: u32,
+    attempts: u32,
+}
+
+/// A line from the agent.
+#[derive(Debug, Serialize, Deserialize)]
+struct Reply {
+    id: u64,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    /// 64 bytes in hex.
+    Record(String),
+    Refused(u16),
+    Silence,
+    /// The agent could not ask, or cannot make sense of the answer.
+    Problem(String),
+}
+
+/// The agent, seen from here.
+#[derive(Debug)]
+pub struct Asker {
+    process: Process,
+    connection: Mutex<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    last_id: u64,
+    reader: BufReader<UnixStream>,
+    writer: UnixStream,
+}
+
+/// Component mask bits of PathRecord, <infiniband/sa.h>.
+mod component {
+    pub const DGID: u64 = 1 << 2;
+    pub const SGID: u64 = 1 << 3;
+    pub const DLID: u64 = 1 << 4;
+    pub const REVERSIBLE: u64 = 1 << 11;
+    pub const NUMBER_OF_PATHS: u64 = 1 << 12;
+    pub const PKEY: u64 = 1 << 13;
+}
+
+impl Asker {
+    /// Starts the agent on `node`. Uses one of ibsim's places.
+    pub fn start(programs: &Programs, ibsim: &Ibsim, node: &str, directory: &Path) -> Result<Self> {
+        let (ours, theirs) = UnixStream::pair().context(|| "make a pair of sockets".to_owned())?;
+        let writer = ours
+            .try_clone()
+            .context(|| "duplicate a socket".to_owned())?;
+        let process = Launch::new(programs, "sa-agent", &programs.loader_test, directory)
+            .args(["sa-agent"])
+            .env("LD_PRELOAD", &programs.umad2sim)
+            .env("SIM_HOST", node)
+            .env("IBSIM_SOCKNAME", ibsim.socket_name())
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .start()?;
+        Ok(Self {
+            process,
+            connection: Mutex::new(Connection {
+                last_id: 0,
+                reader: BufReader::new(ours),
+                writer,
+            }),
+        })
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Asks the SA at `sm_lid` for one reversible path.
+    pub fn ask(&self, sm_lid: Lid, question: &Question) -> Result<Answer> {
+        let mut record = PathRecord::EMPTY;
+        let mut mask = component::SGID | component::REVERSIBLE | component::NUMBER_OF_PATHS;
+        record
+            .set_sgid(question.sgid)
+            .set_reversible_and_number(true, 1);
+        match question.destination {
+            Destination::Lid(lid) => {
+                mask |= component::DLID;
+                record.set_dlid(lid);
+            }
+            Destination::Gid(gid) => {
+                mask |= component::DGID;
+                record.set_dgid(gid);
+            }
+        }
+        if let Some(pkey) = question.pkey {
+            mask |= component::PKEY;
+            record.set_pkey(pkey);
+        }
+        match self.exchange(sm_lid, mask, &record)? {
+            Outcome::Record(hex) => {
+                let record = from_hex(&hex).ok_or_else(|| {
+                    Error::protocol("sa-agent", format!("sends the record {hex}"))
+                })?;
+                check(&record, question)?;
+                Ok(Answer::Record(record))
+            }
+            Outcome::Refused(status) => Ok(Answer::Refused(status)),
+            Outcome::Silence => Ok(Answer::Silence),
+            Outcome::Problem(problem) => Err(Error::protocol("sa-agent", problem)),
+        }
+    }
+
+    fn exchange(&self, sm_lid: Lid, component_mask: u64, record: &PathRecord) -> Result<Outcome> {
+        let mut connection = lock(&self.connection);
+        connection.last_id += 1;
+        let id = connection.last_id;
+        let request = Request {
+            id,
+            sm_lid: sm_lid.0,
+            component_mask,
+            record: to_hex(&record.0),
+            timeout_ms: u32::try_from(TIMEOUT.as_millis()).unwrap_or(u32::MAX),
+            attempts: ATTEMPTS,
+        };
+        let mut line = serde_json::to_string(&request)
+            .map_err(|error| Error::protocol("sa-agent", error.to_string()))?;
+        line.push('\n');
+        // An agent that ended says why in its log.
+        let lost = |error: std::io::Error| match self.process.check() {
+            Err(ended) => ended,
+            Ok(()) => Error::Io {
+                operation: "talk to sa-agent".to_owned(),
+                source: error,
+            },
+        };
+        connection.writer.write_all(line.as_bytes()).map_err(lost)?;
+        line.clear();
+        let read = connection.reader.read_line(&mut line).map_err(lost)?;
+        if read == 0 {
+            return Err(lost(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        let reply: Reply = serde_json::from_str(&line)
+            .map_err(|error| Error::protocol("sa-agent", format!("{error} in the line {line}")))?;
+        if reply.id != id {
+            let problem = format!("answers question {} in place of {id}", reply.id);
+            return Err(Error::protocol("sa-agent", problem));
+        }
+        Ok(reply.outcome)
+    }
+}
+
+/// An answer to another question would make every comparison with it worthless.
+fn check(record: &PathRecord, question: &Question) -> Result<()> {
+    let destination = match question.destination {
+        Destination::Lid(lid) => record.dlid() == lid,
+        Destination::Gid(gid) => record.dgid() == gid,
+    };
+    if destination && record.sgid() == question.sgid {
+        Ok(())
+    } else {
+        Err(Error::protocol(
+            "the SA",
+            format!("answers {question:?} with {record:?}"),
+        ))
+    }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<PathRecord> {
+    if text.len() != 2 * PathRecord::SIZE || !text.is_ascii() {
+        return None;
+    }
+    let mut record = PathRecord::EMPTY;
+    for (byte, at) in record.0.iter_mut().zip((0..text.len()).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    }
+    Some(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_goes_both_ways() {
+        let record = PathRecord(std::array::from_fn(|i| (i * 5) as u8));
+        assert_eq!(from_hex(&to_hex(&record.0)), Some(record));
+        assert_eq!(from_hex("00"), None);
+        assert_eq!(from_hex(&"0g".repeat(64)), None);
+    }
+
+    #[test]
+    fn an_answer_to_another_question_is_an_error() {
+        let sgid = Gid::new(DEFAULT, 1);
+        let mut record = PathRecord::EMPTY;
+        record.set_sgid(sgid).set_dlid(Lid(5));
+        let question = |lid| Question {
+            sgid,
+            destination: Destination::Lid(Lid(lid)),
+            pkey: None,
+        };
+        assert!(check(&record, &question(5)).is_ok());
+        assert!(check(&record, &question(6)).is_err());
+    }
+
+    const DEFAULT: u64 = crate::record::DEFAULT_SUBNET_PREFIX;
+}

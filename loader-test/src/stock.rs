@@ -1,0 +1,361 @@
+//! The command `stock`: every destination of a fabric, resolved from every host by stock's client and by our own, and
+//! compared with what the SA says.
+
+use std::fmt;
+use std::io::Write;
+use std::net::IpAddr;
+
+use crate::acme::{self, Resolution};
+use crate::client::{self, Status};
+use crate::compare::{Difference, compare};
+use crate::error::{Context, Error, Result};
+use crate::ibacm::Host;
+use crate::record::{Gid, Lid, PathRecord};
+use crate::rig::Rig;
+use crate::sa;
+
+/// LIDs that one run of ib_acme is given.
+const LIDS_AT_ONCE: usize = 50;
+
+/// What came out, in destinations: each host, each form of address and each port with that address counts as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Asked for.
+    pub asked: usize,
+    /// Answered with a path record, to our own client.
+    pub answered: usize,
+    /// Answered with the path that the SA gives.
+    pub equal: usize,
+    /// ib_acme printed a path.
+    pub printed: usize,
+    /// ib_acme printed the path that the SA gives, and did not complain.
+    pub printed_equal: usize,
+    /// Differences that are told and not judged.
+    pub notes: usize,
+}
+
+impl Tally {
+    /// Whether everything that was asked for was answered right, and there was something to ask for.
+    pub fn is_clean(&self) -> bool {
+        self.asked > 0
+            && [self.answered, self.equal, self.printed, self.printed_equal] == [self.asked; 4]
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            asked,
+            answered,
+            equal,
+            printed,
+            printed_equal,
+            notes,
+        } = self;
+        writeln!(f, "{asked} destinations asked for")?;
+        writeln!(f, "{answered} answered, {equal} equal to the SA's record")?;
+        writeln!(
+            f,
+            "{printed} printed by ib_acme, {printed_equal} equal to the SA's record"
+        )?;
+        write!(f, "{notes} differences in fields that are not judged")
+    }
+}
+
+/// A destination in the form in which it is asked for.
+struct Target {
+    node: String,
+    form: Form,
+    /// As ib_acme takes it.
+    text: String,
+    request: client::Destination,
+    question: sa::Destination,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Form {
+    Lid,
+    Gid,
+    /// With the source to give; a name if true.
+    Address {
+        source: String,
+        name: bool,
+    },
+}
+
+/// Resolves every destination from every host of `rig`. What is found is written to `out`, as it is found.
+///
+/// # Errors
+/// Something prevents the comparison. A provider's mistakes are no error here; they show in the tally.
+pub fn run(rig: &Rig, out: &mut dyn Write) -> Result<Tally> {
+    let mut tally = Tally::default();
+    for host in rig.hosts() {
+        say(
+            out,
+            &format!("\n=== {}: {}", host.node(), host.provider().line),
+        )?;
+        say(
+            out,
+            &format!(
+                "--- {}: ib_acme -e\n{}",
+                host.node(),
+                host.acme(&["-e"])?.trim_end()
+            ),
+        )?;
+        for targets in batches(targets(rig, host)?) {
+            resolve_batch(rig, host, &targets, &mut tally, out)?;
+        }
+        say(
+            out,
+            &format!(
+                "--- {}: ib_acme -P\n{}",
+                host.node(),
+                host.acme(&["-P"])?.trim_end()
+            ),
+        )?;
+    }
+    say(out, &format!("\n{tally}"))?;
+    Ok(tally)
+}
+
+fn say(out: &mut dyn Write, line: &str) -> Result<()> {
+    writeln!(out, "{line}").context(|| "write the report".to_owned())
+}
+
+/// All that can be asked for from `host`.
+fn targets(rig: &Rig, host: &Host) -> Result<Vec<Target>> {
+    let fabric = rig.fabric()?;
+    let ports: Vec<(&str, Lid, Gid)> = fabric
+        .destinations()
+        .map(|(node, port)| (node.name.as_str(), port.lid, rig.gid_of(port)))
+        .collect();
+    if ports.is_empty() {
+        return Err(Error::Input(
+            "the fabric has no host with an active port".to_owned(),
+        ));
+    }
+    let mut targets = Vec::new();
+    for &(node, lid, _) in &ports {
+        targets.push(Target {
+            node: node.to_owned(),
+            form: Form::Lid,
+            text: lid.to_string(),
+            request: client::Destination::Lid(lid),
+            question: sa::Destination::Lid(lid),
+        });
+    }
+    for &(node, _, gid) in &ports {
+        targets.push(Target {
+            node: node.to_owned(),
+            form: Form::Gid,
+            text: gid.to_string(),
+            request: client::Destination::Gid(gid),
+            question: sa::Destination::Gid(gid),
+        });
+    }
+    for (other, address) in rig.given_addresses() {
+        let family = family(address);
+        // ib_acme wants both ends in one family.
+        let Some(source) = host
+            .addresses()
+            .iter()
+            .find(|own| self::family(own) == family)
+        else {
+            continue;
+        };
+        targets.push(Target {
+            node: other.node().to_owned(),
+            form: Form::Address {
+                source: source.clone(),
+                name: family == Family::Name,
+            },
+            text: address.to_owned(),
+            request: client::Destination::Address {
+                destination: address.to_owned(),
+                source: Some(source.clone()),
+            },
+            question: sa::Destination::Gid(other.gid()),
+        });
+    }
+    Ok(targets)
+}
+
+#[derive(PartialEq, Eq)]
+enum Family {
+    Name,
+    V4,
+    V6,
+}
+
+fn family(address: &str) -> Family {
+    match address.parse() {
+        Ok(IpAddr::V4(_)) => Family::V4,
+        Ok(IpAddr::V6(_)) => Family::V6,
+        Err(_) => Family::Name,
+    }
+}
+
+/// ib_acme takes many numbers at once, and only one destination of any other form.
+fn batches(targets: Vec<Target>) -> Vec<Vec<Target>> {
+    let mut batches: Vec<Vec<Target>> = Vec::new();
+    for target in targets {
+        match batches.last_mut() {
+            Some(batch) if target.form == Form::Lid && batch.len() < LIDS_AT_ONCE => {
+                batch.push(target)
+            }
+            _ => batches.push(vec![target]),
+        }
+    }
+    batches
+}
+
+fn resolve_batch(
+    rig: &Rig,
+    host: &Host,
+    targets: &[Target],
+    tally: &mut Tally,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let arguments = acme_arguments(targets);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let printed = host.acme(&arguments)?;
+    say(
+        out,
+        &format!(
+            "--- {}: ib_acme {}\n{}",
+            host.node(),
+            arguments.join(" "),
+            printed.trim_end()
+        ),
+    )?;
+    let mut resolutions = acme::parse(&printed).into_iter();
+    for target in targets {
+        let truth = sa_record(rig, host, target)?;
+        let resolution = resolutions
+            .next()
+            .filter(|resolution| resolution.destination == target.text);
+        let findings = judge(host, target, &truth, resolution, tally);
+        let verdict = if findings.is_empty() {
+            "as the SA says".to_owned()
+        } else {
+            findings.join("; ")
+        };
+        say(
+            out,
+            &format!(
+                "{} -> {} ({}): {verdict}",
+                host.node(),
+                target.text,
+                target.node
+            ),
+        )?;
+    }
+    Ok(())
+}
+
+fn acme_arguments(targets: &[Target]) -> Vec<String> {
+    let text: Vec<&str> = targets.iter().map(|target| target.text.as_str()).collect();
+    let list = format!("[{}]", text.join(","));
+    let Some(first) = targets.first() else {
+        return Vec::new();
+    };
+    let words = match &first.form {
+        Form::Lid => vec!["-f", "l", "-d", &list, "-v"],
+        Form::Gid => vec!["-f", "g", "-d", &first.text, "-v"],
+        Form::Address { source, name } => {
+            let format = if *name { "n" } else { "i" };
+            vec!["-f", format, "-s", source, "-d", &first.text, "-v"]
+        }
+    };
+    words.into_iter().map(str::to_owned).collect()
+}
+
+/// What the SA says, or why there is nothing to compare with.
+fn sa_record(rig: &Rig, host: &Host, target: &Target) -> Result<Result<PathRecord, String>> {
+    let question = sa::Question {
+        sgid: host.gid(),
+        destination: target.question,
+        pkey: Some(DEFAULT_PARTITION),
+    };
+    Ok(match rig.ask_sa(&question)? {
+        sa::Answer::Record(record) => Ok(record),
+        sa::Answer::Refused(status) => Err(format!("the SA itself refuses, status 0x{status:04x}")),
+        sa::Answer::Silence => Err("the SA itself is silent".to_owned()),
+    })
+}
+
+/// Hosts have their addresses in this partition.
+const DEFAULT_PARTITION: u16 = 0xffff;
+
+/// Counts one destination and tells what is not as it should be.
+fn judge(
+    host: &Host,
+    target: &Target,
+    truth: &Result<PathRecord, String>,
+    resolution: Option<Resolution>,
+    tally: &mut Tally,
+) -> Vec<String> {
+    tally.asked += 1;
+    let mut findings = Vec::new();
+
+    match host
+        .connect()
+        .and_then(|mut client| client.resolve(&target.request))
+    {
+        Err(error) => findings.push(error.to_string()),
+        Ok(answer) => match (answer.status, answer.path()) {
+            (Status::SUCCESS, Some(path)) => {
+                tally.answered += 1;
+                tally.equal +=
+                    usize::from(agrees("the answer", &path, truth, &mut findings, tally));
+            }
+            (Status::SUCCESS, None) => {
+                findings.push("the answer is a success without a path".to_owned())
+            }
+            (status, _) => findings.push(format!("the answer is {status:?}")),
+        },
+    }
+
+    match resolution {
+        None => findings.push("ib_acme does not show this destination".to_owned()),
+        Some(Resolution { path, failure, .. }) => {
+            if let Some(path) = path {
+                tally.printed += 1;
+                let record = path.to_record(truth.as_ref().unwrap_or(&PathRecord::EMPTY));
+                let agrees = agrees("ib_acme's output", &record, truth, &mut findings, tally);
+                tally.printed_equal += usize::from(agrees && failure.is_none());
+            }
+            findings.extend(failure.map(|failure| format!("ib_acme says \"{failure}\"")));
+        }
+    }
+    findings
+}
+
+/// Whether no judged field differs.
+fn agrees(
+    whose: &str,
+    record: &PathRecord,
+    truth: &Result<PathRecord, String>,
+    findings: &mut Vec<String>,
+    tally: &mut Tally,
+) -> bool {
+    let truth = match truth {
+        Ok(truth) => truth,
+        Err(reason) => {
+            findings.push(format!("{whose} has a path, and {reason}"));
+            return false;
+        }
+    };
+    let differences = compare(record, truth);
+    findings.extend(
+        differences
+            .iter()
+            .map(|difference| format!("{whose} has {difference}")),
+    );
+    let judged = |difference: &&Difference| difference.judged;
+    tally.notes += differences
+        .iter()
+        .filter(|difference| !judged(difference))
+        .count();
+    !differences.iter().any(|difference| difference.judged)
+}
