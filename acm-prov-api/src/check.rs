@@ -659,7 +659,8 @@ mod tests {
 
     #[test]
     fn each_null_slot_is_named() {
-        let empty: [(&str, fn(&mut acm_provider)); 12] = [
+        type Clear = fn(&mut acm_provider);
+        let empty: [(&str, Clear); 12] = [
             ("open_device", |table| table.open_device = None),
             ("close_device", |table| table.close_device = None),
             ("open_port", |table| table.open_port = None),

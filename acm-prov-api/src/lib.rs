@@ -25,6 +25,7 @@ mod door;
 mod export;
 mod handle;
 mod host;
+pub mod hosts;
 mod load;
 mod message;
 pub mod options;

@@ -48,7 +48,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::sync::Mutex;
-
 use lines::Lines;
 pub use report::{Problem, Report};
 use report::{of_error, shown};

@@ -305,7 +305,7 @@ fn a_file_without_permission() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("opts");
     std::fs::write(&file, "timeout 5\n").unwrap();
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o0)).unwrap();
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
 
     // Root may read everything: give that up, in this thread only.

@@ -1,0 +1,395 @@
+//! Host addresses and their GIDs from a file (`addr_data_file`, in the form that the option
+//! `addr_preload acm_hosts` names).
+//!
+//! A line is `address GID`; what follows is ignored, and so are empty lines and those that begin
+//! with `#`. The address is an IPv4 or IPv6 address if it reads as one, else a host name of at most
+//! 64 bytes; the GID has the form of an IPv6 address. Names compare without case. When an address
+//! stands in several lines the last one counts, as with the stock provider. Unlike that one, lines
+//! can be of any length and names longer than 45 bytes, and case never tells two names apart.
+//!
+//! A line that is not of this form is skipped and reported:
+//!
+//! ```
+//! use acm_prov_api::hosts::Hosts;
+//!
+//! let text = "node1 fe80::2:c903:1\n10.0.0.1 fe80::2:c903:1\nnode2 fe80:2\n";
+//! let hosts = Hosts::parse("hosts.data", text.as_bytes());
+//!
+//! let gid = "fe80::2:c903:1".parse().ok();
+//! assert_eq!(hosts.by_name("NODE1"), gid);
+//! assert_eq!(hosts.by_ip([10, 0, 0, 1].into()), gid);
+//! assert_eq!(hosts.by_name("node2"), None);
+//! assert_eq!(hosts.reports()[0].to_string(), "hosts.data:3: fe80:2: not a GID; line skipped");
+//! ```
+
+use std::collections::HashMap;
+use std::io::BufRead;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use crate::address::{Address, Gid, Name};
+use crate::options::lines::{self, Line, Lines};
+use crate::options::report::{of_error, shown};
+pub use crate::options::{Problem, Report};
+
+/// Bytes of a file that are read before it is given up as endless: some ten million lines.
+const FILE_LIMIT: u64 = 1 << 30;
+/// Bad lines that are reported one by one.
+const REPORT_LIMIT: usize = 100;
+
+/// GIDs by name, IPv4 and IPv6 address.
+#[derive(Clone, Default, Debug)]
+pub struct Hosts {
+    gids: HashMap<Address, Gid>,
+    reports: Vec<Report>,
+}
+
+impl Hosts {
+    /// Reads a file. If it is missing or cannot be read, that is reported, and what was read before
+    /// counts.
+    pub fn read(file: &Path) -> Self {
+        match lines::open(file) {
+            Ok(reader) => Self::parse(file, reader),
+            Err(error) => Self {
+                gids: HashMap::new(),
+                reports: vec![of_error(file, &error)],
+            },
+        }
+    }
+
+    /// Reads text from anywhere; `file` is the name that reports give to it. An error from the
+    /// reader is reported and ends the text.
+    pub fn parse(file: impl AsRef<Path>, reader: impl BufRead) -> Self {
+        let file = file.as_ref();
+        let mut gids = HashMap::new();
+        let mut reports = Vec::new();
+        let mut more_bad_lines = 0;
+        let mut lines = Lines::new(reader, FILE_LIMIT);
+        let end = loop {
+            let line = match lines.next() {
+                Ok(Some(line)) => line,
+                Ok(None) => break None,
+                Err(error) => break Some(of_error(file, &error)),
+            };
+            match host(line) {
+                Ok(None) => {}
+                Ok(Some((address, gid))) => {
+                    gids.insert(address, gid);
+                }
+                Err(_) if reports.len() >= REPORT_LIMIT => more_bad_lines += 1,
+                Err(problem) => reports.push(Report {
+                    file: file.to_owned(),
+                    line: Some(line.number),
+                    problem,
+                }),
+            }
+        };
+        if more_bad_lines > 0 {
+            reports.push(Report {
+                file: file.to_owned(),
+                line: None,
+                problem: Problem::MoreBadLines {
+                    count: more_bad_lines,
+                },
+            });
+        }
+        reports.extend(end);
+        Self { gids, reports }
+    }
+
+    /// The GID of an address; none for one that is itself a GID or a LID.
+    pub fn get(&self, address: &Address) -> Option<Gid> {
+        self.gids.get(address).copied()
+    }
+
+    /// The GID of a host name, without regard to case.
+    pub fn by_name(&self, name: impl AsRef<[u8]>) -> Option<Gid> {
+        self.get(&Address::Name(Name::new(name).ok()?))
+    }
+
+    /// The GID of an IPv4 address.
+    pub fn by_ip(&self, address: Ipv4Addr) -> Option<Gid> {
+        self.get(&Address::Ip(address))
+    }
+
+    /// The GID of an IPv6 address.
+    pub fn by_ip6(&self, address: Ipv6Addr) -> Option<Gid> {
+        self.get(&Address::Ip6(address))
+    }
+
+    /// All addresses and their GIDs, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Address, Gid)> {
+        self.gids.iter().map(|(address, gid)| (address, *gid))
+    }
+
+    /// How many addresses there are.
+    pub fn len(&self) -> usize {
+        self.gids.len()
+    }
+
+    /// Whether there is no address.
+    pub fn is_empty(&self) -> bool {
+        self.gids.is_empty()
+    }
+
+    /// What was wrong with the file: the first 100 bad lines, then their further number.
+    pub fn reports(&self) -> &[Report] {
+        &self.reports
+    }
+}
+
+/// The host that a line gives, if it is none of those that say nothing.
+fn host(line: Line<'_>) -> Result<Option<(Address, Gid)>, Problem> {
+    let bad = |text: &[u8], reason: &str| Problem::BadHost {
+        text: shown(text),
+        reason: reason.to_owned(),
+    };
+    let too_long = "the line is too long";
+    let mut words = line.words();
+    let Some((address, address_is_cut)) = words.next() else {
+        return if line.is_cut {
+            Err(bad(b"", too_long))
+        } else {
+            Ok(None)
+        };
+    };
+    if address.starts_with(b"#") {
+        return Ok(None);
+    }
+    let (gid, gid_is_cut) = match words.next() {
+        Some(word) => word,
+        None if line.is_cut => return Err(bad(address, too_long)),
+        None => return Err(bad(address, "no GID follows")),
+    };
+    if address_is_cut || gid_is_cut {
+        return Err(bad(address, too_long));
+    }
+    let parsed = str::from_utf8(gid)
+        .ok()
+        .and_then(|gid| gid.parse::<Gid>().ok());
+    let Some(parsed) = parsed else {
+        return Err(bad(gid, "not a GID"));
+    };
+    if parsed.is_zero() || parsed.is_multicast() {
+        return Err(bad(gid, "not the GID of a port"));
+    }
+    match Address::from_host_text(address) {
+        Ok(address) => Ok(Some((address, parsed))),
+        Err(error) => Err(bad(address, &error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fmt::Write as _;
+
+    fn gid(n: u64) -> Gid {
+        Gid::new(0xfe80_0000_0000_0000, n)
+    }
+
+    fn hosts(text: impl AsRef<[u8]>) -> Hosts {
+        Hosts::parse("hosts", text.as_ref())
+    }
+
+    fn reports(hosts: &Hosts) -> Vec<String> {
+        hosts.reports().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn names_and_addresses() {
+        for text in [
+            "node1 fe80::1\n10.0.0.2 fe80::2\nfd00::3 fe80::3\n",
+            "node1 fe80::1\r\n10.0.0.2 fe80::2\r\nfd00::3 fe80::3\r\n",
+            "\u{feff}node1\tfe80::1\n\n# node1 fe80::9\n  10.0.0.2 \t fe80::2  # second\nfd00::3 fe80::3 ib0",
+        ] {
+            let hosts = hosts(text);
+            assert_eq!(hosts.by_name("node1"), Some(gid(1)), "{text:?}");
+            assert_eq!(hosts.by_name(b"Node1"), Some(gid(1)));
+            assert_eq!(hosts.by_name("node"), None);
+            assert_eq!(hosts.by_ip(Ipv4Addr::new(10, 0, 0, 2)), Some(gid(2)));
+            assert_eq!(hosts.by_ip(Ipv4Addr::new(10, 0, 0, 20)), None);
+            assert_eq!(hosts.by_ip6("fd00::3".parse().unwrap()), Some(gid(3)));
+            assert_eq!(hosts.by_name("10.0.0.2"), None, "it is an address");
+            assert_eq!(hosts.get(&Address::Gid(gid(1))), None);
+            assert_eq!(
+                (hosts.len(), hosts.iter().count(), hosts.is_empty()),
+                (3, 3, false)
+            );
+            assert_eq!(reports(&hosts), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn the_last_line_of_an_address_counts() {
+        let hosts = hosts("a fe80::1\nA fe80::2\n10.0.0.1 fe80::3\na bad\n10.0.0.1 fe80::4\n");
+        assert_eq!(hosts.by_name("a"), Some(gid(2)));
+        assert_eq!(hosts.by_ip(Ipv4Addr::new(10, 0, 0, 1)), Some(gid(4)));
+        assert_eq!(hosts.len(), 2);
+    }
+
+    #[test]
+    fn bad_lines_are_named_and_skipped() {
+        let name_64 = "n".repeat(64);
+        let text = [
+            b"good1 fe80::1\nalone\nname notagid\nname fe80::1::\nname \xff\xfe\nname ::\n"
+                .as_slice(),
+            b"name ff15:4001:ffff:3:400::\nna\0me fe80::1\n",
+            name_64.as_bytes(),
+            b"n fe80::1\n",
+            name_64.as_bytes(),
+            b" fe80::2\n",
+            b"\xff\xfe fe80::3\ngood2 fe80::4",
+        ]
+        .concat();
+        let hosts = hosts(text);
+        assert_eq!(
+            reports(&hosts),
+            [
+                "hosts:2: alone: no GID follows; line skipped".to_owned(),
+                "hosts:3: notagid: not a GID; line skipped".to_owned(),
+                "hosts:4: fe80::1::: not a GID; line skipped".to_owned(),
+                "hosts:5: \\xff\\xfe: not a GID; line skipped".to_owned(),
+                "hosts:6: ::: not the GID of a port; line skipped".to_owned(),
+                "hosts:7: ff15:4001:ffff:3:400::: not the GID of a port; line skipped".to_owned(),
+                "hosts:8: na\\0me: a name with a NUL at byte 2; line skipped".to_owned(),
+                format!(
+                    "hosts:9: {name_64}n: a name of 65 bytes: at most 64 fit an address field; line skipped"
+                ),
+            ]
+        );
+        assert_eq!(hosts.by_name("good1"), Some(gid(1)));
+        assert_eq!(hosts.by_name(&name_64), Some(gid(2)));
+        assert_eq!(
+            hosts.by_name(b"\xff\xfe"),
+            Some(gid(3)),
+            "a name need not be UTF-8"
+        );
+        assert_eq!(hosts.by_name("good2"), Some(gid(4)));
+        assert_eq!(hosts.len(), 4);
+    }
+
+    #[test]
+    fn long_lines() {
+        let long = "x".repeat(1 << 20);
+        let blanks = " ".repeat(5000);
+        let text = format!(
+            "a fe80::1 {long}\n{long} fe80::2\nb {long}\nc {blanks} fe80::3\n{blanks} d fe80::4\n#{long}\ne fe80::5\n"
+        );
+        let hosts = hosts(text);
+        assert_eq!(hosts.by_name("a"), Some(gid(1)));
+        assert_eq!(hosts.by_name("e"), Some(gid(5)));
+        assert_eq!(hosts.len(), 2);
+        let reports = reports(&hosts);
+        assert_eq!(reports.len(), 4);
+        for (report, line) in reports.iter().zip(2..) {
+            assert!(report.starts_with(&format!("hosts:{line}: ")), "{report}");
+            assert!(
+                report.ends_with(": the line is too long; line skipped"),
+                "{report}"
+            );
+            assert!(report.len() < 300);
+        }
+    }
+
+    #[test]
+    fn reports_are_bounded() {
+        let mut text = String::new();
+        for i in 0..150 {
+            writeln!(text, "bad{i}\ngood{i} fe80::{i:x}1").unwrap();
+        }
+        let hosts = hosts(text);
+        assert_eq!(hosts.len(), 150);
+        let reports = reports(&hosts);
+        assert_eq!(reports.len(), 101);
+        assert_eq!(
+            reports[99],
+            "hosts:199: bad99: no GID follows; line skipped"
+        );
+        assert_eq!(reports[100], "hosts: 50 more bad lines skipped");
+    }
+
+    #[test]
+    fn files_that_are_not_there_or_not_readable() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("hosts");
+        let problem = |file: &Path| {
+            let hosts = Hosts::read(file);
+            assert!(hosts.is_empty());
+            assert_eq!(hosts.reports().len(), 1);
+            assert_eq!(
+                (&*hosts.reports()[0].file, hosts.reports()[0].line),
+                (file, None)
+            );
+            hosts.reports()[0].problem.clone()
+        };
+        assert_eq!(problem(&file), Problem::Missing);
+        assert_eq!(
+            problem(folder.path()),
+            Problem::Unreadable {
+                errno: libc::EISDIR
+            }
+        );
+
+        std::fs::write(&file, "a fe80::1").unwrap();
+        let hosts = Hosts::read(&file);
+        assert_eq!(
+            (hosts.by_name("a"), hosts.reports()),
+            (Some(gid(1)), &[][..])
+        );
+    }
+
+    #[test]
+    fn an_error_midway_loses_nothing() {
+        struct Failing;
+        impl std::io::Read for Failing {
+            fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+                Err(std::io::Error::from_raw_os_error(libc::EIO))
+            }
+        }
+        use std::io::{BufReader, Read};
+        let reader = BufReader::new(b"a fe80::1\nb fe80::2\nc fe".chain(Failing));
+        let hosts = Hosts::parse("hosts", reader);
+        assert_eq!(hosts.len(), 2);
+        assert_eq!(
+            reports(&hosts),
+            [
+                "hosts: cannot be read: Input/output error (os error 5); going on with what was read before"
+            ]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(text: Vec<u8>) {
+            let hosts = hosts(&text);
+            prop_assert!(hosts.reports().len() <= REPORT_LIMIT + 1);
+            for report in reports(&hosts) {
+                prop_assert!(!report.contains(char::is_control), "{:?}", report);
+            }
+        }
+
+        #[test]
+        fn nearly_good_text_does_not_either(text in "([a-f0-9:. \n#\t\r\u{0}]|fe80::|10\\.0){0,200}") {
+            hosts(text);
+        }
+
+        #[test]
+        fn good_lines_among_bad_ones_are_found(
+            bad in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 1..300),
+        ) {
+            // A line that happens to be good could only give its own address, not one of ours:
+            // words of arbitrary bytes do not collide with these names but by being equal.
+            let mut text = Vec::new();
+            for (i, line) in bad.iter().enumerate() {
+                text.extend(line.iter().filter(|byte| **byte != b'\n'));
+                text.extend_from_slice(format!("\nproptest-host-{i} fe80::1:{i:x}\n").as_bytes());
+            }
+            let hosts = hosts(&text);
+            for i in 0..bad.len() as u64 {
+                prop_assert_eq!(hosts.by_name(format!("PROPTEST-host-{i}")), Some(gid(0x1_0000 + i)));
+            }
+        }
+    }
+}
