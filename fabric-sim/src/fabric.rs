@@ -1,0 +1,29 @@
+//! The adapters of this process, found at the first call that needs them.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::live::{self, AttachError};
+use crate::model::adapter::Adapter;
+
+static ADAPTERS: Mutex<Option<Vec<Arc<Adapter>>>> = Mutex::new(None);
+
+/// The adapters that verbs show: those [installed](install), else one for each channel adapter that libibumad shows.
+///
+/// # Errors
+/// If an adapter does not answer; the next call tries again.
+pub fn adapters() -> Result<Vec<Arc<Adapter>>, AttachError> {
+    let mut adapters = ADAPTERS.lock();
+    if let Some(adapters) = &*adapters {
+        return Ok(adapters.clone());
+    }
+    let found = live::attach_all()?;
+    *adapters = Some(found.clone());
+    Ok(found)
+}
+
+/// Makes verbs in this process show these adapters instead of looking for any. Contexts already open keep theirs.
+pub fn install(adapters: Vec<Arc<Adapter>>) {
+    *ADAPTERS.lock() = Some(adapters);
+}

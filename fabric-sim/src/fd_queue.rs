@@ -1,0 +1,109 @@
+//! A queue whose file descriptor polls readable while it holds something.
+//!
+//! The kernel gives user space such descriptors for asynchronous events (`ibv_context.async_fd`), completion channels
+//! (`ibv_comp_channel.fd`) and management ports (`umad_get_fd`); programs `poll` them, and make them non-blocking with
+//! `fcntl`. An eventfd in semaphore mode behaves the same under both.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+
+/// See the module's text. Any number of threads may push and pop.
+#[derive(Debug)]
+pub struct FdQueue<T> {
+    items: Mutex<VecDeque<T>>,
+    /// Counts what `items` holds: each successful read entitles to one item.
+    ready: OwnedFd,
+    capacity: usize,
+}
+
+impl<T> FdQueue<T> {
+    /// An empty queue for at most `capacity` items.
+    ///
+    /// # Errors
+    /// What `eventfd(2)` says, most likely that the process has no descriptor left.
+    pub fn new(capacity: usize) -> io::Result<Self> {
+        let ready = eventfd(0, EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC)?;
+        Ok(Self {
+            items: Mutex::default(),
+            ready,
+            capacity,
+        })
+    }
+
+    /// Appends an item, or hands it back when the queue is full.
+    pub fn push(&self, item: T) -> Result<(), T> {
+        let mut items = self.items.lock();
+        if items.len() >= self.capacity {
+            return Err(item);
+        }
+        items.push_back(item);
+        self.count_one();
+        Ok(())
+    }
+
+    /// Takes the oldest item. When there is none: waits, or fails with `WouldBlock` if somebody made the descriptor
+    /// non-blocking.
+    ///
+    /// # Errors
+    /// What `read(2)` on the descriptor says.
+    pub fn pop(&self) -> io::Result<T> {
+        self.pop_if(|_| true)
+            .map(|item| item.expect("the condition holds for every item"))
+    }
+
+    /// As [`pop`](Self::pop), but leaves the item in its place and returns `None` when `condition` does not hold for it.
+    ///
+    /// # Errors
+    /// As for [`pop`](Self::pop).
+    pub fn pop_if(&self, condition: impl FnOnce(&T) -> bool) -> io::Result<Option<T>> {
+        let mut count = [0; 8];
+        loop {
+            match rustix::io::read(&self.ready, &mut count) {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => break,
+            }
+        }
+        let mut items = self.items.lock();
+        match items.front() {
+            Some(item) if condition(item) => Ok(items.pop_front()),
+            Some(_) => {
+                self.count_one();
+                Ok(None)
+            }
+            // Only if somebody else wrote to the descriptor.
+            None => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// How many items wait.
+    pub fn len(&self) -> usize {
+        self.items.lock().len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn count_one(&self) {
+        // Fails only if the count were about to pass 2^64 - 1.
+        let _ = rustix::io::write(&self.ready, &1u64.to_ne_bytes());
+    }
+}
+
+impl<T> AsFd for FdQueue<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+impl<T> AsRawFd for FdQueue<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.ready.as_raw_fd()
+    }
+}

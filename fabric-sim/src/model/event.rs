@@ -1,0 +1,101 @@
+//! Asynchronous events.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Weak;
+
+use super::completion::CompletionQueue;
+
+/// An asynchronous event of a port, by its name in `enum ibv_event_type` without the prefix `IBV_EVENT_`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PortEvent {
+    /// The port became active.
+    PortActive,
+    /// The port is no longer active.
+    PortErr,
+    /// Its LID or LID mask changed.
+    LidChange,
+    /// Its P_Key table changed.
+    PkeyChange,
+    /// The subnet manager's LID or SL changed.
+    SmChange,
+    /// The subnet manager asks for subscriptions and multicast memberships to be made anew.
+    ClientReregister,
+    /// Its GID table changed.
+    GidChange,
+}
+
+impl PortEvent {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::PortActive,
+        Self::PortErr,
+        Self::LidChange,
+        Self::PkeyChange,
+        Self::SmChange,
+        Self::ClientReregister,
+        Self::GidChange,
+    ];
+
+    /// The number in `enum ibv_event_type`.
+    pub fn code(self) -> i32 {
+        match self {
+            Self::PortActive => 9,
+            Self::PortErr => 10,
+            Self::LidChange => 11,
+            Self::PkeyChange => 12,
+            Self::SmChange => 13,
+            Self::ClientReregister => 17,
+            Self::GidChange => 18,
+        }
+    }
+
+    /// The name in `enum ibv_event_type`, without `IBV_EVENT_`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PortActive => "PORT_ACTIVE",
+            Self::PortErr => "PORT_ERR",
+            Self::LidChange => "LID_CHANGE",
+            Self::PkeyChange => "PKEY_CHANGE",
+            Self::SmChange => "SM_CHANGE",
+            Self::ClientReregister => "CLIENT_REREGISTER",
+            Self::GidChange => "GID_CHANGE",
+        }
+    }
+}
+
+impl fmt::Display for PortEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for PortEvent {
+    type Err = UnknownEvent;
+
+    /// Reads a name, with or without `IBV_EVENT_`, in capitals or not.
+    fn from_str(text: &str) -> Result<Self, UnknownEvent> {
+        let upper = text.to_ascii_uppercase();
+        let name = upper.strip_prefix("IBV_EVENT_").unwrap_or(&upper);
+        Self::ALL
+            .into_iter()
+            .find(|event| event.name() == name)
+            .ok_or_else(|| UnknownEvent(text.to_owned()))
+    }
+}
+
+/// No port event has that name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown event {0:?}: say one of PORT_ACTIVE, PORT_ERR, LID_CHANGE, PKEY_CHANGE, SM_CHANGE, CLIENT_REREGISTER, GID_CHANGE"
+)]
+pub struct UnknownEvent(pub String);
+
+/// An asynchronous event as a context receives it.
+#[derive(Clone, Debug)]
+pub enum AsyncEvent {
+    /// Of a port, by its number.
+    Port(PortEvent, u8),
+    /// A completion queue overran (`IBV_EVENT_CQ_ERR`).
+    CqErr(Weak<CompletionQueue>),
+}

@@ -1,0 +1,184 @@
+//! What is known of a port, and the events that a change of it makes.
+
+use super::event::PortEvent;
+use crate::smp::PortInfo;
+
+/// PortState "active".
+pub const STATE_ACTIVE: u8 = 4;
+/// PortState "down".
+pub const STATE_DOWN: u8 = 1;
+
+/// A port's attributes and tables at one moment. Host byte order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortSnapshot {
+    /// PortInfo.
+    pub info: PortInfo,
+    /// The P_Key table, unused entries (0) included.
+    pub pkeys: Vec<u16>,
+    /// The GUID table, unused entries (0) included: the lower halves of the GIDs.
+    pub guids: Vec<u64>,
+}
+
+impl PortSnapshot {
+    /// A port of which nothing is known but that it is down.
+    pub fn down() -> Self {
+        let info = PortInfo {
+            state: STATE_DOWN,
+            physical_state: 2,
+            ..PortInfo::default()
+        };
+        Self {
+            info,
+            pkeys: Vec::new(),
+            guids: Vec::new(),
+        }
+    }
+
+    /// A GID of the table in network byte order; `None` past its end.
+    pub fn gid(&self, index: usize) -> Option<[u8; 16]> {
+        let guid = *self.guids.get(index)?;
+        Some((u128::from(self.info.gid_prefix) << 64 | u128::from(guid)).to_be_bytes())
+    }
+
+    /// The events, in their order, that an adapter raises when this port becomes `next`.
+    ///
+    /// Order and conditions are those of the kernel's drivers: the port is reported lost first and active last, so that
+    /// who reopens it on `PORT_ACTIVE` finds everything in place.
+    ///
+    /// A port that becomes active is also told `CLIENT_REREGISTER`, and so is one whose subnet manager's LID changed:
+    /// OpenSM sets ClientReregister in the PortInfo of each port that is new to it, and a new master does so for all.
+    /// ibsim does not keep that bit; one that is seen set (a source other than ibsim) counts when it was clear before.
+    pub fn events_of_change_to(&self, next: &Self) -> Vec<PortEvent> {
+        let (old, new) = (&self.info, &next.info);
+        let was_active = old.state == STATE_ACTIVE;
+        let is_active = new.state == STATE_ACTIVE;
+        let manager_changed = old.sm_lid != new.sm_lid;
+
+        let mut events = Vec::new();
+        let mut raise = |event, condition: bool| {
+            if condition {
+                events.push(event);
+            }
+        };
+        raise(PortEvent::PortErr, was_active && !is_active);
+        raise(
+            PortEvent::LidChange,
+            (old.lid, old.lmc) != (new.lid, new.lmc),
+        );
+        raise(
+            PortEvent::GidChange,
+            old.gid_prefix != new.gid_prefix || self.guids != next.guids,
+        );
+        raise(PortEvent::PkeyChange, self.pkeys != next.pkeys);
+        raise(
+            PortEvent::SmChange,
+            manager_changed || old.sm_sl != new.sm_sl,
+        );
+        raise(
+            PortEvent::ClientReregister,
+            (is_active && (!was_active || manager_changed))
+                || (new.client_reregister && !old.client_reregister),
+        );
+        raise(PortEvent::PortActive, !was_active && is_active);
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn active() -> PortSnapshot {
+        let info = PortInfo {
+            gid_prefix: 0xfe80_0000_0000_0000,
+            lid: 5,
+            sm_lid: 1,
+            state: STATE_ACTIVE,
+            ..PortInfo::default()
+        };
+        PortSnapshot {
+            info,
+            pkeys: vec![0xffff, 0],
+            guids: vec![0x0010_0001, 0],
+        }
+    }
+
+    fn events(change: impl FnOnce(&mut PortSnapshot)) -> Vec<PortEvent> {
+        let mut next = active();
+        change(&mut next);
+        active().events_of_change_to(&next)
+    }
+
+    #[test]
+    fn nothing_changed_is_no_event() {
+        assert_eq!(events(|_| {}), []);
+        assert_eq!(events(|port| port.info.pkey_violations = 3), []);
+    }
+
+    #[test]
+    fn each_change_has_its_event() {
+        assert_eq!(
+            events(|port| port.info.state = STATE_DOWN),
+            [PortEvent::PortErr]
+        );
+        assert_eq!(events(|port| port.info.lid = 6), [PortEvent::LidChange]);
+        assert_eq!(events(|port| port.info.lmc = 1), [PortEvent::LidChange]);
+        assert_eq!(
+            events(|port| port.pkeys[1] = 0x8001),
+            [PortEvent::PkeyChange]
+        );
+        assert_eq!(
+            events(|port| port.info.gid_prefix = 1),
+            [PortEvent::GidChange]
+        );
+        assert_eq!(events(|port| port.guids[1] = 7), [PortEvent::GidChange]);
+        assert_eq!(events(|port| port.info.sm_sl = 2), [PortEvent::SmChange]);
+        assert_eq!(
+            events(|port| port.info.sm_lid = 9),
+            [PortEvent::SmChange, PortEvent::ClientReregister]
+        );
+        assert_eq!(
+            events(|port| port.info.client_reregister = true),
+            [PortEvent::ClientReregister]
+        );
+    }
+
+    #[test]
+    fn a_port_that_comes_up_is_active_last() {
+        let mut before = active();
+        before.info = PortInfo {
+            state: 2,
+            ..PortInfo::default()
+        };
+        assert_eq!(
+            before.events_of_change_to(&active()),
+            [
+                PortEvent::LidChange,
+                PortEvent::GidChange,
+                PortEvent::SmChange,
+                PortEvent::ClientReregister,
+                PortEvent::PortActive
+            ]
+        );
+    }
+
+    #[test]
+    fn a_port_that_was_not_active_is_not_lost() {
+        let mut initialize = active();
+        initialize.info.state = 2;
+        let mut down = active();
+        down.info.state = STATE_DOWN;
+        assert_eq!(initialize.events_of_change_to(&down), []);
+    }
+
+    #[test]
+    fn gids_join_prefix_and_guid() {
+        let port = active();
+        assert_eq!(
+            port.gid(0),
+            Some([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 1])
+        );
+        assert_eq!(port.gid(1).unwrap()[8..], [0; 8]);
+        assert_eq!(port.gid(2), None);
+    }
+}

@@ -1,0 +1,554 @@
+//! Queue pairs of the unreliable datagram service.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::adapter::Adapter;
+use super::completion::{Completion, CompletionQueue, Status};
+use super::data_path::Datagram;
+use super::memory::{MemoryRegions, Segment};
+
+/// The queue pair number that stands for "all members of the group".
+pub const MULTICAST_QPN: u32 = 0x00ff_ffff;
+/// The first multicast LID.
+pub const MULTICAST_LID_BASE: u16 = 0xc000;
+/// Bytes of a GRH, which precede every received UD message.
+pub const GRH_SIZE: usize = 40;
+
+/// State of a queue pair (`enum ibv_qp_state`, with its numbers).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(i32)]
+pub enum State {
+    /// As created.
+    #[default]
+    Reset = 0,
+    /// Receives may be posted.
+    Init = 1,
+    /// Receives are filled.
+    ReadyToReceive = 2,
+    /// Sends may be posted.
+    ReadyToSend = 3,
+    /// Everything posted is flushed.
+    Error = 6,
+}
+
+impl State {
+    /// From the number in `enum ibv_qp_state`; the states of draining are not simulated.
+    pub fn from_code(code: i32) -> Option<Self> {
+        [
+            Self::Reset,
+            Self::Init,
+            Self::ReadyToReceive,
+            Self::ReadyToSend,
+            Self::Error,
+        ]
+        .into_iter()
+        .find(|state| *state as i32 == code)
+    }
+}
+
+/// What to change of a queue pair; `None` leaves as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// State.
+    pub state: Option<State>,
+    /// Index into the port's P_Key table.
+    pub pkey_index: Option<u16>,
+    /// Port.
+    pub port: Option<u8>,
+    /// Q_Key.
+    pub qkey: Option<u32>,
+    /// PSN of the first send.
+    pub sq_psn: Option<u32>,
+    /// Whether something is asked for that UD queue pairs do not have.
+    pub other: bool,
+}
+
+/// Limits of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Receives posted at once.
+    pub max_recv_wr: u32,
+    /// Segments of a send.
+    pub max_send_sge: u32,
+    /// Segments of a receive.
+    pub max_recv_sge: u32,
+    /// Bytes of an inline send.
+    pub max_inline_data: u32,
+}
+
+/// Where a send goes (`struct ibv_ah_attr`, as far as UD needs it).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddressVector {
+    /// LID.
+    pub dlid: u16,
+    /// Service level.
+    pub sl: u8,
+    /// Low bits of the source LID.
+    pub source_path_bits: u8,
+    /// Port to send from.
+    pub port: u8,
+    /// GRH, when there is one.
+    pub grh: Option<Route>,
+}
+
+/// The GRH's part of an [`AddressVector`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Route {
+    /// GID that it goes to.
+    pub dgid: [u8; 16],
+    /// Index of the GID that it comes from.
+    pub sgid_index: u8,
+}
+
+/// A send.
+#[derive(Clone, Debug)]
+pub struct SendRequest {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// What to send, unless `inline`.
+    pub segments: Vec<Segment>,
+    /// What to send, copied when posted.
+    pub inline: Option<Vec<u8>>,
+    /// Where it goes.
+    pub address: AddressVector,
+    /// The queue pair that it goes to.
+    pub remote_qpn: u32,
+    /// The Q_Key that it carries; with the top bit set the queue pair's own.
+    pub remote_qkey: u32,
+    /// Immediate data, network byte order.
+    pub immediate: Option<u32>,
+    /// Whether success makes a completion (failure always does).
+    pub signaled: bool,
+    /// Whether the receiver is told a solicited event.
+    pub solicited: bool,
+}
+
+/// A receive.
+#[derive(Clone, Debug)]
+pub struct RecvRequest {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Where the message goes, behind 40 bytes for the GRH.
+    pub segments: Vec<Segment>,
+}
+
+/// Why a queue pair refused something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QpError {
+    /// Not in this state.
+    #[error("the queue pair is in state {0:?}, which does not allow it")]
+    State(State),
+    /// Too many segments, or inline data too long.
+    #[error("the request has more segments or inline data than the queue pair was created for")]
+    Limit,
+    /// No room.
+    #[error("the queue is full")]
+    Full,
+    /// An argument that makes no sense.
+    #[error("{0}")]
+    Argument(&'static str),
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    state: State,
+    pkey_index: u16,
+    port: u8,
+    qkey: u32,
+    sq_psn: u32,
+    receives: VecDeque<RecvRequest>,
+    groups: HashSet<([u8; 16], u16)>,
+}
+
+/// A UD queue pair.
+#[derive(Debug)]
+pub struct QueuePair {
+    number: u32,
+    adapter: Weak<Adapter>,
+    memory: Arc<MemoryRegions>,
+    send_cq: Arc<CompletionQueue>,
+    recv_cq: Arc<CompletionQueue>,
+    limits: Limits,
+    inner: Mutex<Inner>,
+}
+
+impl QueuePair {
+    /// Made by [`Adapter::create_queue_pair`].
+    pub(super) fn new(
+        number: u32,
+        adapter: Weak<Adapter>,
+        memory: Arc<MemoryRegions>,
+        send_cq: Arc<CompletionQueue>,
+        recv_cq: Arc<CompletionQueue>,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            number,
+            adapter,
+            memory,
+            send_cq,
+            recv_cq,
+            limits,
+            inner: Mutex::default(),
+        }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// State, P_Key index, port, Q_Key and PSN as last changed.
+    pub fn attributes(&self) -> Change {
+        let inner = self.inner.lock();
+        Change {
+            state: Some(inner.state),
+            pkey_index: Some(inner.pkey_index),
+            port: Some(inner.port),
+            qkey: Some(inner.qkey),
+            sq_psn: Some(inner.sq_psn),
+            other: false,
+        }
+    }
+
+    /// Changes state and attributes; a transition takes exactly the attributes that the specification allows it (volume
+    /// 1, section 11.2.5.2, table for UD).
+    ///
+    /// # Errors
+    /// `Argument` when an attribute is missing, out of place or out of range; `State` for a transition that does not
+    /// exist. Nothing is changed then.
+    pub fn modify(&self, change: Change) -> Result<(), QpError> {
+        let mut inner = self.inner.lock();
+        let from = inner.state;
+        let to = change.state.unwrap_or(from);
+        if change.other {
+            return Err(QpError::Argument(
+                "an attribute that a UD queue pair does not have",
+            ));
+        }
+        let all = change.pkey_index.is_some() && change.port.is_some() && change.qkey.is_some();
+        let addressing =
+            change.pkey_index.is_some() || change.port.is_some() || change.qkey.is_some();
+        match (from, to) {
+            (_, State::Reset | State::Error) => {
+                if addressing || change.sq_psn.is_some() {
+                    return Err(QpError::Argument("RESET and ERR take no attribute"));
+                }
+            }
+            (State::Reset, State::Init) => {
+                if !all || change.sq_psn.is_some() {
+                    return Err(QpError::Argument(
+                        "RESET to INIT takes P_Key index, port and Q_Key",
+                    ));
+                }
+            }
+            (State::Init, State::Init) => {
+                if change.sq_psn.is_some() {
+                    return Err(QpError::Argument("INIT takes no PSN"));
+                }
+            }
+            (State::Init, State::ReadyToReceive) => {
+                if change.port.is_some() || change.sq_psn.is_some() {
+                    return Err(QpError::Argument("INIT to RTR takes neither port nor PSN"));
+                }
+            }
+            (State::ReadyToReceive, State::ReadyToSend) => {
+                if change.sq_psn.is_none() || change.port.is_some() || change.pkey_index.is_some() {
+                    return Err(QpError::Argument(
+                        "RTR to RTS takes the PSN and at most a Q_Key",
+                    ));
+                }
+            }
+            (State::ReadyToSend, State::ReadyToSend) => {
+                if change.sq_psn.is_some() || change.port.is_some() || change.pkey_index.is_some() {
+                    return Err(QpError::Argument("RTS takes at most a Q_Key"));
+                }
+            }
+            _ => return Err(QpError::State(from)),
+        }
+        let adapter = self.adapter.upgrade();
+        let port = change.port.unwrap_or(inner.port);
+        if change.port.is_some() || change.pkey_index.is_some() {
+            let snapshot = adapter.as_ref().and_then(|adapter| adapter.port(port));
+            let Some(snapshot) = snapshot else {
+                return Err(QpError::Argument("the adapter has no such port"));
+            };
+            if change
+                .pkey_index
+                .is_some_and(|index| usize::from(index) >= snapshot.pkeys.len())
+            {
+                return Err(QpError::Argument(
+                    "the P_Key index is beyond the port's table",
+                ));
+            }
+        }
+
+        inner.port = port;
+        inner.pkey_index = change.pkey_index.unwrap_or(inner.pkey_index);
+        inner.qkey = change.qkey.unwrap_or(inner.qkey);
+        inner.sq_psn = change.sq_psn.unwrap_or(inner.sq_psn) & 0x00ff_ffff;
+        inner.state = to;
+        match to {
+            State::Error => {
+                let flushed: Vec<_> = inner.receives.drain(..).collect();
+                drop(inner);
+                for request in flushed {
+                    self.complete_receive(self.failed(request.wr_id, Status::Flushed, true), false);
+                }
+            }
+            State::Reset => {
+                inner.receives.clear();
+                drop(inner);
+                self.send_cq.forget(self.number);
+                self.recv_cq.forget(self.number);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Posts a send. UD is done with it at once: its completion is there when this returns.
+    ///
+    /// # Errors
+    /// If the state or the limits do not allow it. What a send does wrong later is a failed completion.
+    pub fn post_send(&self, request: SendRequest) -> Result<(), QpError> {
+        let (state, pkey_index, port, own_qkey) = {
+            let inner = self.inner.lock();
+            (inner.state, inner.pkey_index, inner.port, inner.qkey)
+        };
+        let too_long = request
+            .inline
+            .as_ref()
+            .is_some_and(|data| data.len() > self.limits.max_inline_data as usize);
+        if request.segments.len() > self.limits.max_send_sge as usize || too_long {
+            return Err(QpError::Limit);
+        }
+        match state {
+            State::ReadyToSend => {}
+            State::Error => {
+                self.send_cq
+                    .add(self.failed(request.wr_id, Status::Flushed, false), false);
+                return Ok(());
+            }
+            other => return Err(QpError::State(other)),
+        }
+        let payload = match request.inline {
+            Some(payload) => Ok(payload),
+            None => self.memory.gather(&request.segments),
+        };
+        let Ok(payload) = payload else {
+            self.send_cq.add(
+                self.failed(request.wr_id, Status::LocalProtection, false),
+                false,
+            );
+            return Ok(());
+        };
+        if let Some(adapter) = self.adapter.upgrade()
+            && let Some(snapshot) = adapter.port(port)
+        {
+            let mtu = 128usize << snapshot.info.neighbor_mtu.clamp(1, 5);
+            if payload.len() > mtu {
+                self.send_cq.add(
+                    self.failed(request.wr_id, Status::LocalLength, false),
+                    false,
+                );
+                return Ok(());
+            }
+            let source_index = request.address.grh.map_or(0, |route| route.sgid_index);
+            adapter.send(Datagram {
+                source_lid: snapshot.info.lid | u16::from(request.address.source_path_bits),
+                source_gid: snapshot.gid(source_index.into()).unwrap_or_default(),
+                source_qp: self.number,
+                destination_lid: request.address.dlid,
+                destination_gid: request.address.grh.map(|route| route.dgid),
+                destination_qp: request.remote_qpn & 0x00ff_ffff,
+                qkey: if request.remote_qkey & 0x8000_0000 != 0 {
+                    own_qkey
+                } else {
+                    request.remote_qkey
+                },
+                pkey: snapshot
+                    .pkeys
+                    .get(usize::from(pkey_index))
+                    .copied()
+                    .unwrap_or(0),
+                sl: request.address.sl,
+                immediate: request.immediate,
+                solicited: request.solicited,
+                payload,
+            });
+        }
+        if request.signaled {
+            let completion = Completion {
+                wr_id: request.wr_id,
+                qp_num: self.number,
+                ..Completion::default()
+            };
+            self.send_cq.add(completion, false);
+        }
+        Ok(())
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// If the state or the limits do not allow it, or the queue is full.
+    pub fn post_recv(&self, request: RecvRequest) -> Result<(), QpError> {
+        if request.segments.len() > self.limits.max_recv_sge as usize {
+            return Err(QpError::Limit);
+        }
+        let mut inner = self.inner.lock();
+        match inner.state {
+            State::Reset => Err(QpError::State(State::Reset)),
+            State::Error => {
+                drop(inner);
+                self.complete_receive(self.failed(request.wr_id, Status::Flushed, true), false);
+                Ok(())
+            }
+            _ if inner.receives.len() >= self.limits.max_recv_wr as usize => Err(QpError::Full),
+            _ => {
+                inner.receives.push_back(request);
+                Ok(())
+            }
+        }
+    }
+
+    /// Receives this group's datagrams from now on. Attaching twice is attaching once.
+    ///
+    /// # Errors
+    /// `Argument` if it is no multicast GID or LID, as in the kernel.
+    pub fn attach(&self, gid: [u8; 16], lid: u16) -> Result<(), QpError> {
+        if gid[0] != 0xff {
+            return Err(QpError::Argument("not a multicast GID"));
+        }
+        if !(MULTICAST_LID_BASE..0xffff).contains(&lid) {
+            return Err(QpError::Argument(
+                "not a multicast LID (0xC000 to 0xFFFE, host byte order)",
+            ));
+        }
+        self.inner.lock().groups.insert((gid, lid));
+        Ok(())
+    }
+
+    /// The reverse of [`attach`](Self::attach).
+    ///
+    /// # Errors
+    /// `Argument` if it is not attached to that group by that LID.
+    pub fn detach(&self, gid: [u8; 16], lid: u16) -> Result<(), QpError> {
+        if self.inner.lock().groups.remove(&(gid, lid)) {
+            Ok(())
+        } else {
+            Err(QpError::Argument("not attached to that group"))
+        }
+    }
+
+    /// Whether a datagram is meant for this queue pair: by number, or by a group that it is attached to.
+    pub(super) fn is_destination(&self, datagram: &Datagram) -> bool {
+        if datagram.destination_qp != MULTICAST_QPN {
+            return datagram.destination_qp == self.number;
+        }
+        let group = datagram
+            .destination_gid
+            .map(|gid| (gid, datagram.destination_lid));
+        group.is_some_and(|group| self.inner.lock().groups.contains(&group))
+    }
+
+    /// Takes a datagram into the oldest receive. One that comes in the wrong state, with another Q_Key or partition, or
+    /// while nothing is posted, is lost, as UD does.
+    pub(super) fn receive(&self, datagram: &Datagram) {
+        let mut inner = self.inner.lock();
+        if !matches!(inner.state, State::ReadyToReceive | State::ReadyToSend)
+            || inner.qkey != datagram.qkey
+        {
+            return;
+        }
+        let snapshot = self
+            .adapter
+            .upgrade()
+            .and_then(|adapter| adapter.port(inner.port));
+        let own_pkey = snapshot
+            .and_then(|port| port.pkeys.get(usize::from(inner.pkey_index)).copied())
+            .unwrap_or(0);
+        if !same_partition(own_pkey, datagram.pkey) {
+            return;
+        }
+        let Some(request) = inner.receives.pop_front() else {
+            return;
+        };
+        let pkey_index = inner.pkey_index;
+        drop(inner);
+
+        let mut message = global_route_header(datagram).to_vec();
+        message.extend_from_slice(&datagram.payload);
+        let room: u64 = request
+            .segments
+            .iter()
+            .map(|segment| u64::from(segment.length))
+            .sum();
+        let status = if message.len() as u64 > room {
+            Status::LocalLength
+        } else if self.memory.scatter(&request.segments, &message).is_err() {
+            Status::LocalProtection
+        } else {
+            Status::Success
+        };
+        let completion = Completion {
+            byte_len: u32::try_from(message.len()).unwrap_or(u32::MAX),
+            immediate: datagram.immediate,
+            source_qp: datagram.source_qp,
+            grh: datagram.destination_gid.is_some(),
+            pkey_index,
+            source_lid: datagram.source_lid,
+            sl: datagram.sl,
+            ..self.failed(request.wr_id, status, true)
+        };
+        self.complete_receive(completion, datagram.solicited);
+    }
+
+    fn complete_receive(&self, completion: Completion, solicited: bool) {
+        self.recv_cq.add(completion, solicited);
+    }
+
+    fn failed(&self, wr_id: u64, status: Status, receive: bool) -> Completion {
+        Completion {
+            wr_id,
+            status,
+            receive,
+            qp_num: self.number,
+            ..Completion::default()
+        }
+    }
+
+    /// Takes its completions back: called when the owner destroys it.
+    pub fn forget_completions(&self) {
+        self.send_cq.forget(self.number);
+        self.recv_cq.forget(self.number);
+    }
+}
+
+/// One partition, and at least one of the two a full member.
+fn same_partition(one: u16, other: u16) -> bool {
+    one & 0x7fff != 0 && one & 0x7fff == other & 0x7fff && (one | other) & 0x8000 != 0
+}
+
+/// The GRH of a received message; undefined (here: zero) without one.
+fn global_route_header(datagram: &Datagram) -> [u8; GRH_SIZE] {
+    let mut header = [0; GRH_SIZE];
+    if let Some(destination) = datagram.destination_gid {
+        header[0] = 6 << 4;
+        let length = u16::try_from(datagram.payload.len()).unwrap_or(u16::MAX);
+        header[4..6].copy_from_slice(&length.to_be_bytes());
+        header[6] = 0x1b;
+        header[8..24].copy_from_slice(&datagram.source_gid);
+        header[24..40].copy_from_slice(&destination);
+    }
+    header
+}

@@ -1,0 +1,207 @@
+//! Subnet management packets: what a port tells about itself (InfiniBand Architecture Specification, volume 1,
+//! sections 14.2.1.2 "directed route", 14.2.5.3 NodeInfo, 14.2.5.5 GUIDInfo, 14.2.5.6 PortInfo, 14.2.5.7 P_KeyTable).
+
+/// Bytes of a MAD.
+pub const MAD_SIZE: usize = 256;
+/// A MAD as it is on the wire.
+pub type Mad = [u8; MAD_SIZE];
+
+/// Management class of directed-route subnet management.
+pub const CLASS_SUBNET_DIRECTED_ROUTE: u8 = 0x81;
+/// Method SubnGet.
+pub const METHOD_GET: u8 = 0x01;
+/// Method SubnGetResp.
+pub const METHOD_GET_RESP: u8 = 0x81;
+/// The LID that stands for "this very port".
+pub const PERMISSIVE_LID: u16 = 0xffff;
+
+/// The attributes that are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Attribute {
+    /// NodeInfo.
+    NodeInfo = 0x0011,
+    /// GUIDInfo: eight GUIDs a block; the modifier is the block.
+    GuidInfo = 0x0014,
+    /// PortInfo; the modifier is the port.
+    PortInfo = 0x0015,
+    /// P_KeyTable: 32 P_Keys a block; the modifier is the block.
+    PKeyTable = 0x0016,
+}
+
+const DATA: usize = 64;
+const DATA_SIZE: usize = 64;
+
+/// A SubnGet by directed route with hop count 0: asked of the port that sends it.
+///
+/// The low 32 bits of the transaction id are the caller's, the kernel (or umad2sim) writes the high ones.
+pub fn get(attribute: Attribute, modifier: u32, transaction: u32) -> Mad {
+    let mut mad = [0; MAD_SIZE];
+    mad[0] = 1; // base version
+    mad[1] = CLASS_SUBNET_DIRECTED_ROUTE;
+    mad[2] = 1; // class version
+    mad[3] = METHOD_GET;
+    mad[12..16].copy_from_slice(&transaction.to_be_bytes());
+    mad[16..18].copy_from_slice(&(attribute as u16).to_be_bytes());
+    mad[20..24].copy_from_slice(&modifier.to_be_bytes());
+    mad[32..34].copy_from_slice(&PERMISSIVE_LID.to_be_bytes()); // DrSLID
+    mad[34..36].copy_from_slice(&PERMISSIVE_LID.to_be_bytes()); // DrDLID
+    mad
+}
+
+/// The attribute data of an answer, or its status if that is not 0. `None`: not an answer to that question.
+pub fn answer(
+    mad: &Mad,
+    attribute: Attribute,
+    modifier: u32,
+) -> Option<Result<[u8; DATA_SIZE], u16>> {
+    let answers = mad[1] == CLASS_SUBNET_DIRECTED_ROUTE
+        && mad[3] == METHOD_GET_RESP
+        && u16_at(mad, 16) == attribute as u16
+        && u32_at(mad, 20) == modifier;
+    if !answers {
+        return None;
+    }
+    // Bit 15 of a directed-route answer's status is the direction.
+    Some(match u16_at(mad, 4) & 0x7fff {
+        0 => Ok(mad[DATA..DATA + DATA_SIZE]
+            .try_into()
+            .expect("a slice of that length")),
+        status => Err(status),
+    })
+}
+
+fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+    u16::from_be_bytes([bytes[offset], bytes[offset + 1]])
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from(u16_at(bytes, offset)) << 16 | u32::from(u16_at(bytes, offset + 2))
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from(u32_at(bytes, offset)) << 32 | u64::from(u32_at(bytes, offset + 4))
+}
+
+/// NodeInfo. All in host byte order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// Ports of the node.
+    pub port_count: u8,
+    /// GUID of the system.
+    pub system_image_guid: u64,
+    /// GUID of the node.
+    pub node_guid: u64,
+    /// GUID of the port that was asked.
+    pub port_guid: u64,
+    /// Entries of each port's P_Key table.
+    pub partition_cap: u16,
+    /// Device ID.
+    pub device_id: u16,
+    /// Revision.
+    pub revision: u32,
+    /// The port that was asked.
+    pub local_port: u8,
+    /// Vendor ID, 24 bits.
+    pub vendor_id: u32,
+}
+
+impl NodeInfo {
+    /// Reads the attribute's data.
+    pub fn read(data: &[u8; DATA_SIZE]) -> Self {
+        Self {
+            port_count: data[3],
+            system_image_guid: u64_at(data, 4),
+            node_guid: u64_at(data, 12),
+            port_guid: u64_at(data, 20),
+            partition_cap: u16_at(data, 28),
+            device_id: u16_at(data, 30),
+            revision: u32_at(data, 32),
+            local_port: data[36],
+            vendor_id: u32_at(data, 36) & 0x00ff_ffff,
+        }
+    }
+}
+
+/// PortInfo, as far as verbs show it. All in host byte order, codes as on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortInfo {
+    /// Upper half of the port's GIDs.
+    pub gid_prefix: u64,
+    /// Base LID.
+    pub lid: u16,
+    /// LID of the master subnet manager.
+    pub sm_lid: u16,
+    /// CapabilityMask.
+    pub capability_mask: u32,
+    /// LinkWidthActive.
+    pub width_active: u8,
+    /// LinkSpeedActive, 4 bits.
+    pub speed_active: u8,
+    /// LinkSpeedExtActive, 4 bits; 0 when it does not apply.
+    pub speed_ext_active: u8,
+    /// PortState: 1 down, 2 initialize, 3 armed, 4 active.
+    pub state: u8,
+    /// PortPhysicalState.
+    pub physical_state: u8,
+    /// LID mask control.
+    pub lmc: u8,
+    /// NeighborMTU (the port's active MTU), IB code.
+    pub neighbor_mtu: u8,
+    /// MTUCap, IB code.
+    pub mtu_cap: u8,
+    /// SL towards the subnet manager.
+    pub sm_sl: u8,
+    /// VLCap.
+    pub vl_cap: u8,
+    /// InitTypeReply.
+    pub init_type_reply: u8,
+    /// P_KeyViolations.
+    pub pkey_violations: u16,
+    /// Q_KeyViolations.
+    pub qkey_violations: u16,
+    /// Entries of the GUID table.
+    pub guid_cap: u8,
+    /// ClientReregister: a subnet manager asks for subscriptions and memberships to be made anew.
+    pub client_reregister: bool,
+    /// SubnetTimeOut: 4.096 us x 2^n.
+    pub subnet_timeout: u8,
+}
+
+impl PortInfo {
+    /// Reads the attribute's data.
+    pub fn read(data: &[u8; DATA_SIZE]) -> Self {
+        Self {
+            gid_prefix: u64_at(data, 8),
+            lid: u16_at(data, 16),
+            sm_lid: u16_at(data, 18),
+            capability_mask: u32_at(data, 20),
+            width_active: data[31],
+            state: data[32] & 0x0f,
+            physical_state: data[33] >> 4,
+            lmc: data[34] & 0x07,
+            speed_active: data[35] >> 4,
+            neighbor_mtu: data[36] >> 4,
+            sm_sl: data[36] & 0x0f,
+            vl_cap: data[37] >> 4,
+            mtu_cap: data[41] & 0x0f,
+            init_type_reply: data[41] >> 4,
+            pkey_violations: u16_at(data, 46),
+            qkey_violations: u16_at(data, 48),
+            guid_cap: data[50],
+            client_reregister: data[51] & 0x80 != 0,
+            subnet_timeout: data[51] & 0x1f,
+            speed_ext_active: data[62] >> 4,
+        }
+    }
+}
+
+/// P_Keys of a block of the P_Key table, host byte order.
+pub fn pkeys(data: &[u8; DATA_SIZE]) -> [u16; 32] {
+    std::array::from_fn(|index| u16_at(data, 2 * index))
+}
+
+/// GUIDs of a block of the GUID table, host byte order.
+pub fn guids(data: &[u8; DATA_SIZE]) -> [u64; 8] {
+    std::array::from_fn(|index| u64_at(data, 8 * index))
+}

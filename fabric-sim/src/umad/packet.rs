@@ -1,0 +1,131 @@
+//! A MAD with libibumad's header (`struct ib_user_mad` of `<infiniband/umad.h>`).
+
+/// Bytes of the header (`umad_size()`; `tests/layout.rs` compares it and the offsets with the installed header).
+pub const HEADER_SIZE: usize = 64;
+/// Bytes of the MAD header, which is all of a timed-out request that the kernel gives back.
+pub const MAD_HEADER_SIZE: usize = 24;
+
+/// Offset of `agent_id`.
+pub const AGENT_ID: usize = 0;
+/// Offset of `status`.
+pub const STATUS: usize = 4;
+/// Offset of `timeout_ms`.
+pub const TIMEOUT_MS: usize = 8;
+/// Offset of `retries`.
+pub const RETRIES: usize = 12;
+/// Offset of `length`.
+pub const LENGTH: usize = 16;
+/// Offset of `addr.qpn`.
+pub const ADDR_QPN: usize = 20;
+/// Offset of `addr.lid`.
+pub const ADDR_LID: usize = 28;
+
+/// Method TrapRepress, an answer without the response bit.
+const METHOD_TRAP_REPRESS: u8 = 0x07;
+const RESPONSE_BIT: u8 = 0x80;
+
+/// Header and MAD, one behind the other as `umad_send` and `umad_recv` have them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet(Vec<u8>);
+
+impl Packet {
+    /// Header and MAD; `None` if that is shorter than the two headers.
+    pub fn from_bytes(bytes: Vec<u8>) -> Option<Self> {
+        (bytes.len() >= HEADER_SIZE + MAD_HEADER_SIZE).then_some(Self(bytes))
+    }
+
+    /// A MAD addressed to a LID's queue pair.
+    pub fn new(mad: &[u8; crate::smp::MAD_SIZE], lid: u16, qpn: u32) -> Self {
+        let mut bytes = vec![0; HEADER_SIZE];
+        bytes[ADDR_QPN..ADDR_QPN + 4].copy_from_slice(&qpn.to_be_bytes());
+        bytes[ADDR_LID..ADDR_LID + 2].copy_from_slice(&lid.to_be_bytes());
+        bytes.extend_from_slice(mad);
+        Self(bytes)
+    }
+
+    /// Header and MAD.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Header and MAD, to be handed to libibumad.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
+    /// The MAD.
+    pub fn mad(&self) -> &[u8] {
+        &self.0[HEADER_SIZE..]
+    }
+
+    fn word(&self, offset: usize) -> u32 {
+        u32::from_ne_bytes(self.0[offset..offset + 4].try_into().expect("four bytes"))
+    }
+
+    fn set_word(&mut self, offset: usize, value: u32) {
+        self.0[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    /// The agent that it comes from or goes to.
+    pub fn agent(&self) -> u32 {
+        self.word(AGENT_ID)
+    }
+
+    /// 0, or an `errno` value.
+    pub fn status(&self) -> u32 {
+        self.word(STATUS)
+    }
+
+    /// Writes what libibumad writes when it sends.
+    pub fn set_sent_by(&mut self, agent: u32, timeout_ms: u32, retries: u32) {
+        for (offset, value) in [
+            (AGENT_ID, agent),
+            (TIMEOUT_MS, timeout_ms),
+            (RETRIES, retries),
+        ] {
+            self.set_word(offset, value);
+        }
+    }
+
+    /// Writes what the kernel writes when it hands a received packet to an agent.
+    pub fn set_received_by(&mut self, agent: u32) {
+        let length = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        for (offset, value) in [
+            (AGENT_ID, agent),
+            (STATUS, 0),
+            (TIMEOUT_MS, 0),
+            (RETRIES, 0),
+            (LENGTH, length),
+        ] {
+            self.set_word(offset, value);
+        }
+    }
+
+    /// Makes a sent request what the kernel gives back of it in the end: status 110 and the headers alone.
+    pub fn time_out(&mut self) {
+        self.0.truncate(HEADER_SIZE + MAD_HEADER_SIZE);
+        self.set_word(STATUS, libc::ETIMEDOUT.cast_unsigned());
+        let agent = self.agent();
+        self.0[HEADER_SIZE + 8..HEADER_SIZE + 12].copy_from_slice(&agent.to_be_bytes());
+    }
+
+    /// Management class.
+    pub fn class(&self) -> u8 {
+        self.mad()[1]
+    }
+
+    /// Method, with its response bit.
+    pub fn method(&self) -> u8 {
+        self.mad()[3]
+    }
+
+    /// The half of the transaction id that is the program's own; the kernel (and umad2sim) overwrite the other.
+    pub fn transaction(&self) -> u32 {
+        u32::from_be_bytes(self.mad()[12..16].try_into().expect("four bytes"))
+    }
+
+    /// Whether it answers a request.
+    pub fn is_response(&self) -> bool {
+        self.method() & RESPONSE_BIT != 0 || self.method() == METHOD_TRAP_REPRESS
+    }
+}

@@ -1,0 +1,302 @@
+//! A management port, shared by all who open it, with the kernel's time-outs.
+//!
+//! One port of the library below is opened once, never closed, and its agents are never unregistered but used again:
+//! umad2sim 0.10 gives all answers of a management class to the descriptor that registered it last, and crashes on an
+//! answer to one that is closed. Answers find their agent by the agent id in their transaction id instead.
+//!
+//! ibsim answers a MAD that it cannot deliver at once, with status 110. The kernel knows no such thing: a MAD without an
+//! answer is silence until its time is up. So these are dropped here, and the deadline decides.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::lower::{Libibumad, LowerError, Registration};
+use super::packet::Packet;
+use super::transactions::{Due, Duplicate, Key, Transactions};
+use crate::fd_queue::FdQueue;
+
+/// Where an agent's packets go.
+pub type Inbox = FdQueue<Packet>;
+
+/// How long the receiving thread waits at a time; it notices within this that it is to end.
+const RECEIVE_SLICE: Duration = Duration::from_millis(100);
+
+/// Why a packet was not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// No such agent of this port.
+    #[error("agent {0} is not registered on this port")]
+    NoSuchAgent(u32),
+    /// The same request is out.
+    #[error(transparent)]
+    Duplicate(#[from] Duplicate),
+    /// The layer below refused it.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
+}
+
+struct Agent {
+    registration: Registration,
+    inbox: Weak<Inbox>,
+}
+
+#[derive(Default)]
+struct State {
+    agents: HashMap<u32, Agent>,
+    /// Agents of the layer below that nobody uses now.
+    spare: Vec<(Registration, u32)>,
+    transactions: Transactions,
+    ending: bool,
+}
+
+/// See the module's text. All methods may be called from any thread.
+pub struct MadPort {
+    library: &'static Libibumad,
+    below: i32,
+    state: Mutex<State>,
+    /// Signalled when the next deadline may be another one.
+    deadlines_changed: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+type OpenPorts = Mutex<HashMap<(String, i32), Arc<MadPort>>>;
+
+fn open_ports() -> &'static OpenPorts {
+    static PORTS: OnceLock<OpenPorts> = OnceLock::new();
+    PORTS.get_or_init(OpenPorts::default)
+}
+
+impl MadPort {
+    /// The port of that name (`None`: any) and number (0: any), opened the first time.
+    ///
+    /// # Errors
+    /// If there is no such port or it cannot be opened.
+    pub fn open(name: Option<&str>, number: i32) -> Result<Arc<Self>, LowerError> {
+        let library = Libibumad::get()?;
+        let key = library.resolve_port(name, number)?;
+        let mut ports = open_ports().lock();
+        if let Some(port) = ports.get(&key) {
+            return Ok(port.clone());
+        }
+        let below = library.open_port(&key.0, key.1)?;
+        let port = Arc::new(Self {
+            library,
+            below,
+            state: Mutex::default(),
+            deadlines_changed: Condvar::new(),
+            threads: Mutex::default(),
+        });
+        let (receiver, timer) = (port.clone(), port.clone());
+        *port.threads.lock() = vec![
+            std::thread::spawn(move || receiver.receive_until_ending()),
+            std::thread::spawn(move || timer.watch_deadlines()),
+        ];
+        if ports.is_empty() {
+            end_threads_at_exit();
+        }
+        ports.insert(key, port.clone());
+        Ok(port)
+    }
+
+    /// Registers an agent whose packets go to `inbox`, for as long as that lives.
+    ///
+    /// # Errors
+    /// If the layer below refuses it.
+    pub fn register(
+        &self,
+        registration: Registration,
+        inbox: &Arc<Inbox>,
+    ) -> Result<u32, LowerError> {
+        let mut state = self.state.lock();
+        let id = match state
+            .spare
+            .iter()
+            .position(|(spare, _)| *spare == registration)
+        {
+            Some(index) => state.spare.swap_remove(index).1,
+            None => self.library.register(self.below, &registration)?,
+        };
+        state.agents.insert(
+            id,
+            Agent {
+                registration,
+                inbox: Arc::downgrade(inbox),
+            },
+        );
+        Ok(id)
+    }
+
+    /// Forgets an agent and its requests. False: there was none of that id.
+    pub fn unregister(&self, id: u32) -> bool {
+        let mut state = self.state.lock();
+        let Some(agent) = state.agents.remove(&id) else {
+            return false;
+        };
+        state.transactions.forget_agent(id);
+        state.spare.push((agent.registration, id));
+        true
+    }
+
+    /// Sends a packet for an agent. A request with a time-out either gets an answer into the agent's inbox or comes back
+    /// there, once, with status 110 and its own headers.
+    ///
+    /// # Errors
+    /// If it was not sent; then nothing comes back.
+    pub fn send(
+        &self,
+        id: u32,
+        mut packet: Packet,
+        timeout: Duration,
+        retries: u32,
+    ) -> Result<(), SendError> {
+        packet.set_sent_by(
+            id,
+            u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+            retries,
+        );
+        let key = Key::of(id, &packet);
+        let awaits_answer = !timeout.is_zero() && !packet.is_response();
+        {
+            let mut state = self.state.lock();
+            if !state.agents.contains_key(&id) {
+                return Err(SendError::NoSuchAgent(id));
+            }
+            if awaits_answer {
+                state
+                    .transactions
+                    .start(Instant::now(), key, packet.clone(), timeout, retries)?;
+                self.deadlines_changed.notify_one();
+            }
+        }
+        self.library
+            .send(self.below, id, &mut packet)
+            .map_err(|error| {
+                if awaits_answer {
+                    self.state.lock().transactions.finish(&key);
+                }
+                error.into()
+            })
+    }
+
+    fn receive_until_ending(&self) {
+        while !self.state.lock().ending {
+            let begin = Instant::now();
+            match self.library.receive(self.below, RECEIVE_SLICE) {
+                Some(packet) => self.dispatch(packet),
+                // umad2sim's poll can fail at once when it was woken for nothing.
+                None if begin.elapsed() < Duration::from_millis(1) => {
+                    std::thread::sleep(Duration::from_millis(1))
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn dispatch(&self, mut packet: Packet) {
+        if packet.status() != 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        let receivers: Vec<_> = if packet.is_response() {
+            let id = packet.agent();
+            if !state.transactions.finish(&Key::of(id, &packet)) {
+                return;
+            }
+            self.deadlines_changed.notify_one();
+            state
+                .agents
+                .get_key_value(&id)
+                .into_iter()
+                .map(|(id, agent)| (*id, agent.inbox.clone()))
+                .collect()
+        } else {
+            let bit = packet.method() & 0x7f;
+            let wants = |agent: &Agent| {
+                agent.registration.class == packet.class()
+                    && agent.registration.methods[usize::from(bit / 64)] >> (bit % 64) & 1 != 0
+            };
+            state
+                .agents
+                .iter()
+                .filter(|(_, agent)| wants(agent))
+                .map(|(id, agent)| (*id, agent.inbox.clone()))
+                .collect()
+        };
+        drop(state);
+        for (id, inbox) in receivers {
+            if let Some(inbox) = inbox.upgrade() {
+                packet.set_received_by(id);
+                let _ = inbox.push(packet.clone());
+            }
+        }
+    }
+
+    fn watch_deadlines(&self) {
+        let mut state = self.state.lock();
+        while !state.ending {
+            let due = state.transactions.due(Instant::now());
+            if !due.is_empty() {
+                let inboxes: Vec<_> = due
+                    .iter()
+                    .map(|(key, _)| {
+                        state
+                            .agents
+                            .get(&key.agent)
+                            .and_then(|agent| agent.inbox.upgrade())
+                    })
+                    .collect();
+                drop(state);
+                for ((key, due), inbox) in due.into_iter().zip(inboxes) {
+                    self.act(key, due, inbox);
+                }
+                state = self.state.lock();
+                continue;
+            }
+            match state.transactions.next_deadline() {
+                Some(deadline) => {
+                    self.deadlines_changed.wait_until(&mut state, deadline);
+                }
+                None => self.deadlines_changed.wait(&mut state),
+            }
+        }
+    }
+
+    fn act(&self, key: Key, due: Due, inbox: Option<Arc<Inbox>>) {
+        match due {
+            // A retry that cannot be sent is a lost one: the next deadline comes.
+            Due::Resend(mut packet) => drop(self.library.send(self.below, key.agent, &mut packet)),
+            Due::TimedOut(mut packet) => {
+                packet.time_out();
+                if let Some(inbox) = inbox {
+                    let _ = inbox.push(packet);
+                }
+            }
+        }
+    }
+
+    fn end_threads(&self) {
+        self.state.lock().ending = true;
+        self.deadlines_changed.notify_all();
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// umad2sim's own exit handler frees what our threads wait on. It was registered when the first port was opened, so ours,
+/// registered after, runs before it.
+fn end_threads_at_exit() {
+    extern "C" fn end() {
+        let ports: Vec<_> = open_ports().lock().values().cloned().collect();
+        for port in ports {
+            port.end_threads();
+        }
+    }
+    // SAFETY: a function that takes and returns nothing; the library that holds it stays loaded (it is preloaded or part
+    // of the program).
+    unsafe { libc::atexit(end) };
+}
