@@ -107,3 +107,80 @@ impl<T> AsRawFd for FdQueue<T> {
         self.ready.as_raw_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::sync::Arc;
+
+    fn is_readable<T>(queue: &FdQueue<T>) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(queue.as_fd(), PollFlags::IN)];
+        poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )
+        .unwrap()
+            == 1
+    }
+
+    fn nonblocking<T>(queue: &FdQueue<T>) {
+        rustix::fs::fcntl_setfl(queue, rustix::fs::OFlags::NONBLOCK).unwrap();
+    }
+
+    #[test]
+    fn polls_readable_while_it_holds_something() {
+        let queue = FdQueue::new(8).unwrap();
+        assert!(!is_readable(&queue));
+        queue.push('a').unwrap();
+        queue.push('b').unwrap();
+        assert!(is_readable(&queue));
+        assert_eq!(queue.pop().unwrap(), 'a');
+        assert!(is_readable(&queue));
+        assert_eq!(queue.pop().unwrap(), 'b');
+        assert!(!is_readable(&queue));
+    }
+
+    #[test]
+    fn a_nonblocking_one_does_not_wait() {
+        let queue = FdQueue::<u8>::new(8).unwrap();
+        nonblocking(&queue);
+        assert_eq!(queue.pop().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_blocking_one_waits() {
+        let queue = Arc::new(FdQueue::new(8).unwrap());
+        let waiter = std::thread::spawn({
+            let queue = queue.clone();
+            move || queue.pop().unwrap()
+        });
+        queue.push(5).unwrap();
+        assert_eq!(waiter.join().unwrap(), 5);
+    }
+
+    #[test]
+    fn what_is_not_wanted_stays_first() {
+        let queue = FdQueue::new(8).unwrap();
+        nonblocking(&queue);
+        queue.push(1).unwrap();
+        queue.push(2).unwrap();
+        assert_eq!(queue.pop_if(|item| *item > 1).unwrap(), None);
+        assert_eq!(queue.len(), 2);
+        assert_eq!(queue.pop().unwrap(), 1);
+        assert_eq!(queue.pop().unwrap(), 2);
+        assert!(queue.pop().is_err());
+    }
+
+    #[test]
+    fn a_full_one_gives_the_item_back() {
+        let queue = FdQueue::new(1).unwrap();
+        queue.push('a').unwrap();
+        assert_eq!(queue.push('b'), Err('b'));
+        assert_eq!(queue.pop().unwrap(), 'a');
+        assert!(!is_readable(&queue));
+    }
+}

@@ -27,6 +27,7 @@
 //! - A blocking call (`ibv_get_cq_event`, `ibv_get_async_event`, `umad_recv`) is no cancellation point.
 
 pub mod config;
+pub mod control;
 pub mod fabric;
 pub mod fd_queue;
 pub mod live;

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::config;
 use crate::model::adapter::{Adapter, Identity};
 use crate::model::port::PortSnapshot;
-use crate::report::{report, report_once};
+use crate::report::report;
 use crate::smp::{self, Attribute, MAD_SIZE, NodeInfo, PortInfo};
 use crate::umad::lower::{ChannelAdapter, Libibumad, LowerError, Registration};
 use crate::umad::packet::Packet;
@@ -213,24 +213,34 @@ fn attach(ca: ChannelAdapter) -> Result<Arc<Adapter>, AttachError> {
     Ok(adapter)
 }
 
-/// Reads a port until its adapter is gone. One that cannot be read stays as it was.
+/// Reads a port until its adapter or the process is gone. One that cannot be read stays as it was.
 fn watch(adapter: &Weak<Adapter>, port: u8, mut prober: Prober, pkey_count: usize) {
     let interval = config::poll_interval();
+    let mut silent = false;
     loop {
         std::thread::sleep(interval);
         let Some(adapter) = adapter.upgrade() else {
             return;
         };
-        match prober.snapshot(port, pkey_count) {
+        let read = prober.snapshot(port, pkey_count);
+        if prober.port.is_ending() {
+            return;
+        }
+        match read {
             Ok(snapshot) => {
+                silent = false;
                 if let Err(error) = adapter.update_port(port, snapshot) {
                     report(&error);
                 }
             }
-            Err(error) => report_once(&format!(
-                "port {port} of {}: {error}",
-                adapter.identity().name
-            )),
+            Err(error) if !silent => {
+                silent = true;
+                report(&format_args!(
+                    "port {port} of {} stays as it was: {error}",
+                    adapter.identity().name
+                ));
+            }
+            Err(_) => {}
         }
     }
 }

@@ -7,3 +7,6 @@ pub mod event;
 pub mod memory;
 pub mod port;
 pub mod queue_pair;
+
+#[cfg(test)]
+mod tests;

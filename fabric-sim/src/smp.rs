@@ -205,3 +205,127 @@ pub fn pkeys(data: &[u8; DATA_SIZE]) -> [u16; 32] {
 pub fn guids(data: &[u8; DATA_SIZE]) -> [u64; 8] {
     std::array::from_fn(|index| u64_at(data, 8 * index))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(fields: &[(usize, &[u8])]) -> [u8; DATA_SIZE] {
+        let mut data = [0; DATA_SIZE];
+        for (offset, bytes) in fields {
+            data[*offset..*offset + bytes.len()].copy_from_slice(bytes);
+        }
+        data
+    }
+
+    #[test]
+    fn a_question_is_a_directed_route_get_without_hops() {
+        let mad = get(Attribute::PKeyTable, 1, 0x0102_0304);
+        assert_eq!(mad[..4], [1, 0x81, 1, 1]);
+        assert_eq!(mad[4..8], [0; 4], "status, hop pointer and hop count");
+        assert_eq!(mad[8..16], [0, 0, 0, 0, 1, 2, 3, 4]);
+        assert_eq!(mad[16..18], [0, 0x16]);
+        assert_eq!(mad[20..24], [0, 0, 0, 1]);
+        assert_eq!(mad[32..36], [0xff; 4], "permissive source and destination");
+    }
+
+    #[test]
+    fn only_its_own_answer_is_read() {
+        let mut mad = get(Attribute::PortInfo, 1, 9);
+        assert_eq!(
+            answer(&mad, Attribute::PortInfo, 1),
+            None,
+            "the question is no answer"
+        );
+        mad[3] = METHOD_GET_RESP;
+        mad[4] = 0x80; // direction
+        mad[DATA] = 7;
+        assert_eq!(answer(&mad, Attribute::PortInfo, 1).unwrap().unwrap()[0], 7);
+        assert_eq!(answer(&mad, Attribute::PortInfo, 2), None);
+        assert_eq!(answer(&mad, Attribute::NodeInfo, 1), None);
+        mad[5] = 0x1c;
+        assert_eq!(answer(&mad, Attribute::PortInfo, 1), Some(Err(0x1c)));
+        mad[1] = 0x01;
+        assert_eq!(answer(&mad, Attribute::PortInfo, 1), None);
+    }
+
+    #[test]
+    fn port_info_is_read_as_the_specification_lays_it_out() {
+        let info = PortInfo::read(&data(&[
+            (8, &[0xfe, 0x80, 0, 0, 0, 0, 0, 1]),
+            (16, &[0x12, 0x34]),
+            (18, &[0x00, 0x21]),
+            (20, &[0x02, 0x50, 0xc0, 0x48]),
+            (31, &[2]),
+            (32, &[0x14]),
+            (33, &[0x52]),
+            (34, &[0x83]),
+            (35, &[0x47]),
+            (36, &[0x5a]),
+            (37, &[0x30]),
+            (41, &[0x94]),
+            (46, &[0, 3]),
+            (48, &[1, 0]),
+            (50, &[32]),
+            (51, &[0x92]),
+            (62, &[0x27]),
+        ]));
+        let expected = PortInfo {
+            gid_prefix: 0xfe80_0000_0000_0001,
+            lid: 0x1234,
+            sm_lid: 0x21,
+            capability_mask: 0x0250_c048,
+            width_active: 2,
+            speed_active: 4,
+            speed_ext_active: 2,
+            state: 4,
+            physical_state: 5,
+            lmc: 3,
+            neighbor_mtu: 5,
+            mtu_cap: 4,
+            sm_sl: 0xa,
+            vl_cap: 3,
+            init_type_reply: 9,
+            pkey_violations: 3,
+            qkey_violations: 256,
+            guid_cap: 32,
+            client_reregister: true,
+            subnet_timeout: 18,
+        };
+        assert_eq!(info, expected);
+    }
+
+    #[test]
+    fn node_info_is_read_as_the_specification_lays_it_out() {
+        let node = NodeInfo::read(&data(&[
+            (0, &[1, 1, 1, 2]),
+            (4, &[0, 0, 0, 0, 0, 0, 0, 3]),
+            (12, &[0, 0, 0, 0, 0, 0, 0, 4]),
+            (20, &[0, 0, 0, 0, 0, 0, 0, 5]),
+            (28, &[0, 64]),
+            (30, &[0x5a, 0x44]),
+            (32, &[0, 0, 0, 0xa1]),
+            (36, &[1, 0, 2, 0xc9]),
+        ]));
+        let expected = NodeInfo {
+            port_count: 2,
+            system_image_guid: 3,
+            node_guid: 4,
+            port_guid: 5,
+            partition_cap: 64,
+            device_id: 0x5a44,
+            revision: 0xa1,
+            local_port: 1,
+            vendor_id: 0x02c9,
+        };
+        assert_eq!(node, expected);
+    }
+
+    #[test]
+    fn tables_are_big_endian() {
+        let bytes = data(&[(0, &[0xff, 0xff]), (62, &[0x80, 0x01])]);
+        assert_eq!((pkeys(&bytes)[0], pkeys(&bytes)[31]), (0xffff, 0x8001));
+        let bytes = data(&[(8, &[0, 0, 0, 0, 0, 0x10, 0, 4])]);
+        assert_eq!(guids(&bytes), [0, 0x10_0004, 0, 0, 0, 0, 0, 0]);
+    }
+}

@@ -99,6 +99,14 @@ impl Adapter {
         Some(self.ports.get(&number)?.read().clone())
     }
 
+    /// As [`port`](Self::port), with an error that says what is wrong.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn known_port(&self, number: u8) -> Result<Arc<PortSnapshot>, NoSuchPort> {
+        self.port(number).ok_or_else(|| self.no_such_port(number))
+    }
+
     /// Makes `snapshot` what is known of a port, and raises the events that this makes, which it returns.
     ///
     /// # Errors

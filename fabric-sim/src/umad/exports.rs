@@ -28,12 +28,12 @@ fn failed(error: &LowerError) -> c_int {
 /// `name` is NULL or a NUL-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_open_port(name: *const c_char, number: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    let name = (!name.is_null()).then(|| {
-        unsafe { CStr::from_ptr(name) }
-            .to_string_lossy()
-            .into_owned()
-    });
+    let name = if name.is_null() {
+        None
+    } else {
+        // SAFETY: the caller's promise.
+        Some(unsafe { CStr::from_ptr(name) }.to_string_lossy())
+    };
     OpenPort::open(name.as_deref(), number).unwrap_or_else(|error| failed(&error))
 }
 
@@ -238,6 +238,7 @@ pub unsafe extern "C" fn umad_send(
         Ok(()) => 0,
         Err(SendError::NoSuchAgent(_) | SendError::Duplicate(_)) => refused(libc::EINVAL),
         Err(SendError::Lower(error)) => refused(error.errno()),
+        Err(SendError::Ending) => refused(libc::ENODEV),
     }
 }
 

@@ -37,6 +37,9 @@ pub enum SendError {
     /// The layer below refused it.
     #[error(transparent)]
     Lower(#[from] LowerError),
+    /// `exit` was called.
+    #[error("the process is ending")]
+    Ending,
 }
 
 struct Agent {
@@ -162,6 +165,9 @@ impl MadPort {
         let awaits_answer = !timeout.is_zero() && !packet.is_response();
         {
             let mut state = self.state.lock();
+            if state.ending {
+                return Err(SendError::Ending);
+            }
             if !state.agents.contains_key(&id) {
                 return Err(SendError::NoSuchAgent(id));
             }
@@ -182,8 +188,13 @@ impl MadPort {
             })
     }
 
+    /// Whether the process is at its end, so that nothing is received any more.
+    pub fn is_ending(&self) -> bool {
+        self.state.lock().ending
+    }
+
     fn receive_until_ending(&self) {
-        while !self.state.lock().ending {
+        while !self.is_ending() {
             let begin = Instant::now();
             match self.library.receive(self.below, RECEIVE_SLICE) {
                 Some(packet) => self.dispatch(packet),

@@ -11,6 +11,7 @@ use super::abi::{
 };
 use super::handle::{self, Opaque, null};
 
+use crate::control;
 use crate::fabric;
 use crate::model::adapter::Adapter;
 use crate::report::report;
@@ -66,7 +67,7 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
             return null(libc::EIO);
         }
     };
-    //control::serve_once(&adapters);
+    control::serve_once(&adapters);
     let size = std::mem::size_of::<*mut ibv_device>();
     // SAFETY: calloc takes any sizes.
     let list: *mut *mut ibv_device = unsafe { libc::calloc(adapters.len() + 1, size) }.cast();

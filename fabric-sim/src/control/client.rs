@@ -1,0 +1,123 @@
+//! The test's side.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::command::{Command, NotAStatus, PortStatus};
+use crate::model::event::PortEvent;
+
+/// A program that does not answer within this is not going to.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why a command did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The adapter refused it, for the reason given.
+    #[error("{command:?} was refused: {reason}")]
+    Refused {
+        /// The line.
+        command: String,
+        /// The answer.
+        reason: String,
+    },
+    /// Nobody answers.
+    #[error("control socket {}: {error}", path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// An answer that is none.
+    #[error("{command:?} was answered with {answer:?}")]
+    Answer {
+        /// The line.
+        command: String,
+        /// The answer.
+        answer: String,
+    },
+    /// Details that are none.
+    #[error(transparent)]
+    Status(#[from] NotAStatus),
+}
+
+/// A connection to an adapter's control socket. See the [module](super) for what its commands do.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the socket at a path.
+    ///
+    /// # Errors
+    /// If nobody serves it.
+    pub fn connect(path: impl AsRef<Path>) -> Result<Self, ControlError> {
+        let path = path.as_ref().to_owned();
+        let connect = || {
+            let stream = UnixStream::connect(&path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            Ok(stream)
+        };
+        match connect() {
+            Ok(stream) => Ok(Self {
+                path,
+                stream: BufReader::new(stream),
+            }),
+            Err(error) => Err(ControlError::Io { path, error }),
+        }
+    }
+
+    /// Sends a line and returns what follows `ok` in the answer.
+    ///
+    /// # Errors
+    /// If it is refused, or the connection fails.
+    pub fn command(&mut self, line: &str) -> Result<String, ControlError> {
+        let mut answer = String::new();
+        let exchanged = writeln!(self.stream.get_mut(), "{line}").and_then(|()| {
+            match self.stream.read_line(&mut answer)? {
+                0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => Ok(()),
+            }
+        });
+        exchanged.map_err(|error| ControlError::Io {
+            path: self.path.clone(),
+            error,
+        })?;
+        let answer = answer.trim_end();
+        if let Some(reason) = answer.strip_prefix("error: ") {
+            return Err(ControlError::Refused {
+                command: line.to_owned(),
+                reason: reason.to_owned(),
+            });
+        }
+        match answer.strip_prefix("ok") {
+            Some("") => Ok(String::new()),
+            Some(details) if details.starts_with(' ') => Ok(details[1..].to_owned()),
+            _ => Err(ControlError::Answer {
+                command: line.to_owned(),
+                answer: answer.to_owned(),
+            }),
+        }
+    }
+
+    /// Raises an event of a port.
+    ///
+    /// # Errors
+    /// If the adapter has no such port, or the connection fails.
+    pub fn event(&mut self, event: PortEvent, port: u8) -> Result<(), ControlError> {
+        self.command(&Command::Event(event, port).to_string())
+            .map(drop)
+    }
+
+    /// What the adapter knows of a port.
+    ///
+    /// # Errors
+    /// If the adapter has no such port, or the connection fails.
+    pub fn status(&mut self, port: u8) -> Result<PortStatus, ControlError> {
+        Ok(self.command(&Command::Status(port).to_string())?.parse()?)
+    }
+}

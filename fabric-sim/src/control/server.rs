@@ -1,0 +1,125 @@
+//! The side inside the program.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Once};
+
+use super::command::{MAX_LINE, obey};
+use crate::config;
+use crate::model::adapter::Adapter;
+use crate::report::report;
+
+/// Connections served at a time; further ones are refused.
+const MAX_CONNECTIONS: usize = 32;
+
+/// Why there is no control socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Somebody answers there.
+    #[error("control socket {} is in use by another process; give each its own path", .0.display())]
+    InUse(PathBuf),
+    /// There is something that is no socket.
+    #[error("control socket {} cannot be made: there is something else of that name", .0.display())]
+    NoSocket(PathBuf),
+    /// Anything else.
+    #[error("control socket {} cannot be made: {error}", path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// Makes the socket that the environment asks for, once in a process. What goes wrong is said on stderr: a program that
+/// is tested does not fail for its test's sake.
+pub fn serve_once(adapters: &[Arc<Adapter>]) {
+    static ONCE: Once = Once::new();
+    let (Some(path), Some(adapter)) = (config::control_path(), adapters.first()) else {
+        return;
+    };
+    ONCE.call_once(|| {
+        if let Err(error) = serve(&path, adapter.clone()) {
+            report(&error);
+        }
+    });
+}
+
+/// Serves an adapter at a path, in threads of its own, as long as the process lives.
+///
+/// # Errors
+/// If the socket cannot be made.
+pub fn serve(path: &Path, adapter: Arc<Adapter>) -> Result<(), ServeError> {
+    let listener = bind(path)?;
+    std::thread::spawn(move || {
+        let live = Arc::new(());
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // Out of descriptors, most likely: not to be asked again at once.
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                continue;
+            };
+            if Arc::strong_count(&live) > MAX_CONNECTIONS {
+                let _ = writeln!(
+                    &stream,
+                    "error: {MAX_CONNECTIONS} connections are open already"
+                );
+                continue;
+            }
+            let (adapter, live) = (adapter.clone(), live.clone());
+            std::thread::spawn(move || {
+                // A client that goes away is none of our business.
+                let _ = talk(&stream, &adapter);
+                drop(live);
+            });
+        }
+    });
+    Ok(())
+}
+
+fn bind(path: &Path) -> Result<UnixListener, ServeError> {
+    let io = |error| ServeError::Io {
+        path: path.to_owned(),
+        error,
+    };
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+        result => return result.map_err(io),
+    }
+    if !path.symlink_metadata().map_err(io)?.file_type().is_socket() {
+        return Err(ServeError::NoSocket(path.to_owned()));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+        _ => return Err(ServeError::InUse(path.to_owned())),
+    }
+    std::fs::remove_file(path).map_err(io)?;
+    UnixListener::bind(path).map_err(io)
+}
+
+fn talk(stream: &UnixStream, adapter: &Adapter) -> io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        reader
+            .by_ref()
+            .take(MAX_LINE as u64)
+            .read_until(b'\n', &mut line)?;
+        let answer = match line.strip_suffix(b"\n") {
+            Some(line) => match std::str::from_utf8(line) {
+                Ok(line) => obey(line, adapter),
+                Err(_) => "error: the line is not UTF-8".to_owned(),
+            },
+            // What follows cannot be told from a new line.
+            None if line.len() >= MAX_LINE => {
+                return writeln!(&*stream, "error: the line is longer than {MAX_LINE} bytes");
+            }
+            None => return Ok(()),
+        };
+        let mut answer = answer.into_bytes();
+        answer.push(b'\n');
+        (&*stream).write_all(&answer)?;
+    }
+}

@@ -1,0 +1,562 @@
+//! Adapters, queue pairs and queues together, without a fabric.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::adapter::{Adapter, Identity};
+use super::completion::{Completion, CompletionQueue, Status};
+use super::data_path::{DataPath, Datagram};
+use super::event::{AsyncEvent, PortEvent};
+use super::memory::{MemoryRegions, Segment};
+use super::port::{PortSnapshot, STATE_ACTIVE, STATE_DOWN};
+use super::queue_pair::{
+    AddressVector, Change, GRH_SIZE, Limits, QpError, QueuePair, RecvRequest, Route, SendRequest,
+    State,
+};
+use crate::smp::PortInfo;
+
+const QKEY: u32 = 0x8001_0000;
+const GROUP: [u8; 16] = [
+    0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 3, 4, 0, 0, 0, 0, 0, 0, 0,
+];
+const MLID: u16 = 0xc000;
+
+fn adapter(lid: u16) -> Arc<Adapter> {
+    let info = PortInfo {
+        gid_prefix: 0xfe80 << 48,
+        lid,
+        state: STATE_ACTIVE,
+        neighbor_mtu: 4,
+        ..PortInfo::default()
+    };
+    let port = PortSnapshot {
+        info,
+        pkeys: vec![0xffff, 0x8001, 0x7001],
+        guids: vec![lid.into()],
+    };
+    Adapter::new(
+        Identity {
+            name: "sim0".to_owned(),
+            ..Identity::default()
+        },
+        vec![port],
+    )
+}
+
+/// Hands every datagram to all of the adapters.
+#[derive(Default)]
+struct Wire(Mutex<Vec<Arc<Adapter>>>);
+
+impl DataPath for Wire {
+    fn send(&self, datagram: Datagram) {
+        for adapter in self.0.lock().iter() {
+            adapter.deliver(&datagram);
+        }
+    }
+}
+
+struct Host {
+    adapter: Arc<Adapter>,
+    memory: Arc<MemoryRegions>,
+    queue: Arc<CompletionQueue>,
+    pair: Arc<QueuePair>,
+    buffer: Box<[u8; 512]>,
+    key: u32,
+}
+
+impl Host {
+    fn new(lid: u16) -> Self {
+        Self::on(adapter(lid))
+    }
+
+    fn on(adapter: Arc<Adapter>) -> Self {
+        let memory = Arc::<MemoryRegions>::default();
+        let queue = CompletionQueue::new(16, None, std::sync::Weak::new());
+        let limits = Limits {
+            max_recv_wr: 2,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 64,
+        };
+        let pair = adapter.create_queue_pair(memory.clone(), queue.clone(), queue.clone(), limits);
+        let mut buffer = Box::new([0; 512]);
+        // SAFETY: the buffer lives as long as the host that uses the key.
+        let key = unsafe { memory.register(buffer.as_mut_ptr() as u64, 512, true) };
+        Self {
+            adapter,
+            memory,
+            queue,
+            pair,
+            buffer,
+            key,
+        }
+    }
+
+    fn ready(lid: u16) -> Self {
+        let host = Self::new(lid);
+        host.make_ready(0);
+        host
+    }
+
+    fn make_ready(&self, pkey_index: u16) {
+        let init = Change {
+            state: Some(State::Init),
+            pkey_index: Some(pkey_index),
+            port: Some(1),
+            qkey: Some(QKEY),
+            ..Change::default()
+        };
+        for change in [
+            init,
+            to(State::ReadyToReceive),
+            Change {
+                sq_psn: Some(0),
+                ..to(State::ReadyToSend)
+            },
+        ] {
+            self.pair.modify(change).unwrap();
+        }
+    }
+
+    fn segment(&self, offset: u64, length: u32) -> Segment {
+        Segment {
+            addr: self.buffer.as_ptr() as u64 + offset,
+            length,
+            lkey: self.key,
+        }
+    }
+
+    fn receive_into(&self, wr_id: u64, length: u32) {
+        self.pair
+            .post_recv(RecvRequest {
+                wr_id,
+                segments: vec![self.segment(0, length)],
+            })
+            .unwrap();
+    }
+
+    fn send(&self, payload: &[u8], address: AddressVector, remote_qpn: u32) {
+        self.pair
+            .post_send(inline(payload, address, remote_qpn))
+            .unwrap();
+    }
+}
+
+fn to(state: State) -> Change {
+    Change {
+        state: Some(state),
+        ..Change::default()
+    }
+}
+
+fn inline(payload: &[u8], address: AddressVector, remote_qpn: u32) -> SendRequest {
+    SendRequest {
+        wr_id: 9,
+        segments: vec![],
+        inline: Some(payload.to_vec()),
+        address,
+        remote_qpn,
+        remote_qkey: QKEY,
+        immediate: None,
+        signaled: true,
+        solicited: false,
+    }
+}
+
+fn group() -> AddressVector {
+    AddressVector {
+        dlid: MLID,
+        port: 1,
+        grh: Some(Route {
+            dgid: GROUP,
+            sgid_index: 0,
+        }),
+        ..AddressVector::default()
+    }
+}
+
+fn wire(hosts: &[&Host]) {
+    let wire = Arc::new(Wire(Mutex::new(
+        hosts.iter().map(|host| host.adapter.clone()).collect(),
+    )));
+    for host in hosts {
+        host.adapter.set_data_path(wire.clone());
+    }
+}
+
+#[test]
+fn every_listener_hears_every_event_in_order() {
+    let adapter = adapter(5);
+    let listeners = [adapter.listen().unwrap(), adapter.listen().unwrap()];
+    let mut down = (*adapter.port(1).unwrap()).clone();
+    down.info.state = STATE_DOWN;
+    assert_eq!(
+        adapter.update_port(1, down.clone()).unwrap(),
+        [PortEvent::PortErr]
+    );
+    assert_eq!(adapter.update_port(1, down).unwrap(), []);
+    adapter.inject(1, PortEvent::ClientReregister).unwrap();
+    assert!(
+        adapter
+            .inject(2, PortEvent::PortErr)
+            .unwrap_err()
+            .to_string()
+            .contains("no port 2")
+    );
+    for listener in listeners {
+        let heard: Vec<_> = (0..listener.len())
+            .map(|_| listener.pop().unwrap())
+            .collect();
+        let [
+            AsyncEvent::Port(PortEvent::PortErr, 1),
+            AsyncEvent::Port(PortEvent::ClientReregister, 1),
+        ] = heard[..]
+        else {
+            panic!("{heard:?}");
+        };
+    }
+}
+
+#[test]
+fn a_send_completes_though_nobody_receives() {
+    let host = Host::ready(5);
+    host.send(
+        b"hello",
+        AddressVector {
+            dlid: 6,
+            port: 1,
+            ..AddressVector::default()
+        },
+        0x40,
+    );
+    let completion = host.queue.poll().unwrap();
+    assert_eq!(
+        (completion.wr_id, completion.status, completion.receive),
+        (9, Status::Success, false)
+    );
+    let unsignaled = SendRequest {
+        signaled: false,
+        ..inline(b"x", group(), 0x40)
+    };
+    host.pair.post_send(unsignaled).unwrap();
+    assert_eq!(host.queue.poll(), None);
+}
+
+#[test]
+fn a_datagram_arrives_behind_its_header() {
+    let (sender, receiver) = (Host::ready(5), Host::ready(6));
+    wire(&[&sender, &receiver]);
+    receiver.receive_into(1, 512);
+    let gid = *receiver.adapter.port(1).unwrap().gid(0).as_ref().unwrap();
+    let address = AddressVector {
+        dlid: 6,
+        sl: 3,
+        port: 1,
+        grh: Some(Route {
+            dgid: gid,
+            sgid_index: 0,
+        }),
+        ..AddressVector::default()
+    };
+    let request = SendRequest {
+        immediate: Some(7),
+        ..inline(b"hello", address, receiver.pair.number())
+    };
+    sender.pair.post_send(request).unwrap();
+    let expected = Completion {
+        wr_id: 1,
+        status: Status::Success,
+        receive: true,
+        byte_len: 45,
+        immediate: Some(7),
+        qp_num: receiver.pair.number(),
+        source_qp: sender.pair.number(),
+        grh: true,
+        pkey_index: 0,
+        source_lid: 5,
+        sl: 3,
+    };
+    assert_eq!(receiver.queue.poll(), Some(expected));
+    assert_eq!(receiver.buffer[0] >> 4, 6);
+    assert_eq!(
+        receiver.buffer[8..24],
+        sender.adapter.port(1).unwrap().gid(0).unwrap()
+    );
+    assert_eq!(receiver.buffer[24..40], gid);
+    assert_eq!(&receiver.buffer[GRH_SIZE..45], b"hello");
+}
+
+#[test]
+fn a_multicast_reaches_the_attached_but_not_its_sender() {
+    let (sender, member, stranger) = (Host::ready(5), Host::ready(6), Host::ready(7));
+    wire(&[&sender, &member, &stranger]);
+    for host in [&sender, &member] {
+        host.pair.attach(GROUP, MLID).unwrap();
+    }
+    for host in [&sender, &member, &stranger] {
+        host.receive_into(1, 512);
+    }
+    sender.send(b"hello", group(), super::queue_pair::MULTICAST_QPN);
+    assert!(member.queue.poll().unwrap().receive);
+    assert!(!sender.queue.poll().unwrap().receive, "its send");
+    assert_eq!(sender.queue.poll(), None);
+    assert_eq!(stranger.queue.poll(), None);
+
+    member.pair.detach(GROUP, MLID).unwrap();
+    member.receive_into(2, 512);
+    sender.send(b"hello", group(), super::queue_pair::MULTICAST_QPN);
+    assert_eq!(member.queue.poll(), None);
+}
+
+#[test]
+fn groups_are_checked_as_the_kernel_does() {
+    let host = Host::ready(5);
+    for (gid, lid) in [
+        ([0xfe; 16], MLID),
+        (GROUP, MLID.swap_bytes()),
+        (GROUP, 0xbfff),
+        (GROUP, 0xffff),
+    ] {
+        assert!(
+            matches!(host.pair.attach(gid, lid), Err(QpError::Argument(_))),
+            "{gid:?} {lid:#x}"
+        );
+    }
+    assert!(matches!(
+        host.pair.detach(GROUP, MLID),
+        Err(QpError::Argument(_))
+    ));
+}
+
+#[test]
+fn what_does_not_match_is_lost() {
+    let (sender, receiver) = (Host::ready(5), Host::new(6));
+    wire(&[&sender, &receiver]);
+    receiver.make_ready(1); // another partition
+    receiver.receive_into(1, 512);
+    let address = AddressVector {
+        dlid: 6,
+        port: 1,
+        ..AddressVector::default()
+    };
+    sender.send(b"hello", address, receiver.pair.number());
+    assert_eq!(receiver.queue.poll(), None);
+
+    let same = Host::new(7);
+    wire(&[&sender, &same]);
+    same.make_ready(0);
+    let other_qkey = SendRequest {
+        remote_qkey: 5,
+        ..inline(b"hello", address, same.pair.number())
+    };
+    same.receive_into(1, 512);
+    sender.pair.post_send(other_qkey).unwrap();
+    assert_eq!(same.queue.poll(), None);
+}
+
+#[test]
+fn limited_members_talk_to_full_ones_only() {
+    let (one, other) = (Host::new(5), Host::new(6));
+    wire(&[&one, &other]);
+    for host in [&one, &other] {
+        host.make_ready(2); // 0x7001, limited
+        host.receive_into(1, 512);
+    }
+    let address = AddressVector {
+        dlid: 6,
+        port: 1,
+        ..AddressVector::default()
+    };
+    one.send(b"hello", address, other.pair.number());
+    assert_eq!(other.queue.poll(), None);
+}
+
+#[test]
+fn a_buffer_that_is_too_short_is_a_failed_completion() {
+    let (sender, receiver) = (Host::ready(5), Host::ready(6));
+    wire(&[&sender, &receiver]);
+    receiver.receive_into(1, 44);
+    sender.send(
+        b"hello",
+        AddressVector {
+            dlid: 6,
+            port: 1,
+            ..AddressVector::default()
+        },
+        receiver.pair.number(),
+    );
+    assert_eq!(receiver.queue.poll().unwrap().status, Status::LocalLength);
+}
+
+#[test]
+fn memory_that_is_not_registered_is_a_failed_completion() {
+    let host = Host::ready(5);
+    let segment = host.segment(500, 13);
+    let request = SendRequest {
+        inline: None,
+        segments: vec![segment],
+        ..inline(b"", group(), 1)
+    };
+    host.pair.post_send(request.clone()).unwrap();
+    assert_eq!(host.queue.poll().unwrap().status, Status::LocalProtection);
+    host.memory.deregister(host.key);
+    host.pair
+        .post_send(SendRequest {
+            segments: vec![host.segment(0, 1)],
+            ..request
+        })
+        .unwrap();
+    assert_eq!(host.queue.poll().unwrap().status, Status::LocalProtection);
+}
+
+#[test]
+fn a_message_longer_than_the_mtu_is_a_failed_completion() {
+    let host = Host::ready(5);
+    let mut big = vec![0u8; 4096];
+    // SAFETY: the buffer lives to the end of the test.
+    let lkey = unsafe { host.memory.register(big.as_mut_ptr() as u64, 4096, false) };
+    for (length, status) in [(2048, Status::Success), (2049, Status::LocalLength)] {
+        let segments = vec![Segment {
+            addr: big.as_ptr() as u64,
+            length,
+            lkey,
+        }];
+        host.pair
+            .post_send(SendRequest {
+                inline: None,
+                segments,
+                ..inline(b"", group(), 1)
+            })
+            .unwrap();
+        assert_eq!(host.queue.poll().unwrap().status, status);
+    }
+}
+
+#[test]
+fn queues_and_requests_have_their_limits() {
+    let host = Host::ready(5);
+    host.receive_into(1, 100);
+    host.receive_into(2, 100);
+    let third = RecvRequest {
+        wr_id: 3,
+        segments: vec![],
+    };
+    assert_eq!(host.pair.post_recv(third), Err(QpError::Full));
+    let wide = RecvRequest {
+        wr_id: 3,
+        segments: vec![host.segment(0, 1); 2],
+    };
+    assert_eq!(host.pair.post_recv(wide), Err(QpError::Limit));
+    assert_eq!(
+        host.pair.post_send(inline(&[0; 65], group(), 1)),
+        Err(QpError::Limit)
+    );
+}
+
+#[test]
+fn states_follow_each_other() {
+    let host = Host::new(5);
+    let receive = || RecvRequest {
+        wr_id: 1,
+        segments: vec![],
+    };
+    assert_eq!(
+        host.pair.post_recv(receive()),
+        Err(QpError::State(State::Reset))
+    );
+    assert_eq!(
+        host.pair.modify(to(State::ReadyToReceive)),
+        Err(QpError::State(State::Reset))
+    );
+    assert!(
+        matches!(host.pair.modify(to(State::Init)), Err(QpError::Argument(_))),
+        "attributes are missing"
+    );
+    let init = Change {
+        state: Some(State::Init),
+        pkey_index: Some(0),
+        port: Some(1),
+        qkey: Some(QKEY),
+        ..Change::default()
+    };
+    for bad in [
+        Change {
+            port: Some(2),
+            ..init
+        },
+        Change {
+            pkey_index: Some(3),
+            ..init
+        },
+        Change {
+            sq_psn: Some(1),
+            ..init
+        },
+        Change {
+            other: true,
+            ..init
+        },
+    ] {
+        assert!(
+            matches!(host.pair.modify(bad), Err(QpError::Argument(_))),
+            "{bad:?}"
+        );
+        assert_eq!(host.pair.attributes().state, Some(State::Reset));
+    }
+    host.pair.modify(init).unwrap();
+    host.pair.post_recv(receive()).unwrap();
+    assert_eq!(
+        host.pair.post_send(inline(b"", group(), 1)),
+        Err(QpError::State(State::Init))
+    );
+    host.pair.modify(to(State::ReadyToReceive)).unwrap();
+    assert!(
+        matches!(
+            host.pair.modify(to(State::ReadyToSend)),
+            Err(QpError::Argument(_))
+        ),
+        "the PSN is missing"
+    );
+    host.pair
+        .modify(Change {
+            sq_psn: Some(0x0100_0001),
+            ..to(State::ReadyToSend)
+        })
+        .unwrap();
+    assert_eq!(host.pair.attributes().sq_psn, Some(1));
+}
+
+#[test]
+fn the_error_state_flushes() {
+    let host = Host::ready(5);
+    host.receive_into(1, 100);
+    host.pair.modify(to(State::Error)).unwrap();
+    host.receive_into(2, 100);
+    host.pair.post_send(inline(b"", group(), 1)).unwrap();
+    let flushed: Vec<_> = std::iter::from_fn(|| host.queue.poll()).collect();
+    assert_eq!(
+        flushed
+            .iter()
+            .map(|completion| completion.wr_id)
+            .collect::<Vec<_>>(),
+        [1, 2, 9]
+    );
+    assert!(
+        flushed
+            .iter()
+            .all(|completion| completion.status == Status::Flushed)
+    );
+}
+
+#[test]
+fn a_destroyed_queue_pair_leaves_no_completions() {
+    let host = Host::ready(5);
+    let other = Host::on(host.adapter.clone());
+    host.send(b"x", group(), 1);
+    host.pair.forget_completions();
+    assert_eq!(host.queue.poll(), None);
+    let number = host.pair.number();
+    drop(host);
+    assert_ne!(other.pair.number(), number);
+}
