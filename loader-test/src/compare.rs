@@ -35,33 +35,6 @@ impl fmt::Display for Difference {
 ///
 /// Judged are DLID, SLID, DGID, SGID, P_Key, SL, MTU, rate and packet lifetime.
 pub fn compare(answered: &PathRecord, sa: &PathRecord) -> Vec<Difference> {
-    const FIELDS: [Field; 19] = [
-        (true, "DLID", |r| r.dlid().to_string()),
-        (true, "SLID", |r| r.slid().to_string()),
-        (true, "DGID", |r| r.dgid().to_string()),
-        (true, "SGID", |r| r.sgid().to_string()),
-        (true, "P_Key", |r| format!("0x{:04x}", r.pkey())),
-        (true, "SL", |r| r.sl().to_string()),
-        (true, "MTU", |r| r.mtu().to_string()),
-        (true, "rate", |r| r.rate().to_string()),
-        (true, "packet lifetime", |r| r.packet_lifetime().to_string()),
-        (false, "selectors of MTU, rate, packet lifetime", |r| {
-            format!("{:?}", r.selectors())
-        }),
-        (false, "flow label", |r| format!("0x{:05x}", r.flow_label())),
-        (false, "hop limit", |r| r.hop_limit().to_string()),
-        (false, "traffic class", |r| r.traffic_class().to_string()),
-        (false, "reversible", |r| r.reversible().to_string()),
-        (false, "number of paths", |r| {
-            r.number_of_paths().to_string()
-        }),
-        (false, "QoS class", |r| r.qos_class().to_string()),
-        (false, "service ID", |r| {
-            format!("0x{:016x}", r.service_id())
-        }),
-        (false, "preference", |r| r.preference().to_string()),
-        (false, "raw traffic", |r| r.raw_traffic().to_string()),
-    ];
     FIELDS
         .iter()
         .filter_map(|&(judged, field, value)| {
@@ -75,6 +48,40 @@ pub fn compare(answered: &PathRecord, sa: &PathRecord) -> Vec<Difference> {
         })
         .collect()
 }
+
+/// The fields of `record` that are judged, by their names in the specification.
+pub fn judged_fields(record: &PathRecord) -> impl Iterator<Item = (&'static str, String)> {
+    let judged = FIELDS.iter().filter(|(judged, ..)| *judged);
+    judged.map(|(_, field, value)| (*field, value(record)))
+}
+
+const FIELDS: [Field; 19] = [
+    (true, "DLID", |r| r.dlid().to_string()),
+    (true, "SLID", |r| r.slid().to_string()),
+    (true, "DGID", |r| r.dgid().to_string()),
+    (true, "SGID", |r| r.sgid().to_string()),
+    (true, "P_Key", |r| format!("0x{:04x}", r.pkey())),
+    (true, "SL", |r| r.sl().to_string()),
+    (true, "MTU", |r| r.mtu().to_string()),
+    (true, "rate", |r| r.rate().to_string()),
+    (true, "packet lifetime", |r| r.packet_lifetime().to_string()),
+    (false, "selectors of MTU, rate, packet lifetime", |r| {
+        format!("{:?}", r.selectors())
+    }),
+    (false, "flow label", |r| format!("0x{:05x}", r.flow_label())),
+    (false, "hop limit", |r| r.hop_limit().to_string()),
+    (false, "traffic class", |r| r.traffic_class().to_string()),
+    (false, "reversible", |r| r.reversible().to_string()),
+    (false, "number of paths", |r| {
+        r.number_of_paths().to_string()
+    }),
+    (false, "QoS class", |r| r.qos_class().to_string()),
+    (false, "service ID", |r| {
+        format!("0x{:016x}", r.service_id())
+    }),
+    (false, "preference", |r| r.preference().to_string()),
+    (false, "raw traffic", |r| r.raw_traffic().to_string()),
+];
 
 type Field = (bool, &'static str, fn(&PathRecord) -> String);
 

@@ -12,6 +12,7 @@
 pub mod acme;
 pub mod client;
 pub mod compare;
+pub mod demo;
 pub mod error;
 pub mod fabric;
 pub mod ibacm;

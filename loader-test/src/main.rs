@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use loader_test::error::{Error, Result};
 use loader_test::launch::{self, Plan};
 use loader_test::rig::Rig;
-use loader_test::{sa, stock, wait};
+use loader_test::{demo, sa, stock, wait};
 
 /// Runs ibacm providers under the real daemon, with a real subnet manager, without InfiniBand hardware.
 ///
@@ -25,6 +25,13 @@ struct Command {
 #[derive(Debug, Subcommand)]
 enum What {
     Stock(Stock),
+    /// Shows a provider at work, step by step: the daemon loads it, resolves three destinations, and each path is held
+    /// against what the subnet administrator itself says.
+    Demo {
+        /// The provider library
+        #[arg(value_name = "LIB")]
+        library: PathBuf,
+    },
     /// Starts a program that ends with its parent. For loader-test itself.
     #[command(hide = true)]
     Launch(Launch),
@@ -79,6 +86,7 @@ struct Launch {
 fn main() -> ExitCode {
     let result = match Command::parse().what {
         What::Stock(options) => run_stock(&options),
+        What::Demo { library } => run_demo(&library),
         What::Launch(options) => run_launch(options).map(|never| match never {}),
         What::SaAgent => sa::agent::serve().map(|()| ExitCode::SUCCESS),
     };
@@ -126,6 +134,16 @@ fn run_stock(options: &Stock) -> Result<ExitCode> {
     let mut out = io::stdout().lock();
     let tally = stock::run(&rig, &mut out)?;
     Ok(if tally.is_clean() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn run_demo(library: &Path) -> Result<ExitCode> {
+    wait::catch_signals()?;
+    let right = demo::run(library, &mut io::stdout().lock())?;
+    Ok(if right {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

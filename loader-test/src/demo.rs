@@ -1,0 +1,216 @@
+//! The command `demo`: a provider at work under the real daemon, step by step, for somebody who looks on.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::acme;
+use crate::client;
+use crate::compare::{compare, judged_fields};
+use crate::error::{Context, Result};
+use crate::fabric::Kind;
+use crate::ibacm::Host;
+use crate::log::Mark;
+use crate::record::PathRecord;
+use crate::rig::Rig;
+use crate::sa;
+use crate::wait;
+
+/// How long one answer may take: longer than the daemon waits for the SA with the options that it has by default, 6 s.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// The host that asks, and its peers: each is asked for in another form.
+const ASKING: &str = "Hca1";
+const BY_IP: &str = "Hca2";
+const BY_LID: &str = "Hca3";
+const BY_GID: &str = "Hca4";
+const OWN_IP: &str = "10.0.0.1";
+const PEER_IP: &str = "10.0.0.2";
+
+/// Starts a fabric of four hosts with the provider in `library`, resolves three destinations, and shows what happens on
+/// `out`. True if each answer is what the subnet administrator says, and comes from the cache the second time.
+///
+/// # Errors
+/// Something prevents the run or the comparison.
+pub fn run(library: &Path, out: &mut dyn Write) -> Result<bool> {
+    let rig = Rig::builder(library)
+        .host(ASKING)
+        .host(BY_IP)
+        .address(ASKING, OWN_IP)
+        .address(BY_IP, PEER_IP)
+        .start()?;
+    let host = rig.host(ASKING)?;
+
+    let fabric = rig.fabric()?;
+    let count = |kind| fabric.nodes.iter().filter(|node| node.kind == kind).count();
+    title(out, "the fabric")?;
+    say(
+        out,
+        &format!(
+            "ibsim simulates {} hosts and {} switches; opensm on {} is the subnet manager",
+            count(Kind::ChannelAdapter),
+            count(Kind::Switch),
+            rig.opensm().node()
+        ),
+    )?;
+
+    title(out, &format!("ibacm on {ASKING}, its log"))?;
+    let loaded = format!("Provider {} (", host.provider().name);
+    let line = host
+        .log()
+        .wait_for(Mark::default(), &loaded, wait::PATIENCE)?;
+    say(out, &line)?;
+
+    title(out, "its endpoints")?;
+    run_acme(host, &["-e"], out)?;
+
+    let mut right = true;
+    let targets = targets(&rig)?;
+    let mark = rig.opensm().log().end();
+    for target in &targets {
+        title(out, &format!("{}, by its {}", target.node, target.form))?;
+        right &= resolve(&rig, host, target, out)?;
+    }
+    title(out, "the same again")?;
+    let before = rig.path_queries(host, mark)?.len();
+    say(
+        out,
+        &format!("for the answers so far ibacm sent the SA {before} queries"),
+    )?;
+    right &= before > 0;
+    right &= resolve_again(&rig, host, &targets, out)?;
+
+    title(out, "the counters")?;
+    run_acme(host, &["-P", "col"], out)?;
+    host.check()?;
+    Ok(right)
+}
+
+/// A destination, in the words of the three who are asked for it.
+struct Target {
+    node: &'static str,
+    form: &'static str,
+    acme: Vec<String>,
+    request: client::Destination,
+    question: sa::Destination,
+}
+
+fn targets(rig: &Rig) -> Result<[Target; 3]> {
+    let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+    let lid = rig.lid(BY_LID)?;
+    let gid = rig.gid(BY_GID)?;
+    Ok([
+        Target {
+            node: BY_LID,
+            form: "LID",
+            acme: words(&["-f", "l", "-d", &lid.to_string(), "-v"]),
+            request: client::Destination::Lid(lid),
+            question: sa::Destination::Lid(lid),
+        },
+        Target {
+            node: BY_GID,
+            form: "GID",
+            acme: words(&["-f", "g", "-d", &gid.to_string(), "-v"]),
+            request: client::Destination::Gid(gid),
+            question: sa::Destination::Gid(gid),
+        },
+        Target {
+            node: BY_IP,
+            form: "IP address",
+            acme: words(&["-f", "i", "-s", OWN_IP, "-d", PEER_IP, "-v"]),
+            request: client::Destination::Address {
+                destination: PEER_IP.to_owned(),
+                source: Some(OWN_IP.to_owned()),
+            },
+            question: sa::Destination::Gid(rig.gid(BY_IP)?),
+        },
+    ])
+}
+
+/// Resolves by ib_acme, asks the SA the same, and shows the judged fields of both. True if they are equal.
+fn resolve(rig: &Rig, host: &Host, target: &Target, out: &mut dyn Write) -> Result<bool> {
+    let arguments: Vec<&str> = target.acme.iter().map(String::as_str).collect();
+    let printed = run_acme(host, &arguments, out)?;
+    let truth = rig.sa_path(host.gid(), target.question)?;
+    let resolution = acme::parse(&printed).pop().unwrap_or_default();
+    let Some(path) = resolution.path else {
+        say(out, "ib_acme has no path")?;
+        return Ok(false);
+    };
+    let path = path.to_record(&truth);
+    say(out, &table(&path, &truth))?;
+    let equal = is_right(&path, &truth) && resolution.failure.is_none();
+    let verdict = if equal {
+        "equal to what the SA says"
+    } else {
+        "NOT what the SA says"
+    };
+    say(out, verdict)?;
+    Ok(equal)
+}
+
+/// Resolves everything once more, by a client of our own. True if the answers are right and the SA was not asked.
+fn resolve_again(rig: &Rig, host: &Host, targets: &[Target], out: &mut dyn Write) -> Result<bool> {
+    let truths = targets
+        .iter()
+        .map(|target| rig.sa_path(host.gid(), target.question))
+        .collect::<Result<Vec<PathRecord>>>()?;
+    let mark = rig.opensm().log().end();
+    let mut client = host.connect()?;
+    client.set_patience(PATIENCE);
+    let mut right = true;
+    for (target, truth) in targets.iter().zip(&truths) {
+        let path = client.resolve(&target.request)?.into_path()?;
+        right &= is_right(&path, truth);
+    }
+    let queries = rig.path_queries(host, mark)?.len();
+    say(
+        out,
+        &format!(
+            "{} answers, {}; for them ibacm sent the SA {queries} queries",
+            targets.len(),
+            if right {
+                "equal to what the SA says"
+            } else {
+                "NOT ALL what the SA says"
+            },
+        ),
+    )?;
+    Ok(right && queries == 0)
+}
+
+fn is_right(path: &PathRecord, truth: &PathRecord) -> bool {
+    !compare(path, truth)
+        .iter()
+        .any(|difference| difference.judged)
+}
+
+/// Two records side by side.
+fn table(path: &PathRecord, truth: &PathRecord) -> String {
+    let mut rows = vec![format!(
+        "  {:<16} {:<20} {}",
+        "", "ib_acme", "the SA itself"
+    )];
+    for ((field, answered), (_, sa)) in judged_fields(path).zip(judged_fields(truth)) {
+        rows.push(format!("  {field:<16} {answered:<20} {sa}"));
+    }
+    rows.join("\n")
+}
+
+/// Runs ib_acme and shows the command and what it prints.
+fn run_acme(host: &Host, arguments: &[&str], out: &mut dyn Write) -> Result<String> {
+    let printed = host.acme(arguments, PATIENCE)?;
+    say(
+        out,
+        &format!("$ ib_acme {}\n{}", arguments.join(" "), printed.trim_end()),
+    )?;
+    Ok(printed)
+}
+
+fn title(out: &mut dyn Write, text: &str) -> Result<()> {
+    say(out, &format!("\n=== {text}"))
+}
+
+fn say(out: &mut dyn Write, text: &str) -> Result<()> {
+    writeln!(out, "{text}").context(|| "write the report".to_owned())
+}
