@@ -23,6 +23,7 @@ pub fn run() -> Result<(), Error> {
     }
     supervise::run(&mut build, Budget::start(BUILD))?;
     let program = built("loader-test")?;
+    let provider = built("libibacm_path_cache.so")?;
 
     let budget = Budget::start(SHOW);
     heading("versions");
@@ -30,10 +31,10 @@ pub fn run() -> Result<(), Error> {
         println!("{name} {version}");
     }
     supervise::run(Command::new("rustc").arg("--version"), budget)?;
-    supervise::run_clean(Command::new(program).arg("demo"), budget)
+    supervise::run_clean(Command::new(program).arg("demo").arg(provider), budget)
 }
 
-/// A program of this workspace: it stands beside xtask, which cargo has built as well.
+/// A program or library of this workspace: it stands beside xtask, which cargo has built as well.
 fn built(name: &str) -> Result<PathBuf, Error> {
     let own = std::env::current_exe().map_err(|source| Error::System {
         operation: "find the folder of built programs",
