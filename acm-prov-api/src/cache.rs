@@ -1,7 +1,7 @@
 //! The path cache engine: what a provider needs to answer from memory and to ask the SA
 //! without flooding it.
 //!
-//! The parts are plain state machines. None of them knows a clock, a thread, the core or a log:
+//! [`engine`] joins the parts to the core, a thread and the log. The parts themselves are plain state machines. None of them knows a clock, a thread, the core or a log:
 //! each is told the time and what happened, and says what to do.
 //!
 //! - [`question`]: what was asked, in a form that compares and hashes
@@ -11,6 +11,7 @@
 //! - [`sm_health`]: whether the SA answers at all, for one port
 
 pub mod answer;
+pub mod engine;
 pub mod lookups;
 pub mod question;
 pub mod sm_health;

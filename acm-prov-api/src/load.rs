@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_int};
 
 use crate::abi::{ACM_MAX_PROV_NAME, ACM_PROV_VERSION, acm_provider};
 use crate::callbacks::{self, Contexts};
+use crate::check;
 use crate::door::{self, Refusal};
 use crate::host::{self, Host, HostTable, LogLevel};
 use crate::options::Options;
@@ -125,7 +126,10 @@ pub fn load<P: Exported>(
 ) -> Result<&'static acm_provider, crate::Error> {
     let slot = P::slot();
     let host = Host::new(functions, P::NAME, LogLevel::ALWAYS);
-    let options = Options::read(&host.options_file().unwrap_or_default());
+    let options = match host.options_file() {
+        Some(file) => Options::read(&file),
+        None => Options::parse("", &b""[..]),
+    };
     let host = host.with_log_level(LogLevel(options.log_level()));
     let loaded = P::load(&host, &options);
     for report in options.reports() {
@@ -191,6 +195,12 @@ fn load_into_core<P: Exported>() -> Result<&'static acm_provider, Refusal> {
             .map_err(|error| Refusal::error(format_args!("not loaded: {error}")))
     });
     let table = table.ok_or_else(|| Refusal::error("not loaded; the log says why"))?;
+    // SAFETY: a table of ours, whole and constant.
+    let report = unsafe { check::judge(table, table.version) };
+    if !report.is_sound() {
+        *slot.loaded.write() = None;
+        return Err(Refusal::error(format_args!("not loaded: {report}")));
+    }
     // From here on the core keeps the library, and so must the process.
     if let Err(error) = pin::pin_library(std::ptr::from_ref(table).cast()) {
         *slot.loaded.write() = None;

@@ -170,11 +170,6 @@ impl EndpointHandle {
         wanted: &PathRecord,
         done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
     ) -> Result<(), SaSendError> {
-        const QUESTION: Question = Question {
-            method: abi::UMAD_METHOD_GET,
-            response: abi::UMAD_METHOD_GET_RESP,
-            attribute: abi::UMAD_SA_ATTR_PATH_REC,
-        };
         let mut wanted = *wanted;
         if wanted.sgid().is_zero() {
             wanted.set_sgid(self.port().gid(0).unwrap_or_default());
@@ -184,14 +179,38 @@ impl EndpointHandle {
         }
         wanted.set_reversible(true);
         let mask = self.host().path_comp_mask(wanted.as_abi());
+        self.ask_path_components(&wanted, mask.to_host(), done)
+    }
+
+    /// Asks the SA for one path record, demanding exactly the components in `mask` (IBA vol. 1, 15.2.5.16; host order).
+    /// Zero can be demanded that way, as of an SL.
+    ///
+    /// # Errors
+    /// When the question could not be asked. `done` is then dropped uncalled.
+    pub fn ask_path_components(
+        &self,
+        record: &PathRecord,
+        mask: u64,
+        done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
+    ) -> Result<(), SaSendError> {
+        const QUESTION: Question = Question {
+            method: abi::UMAD_METHOD_GET,
+            response: abi::UMAD_METHOD_GET_RESP,
+            attribute: abi::UMAD_SA_ATTR_PATH_REC,
+        };
         self.count(AcmCounter::ROUTE_QUERY);
-        self.ask(QUESTION, mask, &wanted.to_bytes(), move |answer| {
-            done(answer.map(|packet| {
-                let mut record = [0; PathRecord::LENGTH];
-                record.copy_from_slice(&packet.data[..PathRecord::LENGTH]);
-                PathRecord::from_bytes(&record)
-            }));
-        })
+        self.ask(
+            QUESTION,
+            Be64::from_host(mask),
+            &record.to_bytes(),
+            move |answer| {
+                done(answer.map(|packet| {
+                    let mut record = [0; PathRecord::LENGTH];
+                    record.copy_from_slice(&packet.data[..PathRecord::LENGTH]);
+                    PathRecord::from_bytes(&record)
+                }));
+            },
+        )
     }
 
     /// Joins a multicast group (MCMemberRecord SET).

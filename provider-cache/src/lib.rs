@@ -1,1 +1,144 @@
 //! `path-cache`: an ibacm provider that answers from a bounded cache of SA paths.
+//!
+//! It needs nothing on the peers: every path comes from the subnet administrator, through the core's SA requests. Names and
+//! IP addresses lead to GIDs by an `acm_hosts` file. The work is done by the SDK's cache engine; here are the options, the
+//! addresses, and what a request asks.
+
+#![forbid(unsafe_code)]
+
+mod own_path;
+mod settings;
+
+#[cfg(test)]
+mod tests;
+
+use acm_prov_api::abi::AcmCounter;
+use acm_prov_api::cache::engine::{self, EndpointCache, Outcome, PortCache};
+use acm_prov_api::cache::question::{Question, Target};
+use acm_prov_api::hosts::Hosts;
+use acm_prov_api::prelude::*;
+use acm_prov_api::sync::Arc;
+use acm_prov_api::{
+    Device, EndpointHandle, EndpointState, Plain, Port, PortHandle, PortState, QueryRequest,
+};
+
+use own_path::own_path;
+use settings::Settings;
+
+/// The provider.
+struct PathCache {
+    settings: Settings,
+    hosts: Hosts,
+}
+
+/// An open port: its cache, with the thread that keeps deadlines.
+struct CachedPort(PortCache);
+
+/// An open endpoint: its cache, and the path to itself.
+struct CachedEndpoint {
+    cache: EndpointCache,
+    own_path: Option<PathRecord>,
+}
+
+impl Provider for PathCache {
+    const NAME: &CStr = c"path-cache";
+    type Endpoint = CachedEndpoint;
+
+    fn load(host: &Host, options: &Options) -> Result<Self, Error> {
+        let settings = Settings::read(options);
+        let hosts = settings
+            .hosts_file
+            .as_deref()
+            .map(Hosts::read)
+            .unwrap_or_default();
+        for report in hosts.reports() {
+            host.log(LogLevel::ALWAYS, format_args!("{report}"));
+        }
+        Ok(Self { settings, hosts })
+    }
+
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+        let endpoint = from.endpoint();
+        let CachedEndpoint { cache, own_path } = endpoint.state();
+        let destination = request.destination();
+        let target = match destination {
+            Address::Lid(lid) => Target::Lid(lid),
+            Address::Gid(gid) => Target::Gid(gid),
+            Address::Name(_) | Address::Ip(_) | Address::Ip6(_) => {
+                if self.settings.answers_own_addresses && endpoint.has_address(&destination) {
+                    match own_path {
+                        Some(path) => {
+                            endpoint.handle().count(AcmCounter::ROUTE_CACHE);
+                            return request.answer(path);
+                        }
+                        None => Target::Gid(cache.source().gid),
+                    }
+                } else if let Some(gid) = self.hosts.get(&destination) {
+                    Target::Gid(gid)
+                } else {
+                    return request.refuse(Status::ENODATA);
+                }
+            }
+        };
+        let wanted = request.wanted().copied().unwrap_or_default();
+        let question = match Question::new(target, &wanted, cache.source()) {
+            Ok(question) => question,
+            Err(error) => return request.refuse(error.status()),
+        };
+        if !engine::is_own_source(endpoint.port().handle(), cache.source(), wanted.sgid()) {
+            return request.refuse(Status::ESRCADDR);
+        }
+        let by_gid = matches!(destination, Address::Lid(_) | Address::Gid(_));
+        if cache.resolve(&question, request) == Outcome::Asked && !by_gid {
+            endpoint.handle().count(AcmCounter::ADDR_CACHE);
+        }
+    }
+
+    fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
+        let cache = &from.endpoint().state().cache;
+        match Question::from_path(&request.wanted(), cache.source()) {
+            Ok(question) => {
+                cache.query(&question, request);
+            }
+            Err(error) => request.refuse(error.status()),
+        }
+    }
+}
+
+impl PortState<PathCache> for CachedPort {
+    type Device = Plain;
+
+    fn open(device: &Arc<Device<PathCache>>, port: &PortHandle) -> Result<Self, Error> {
+        Ok(Self(PortCache::open(
+            port,
+            device.provider().settings.cache.clone(),
+        )?))
+    }
+
+    fn reregister(&self, _: &PortHandle) {
+        self.0.reregister();
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+impl EndpointState<PathCache> for CachedEndpoint {
+    type Port = CachedPort;
+    type Address = Plain;
+
+    fn open(port: &Arc<Port<PathCache>>, endpoint: &EndpointHandle) -> Result<Self, Error> {
+        let cache = port.state().0.open_endpoint(endpoint)?;
+        Ok(Self {
+            cache,
+            own_path: own_path(endpoint),
+        })
+    }
+
+    fn close(&self) {
+        self.cache.close();
+    }
+}
+
+acm_prov_api::export_provider!(PathCache);

@@ -1,0 +1,143 @@
+//! A port's own thread: deadlines, and the file that flushes.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use super::{Shared, State, reply};
+use crate::cache::lookups::Replies;
+use crate::clock::Moment;
+use crate::door;
+use crate::host::LogLevel;
+use crate::sync::{Arc, MutexGuard};
+
+/// How often the flush file is looked at, in milliseconds.
+const FLUSH_TICK: u64 = 500;
+
+/// Runs until the port is closed.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let host = *shared.port.host();
+    // A panic ends one turn, not the deadlines of everybody.
+    while door::enter("thread of a port", Some(&host), true, || Ok(turn(shared))) {}
+}
+
+/// Does what is due and waits for what comes next; false once the port is closed.
+fn turn(shared: &Arc<Shared>) -> bool {
+    let mut state = shared.state.lock();
+    if state.closed {
+        return false;
+    }
+    let now = Moment::now();
+    let mut replies = state.lookups.expire(now);
+    watch_silence(shared, &mut state, now, &mut replies);
+    flush_if_touched(shared, &mut state);
+    if !replies.is_empty() {
+        drop(state);
+        reply(replies);
+        shared.send();
+        return true;
+    }
+    drop(state);
+    // Something that rested may be sendable.
+    shared.send();
+    let mut state = shared.state.lock();
+    state.wakes_at = next_turn(shared, &state);
+    let wait = state.wakes_at.since(Moment::now());
+    if state.closed || wait == 0 {
+        return !state.closed;
+    }
+    wait_for(shared, &mut state, wait);
+    true
+}
+
+fn wait_for(shared: &Shared, state: &mut MutexGuard<'_, State>, wait: u64) {
+    if state.wakes_at == Moment::NEVER {
+        shared.wake.wait(state);
+    } else {
+        shared.wake.wait_for(state, Duration::from_millis(wait));
+    }
+}
+
+/// A query that does not come back at all shows a silent SA as well as one that times out.
+fn watch_silence(
+    shared: &Shared,
+    state: &mut State,
+    now: Moment,
+    replies: &mut Replies<super::Waiter>,
+) {
+    let patience = shared.settings.lookups.patience();
+    let was_silent = state.health.is_silent();
+    let message = match state.lookups.oldest_out() {
+        Some(sent) if now.since(sent) > patience && !was_silent => state.health.overdue(now, sent),
+        _ => state.health.poll(now),
+    };
+    if message.is_some() {
+        let pkey = state
+            .endpoints
+            .values()
+            .next()
+            .map(|endpoint| endpoint.source.pkey)
+            .unwrap_or_default();
+        shared.tell(state, pkey, message);
+    }
+    if state.health.is_silent() && !was_silent {
+        replies.extend(state.lookups.answer_stale(now));
+        shared.watch_sm_lid(state);
+    }
+}
+
+fn next_turn(shared: &Shared, state: &State) -> Moment {
+    let patience = shared.settings.lookups.patience();
+    let overdue = state
+        .lookups
+        .oldest_out()
+        .filter(|_| !state.health.is_silent())
+        .map(|sent| sent.after(patience + 1));
+    let flush = shared
+        .settings
+        .flush_file
+        .as_ref()
+        .map(|_| Moment::now().after(FLUSH_TICK));
+    [
+        state.lookups.next_deadline(),
+        state.health.next_poll(),
+        overdue,
+        flush,
+    ]
+    .into_iter()
+    .flatten()
+    .min()
+    .unwrap_or(Moment::NEVER)
+}
+
+/// When the file was last changed; `None` while there is none.
+pub(super) fn touched(file: &Path) -> Option<SystemTime> {
+    std::fs::metadata(file)
+        .and_then(|metadata| metadata.modified())
+        .ok()
+}
+
+fn flush_if_touched(shared: &Shared, state: &mut State) {
+    let Some(file) = shared.settings.flush_file.as_deref() else {
+        return;
+    };
+    let touched = touched(file);
+    // A file that vanishes flushes nothing.
+    if touched.is_none() || touched == state.flushed {
+        return;
+    }
+    state.flushed = touched;
+    let mut answers = 0;
+    for endpoint in state.endpoints.values() {
+        let mut store = endpoint.store.lock();
+        answers += store.len();
+        store.clear();
+    }
+    shared.port.host().log(
+        LogLevel::ALWAYS,
+        format_args!(
+            "port {}: {} was touched: flushed {answers} paths",
+            shared.port.number(),
+            file.display()
+        ),
+    );
+}

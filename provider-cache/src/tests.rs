@@ -1,0 +1,498 @@
+//! The provider in a test core: what clients get, and what the SA is asked.
+
+use acm_prov_api::abi::{AcmCounter, Be16};
+use acm_prov_api::prelude::*;
+use acm_prov_api::testing::{Answer, Request, TestCore};
+
+use crate::PathCache;
+
+/// Deadlines that a test can wait for.
+const QUICK: &str = "timeout 150\nretries 1\n";
+
+fn opened(options: &str) -> TestCore {
+    let mut core = TestCore::load::<PathCache>(options);
+    core.open();
+    core
+}
+
+fn lid(lid: u16) -> Request {
+    Request::destination(&Address::Lid(Lid(lid)))
+}
+
+fn path(set: impl FnOnce(&mut PathRecord)) -> Request {
+    let mut wanted = PathRecord::default();
+    set(&mut wanted);
+    Request::path(&wanted)
+}
+
+fn peer(lid: u16) -> Gid {
+    Gid::new(TestCore::GID.subnet_prefix(), 0x2000 + u64::from(lid))
+}
+
+/// Resolves with the SA's help.
+fn learn(core: &mut TestCore, request: &Request) -> Answer {
+    let id = core.resolve(request);
+    core.wait_for_sa_questions(1);
+    core.sa_answers_with(|_| ());
+    core.wait_for_answer(id)
+}
+
+/// Resolves from memory: the SA is not asked.
+#[track_caller]
+fn known(core: &mut TestCore, request: &Request) -> PathRecord {
+    let id = core.resolve(request);
+    let answers = core.answers(id);
+    assert_eq!(answers.len(), 1, "answered within the call");
+    assert_eq!(answers[0].status, Status::SUCCESS);
+    answers[0].path.unwrap()
+}
+
+fn counted(core: &TestCore, counter: AcmCounter) -> (u64, u64) {
+    let index = usize::try_from(counter.0).unwrap();
+    (core.endpoint_counters()[index], core.core_counters()[index])
+}
+
+#[test]
+fn a_path_learnt_by_lid_answers_by_lid_and_by_gid() {
+    let mut core = opened("");
+    let first = learn(&mut core, &lid(7)).path.unwrap();
+    assert_eq!((first.dlid(), first.dgid()), (Lid(7), peer(7)));
+    for request in [
+        lid(7),
+        path(|p| {
+            p.set_dlid(Lid(7));
+        }),
+        path(|p| {
+            p.set_dgid(peer(7));
+        }),
+        Request::destination(&Address::Gid(peer(7))),
+        path(|p| {
+            p.set_dlid(Lid(7))
+                .set_pkey(PKey(0x7fff))
+                .set_sgid(TestCore::GID);
+        }),
+    ] {
+        assert_eq!(known(&mut core, &request), first);
+    }
+    assert_eq!(counted(&core, AcmCounter::ROUTE_QUERY), (1, 1));
+    assert_eq!(counted(&core, AcmCounter::ROUTE_CACHE), (5, 5));
+    assert_eq!(counted(&core, AcmCounter::RESOLVE).0, 6);
+}
+
+#[test]
+fn other_demands_are_other_questions() {
+    let mut core = opened("");
+    learn(&mut core, &lid(7));
+    let demands: [fn(&mut PathRecord); 4] = [
+        |p| {
+            p.set_dlid(Lid(7)).set_service_id(5);
+        },
+        |p| {
+            p.set_dlid(Lid(7)).set_traffic_class(5);
+        },
+        |p| {
+            p.set_dlid(Lid(7)).set_qos_class(5);
+        },
+        |p| {
+            p.set_dlid(Lid(7)).set_sl(3);
+        },
+    ];
+    for demand in demands {
+        let request = path(demand);
+        let id = core.resolve(&request);
+        assert!(core.answers(id).is_empty(), "not from the plain path");
+        let question = core.wait_for_sa_questions(1)[0];
+        let asked = PathRecord::from_bytes(question.data.first_chunk().unwrap());
+        let mut wanted = asked;
+        demand(&mut wanted);
+        assert_eq!(asked, wanted, "the SA is asked for what the client demands");
+        core.sa_answers_with(|_| ());
+        assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+        known(&mut core, &request);
+    }
+    known(&mut core, &lid(7));
+}
+
+#[test]
+fn one_query_answers_everyone_who_waits() {
+    let mut core = opened("");
+    let ids: Vec<u64> = (0..200).map(|_| core.resolve(&lid(7))).collect();
+    assert_eq!(core.wait_for_sa_questions(1).len(), 1);
+    core.sa_answers_with(|_| ());
+    let first = core.wait_for_answer(ids[0]).path;
+    for id in ids {
+        let answer = core.wait_for_answer(id);
+        assert_eq!((answer.status, answer.path), (Status::SUCCESS, first));
+    }
+    assert!(core.sa_questions().is_empty());
+    assert_eq!(counted(&core, AcmCounter::ROUTE_QUERY), (1, 1));
+}
+
+#[test]
+fn the_core_gets_no_more_than_sa_depth_and_one_queries() {
+    for (options, out) in [("", 2), ("sa_depth 4\n", 5)] {
+        let mut core = opened(options);
+        let ids: Vec<u64> = (10..40)
+            .map(|destination| core.resolve(&lid(destination)))
+            .collect();
+        for answered in 0..ids.len() {
+            let questions = core.wait_for_sa_questions(out.min(ids.len() - answered));
+            assert!(questions.len() <= out, "{} at a time", questions.len());
+            core.sa_answers_with(|_| ());
+        }
+        for id in ids {
+            assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+        }
+    }
+}
+
+#[test]
+fn a_deadline_is_kept_when_the_sa_is_silent() {
+    let mut core = opened(QUICK);
+    let ids: Vec<u64> = (10..20)
+        .map(|destination| core.resolve(&lid(destination)))
+        .collect();
+    for id in ids {
+        assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+    }
+    assert!(
+        core.sa_questions().len() <= 2,
+        "a queued lookup that nobody waits for is dropped"
+    );
+    let line = core.wait_for_log("the SA does not answer");
+    for part in ["port 1", "SM LID 9", "0xffff"] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    core.sa_answers_with(|_| ());
+    core.wait_for_log("the SA answers again");
+    let told = core
+        .log()
+        .iter()
+        .filter(|line| line.contains("the SA"))
+        .count();
+    assert_eq!(told, 2, "{:?}", core.log());
+}
+
+#[test]
+fn an_unwanted_record_is_not_accepted_nor_kept() {
+    let spoil: [fn(&mut PathRecord); 4] = [
+        |p| {
+            p.set_dlid(Lid(8));
+        },
+        |p| {
+            p.set_dlid(Lid(0));
+        },
+        |p| {
+            p.set_dlid(Lid(0xc001));
+        },
+        |p| {
+            p.set_sgid(Gid::new(1, 2));
+        },
+    ];
+    let mut core = opened("");
+    for spoilt in spoil {
+        let id = core.resolve(&lid(7));
+        core.wait_for_sa_questions(1);
+        core.sa_answers_with(spoilt);
+        assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
+    }
+    learn(&mut core, &lid(7));
+    known(&mut core, &lid(7));
+}
+
+#[test]
+fn sa_statuses_become_acm_statuses_on_purpose() {
+    for (status, expected, remembered) in [
+        (0x0300_u16, Status::ENODATA, true),
+        (0x0200, Status::EINVAL, false),
+        (0x0500, Status::ENODATA, false),
+        (0x000c, Status::ENODATA, false),
+        (0x001c, Status::ENODATA, false),
+    ] {
+        let mut core = opened("path_cache_negative_ttl 60000\n");
+        let id = core.resolve(&lid(7));
+        core.wait_for_sa_questions(1);
+        core.sa_answers(|packet| packet.mad_hdr.status = Be16::from_host(status));
+        assert_eq!(core.wait_for_answer(id).status, expected, "{status:#06x}");
+        let id = core.resolve(&lid(7));
+        let at_once = core.answers(id).first().map(|answer| answer.status);
+        assert_eq!(
+            at_once,
+            remembered.then_some(Status::ENODATA),
+            "{status:#06x}"
+        );
+    }
+}
+
+#[test]
+fn a_busy_sa_is_asked_again_until_the_deadline() {
+    let mut core = opened("timeout 1000\nretries 3\n");
+    let id = core.resolve(&lid(7));
+    for status in [0x0001_u16, 0x0100, 0x0001] {
+        core.wait_for_sa_questions(1);
+        core.sa_answers(|packet| packet.mad_hdr.status = Be16::from_host(status));
+    }
+    core.wait_for_sa_questions(1);
+    core.sa_answers_with(|_| ());
+    assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+
+    let mut core = {
+        drop(core);
+        opened(QUICK)
+    };
+    let id = core.resolve(&lid(7));
+    while core.answers(id).is_empty() {
+        if !core.sa_questions().is_empty() {
+            core.sa_answers(|packet| packet.mad_hdr.status = Be16::from_host(0x0001));
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+}
+
+#[test]
+fn nodelay_answers_at_once_and_starts_the_lookup() {
+    let mut core = opened("");
+    let id = core.resolve(&lid(7).nodelay());
+    assert_eq!(core.answers(id)[0].status, Status::ENODATA);
+    core.wait_for_sa_questions(1);
+    core.sa_answers_with(|_| ());
+    known(&mut core, &lid(7).nodelay());
+}
+
+#[test]
+fn what_was_learnt_before_a_reregister_stands_in_for_a_silent_sa() {
+    let mut core = opened(QUICK);
+    learn(&mut core, &lid(7));
+    core.reregister();
+    // The SA is asked, and answers.
+    let id = core.resolve(&lid(7));
+    core.wait_for_sa_questions(1);
+    assert!(core.answers(id).is_empty());
+    core.sa_answers_with(|p| {
+        p.set_sl(3);
+    });
+    assert_eq!(core.wait_for_answer(id).path.unwrap().sl(), 3);
+    assert_eq!(known(&mut core, &lid(7)).sl(), 3);
+    // The SA is asked, and is silent: stale, not timed out.
+    core.reregister();
+    let id = core.resolve(&lid(7));
+    assert_eq!(core.wait_for_answer(id).path.unwrap().sl(), 3);
+    // What was never known times out.
+    let id = core.resolve(&lid(8));
+    assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+    // Known to be silent: stale at once.
+    core.wait_for_log("the SA does not answer");
+    assert_eq!(known(&mut core, &lid(7)).sl(), 3);
+}
+
+#[test]
+fn stale_paths_can_be_switched_off() {
+    let mut core = opened(&format!("{QUICK}path_cache_stale_ttl 0\n"));
+    learn(&mut core, &lid(7));
+    core.reregister();
+    let id = core.resolve(&lid(7));
+    assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+}
+
+#[test]
+fn an_answer_from_before_a_reregister_is_not_kept() {
+    let mut core = opened("");
+    let id = core.resolve(&lid(7));
+    core.wait_for_sa_questions(1);
+    core.reregister();
+    core.sa_answers_with(|_| ());
+    assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+    core.resolve(&lid(7));
+    core.wait_for_sa_questions(1);
+}
+
+#[test]
+fn a_close_drops_everything_and_a_late_answer_fills_nothing() {
+    let mut core = opened("");
+    learn(&mut core, &lid(7));
+    let waiting = core.resolve(&lid(8));
+    core.wait_for_sa_questions(1);
+    core.close_port();
+    let status = core.wait_for_answer(waiting).status;
+    assert_eq!(
+        status,
+        Status::ENOTCONN,
+        "nobody waits for a port that is down"
+    );
+    core.change_port(|attributes| attributes.lid = 55);
+    core.open();
+    core.sa_answers_with(|_| ());
+    for destination in [7, 8] {
+        let id = core.resolve(&lid(destination));
+        assert!(core.answers(id).is_empty());
+        core.wait_for_sa_questions(1);
+        core.sa_answers_with(|p| {
+            p.set_slid(Lid(55));
+        });
+        assert_eq!(core.wait_for_answer(id).path.unwrap().slid(), Lid(55));
+    }
+    core.close();
+    assert_eq!(core.mads(), 0);
+}
+
+#[test]
+fn a_thousand_reopens_leave_no_thread() {
+    let mut core = opened("");
+    core.close();
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    for _ in 0..1000 {
+        core.open();
+        let id = core.resolve(&lid(7));
+        core.close();
+        assert_eq!(core.answers(id).len(), 1);
+    }
+    // Other tests' threads come and go; a leak would show a thousand.
+    assert!(
+        threads() < before + 100,
+        "{} threads, {before} before",
+        threads()
+    );
+}
+
+#[test]
+fn own_addresses_are_answered_locally() {
+    let mut core = opened("");
+    let own = Address::Ip(TestCore::SOURCE);
+    let record = known(&mut core, &Request::destination(&own));
+    assert_eq!(
+        (record.sgid(), record.dgid()),
+        (TestCore::GID, TestCore::GID)
+    );
+    assert_eq!(
+        (record.slid(), record.dlid(), record.pkey()),
+        (Lid(1), Lid(1), PKey(0xffff))
+    );
+    let name = Address::Name(Name::new("self").unwrap());
+    let context = core.add_address(&name).unwrap();
+    known(
+        &mut core,
+        &Request::destination(&Address::Name(Name::new("SELF").unwrap())),
+    );
+    core.remove_address(context);
+    let id = core.resolve(&Request::destination(&name));
+    assert_eq!(
+        core.answers(id)[0].status,
+        Status::ENODATA,
+        "an address that moved away"
+    );
+
+    let mut core = {
+        drop(core);
+        opened("loopback_prot none\n")
+    };
+    let id = core.resolve(&Request::destination(&own));
+    assert_eq!(core.answers(id)[0].status, Status::ENODATA);
+}
+
+#[test]
+fn names_and_ip_addresses_lead_through_the_hosts_file() {
+    let hosts = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        hosts.path(),
+        format!(
+            "node7 {}\r\n10.0.0.7\t{}\nbad line\nfd00::7 {}",
+            peer(7),
+            peer(7),
+            peer(7)
+        ),
+    )
+    .unwrap();
+    let mut core = opened(&format!(
+        "addr_preload acm_hosts\naddr_data_file {}\n",
+        hosts.path().display()
+    ));
+    core.wait_for_log(":3:");
+    let name = Request::destination(&Address::Name(Name::new("NODE7").unwrap()));
+    let id = core.resolve(&name);
+    core.wait_for_sa_questions(1);
+    core.sa_answers_with(|p| {
+        p.set_dlid(Lid(7));
+    });
+    assert_eq!(core.wait_for_answer(id).path.unwrap().dlid(), Lid(7));
+    assert_eq!(counted(&core, AcmCounter::ADDR_CACHE), (1, 1));
+    for address in [
+        Address::Ip([10, 0, 0, 7].into()),
+        Address::Ip6("fd00::7".parse().unwrap()),
+    ] {
+        assert_eq!(
+            known(&mut core, &Request::destination(&address)).dlid(),
+            Lid(7)
+        );
+    }
+    known(&mut core, &lid(7));
+    assert_eq!(counted(&core, AcmCounter::ADDR_CACHE), (1, 1));
+    let id = core.resolve(&Request::destination(&Address::Name(
+        Name::new("node8").unwrap(),
+    )));
+    assert_eq!(core.answers(id)[0].status, Status::ENODATA);
+}
+
+#[test]
+fn touching_the_flush_file_drops_what_is_known() {
+    let flush = tempfile::NamedTempFile::new().unwrap();
+    let mut core = opened(&format!(
+        "path_cache_flush_file {}\n",
+        flush.path().display()
+    ));
+    learn(&mut core, &lid(7));
+    known(&mut core, &lid(7));
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+    flush.as_file().set_modified(later).unwrap();
+    core.wait_for_log("flushed");
+    core.resolve(&lid(7));
+    core.wait_for_sa_questions(1);
+}
+
+#[test]
+fn bad_options_are_reported_with_key_and_default() {
+    let core =
+        opened("retries -1\npath_cache_capacity none\npath_cache_capcity 5\nloopback_prot maybe\n");
+    for text in [
+        "retries -1",
+        "path_cache_capacity none",
+        "path_cache_capcity",
+        "loopback_prot maybe",
+    ] {
+        core.wait_for_log(text);
+    }
+}
+
+#[test]
+fn a_changed_sm_lid_is_told() {
+    let mut core = opened("");
+    core.change_port(|attributes| attributes.sm_lid = 33);
+    core.reregister();
+    let line = core.wait_for_log("SM LID");
+    assert!(line.contains('9') && line.contains("33"), "{line}");
+}
+
+#[test]
+fn an_sgid_of_another_port_is_refused() {
+    let mut core = opened("");
+    let id = core.resolve(&path(|p| {
+        p.set_dlid(Lid(7)).set_sgid(Gid::new(1, 2));
+    }));
+    assert_eq!(core.answers(id)[0].status, Status::ESRCADDR);
+    assert!(core.sa_questions().is_empty());
+}
+
+#[test]
+fn a_full_cache_drops_what_was_used_least_recently() {
+    let mut core = opened("path_cache_capacity 2\n");
+    for destination in [7, 8] {
+        learn(&mut core, &lid(destination));
+    }
+    known(&mut core, &lid(7));
+    learn(&mut core, &lid(9));
+    known(&mut core, &lid(7));
+    known(&mut core, &lid(9));
+    core.resolve(&lid(8));
+    core.wait_for_sa_questions(1);
+}
