@@ -49,6 +49,7 @@ enum Step {
         again: bool,
     },
     AnswerStale,
+    Supersede,
     CloseEndpoint(EndpointId),
     Pass(u64),
 }
@@ -76,6 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..4usize, outcome, prop::bool::weighted(0.1))
             .prop_map(|(which, outcome, again)| Step::End { which, outcome, again }),
         1 => Just(Step::AnswerStale),
+        1 => Just(Step::Supersede),
         1 => (1..3u64).prop_map(|endpoint| Step::CloseEndpoint(EndpointId(endpoint))),
         8 => (0..150u64).prop_map(Step::Pass),
     ]
@@ -83,6 +85,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// What a waiting request may expect.
 struct Waiter {
+    number: u32,
     key: Key,
     deadline: u64,
     stale: Option<PathRecord>,
@@ -96,6 +99,10 @@ struct World {
     ended: Vec<LookupId>,
     asked: u32,
     closed: BTreeSet<LookupId>,
+    /// Queries that were out when all was superseded, and the last request until then.
+    superseded: BTreeMap<LookupId, u32>,
+    /// Questions that may be looked up twice since.
+    forked: Vec<Key>,
 }
 
 fn path(key: Key) -> PathRecord {
@@ -162,6 +169,7 @@ impl World {
                     self.waiting.insert(
                         self.asked,
                         Waiter {
+                            number: self.asked,
                             key,
                             deadline,
                             stale,
@@ -183,7 +191,8 @@ impl World {
                         .out
                         .iter()
                         .find(|out| out.key == query.key && !self.closed.contains(&out.id));
-                    assert!(same.is_none(), "asked twice at a time");
+                    let forked = self.forked.contains(&query.key);
+                    assert!(same.is_none() || forked, "asked twice at a time");
                     self.out.push(query);
                 }
             }
@@ -210,6 +219,13 @@ impl World {
                     waiter.stale.is_some_and(|s| reply == Ok(s))
                 });
                 assert!(self.waiting.values().all(|waiter| waiter.stale.is_none()));
+            }
+            Step::Supersede => {
+                self.lookups.supersede();
+                for query in &self.out {
+                    self.superseded.entry(query.id).or_insert(self.asked);
+                    self.forked.push(query.key);
+                }
             }
             Step::CloseEndpoint(endpoint) => {
                 let of_endpoint = self
@@ -246,18 +262,23 @@ impl World {
             Outcome::Busy => Judged::Again(SaError::Status(SaStatus::BUSY)),
             Outcome::Silent => Judged::Again(SaError::TimedOut),
             Outcome::Denied => Judged::Failed(SaError::Status(SaStatus::REQ_DENIED)),
-            Outcome::NotTaken => return self.lookups.send_failed(moment, query.id),
+            Outcome::NotTaken => {
+                self.superseded.remove(&query.id);
+                return self.lookups.send_failed(moment, query.id);
+            }
         };
         let finished = self.lookups.answered(moment, query.id, &judged);
+        let last = self.superseded.remove(&query.id).unwrap_or(u32::MAX);
         let closed = self.closed.contains(&query.id);
         let again = matches!(judged, Judged::Again(_));
         assert_eq!(finished.is_none(), closed || again);
         if let Some(finished) = finished {
             assert_eq!(finished.key, query.key);
             self.answer(finished.replies, |waiter, reply| {
-                waiter.key == query.key && reply == judged.reply()
+                waiter.key == query.key && waiter.number <= last && reply == judged.reply()
             });
-            assert!(self.waiting.values().all(|waiter| waiter.key != query.key));
+            let forked = self.forked.contains(&query.key);
+            assert!(forked || self.waiting.values().all(|waiter| waiter.key != query.key));
         }
     }
 }
@@ -275,6 +296,8 @@ proptest! {
             ended: Vec::new(),
             asked: 0,
             closed: BTreeSet::new(),
+            superseded: BTreeMap::new(),
+            forked: Vec::new(),
         };
         for step in &steps {
             world.run(step);

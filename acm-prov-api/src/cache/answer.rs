@@ -49,10 +49,12 @@ impl Judged {
     ///
     /// # Errors
     /// The status: no records and everything that has no better name is ENODATA, an invalid
-    /// request EINVAL, one to be asked again (but for which no time is left) ETIMEDOUT.
+    /// request EINVAL, one to be asked again (but for which no time is left) ETIMEDOUT, one
+    /// whose endpoint was closed ENOTCONN.
     pub fn reply(&self) -> Result<PathRecord, AcmStatus> {
         match self {
             Judged::Path(path) => Ok(*path),
+            Judged::Failed(SaError::Closed(_)) => Err(AcmStatus::ENOTCONN),
             Judged::NoRecords | Judged::Failed(_) | Judged::Mismatch(_) => Err(AcmStatus::ENODATA),
             Judged::Invalid => Err(AcmStatus::EINVAL),
             Judged::Again(_) => Err(AcmStatus::ETIMEDOUT),
@@ -433,6 +435,11 @@ mod tests {
             (SaError::Status(SaStatus(0xff00)), "Failed", no_data),
             (SaError::TimedOut, "Again", again),
             (SaError::NotSent { errno: 5 }, "Again", again),
+            (
+                SaError::Closed(crate::Closed),
+                "Failed",
+                Err(AcmStatus::ENOTCONN),
+            ),
             (
                 SaError::Unexpected {
                     class: 3,

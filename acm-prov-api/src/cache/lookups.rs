@@ -103,6 +103,7 @@ pub struct Lookups<W> {
     latest: Moment,
     last_id: u64,
     by_id: HashMap<LookupId, Lookup<W>>,
+    /// Without those that are superseded.
     by_key: HashMap<Key, LookupId>,
     /// To be sent, oldest first.
     queue: BTreeSet<LookupId>,
@@ -396,6 +397,18 @@ impl<W> Lookups<W> {
         replies
     }
 
+    /// What is known has become void (a re-registration, a flush): whoever asks from now on is
+    /// not answered by a query that is out already.
+    pub fn supersede(&mut self) {
+        for id in self.out.keys() {
+            if let Some(lookup) = self.by_id.get(id)
+                && self.by_key.get(&lookup.key) == Some(id)
+            {
+                self.by_key.remove(&lookup.key);
+            }
+        }
+    }
+
     /// When [`expire`](Lookups::expire) has something to do; `None` while nothing is due ever.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Moment> {
@@ -453,6 +466,8 @@ impl<W> Lookups<W> {
             let rest = self.backoff.after(lookup.failures);
             lookup.failures = lookup.failures.saturating_add(1);
             lookup.state = State::Resting(now.after(rest));
+            // Superseded or not: it is sent anew.
+            self.by_key.entry(lookup.key).or_insert(id);
             self.settle(now, id);
         }
     }
@@ -485,7 +500,9 @@ impl<W> Lookups<W> {
 
     fn remove(&mut self, id: LookupId) -> Option<Lookup<W>> {
         let lookup = self.by_id.remove(&id)?;
-        self.by_key.remove(&lookup.key);
+        if self.by_key.get(&lookup.key) == Some(&id) {
+            self.by_key.remove(&lookup.key);
+        }
         self.queue.remove(&id);
         if let Some(timer) = lookup.timer {
             self.timers.remove(&(timer, id));

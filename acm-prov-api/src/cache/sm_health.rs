@@ -80,6 +80,13 @@ impl SmHealth {
         }
     }
 
+    /// Whether a query sent at `sent` that does not come back is news: when the SA has answered
+    /// nothing since, and is not known to be silent.
+    #[must_use]
+    pub fn would_tell(&self, sent: Moment) -> bool {
+        !self.is_silent() && self.last_answer.is_none_or(|answer| answer <= sent)
+    }
+
     /// The oldest query that is out was sent at `sent` and is not back although a whole
     /// deadline has passed.
     pub fn overdue(&mut self, now: Moment, sent: Moment) -> Option<Message> {
@@ -179,18 +186,22 @@ mod tests {
         let mut health = SmHealth::new();
         health.ended(at(50), at(20), &Judged::NoRecords);
         assert_eq!(health.ended(at(6_010), at(10), &TIMED_OUT), None);
+        assert_eq!(health.overdue(at(7_000), at(10)), None);
         assert!(!health.is_silent());
+        assert!(!health.would_tell(at(10)) && health.would_tell(at(60)));
     }
 
     #[test]
     fn a_mad_that_never_comes_back_counts() {
         let mut health = SmHealth::new();
+        assert!(health.would_tell(at(10)));
         let stopped = Message::Silent {
             for_ms: 7_000,
             last: None,
             untold: 0,
         };
         assert_eq!(health.overdue(at(7_010), at(10)), Some(stopped));
+        assert!(!health.would_tell(at(10)));
         assert_eq!(health.overdue(at(8_000), at(10)), None);
         let started = Message::Answers { after_ms: 8_990 };
         assert_eq!(

@@ -412,3 +412,23 @@ fn a_clock_that_goes_back_does_no_harm() {
         [timed_out(1), timed_out(2)]
     );
 }
+
+#[test]
+fn who_asks_after_a_reregister_gets_no_answer_from_before() {
+    let mut lookups = lookups();
+    lookups.ask(at(0), key(1), 1, None).unwrap();
+    lookups.ask(at(0), key(2), 2, None).unwrap();
+    let before = send(&mut lookups, at(0));
+    lookups.supersede();
+    lookups.ask(at(1), key(1), 3, None).unwrap();
+    let old = finished(&mut lookups, at(2), before[0].id, Judged::Path(path(1)));
+    assert_eq!(old, [(1, Ok(path(1)))]);
+    let after = send(&mut lookups, at(2));
+    assert_eq!(after[0].key, key(1));
+    // One that is sent anew answers everybody again.
+    assert!(lookups.answered(at(3), before[1].id, &BUSY).is_none());
+    lookups.ask(at(4), key(2), 4, None).unwrap();
+    assert_eq!((lookups.len(), lookups.waiting()), (2, 3));
+    let new = finished(&mut lookups, at(5), after[0].id, Judged::Path(path(9)));
+    assert_eq!(new, [(3, Ok(path(9)))]);
+}
