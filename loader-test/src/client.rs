@@ -256,22 +256,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the socket `path`, which may be longer than an address of a socket can be.
+    /// Connects to a daemon's socket.
     pub fn connect(path: &Path) -> Result<Self> {
-        let operation = || format!("connect to {}", path.display());
-        // Through a descriptor of its folder the address is short.
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        let folder = File::open(folder).context(operation)?;
-        let name = path.file_name().unwrap_or_default();
-        let short = Path::new("/proc/self/fd")
-            .join(folder.as_raw_fd().to_string())
-            .join(name);
-        let stream = socket(AddressFamily::UNIX, SocketType::STREAM, None).context(operation)?;
-        // The daemon listens without a backlog: a connection waits until it accepts, for ever if it hangs.
-        set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE)).context(operation)?;
-        let address = SocketAddrUnix::new(&short).context(operation)?;
-        connect(&stream, &address).context(operation)?;
-        let stream = UnixStream::from(stream);
+        let stream = connect_unix(path)?;
+        let operation = || format!("set a time-out on {}", path.display());
         stream.set_read_timeout(Some(SLICE)).context(operation)?;
         Ok(Self {
             stream,
@@ -429,6 +417,22 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// Connects to the socket `path`, which may be longer than the address of a socket can be.
+pub(crate) fn connect_unix(path: &Path) -> Result<UnixStream> {
+    let operation = || format!("connect to {}", path.display());
+    // Through a descriptor of its folder the address is short.
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let folder = File::open(folder).context(operation)?;
+    let name = path.file_name().unwrap_or_default();
+    let folder = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
+    let stream = socket(AddressFamily::UNIX, SocketType::STREAM, None).context(operation)?;
+    // The daemon listens without a backlog: a connection waits until it accepts, for ever if it hangs.
+    set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE)).context(operation)?;
+    let address = SocketAddrUnix::new(folder.join(name)).context(operation)?;
+    connect(&stream, &address).context(operation)?;
+    Ok(stream.into())
 }
 
 fn is_temporary(error: &io::Error) -> bool {

@@ -51,6 +51,19 @@ pub enum Error {
         line: String,
     },
 
+    /// The daemon runs and serves no endpoint with the provider.
+    #[error(
+        "ibacm on {host} has no endpoint of the provider {provider}; the end of its log:\n{tail}"
+    )]
+    NoEndpoint {
+        /// The node in the fabric.
+        host: String,
+        /// The provider's name.
+        provider: String,
+        /// The last lines of the daemon's log.
+        tail: String,
+    },
+
     /// A process ended that should be running.
     #[error("{name} ended ({status}); the end of its log:\n{tail}")]
     Ended {

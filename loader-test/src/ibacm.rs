@@ -6,18 +6,18 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::client::{Client, Endpoint};
+use crate::client::{Client, Endpoint, connect_unix};
 use crate::error::{Context, Error, Result};
 use crate::fabric::{Node, Port};
 use crate::ibsim::Ibsim;
 use crate::log::{Log, Mark};
-use crate::process::{Launch, Process, lock};
-use crate::programs::Programs;
+use crate::process::{Launch, Process, describe, lock};
+use crate::programs::{Programs, absolute};
 use crate::record::{Gid, Lid};
 use crate::wait::{self, PATIENCE};
 
@@ -58,14 +58,15 @@ impl Provider {
         let empty = directory.join("empty");
         fs::create_dir_all(&empty).context(|| format!("make {}", empty.display()))?;
         write_options(directory, &[("log_level".to_owned(), "1".to_owned())])?;
-        let mut launch = Launch::new(programs, "ibacm-output", &programs.ibacm, directory)
+        let log = daemon_log(directory);
+        let mut launch = Launch::new(programs, "ibacm", &programs.ibacm, directory)
+            .logs_to(&log)
             .args(DAEMON_ARGUMENTS)
             .own_run(directory);
         for path in REAL_DEVICES {
             launch = launch.hide(Path::new(path), &empty);
         }
         let (status, output) = launch.run(PATIENCE)?;
-        let log = daemon_log(directory);
 
         let suffix = format!(" (/run/providers/{file}) loaded");
         let loaded = |line: &str| {
@@ -93,7 +94,7 @@ impl Provider {
             }),
             None => Err(Error::Ended {
                 name: format!("ibacm, while it loaded {},", library.display()),
-                status: status.to_string(),
+                status: status.map_or("killed: it hung".to_owned(), describe),
                 tail: format!("{output}{}", log.tail(8)),
             }),
         }
@@ -191,6 +192,24 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<()> {
     fs::write(&path, text).context(|| format!("write {}", path.display()))
 }
 
+/// Links libraries into the folder, so that each has a name without a blank whatever its path is: blanks separate
+/// preloads. Returns the value of LD_PRELOAD for a program that sees the folder as /run.
+fn link_preloads<'a>(
+    libraries: impl Iterator<Item = &'a PathBuf>,
+    directory: &Path,
+) -> Result<String> {
+    let folder = directory.join("preload");
+    fs::create_dir_all(&folder).context(|| format!("make {}", folder.display()))?;
+    let mut names = Vec::new();
+    for (number, library) in libraries.enumerate() {
+        let name = format!("{number}.so");
+        symlink(absolute(library)?, folder.join(&name))
+            .context(|| format!("link {} into {}", library.display(), folder.display()))?;
+        names.push(format!("/run/preload/{name}"));
+    }
+    Ok(names.join(" "))
+}
+
 /// A host of a rig: a node of the fabric with a daemon.
 #[derive(Debug)]
 pub struct Host {
@@ -202,6 +221,7 @@ pub struct Host {
     addresses: Vec<String>,
     port: Port,
     gid: Gid,
+    preloads: String,
     daemon: Mutex<Option<Process>>,
     acme: Mutex<()>,
 }
@@ -219,6 +239,8 @@ pub(crate) struct Setup<'a> {
     pub addresses: Vec<String>,
     /// Files for the host's folder, /run for the daemon.
     pub files: &'a [(String, Vec<u8>)],
+    /// Libraries to preload in front of the simulation's.
+    pub preloads: &'a [PathBuf],
 }
 
 impl Host {
@@ -254,20 +276,15 @@ impl Host {
             let _ = writeln!(lines, "{address} {DEVICE} {} default", port.number);
         }
         write(directory, "ibacm_addr.cfg", &lines)?;
-        // By a name without blanks, whatever the library's path is: blanks separate preloads.
-        let preload = directory.join("preload");
-        fs::create_dir_all(&preload).context(|| format!("make {}", preload.display()))?;
-        for library in [&setup.programs.umad2sim, &setup.programs.fabric_sim] {
-            let link = preload.join(library.file_name().unwrap_or_default());
-            std::os::unix::fs::symlink(library, &link)
-                .context(|| format!("link {} to {}", link.display(), library.display()))?;
-        }
+        let simulation = [&setup.programs.umad2sim, &setup.programs.fabric_sim];
+        let preloads = link_preloads(setup.preloads.iter().chain(simulation), directory)?;
         Ok(Self {
             programs: setup.programs.clone(),
             node: node.name.clone(),
             socket_name: setup.ibsim.socket_name().to_owned(),
             gid: Gid::new(setup.subnet_prefix, port.guid),
             port: port.clone(),
+            preloads,
             directory: setup.directory,
             provider: setup.provider,
             addresses: setup.addresses,
@@ -330,15 +347,17 @@ impl Host {
         ibsim.drop_dead_clients()?;
         // The socket of a daemon that was killed is still there, and nobody behind it.
         let _ = fs::remove_file(self.socket());
-        let _ = fs::remove_file(self.log().path());
+        self.set_log_aside()?;
         let process = Launch::new(
             &self.programs,
-            "ibacm-output",
+            "ibacm",
             &self.programs.ibacm,
             &self.directory,
         )
+        .logs_to(&self.log())
+        .called(format!("ibacm on {}", self.node))
         .args(DAEMON_ARGUMENTS)
-        .env("LD_PRELOAD", self.preloads())
+        .env("LD_PRELOAD", &self.preloads)
         .env("SIM_HOST", &self.node)
         .env("IBSIM_SOCKNAME", &self.socket_name)
         .env("FABRIC_SIM_CONTROL", format!("/run/{CONTROL}"))
@@ -358,27 +377,25 @@ impl Host {
             .iter()
             .any(|endpoint| endpoint.provider == *provider)
         {
-            return Err(self.explain(Error::Ended {
-                name: format!(
-                    "ibacm on {} has no endpoint of {provider}; its port",
-                    self.node
-                ),
-                status: "not opened".to_owned(),
-                tail: self.log().tail(8),
+            return Err(self.explain(Error::NoEndpoint {
+                host: self.node.clone(),
+                provider: provider.clone(),
+                tail: self.log().tail(12),
             }));
         }
         *running = Some(process);
         Ok(())
     }
 
-    fn preloads(&self) -> String {
-        let names = [&self.programs.umad2sim, &self.programs.fabric_sim].map(|library| {
-            format!(
-                "/run/preload/{}",
-                library.file_name().unwrap_or_default().display()
-            )
-        });
-        names.join(" ")
+    /// The daemon empties its log when it starts; that of an earlier one is kept under another name.
+    fn set_log_aside(&self) -> Result<()> {
+        let log = self.log();
+        let free = (1..).map(|number| self.directory.join(format!("ibacm-{number}.log")));
+        match free.into_iter().find(|path| !path.exists()) {
+            Some(aside) if log.path().exists() => fs::rename(log.path(), &aside)
+                .context(|| format!("rename {} to {}", log.path().display(), aside.display())),
+            _ => Ok(()),
+        }
     }
 
     /// Says in the daemon's own words why it does not serve, if it found words.
@@ -444,8 +461,9 @@ impl Host {
         self.connect()?.endpoints(self.port.number)
     }
 
-    /// Runs `ib_acme` in the daemon's namespace and returns what it prints. Its exit status is in there as well.
-    pub fn acme(&self, arguments: &[&str]) -> Result<String> {
+    /// Runs `ib_acme` in the daemon's namespace and returns what it prints, its exit status among it. One that waits for an
+    /// answer that never comes is ended after `limit`.
+    pub fn acme(&self, arguments: &[&str], limit: Duration) -> Result<String> {
         let _one_at_a_time = lock(&self.acme);
         Launch::new(
             &self.programs,
@@ -455,24 +473,29 @@ impl Host {
         )
         .args(arguments)
         .own_run(&self.directory)
-        .run(ACME_LIMIT)
-        .map(|(_, output)| output)
+        .run(limit)
+        .map(|(status, output)| match status {
+            Some(_) => output,
+            None => format!("{output}ib_acme was ended: it hung\n"),
+        })
     }
 
-    /// Gives the simulated adapter a command, and returns its answer, a line. See the documentation of fabric-sim.
+    /// Gives the simulated adapter a command and returns what follows the "ok" of its answer. `event CLIENT_REREGISTER 1`
+    /// raises an event; the others are in the documentation of fabric-sim's `control`.
     pub fn control(&self, command: &str) -> Result<String> {
         let path = self.directory.join(CONTROL);
         let operation = || format!("give {} the command {command}", path.display());
-        let mut stream = UnixStream::connect(&path).context(operation)?;
+        let mut stream = connect_unix(&path)?;
         stream.set_read_timeout(Some(PATIENCE)).context(operation)?;
         writeln!(stream, "{command}").context(operation)?;
         let mut line = String::new();
         BufReader::new(stream)
             .read_line(&mut line)
             .context(operation)?;
-        Ok(line.trim_end().to_owned())
+        let details = line.trim_end().strip_prefix("ok");
+        let details = details.ok_or_else(|| {
+            Error::protocol("fabric-sim", format!("{command}: {}", line.trim_end()))
+        })?;
+        Ok(details.trim_start().to_owned())
     }
 }
-
-/// A run of ib_acme ends when the daemon has answered for every destination.
-const ACME_LIMIT: Duration = Duration::from_secs(300);

@@ -6,7 +6,7 @@ use std::process::{ChildStdin, Stdio};
 use std::sync::Mutex;
 
 use crate::error::{Context, Error, Result};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Node};
 use crate::log::Mark;
 use crate::process::{Launch, Process, lock};
 use crate::programs::Programs;
@@ -66,8 +66,14 @@ impl Ibsim {
             console: Mutex::new(console),
             socket_name: socket_name.to_owned(),
         };
-        ibsim.answer(Mark::default())?;
-        Ok(ibsim)
+        match ibsim.answer(Mark::default()) {
+            Ok(_) => Ok(ibsim),
+            Err(Error::Ended { tail, .. }) => Err(Error::Input(format!(
+                "ibsim cannot simulate the fabric of {}:\n{tail}",
+                net.display()
+            ))),
+            Err(error) => Err(error),
+        }
     }
 
     /// The value of IBSIM_SOCKNAME for programs on this fabric.
@@ -121,6 +127,15 @@ impl Ibsim {
     /// The fabric as it is now.
     pub fn fabric(&self) -> Result<Fabric> {
         Fabric::parse(&self.command("Dump")?)
+    }
+
+    /// A node as it is now.
+    pub fn node(&self, name: &str) -> Result<Node> {
+        let mut fabric = Fabric::parse(&self.command(&format!("Dump \"{name}\""))?)?;
+        match fabric.nodes.pop() {
+            Some(node) if fabric.nodes.is_empty() => Ok(node),
+            _ => Err(Error::Input(format!("the fabric has no node {name}"))),
+        }
     }
 
     /// Pulls the cable of a port. The switch at its other end tells the subnet manager.

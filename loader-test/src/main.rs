@@ -131,6 +131,7 @@ fn run_stock(options: &Stock) -> Result<ExitCode> {
     }
     let mut rig = builder.start()?;
     rig.keep_logs();
+    eprintln!("the logs are in {}", rig.directory().display());
     let mut out = io::stdout().lock();
     let tally = stock::run(&rig, &mut out)?;
     Ok(if tally.is_clean() {

@@ -139,10 +139,11 @@ impl Opensm {
         let directory = self.directory.join("");
         let process = Launch::new(
             &self.programs,
-            "opensm-output",
+            "opensm",
             &self.programs.opensm,
             &self.directory,
         )
+        .logs_to(&self.log)
         .args(["-F", "opensm.conf", "-D", LOG_FLAGS, "-f"])
         .args([self.log.path()])
         .env("LD_PRELOAD", &self.programs.umad2sim)

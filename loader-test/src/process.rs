@@ -36,6 +36,7 @@ pub struct Launch {
     stdin: Stdio,
     output: Log,
     errors: Option<Log>,
+    own_log: Option<Log>,
 }
 
 impl Launch {
@@ -53,7 +54,22 @@ impl Launch {
             stdin: Stdio::null(),
             output: Log::new(directory.join(format!("{name}.log"))),
             errors: None,
+            own_log: None,
         }
+    }
+
+    /// Tells where the program itself writes a log, for error messages; what it prints goes to `NAME-output.log`.
+    pub fn logs_to(mut self, log: &Log) -> Self {
+        let file = format!("{}-output.log", self.name);
+        self.output = Log::new(self.directory.join(file));
+        self.own_log = Some(log.clone());
+        self
+    }
+
+    /// What error messages call it, if not by the name of its files.
+    pub fn called(mut self, name: String) -> Self {
+        self.name = name;
+        self
     }
 
     /// Adds arguments.
@@ -148,17 +164,22 @@ impl Launch {
             name: self.name,
             output: self.output,
             errors: self.errors,
+            own_log: self.own_log,
             child: Mutex::new(child),
         })
     }
 
-    /// Starts it, waits for its end, at most `limit` long, and returns its exit status and what it printed.
-    pub fn run(self, limit: Duration) -> Result<(ExitStatus, String)> {
+    /// Starts it and waits for its end, at most `limit` long; then it is killed. Returns its exit status, `None` if it was
+    /// killed, and what it printed.
+    pub fn run(self, limit: Duration) -> Result<(Option<ExitStatus>, String)> {
         let start = self.output.end();
         let process = self.start()?;
-        let status = wait::until(format!("the end of {}", process.name), limit, || {
-            process.status()
-        })?;
+        let status = match wait::until(process.name.as_str(), limit, || process.status()) {
+            Ok(status) => Some(status),
+            Err(Error::Timeout { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        process.kill();
         Ok((status, process.output.since(start)?))
     }
 }
@@ -196,6 +217,7 @@ pub struct Process {
     pid: Pid,
     output: Log,
     errors: Option<Log>,
+    own_log: Option<Log>,
     child: Mutex<Child>,
 }
 
@@ -219,16 +241,24 @@ impl Process {
 
     /// An error with the end of its output if it has ended.
     pub fn check(&self) -> Result<()> {
-        let Some(status) = self.status()? else {
-            return Ok(());
-        };
-        let logs = self.errors.iter().chain([&self.output]);
-        let tail: Vec<String> = logs.map(|log| log.tail(TAIL)).collect();
-        Err(Error::Ended {
+        match self.status()? {
+            None => Ok(()),
+            Some(status) => Err(self.ended(status)),
+        }
+    }
+
+    fn ended(&self, status: ExitStatus) -> Error {
+        let logs = [
+            self.errors.as_ref(),
+            Some(&self.output),
+            self.own_log.as_ref(),
+        ];
+        let tails: Vec<String> = logs.iter().flatten().map(|log| log.tail(TAIL)).collect();
+        Error::Ended {
             name: self.name.clone(),
             status: describe(status),
-            tail: tail.join("\n"),
-        })
+            tail: tails.join("\n").trim().to_owned(),
+        }
     }
 
     /// Takes the other end of a piped standard input.
@@ -242,11 +272,7 @@ impl Process {
         let mut child = lock(&self.child);
         let operation = || format!("send {signal:?} to {} ({})", self.name, self.pid());
         if let Some(status) = child.try_wait().context(operation)? {
-            return Err(Error::Ended {
-                name: self.name.clone(),
-                status: describe(status),
-                tail: self.output.tail(TAIL),
-            });
+            return Err(self.ended(status));
         }
         kill_process(self.pid, signal).context(operation)
     }
@@ -292,7 +318,7 @@ fn state(stat: &Path) -> Option<char> {
     fields.trim_start().chars().next()
 }
 
-fn describe(status: ExitStatus) -> String {
+pub(crate) fn describe(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("killed by signal {signal}"),
         None => status.to_string(),

@@ -26,7 +26,7 @@ use std::thread;
 use tempfile::TempDir;
 
 use crate::error::{Context, Error, Result};
-use crate::fabric::{Fabric, Node, Port};
+use crate::fabric::{Fabric, Kind, Node, Port};
 use crate::ibacm::{Host, Provider, Setup};
 use crate::ibsim::{Ibsim, MOST_CLIENTS};
 use crate::log::Mark;
@@ -61,6 +61,7 @@ pub struct Builder {
     files: Vec<(String, Vec<u8>)>,
     logs: Option<PathBuf>,
     fabric_sim: Option<PathBuf>,
+    preloads: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -155,6 +156,12 @@ impl Builder {
         self
     }
 
+    /// Preloads a library into every daemon, in front of the simulation's.
+    pub fn preload(mut self, library: impl Into<PathBuf>) -> Self {
+        self.preloads.push(library.into());
+        self
+    }
+
     /// Starts everything and waits until the subnet is up and every daemon has an endpoint.
     pub fn start(self) -> Result<Rig> {
         Rig::start(self)
@@ -192,6 +199,7 @@ impl Rig {
             files: Vec::new(),
             logs: None,
             fabric_sim: None,
+            preloads: Vec::new(),
         }
     }
 
@@ -211,7 +219,7 @@ impl Rig {
             }),
             Err(error) => {
                 // Whoever reads the error wants the logs; nobody does if there was nothing to log.
-                folder.keep(!error.could_not_run());
+                folder.keep |= !error.could_not_run();
                 Err(error)
             }
         }
@@ -244,8 +252,9 @@ impl Rig {
                 fs::write(&net, text).context(|| format!("write {}", net.display()))?
             }
             Net::File(file) => {
-                fs::copy(file, &net)
-                    .context(|| format!("copy {} to {}", file.display(), net.display()))?;
+                let copied = fs::copy(file, &net);
+                copied
+                    .map_err(|error| Error::Input(format!("copy {}: {error}", file.display())))?;
             }
         }
         static RIGS: AtomicU32 = AtomicU32::new(0);
@@ -313,6 +322,7 @@ impl Rig {
                     options: &options,
                     addresses,
                     files: &files,
+                    preloads: &plan.preloads,
                 })
             })
             .collect::<Result<_>>()?;
@@ -324,7 +334,7 @@ impl Rig {
 
     /// The folder with everything that the rig's programs read and write.
     pub fn directory(&self) -> &Path {
-        self.folder.path()
+        &self.folder.path
     }
 
     /// The hosts with a daemon.
@@ -370,8 +380,8 @@ impl Rig {
 
     /// The port of a node at which programs sit, as it is now.
     pub fn port(&self, node: &str) -> Result<Port> {
-        let fabric = self.fabric()?;
-        let port = find_node(&fabric, node)?.attached_port();
+        let node_now = self.ibsim.node(node)?;
+        let port = node_now.attached_port();
         port.cloned()
             .ok_or_else(|| Error::Input(format!("{node} has no port")))
     }
@@ -479,7 +489,9 @@ impl Rig {
 
     /// Keeps the rig's folder.
     pub fn keep_logs(&mut self) {
-        self.folder.keep(true);
+        if let Some(mut own) = self.folder.own.take() {
+            own.disable_cleanup(true);
+        }
     }
 }
 
@@ -521,6 +533,12 @@ fn choose_hosts(plan: &Builder, fabric: &Fabric) -> Result<Vec<HostChoice>> {
             return Err(Error::Input(format!(
                 "the host {} is given twice",
                 host.node
+            )));
+        }
+        if node.kind != Kind::ChannelAdapter {
+            return Err(Error::Input(format!(
+                "{} is no host but a {:?}",
+                host.node, node.kind
             )));
         }
         if !is_linked(node) {
@@ -575,20 +593,22 @@ fn address_files(
 
 /// The rig's folder.
 #[derive(Debug)]
-enum Folder {
-    Given(PathBuf),
-    Own { folder: TempDir, keep: bool },
+struct Folder {
+    path: PathBuf,
+    /// A temporary folder, which is removed in the end.
+    own: Option<TempDir>,
+    /// Unless it is worth a look.
+    keep: bool,
 }
 
 impl Folder {
     fn new(given: Option<&Path>) -> Result<Self> {
         let Some(path) = given else {
-            let mut folder = tempfile::Builder::new();
-            folder.prefix("loader-test-");
-            return Ok(Self::Own {
-                folder: folder
-                    .tempdir()
-                    .context(|| "make a temporary folder".to_owned())?,
+            let folder = tempfile::Builder::new().prefix("loader-test-").tempdir();
+            let folder = folder.context(|| "make a temporary folder".to_owned())?;
+            return Ok(Self {
+                path: folder.path().to_owned(),
+                own: Some(folder),
                 keep: env::var_os("LOADER_TEST_KEEP").is_some(),
             });
         };
@@ -596,41 +616,32 @@ impl Folder {
         fs::create_dir_all(&path).context(|| format!("make {}", path.display()))?;
         let mut entries = fs::read_dir(&path).context(|| format!("read {}", path.display()))?;
         if entries.next().is_some() {
+            let path = path.display();
             return Err(Error::Input(format!(
-                "{} is not empty; give the logs a new folder",
-                path.display()
+                "{path} is not empty; give the logs a new folder"
             )));
         }
-        Ok(Self::Given(path))
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            Self::Given(path) => path,
-            Self::Own { folder, .. } => folder.path(),
-        }
+        Ok(Self {
+            path,
+            own: None,
+            keep: true,
+        })
     }
 
     fn make(&self, name: &str) -> Result<PathBuf> {
-        let path = self.path().join(name);
+        let path = self.path.join(name);
         fs::create_dir(&path).context(|| format!("make {}", path.display()))?;
         Ok(path)
-    }
-
-    fn keep(&mut self, wanted: bool) {
-        if let Self::Own { keep, .. } = self {
-            *keep |= wanted;
-        }
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if let Self::Own { folder, keep } = self
-            && (*keep || thread::panicking())
+        if let Some(own) = &mut self.own
+            && (self.keep || thread::panicking())
         {
-            folder.disable_cleanup(true);
-            eprintln!("the logs are in {}", folder.path().display());
+            own.disable_cleanup(true);
+            eprintln!("the logs are in {}", self.path.display());
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io::Write;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::acme::{self, Resolution};
 use crate::client::{self, Status};
@@ -13,6 +14,9 @@ use crate::ibacm::Host;
 use crate::record::{Gid, Lid, PathRecord};
 use crate::rig::Rig;
 use crate::sa;
+
+/// How long one answer may take: longer than the daemon waits for the SA with the options that it has by default, 6 s.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// LIDs that one run of ib_acme is given.
 const LIDS_AT_ONCE: usize = 50;
@@ -30,6 +34,8 @@ pub struct Tally {
     pub printed: usize,
     /// ib_acme printed the path that the SA gives, and did not complain.
     pub printed_equal: usize,
+    /// Daemons that ended before they were told to.
+    pub died: usize,
     /// Differences that are told and not judged.
     pub notes: usize,
 }
@@ -38,6 +44,7 @@ impl Tally {
     /// Whether everything that was asked for was answered right, and there was something to ask for.
     pub fn is_clean(&self) -> bool {
         self.asked > 0
+            && self.died == 0
             && [self.answered, self.equal, self.printed, self.printed_equal] == [self.asked; 4]
     }
 }
@@ -50,6 +57,7 @@ impl fmt::Display for Tally {
             equal,
             printed,
             printed_equal,
+            died,
             notes,
         } = self;
         writeln!(f, "{asked} destinations asked for")?;
@@ -58,6 +66,9 @@ impl fmt::Display for Tally {
             f,
             "{printed} printed by ib_acme, {printed_equal} equal to the SA's record"
         )?;
+        if *died > 0 {
+            writeln!(f, "{died} daemons died")?;
+        }
         write!(f, "{notes} differences in fields that are not judged")
     }
 }
@@ -99,19 +110,21 @@ pub fn run(rig: &Rig, out: &mut dyn Write) -> Result<Tally> {
             &format!(
                 "--- {}: ib_acme -e\n{}",
                 host.node(),
-                host.acme(&["-e"])?.trim_end()
+                host.acme(&["-e"], PATIENCE)?.trim_end()
             ),
         )?;
         for targets in batches(targets(rig, host)?) {
             resolve_batch(rig, host, &targets, &mut tally, out)?;
         }
+        if let Err(death) = host.check() {
+            tally.died += 1;
+            say(out, &format!("--- {}: {death}", host.node()))?;
+            continue;
+        }
+        let counters = host.acme(&["-P"], PATIENCE)?;
         say(
             out,
-            &format!(
-                "--- {}: ib_acme -P\n{}",
-                host.node(),
-                host.acme(&["-P"])?.trim_end()
-            ),
+            &format!("--- {}: ib_acme -P\n{}", host.node(), counters.trim_end()),
         )?;
     }
     say(out, &format!("\n{tally}"))?;
@@ -218,7 +231,8 @@ fn resolve_batch(
 ) -> Result<()> {
     let arguments = acme_arguments(targets);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let printed = host.acme(&arguments)?;
+    let limit = PATIENCE * u32::try_from(targets.len()).unwrap_or(u32::MAX);
+    let printed = host.acme(&arguments, limit)?;
     say(
         out,
         &format!(
@@ -298,10 +312,11 @@ fn judge(
     tally.asked += 1;
     let mut findings = Vec::new();
 
-    match host
-        .connect()
-        .and_then(|mut client| client.resolve(&target.request))
-    {
+    let answer = host.connect().and_then(|mut client| {
+        client.set_patience(PATIENCE);
+        client.resolve(&target.request)
+    });
+    match answer {
         Err(error) => findings.push(error.to_string()),
         Ok(answer) => match (answer.status, answer.path()) {
             (Status::SUCCESS, Some(path)) => {

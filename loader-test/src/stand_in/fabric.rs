@@ -1,0 +1,200 @@
+//! The fabric that the stand-in core pretends to be part of: its own ports, and the hosts that the SA knows.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use fabric_sim::model::adapter::{Adapter, Identity};
+use fabric_sim::model::port::{PortSnapshot, STATE_ACTIVE};
+use fabric_sim::smp::PortInfo;
+
+use super::message::{Gid, Path};
+
+/// The subnet's prefix.
+pub const PREFIX: u64 = 0xfe80_0000_0000_0000;
+/// The LID of the subnet manager.
+pub const SM_LID: u16 = 900;
+
+/// A GID of the subnet.
+pub const fn gid(guid: u64) -> Gid {
+    (((PREFIX as u128) << 64) | guid as u128).to_be_bytes()
+}
+
+/// A simulated port of this node.
+#[derive(Clone, Debug)]
+pub struct PortSpec {
+    /// Its GUIDs; the first makes its own GID, the others alias GIDs.
+    pub guids: Vec<u64>,
+    /// Its LID.
+    pub lid: u16,
+    /// LID mask count.
+    pub lmc: u8,
+    /// The subnet manager's LID.
+    pub sm_lid: u16,
+    /// Its P_Key table, holes included.
+    pub pkeys: Vec<u16>,
+    /// Whether it is active.
+    pub active: bool,
+    /// Whether it is an Ethernet port.
+    pub ethernet: bool,
+}
+
+impl PortSpec {
+    /// An active port in the default partition.
+    pub fn new(guid: u64, lid: u16) -> Self {
+        Self {
+            guids: vec![guid],
+            lid,
+            lmc: 0,
+            sm_lid: SM_LID,
+            pkeys: vec![0xffff],
+            active: true,
+            ethernet: false,
+        }
+    }
+
+    /// The port's own GID.
+    pub fn gid(&self) -> Gid {
+        gid(self.guids[0])
+    }
+
+    /// As fabric-sim shows it.
+    pub(super) fn snapshot(&self) -> PortSnapshot {
+        let info = PortInfo {
+            gid_prefix: PREFIX,
+            lid: self.lid,
+            lmc: self.lmc,
+            sm_lid: self.sm_lid,
+            state: if self.active { STATE_ACTIVE } else { fabric_sim::model::port::STATE_DOWN },
+            physical_state: if self.active { 5 } else { 2 },
+            mtu_cap: 4,
+            neighbor_mtu: 4,
+            link_width_active: 2,
+            link_speed_active: 1,
+            subnet_timeout: 18,
+            ..PortInfo::default()
+        };
+        PortSnapshot { info, pkeys: self.pkeys.clone(), guids: self.guids.clone() }
+    }
+}
+
+/// A simulated device of this node.
+#[derive(Clone, Debug)]
+pub struct DeviceSpec {
+    /// Its name.
+    pub name: String,
+    /// Its node GUID, in host byte order.
+    pub node_guid: u64,
+    /// Its ports, from 1.
+    pub ports: Vec<PortSpec>,
+}
+
+impl DeviceSpec {
+    /// The usual device: one active port, LID 10.
+    pub fn single() -> Self {
+        Self { name: "sim0".into(), node_guid: 0x0010_0000, ports: vec![PortSpec::new(0x0010_0001, 10)] }
+    }
+
+    pub(super) fn adapter(&self) -> Arc<Adapter> {
+        let identity = Identity {
+            name: self.name.clone(),
+            firmware: "1.0".into(),
+            node_guid: self.node_guid,
+            system_image_guid: self.node_guid,
+            ..Identity::default()
+        };
+        Adapter::new(identity, self.ports.iter().map(PortSpec::snapshot).collect())
+    }
+}
+
+/// Another node of the fabric.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// Its port's GUID.
+    pub guid: u64,
+    /// Its LID.
+    pub lid: u16,
+    /// Its IPv4 address.
+    pub ip: Ipv4Addr,
+    /// Its IPv6 address.
+    pub ip6: Ipv6Addr,
+}
+
+impl Peer {
+    /// The peer with a number: LID 100 + `number`, name `peer<number>`, 10.0.0.`number`.
+    pub fn number(number: u16) -> Self {
+        Self {
+            name: format!("peer{number}"),
+            guid: 0x0020_0000 + u64::from(number),
+            lid: 100 + number,
+            ip: Ipv4Addr::from(0x0a00_0000 + u32::from(number)),
+            ip6: Ipv6Addr::from(0xfd00_u128 << 112 | u128::from(number)),
+        }
+    }
+
+    /// Its GID.
+    pub fn gid(&self) -> Gid {
+        gid(self.guid)
+    }
+}
+
+/// How many peers the SA knows.
+pub const PEERS: u16 = 512;
+
+/// All nodes that the SA knows besides this one.
+pub fn peers() -> impl Iterator<Item = Peer> {
+    (1..=PEERS).map(Peer::number)
+}
+
+/// The acm_hosts file that names all peers.
+pub fn hosts_file() -> String {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for peer in peers() {
+        let gid = Ipv6Addr::from(peer.gid());
+        for address in [peer.name, peer.ip.to_string(), peer.ip6.to_string()] {
+            // Writing to a String does not fail.
+            let _ = writeln!(text, "{address} {gid}");
+        }
+    }
+    text
+}
+
+/// What the SA knows of a destination, as OpenSM answers it: the record for a question, or none.
+pub fn path_record(asked: &Path, ports: &[PortSpec]) -> Option<Path> {
+    let source = ports.iter().find(|port| port.guids.iter().any(|guid| gid(*guid) == asked.sgid()))?;
+    let by_gid = |wanted: Gid| {
+        peers()
+            .map(|peer| (peer.gid(), peer.lid))
+            .chain(ports.iter().map(|port| (port.gid(), port.lid)))
+            .find(|(gid, _)| *gid == wanted)
+    };
+    let by_lid = |wanted: u16| {
+        peers()
+            .map(|peer| (peer.gid(), peer.lid))
+            .chain(ports.iter().map(|port| (port.gid(), port.lid)))
+            .find(|(_, lid)| *lid == wanted)
+    };
+    let (dgid, dlid) = match (asked.dgid(), asked.dlid()) {
+        (gid, 0) => by_gid(gid)?,
+        ([0, ..], lid) => by_lid(lid)?,
+        (gid, lid) => by_gid(gid).filter(|(_, known)| *known == lid)?,
+    };
+    let own = dlid == source.lid;
+    Some(
+        Path::default()
+            .with_service_id(asked.service_id())
+            .with_dgid(dgid)
+            .with_sgid(asked.sgid())
+            .with_dlid(dlid)
+            .with_slid(source.lid)
+            .with_tclass(asked.tclass())
+            .with_reversible_numpath(0x80)
+            .with_pkey(if asked.pkey() == 0 { 0xffff } else { asked.pkey() })
+            .with_qos_sl(asked.qos_sl())
+            .with_mtu(0x84)
+            .with_rate(0x83)
+            .with_lifetime(if own { 0x80 } else { 0x92 }),
+    )
+}

@@ -1,0 +1,199 @@
+//! Everything that the stand-in core gave out, and what became of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::message::{Kind, Reply};
+
+/// Who suffers from a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Harmed {
+    /// A program that asked ibacm.
+    Client,
+    /// The ibacm daemon, and with it all its clients.
+    Daemon,
+    /// The subnet administrator, and with it the whole fabric.
+    Sa,
+    /// Another node of the fabric.
+    Node,
+    /// The operator who wants to know what goes on.
+    Operator,
+}
+
+impl fmt::Display for Harmed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Client => "a client",
+            Self::Daemon => "the daemon",
+            Self::Sa => "the subnet administrator",
+            Self::Node => "another node",
+            Self::Operator => "the operator",
+        })
+    }
+}
+
+/// A breach of the contract, whatever the check was about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// What it is, in one word.
+    pub kind: ViolationKind,
+    /// Who suffers.
+    pub harmed: Harmed,
+    /// What happened.
+    pub text: String,
+}
+
+/// The breaches that the ledger sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ViolationKind {
+    /// A request got two answers.
+    AnsweredTwice,
+    /// An answer to a client that did not ask.
+    ForeignId,
+    /// The transaction id is not the request's.
+    ChangedTid,
+    /// The length is none that a message can have, or not what the answer needs.
+    WrongLength,
+    /// A resolve answered as a query, or the other way round.
+    WrongFunction,
+    /// A callback returned non-zero although the request was, or will be, answered.
+    NonZeroReturn,
+    /// An answer without the acknowledge bit.
+    MissingAck,
+    /// An opcode that is not the request's.
+    ChangedOpcode,
+    /// Data bytes of the header that are not zero.
+    DirtyHeader,
+    /// A MAD freed twice, or one that was never given out.
+    MadFreedTwice,
+    /// A MAD sent twice.
+    MadSentTwice,
+    /// A MAD freed while the core has it.
+    MadFreedInFlight,
+    /// A MAD neither sent nor freed, or not freed by its handler.
+    MadLeaked,
+    /// A MAD asked for or sent for an endpoint that is closed.
+    MadForClosedEndpoint,
+    /// A MAD written to after it was freed.
+    MadUsedAfterFree,
+    /// A transaction id that is zero, above 32 bits, or in use.
+    BadTid,
+    /// A MAD without a handler.
+    NoHandler,
+    /// A counter that does not exist.
+    UnknownCounter,
+    /// A counter of the core's own counted by the provider.
+    CoreCounter,
+}
+
+/// A request that was played to the provider.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// How it was asked.
+    pub kind: Kind,
+    /// Its transaction id.
+    pub tid: u64,
+    /// When.
+    pub asked: Instant,
+    /// Whether the client is still there.
+    pub connected: bool,
+    /// The answers, one if all is well.
+    pub replies: Vec<Reply>,
+}
+
+/// What became of an SA MAD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MadState {
+    /// The provider fills it.
+    Given,
+    /// The core has it.
+    Sent,
+    /// Its handler has it.
+    Returned,
+    /// Freed.
+    Freed,
+}
+
+/// The books.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Requests by id.
+    pub requests: BTreeMap<u64, Request>,
+    /// MADs by address.
+    pub mads: HashMap<usize, MadState>,
+    /// The breaches, each kind with its first few.
+    violations: Vec<Violation>,
+}
+
+/// Breaches of one kind that are kept: more say nothing new.
+const KEPT: usize = 5;
+
+impl Ledger {
+    /// Writes a breach down.
+    pub fn breach(&mut self, kind: ViolationKind, harmed: Harmed, text: impl Into<String>) {
+        if self.violations.iter().filter(|known| known.kind == kind).count() < KEPT {
+            self.violations.push(Violation { kind, harmed, text: text.into() });
+        }
+    }
+
+    /// The breaches so far.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// Takes the breaches of one kind out: the check at hand has dealt with them.
+    pub fn forgive(&mut self, kind: ViolationKind) -> Vec<Violation> {
+        self.violations.extract_if(.., |violation| violation.kind == kind).collect()
+    }
+
+    /// Takes an answer in; what the core would return.
+    pub fn answered(&mut self, id: u64, reply: Reply, by: Kind) -> i32 {
+        const CONNECTION_LOST: i32 = 5;
+        let Some(request) = self.requests.get_mut(&id) else {
+            self.breach(
+                ViolationKind::ForeignId,
+                Harmed::Client,
+                format!("an answer for client {id}, which asked nothing: the core indexes its clients unchecked"),
+            );
+            return CONNECTION_LOST;
+        };
+        let (tid, kind, connected) = (request.tid, request.kind, request.connected);
+        let answers = request.replies.len();
+        request.replies.push(reply.clone());
+        if answers > 0 {
+            self.breach(
+                ViolationKind::AnsweredTwice,
+                Harmed::Client,
+                format!("client {id} got answer number {}: its slot may be another client's by now", answers + 1),
+            );
+        }
+        if by != kind {
+            self.breach(
+                ViolationKind::WrongFunction,
+                Harmed::Client,
+                format!("client {id} asked by {kind} and was answered by {by}"),
+            );
+        }
+        if reply.tid != tid {
+            self.breach(
+                ViolationKind::ChangedTid,
+                Harmed::Daemon,
+                format!("client {id} sent tid {tid:#x} and got {:#x}: the core takes the kernel's for a pointer", reply.tid),
+            );
+        }
+        for (kind, harmed, text) in reply.faults(kind) {
+            self.breach(kind, harmed, format!("the answer to client {id}: {text}"));
+        }
+        if connected { 0 } else { CONNECTION_LOST }
+    }
+
+    /// MADs that are neither freed nor with the core.
+    pub fn mads_held(&self) -> usize {
+        self.mads.values().filter(|state| matches!(state, MadState::Given | MadState::Returned)).count()
+    }
+}

@@ -1,0 +1,155 @@
+//! Memory that the stand-in core lends to a provider, arranged so that a pointer kept too long is found out.
+//!
+//! A lent value ends at an inaccessible page: reading past it faults. When it is taken back it is overwritten and made
+//! inaccessible: touching it afterwards faults, where a real daemon would read somebody else's data.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+const PAGE: usize = 4096;
+/// Taken-back areas that stay inaccessible; older ones are given back to the system, whose limit on mappings is 65,530.
+const QUARANTINE: usize = 4096;
+
+static TAKEN_BACK: Mutex<VecDeque<Area>> = Mutex::new(VecDeque::new());
+
+#[derive(Clone, Copy)]
+struct Area {
+    start: usize,
+    pages: usize,
+}
+
+/// A value, or an array of them, lent to the provider. It never moves.
+pub struct Lent<T> {
+    area: Area,
+    first: NonNull<T>,
+    length: usize,
+    owns: PhantomData<T>,
+}
+
+// SAFETY: an owned allocation of plain data.
+unsafe impl<T: Send> Send for Lent<T> {}
+
+impl<T: Copy> Lent<T> {
+    /// Lends one value.
+    pub fn new(value: T) -> Self {
+        Self::array(&[value])
+    }
+
+    /// Lends a copy of an array.
+    ///
+    /// # Panics
+    /// If the system has no memory left.
+    pub fn array(values: &[T]) -> Self {
+        let bytes = size_of_val(values).max(1);
+        let pages = bytes.div_ceil(PAGE);
+        // SAFETY: a fresh anonymous mapping; nothing else lies there.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                (pages + 1) * PAGE,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
+        // SAFETY: all but the last of the pages just mapped.
+        let opened = unsafe { libc::mprotect(start, pages * PAGE, libc::PROT_READ | libc::PROT_WRITE) };
+        assert_eq!(opened, 0, "mprotect: {}", std::io::Error::last_os_error());
+        // The end touches the inaccessible page, as closely as alignment allows.
+        let offset = (pages * PAGE - size_of_val(values)) & !(align_of::<T>() - 1);
+        // SAFETY: inside the pages just opened, aligned, with room for the values.
+        let first = unsafe {
+            start.cast::<u8>().write_bytes(0xa5, pages * PAGE);
+            let first = start.cast::<u8>().add(offset).cast::<T>();
+            first.copy_from_nonoverlapping(values.as_ptr(), values.len());
+            NonNull::new_unchecked(first)
+        };
+        let area = Area { start: start.addr(), pages: pages + 1 };
+        Self { area, first, length: values.len(), owns: PhantomData }
+    }
+
+    /// The first value, as the provider gets it.
+    pub fn as_ptr(&self) -> *mut T {
+        self.first.as_ptr()
+    }
+
+    /// A copy of the value at `index`.
+    ///
+    /// # Panics
+    /// Past the end.
+    pub fn get(&self, index: usize) -> T {
+        assert!(index < self.length);
+        // SAFETY: inside the array, see above.
+        unsafe { self.first.add(index).read() }
+    }
+
+    /// Changes the value at `index`.
+    ///
+    /// # Panics
+    /// Past the end.
+    pub fn set(&mut self, index: usize, value: T) {
+        assert!(index < self.length);
+        // SAFETY: inside the array, see above.
+        unsafe { self.first.add(index).write(value) };
+    }
+}
+
+impl<T> Drop for Lent<T> {
+    fn drop(&mut self) {
+        let start = std::ptr::with_exposed_provenance_mut::<u8>(self.area.start);
+        // SAFETY: our own mapping, whose last page is inaccessible already.
+        unsafe {
+            start.write_bytes(0xdb, (self.area.pages - 1) * PAGE);
+            libc::mprotect(start.cast(), self.area.pages * PAGE, libc::PROT_NONE);
+        }
+        let mut taken_back = TAKEN_BACK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        taken_back.push_back(self.area);
+        if taken_back.len() > QUARANTINE
+            && let Some(oldest) = taken_back.pop_front()
+        {
+            // SAFETY: a mapping of ours that nobody may use any more.
+            unsafe {
+                libc::munmap(std::ptr::with_exposed_provenance_mut(oldest.start), oldest.pages * PAGE);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_ends_at_an_inaccessible_page() {
+        let lent = Lent::new([7_u64; 3]);
+        assert_eq!(lent.get(0), [7; 3]);
+        assert_eq!((lent.as_ptr() as usize + 24) % PAGE, 0);
+        let big = Lent::array(&[[1_u8; 88]; 100]);
+        assert_eq!(big.get(99), [1; 88]);
+        assert_eq!((big.as_ptr() as usize + 8800) % PAGE, 0);
+    }
+
+    #[test]
+    fn what_was_taken_back_is_inaccessible() {
+        let lent = Lent::new(1_u64);
+        let address = lent.as_ptr() as usize;
+        let is_readable = |address: usize| {
+            // SAFETY: write(2) reports an inaccessible buffer instead of faulting.
+            unsafe {
+                let mut pipe = [0; 2];
+                assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+                let written = libc::write(pipe[1], std::ptr::with_exposed_provenance(address), 8);
+                libc::close(pipe[0]);
+                libc::close(pipe[1]);
+                written == 8
+            }
+        };
+        assert!(is_readable(address));
+        drop(lent);
+        assert!(!is_readable(address));
+    }
+}

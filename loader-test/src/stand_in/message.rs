@@ -1,0 +1,510 @@
+//! `struct acm_msg` by its bytes (acm.h): what the core plays to a provider and what it gets back, read without the SDK.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::ledger::{Harmed, ViolationKind};
+
+/// Bytes of a message.
+pub const LENGTH: usize = 592;
+/// Bytes of its header.
+pub const HEADER: usize = 16;
+/// Bytes of an entry.
+pub const ENTRY: usize = 72;
+/// Entries of a message.
+pub const ENTRIES: usize = 8;
+
+/// Entry type: a name.
+pub const NAME: u16 = 1;
+/// Entry type: an IPv4 address.
+pub const IP: u16 = 2;
+/// Entry type: an IPv6 address.
+pub const IP6: u16 = 3;
+/// Entry type: a GID.
+pub const GID: u16 = 4;
+/// Entry type: a LID.
+pub const LID: u16 = 5;
+/// Entry type: a path record.
+pub const PATH: u16 = 16;
+
+/// Entry flag: the source.
+pub const FLAG_SOURCE: u32 = 1;
+/// Entry flag: the destination.
+pub const FLAG_DEST: u32 = 2;
+/// Entry flag: answer at once.
+pub const FLAG_NODELAY: u32 = 1 << 30;
+/// Entry flag: ask the SA.
+pub const FLAG_QUERY_SA: u32 = 1 << 31;
+
+/// The flags of an answer's path: GMP, primary, outbound and inbound-reverse.
+pub const ANSWER_FLAGS: u32 = 1 | 2 | 8 | 32;
+
+/// The acknowledge bit of an opcode.
+pub const ACK: u8 = 0x80;
+/// Opcode: resolve.
+pub const RESOLVE: u8 = 1;
+
+/// By which callback a request comes, and by which function its answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `resolve` and `acm_resolve_response`.
+    Resolve,
+    /// `query` and `acm_query_response`.
+    Query,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Resolve => "resolve",
+            Self::Query => "query",
+        })
+    }
+}
+
+/// A GID in network byte order.
+pub type Gid = [u8; 16];
+
+/// An address, as an entry of a message or a local address of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Addr {
+    /// A name.
+    Name(String),
+    /// An IPv4 address.
+    Ip(Ipv4Addr),
+    /// An IPv6 address.
+    Ip6(Ipv6Addr),
+    /// A GID.
+    Gid(Gid),
+    /// A LID.
+    Lid(u16),
+    /// Any type with any bytes.
+    Raw(u16, Box<[u8; 64]>),
+}
+
+impl Addr {
+    /// The type's code.
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::Name(_) => NAME,
+            Self::Ip(_) => IP,
+            Self::Ip6(_) => IP6,
+            Self::Gid(_) => GID,
+            Self::Lid(_) => LID,
+            Self::Raw(code, _) => *code,
+        }
+    }
+
+    /// The 64 bytes, zeros behind the address.
+    pub fn field(&self) -> [u8; 64] {
+        let mut field = [0; 64];
+        match self {
+            Self::Name(name) => {
+                let length = name.len().min(64);
+                field[..length].copy_from_slice(&name.as_bytes()[..length]);
+            }
+            Self::Ip(ip) => field[..4].copy_from_slice(&ip.octets()),
+            Self::Ip6(ip) => field[..16].copy_from_slice(&ip.octets()),
+            Self::Gid(gid) => field[..16].copy_from_slice(gid),
+            Self::Lid(lid) => field[..2].copy_from_slice(&lid.to_be_bytes()),
+            Self::Raw(_, bytes) => field = **bytes,
+        }
+        field
+    }
+
+    /// The same address with garbage in the bytes that do not count.
+    pub fn with_garbage(&self) -> Self {
+        let used = match self {
+            Self::Name(name) => name.len() + 1,
+            Self::Ip(_) => 4,
+            Self::Ip6(_) | Self::Gid(_) => 16,
+            Self::Lid(_) => 2,
+            Self::Raw(..) => 64,
+        };
+        let mut field = self.field();
+        for (index, byte) in field.iter_mut().enumerate().skip(used) {
+            *byte = 0xc0 | index as u8;
+        }
+        Self::Raw(self.code(), Box::new(field))
+    }
+}
+
+impl fmt::Display for Addr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(f, "{name:?}"),
+            Self::Ip(ip) => ip.fmt(f),
+            Self::Ip6(ip) => ip.fmt(f),
+            Self::Gid(gid) => Ipv6Addr::from(*gid).fmt(f),
+            Self::Lid(lid) => write!(f, "LID {lid}"),
+            Self::Raw(code, bytes) => write!(f, "type {code} {:02x?}…", &bytes[..8]),
+        }
+    }
+}
+
+/// A path record by its bytes (`struct ibv_path_record`, sa.h; all big-endian).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Path(pub [u8; 64]);
+
+impl Default for Path {
+    fn default() -> Self {
+        Self([0; 64])
+    }
+}
+
+/// Getters and setters of big-endian fields.
+macro_rules! path_fields {
+    ($($(#[$doc:meta])* $get:ident, $set:ident: $type:ty, $at:literal;)*) => {
+        $(
+            $(#[$doc])*
+            pub fn $get(&self) -> $type {
+                const SIZE: usize = size_of::<$type>();
+                let mut bytes = [0; SIZE];
+                bytes.copy_from_slice(&self.0[$at..$at + SIZE]);
+                <$type>::from_be_bytes(bytes)
+            }
+
+            $(#[$doc])*
+            #[must_use]
+            pub fn $set(mut self, value: $type) -> Self {
+                self.0[$at..$at + size_of::<$type>()].copy_from_slice(&value.to_be_bytes());
+                self
+            }
+        )*
+    };
+}
+
+impl Path {
+    path_fields! {
+        /// Service id.
+        service_id, with_service_id: u64, 0;
+        /// Destination LID.
+        dlid, with_dlid: u16, 40;
+        /// Source LID.
+        slid, with_slid: u16, 42;
+        /// Flow label and hop limit.
+        flow_hop, with_flow_hop: u32, 44;
+        /// Traffic class.
+        tclass, with_tclass: u8, 48;
+        /// Reversible bit and number of paths.
+        reversible_numpath, with_reversible_numpath: u8, 49;
+        /// P_Key.
+        pkey, with_pkey: u16, 50;
+        /// QoS class and SL.
+        qos_sl, with_qos_sl: u16, 52;
+        /// MTU with its selector.
+        mtu, with_mtu: u8, 54;
+        /// Rate with its selector.
+        rate, with_rate: u8, 55;
+        /// Packet lifetime with its selector.
+        lifetime, with_lifetime: u8, 56;
+    }
+
+    /// Destination GID.
+    pub fn dgid(&self) -> Gid {
+        std::array::from_fn(|index| self.0[8 + index])
+    }
+
+    /// Sets the destination GID.
+    #[must_use]
+    pub fn with_dgid(mut self, gid: Gid) -> Self {
+        self.0[8..24].copy_from_slice(&gid);
+        self
+    }
+
+    /// Source GID.
+    pub fn sgid(&self) -> Gid {
+        std::array::from_fn(|index| self.0[24 + index])
+    }
+
+    /// Sets the source GID.
+    #[must_use]
+    pub fn with_sgid(mut self, gid: Gid) -> Self {
+        self.0[24..40].copy_from_slice(&gid);
+        self
+    }
+}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gid = Ipv6Addr::from;
+        write!(
+            f,
+            "{} LID {} -> {} LID {}, P_Key {:#06x}, SL {}, MTU {:#04x}, rate {:#04x}, lifetime {:#04x}",
+            gid(self.sgid()),
+            self.slid(),
+            gid(self.dgid()),
+            self.dlid(),
+            self.pkey(),
+            self.qos_sl() & 0xf,
+            self.mtu(),
+            self.rate(),
+            self.lifetime()
+        )?;
+        for (name, value) in [
+            ("service id", self.service_id()),
+            ("flow label and hop limit", self.flow_hop().into()),
+            ("traffic class", self.tclass().into()),
+            ("QoS class", (self.qos_sl() >> 4).into()),
+        ] {
+            if value != 0 {
+                write!(f, ", {name} {value:#x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A message under construction. What is behind its entries is garbage, as with a real client.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub struct Message(pub [u8; LENGTH]);
+
+impl Message {
+    /// A resolve message without entries.
+    pub fn resolve() -> Self {
+        let mut bytes = [0xee; LENGTH];
+        bytes[..HEADER].fill(0);
+        bytes[0] = 1;
+        bytes[1] = RESOLVE;
+        let mut message = Self(bytes);
+        message.set_length(HEADER as u16);
+        message
+    }
+
+    /// A request for a path.
+    pub fn path(path: &Path) -> Self {
+        Self::resolve().with_entry(0, PATH, &path.0)
+    }
+
+    /// A request to ask the SA for a path.
+    pub fn query(path: &Path) -> Self {
+        Self::resolve().with_entry(FLAG_QUERY_SA, PATH, &path.0)
+    }
+
+    /// A request for a path from one address to another; without a source the core chooses it.
+    pub fn destination(source: Option<&Addr>, destination: &Addr) -> Self {
+        let mut message = Self::resolve();
+        if let Some(source) = source {
+            message = message.with_entry(FLAG_SOURCE, source.code(), &source.field());
+        }
+        message.with_entry(FLAG_DEST, destination.code(), &destination.field())
+    }
+
+    /// Adds an entry.
+    #[must_use]
+    pub fn with_entry(mut self, flags: u32, code: u16, field: &[u8; 64]) -> Self {
+        let at = usize::from(self.length());
+        if at + ENTRY <= LENGTH {
+            self.put_entry(at, flags, code, field);
+            self.set_length((at + ENTRY) as u16);
+        }
+        self
+    }
+
+    /// Sets flags of the entry that has `flag`.
+    #[must_use]
+    pub fn with_flags(mut self, index: usize, flags: u32) -> Self {
+        let at = HEADER + index * ENTRY;
+        let old = u32::from_ne_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]]);
+        self.0[at..at + 4].copy_from_slice(&(old | flags).to_ne_bytes());
+        self
+    }
+
+    /// Sets the header's data bytes: `src_out`, `src_index`, `dst_index`.
+    #[must_use]
+    pub fn with_data(mut self, data: [u8; 3]) -> Self {
+        self.0[3..6].copy_from_slice(&data);
+        self
+    }
+
+    /// Sets the transaction id.
+    #[must_use]
+    pub fn with_tid(mut self, tid: u64) -> Self {
+        self.0[8..16].copy_from_slice(&tid.to_ne_bytes());
+        self
+    }
+
+    /// The transaction id.
+    pub fn tid(&self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.0[8..16]);
+        u64::from_ne_bytes(bytes)
+    }
+
+    /// The length that the header states.
+    pub fn length(&self) -> u16 {
+        u16::from_ne_bytes([self.0[6], self.0[7]])
+    }
+
+    /// Sets the length that the header states.
+    pub fn set_length(&mut self, length: u16) {
+        self.0[6..8].copy_from_slice(&length.to_ne_bytes());
+    }
+
+    /// The type of an entry.
+    pub fn code(&self, index: usize) -> u16 {
+        let at = HEADER + index * ENTRY;
+        u16::from_ne_bytes([self.0[at + 4], self.0[at + 5]])
+    }
+
+    /// The flags of an entry.
+    pub fn flags(&self, index: usize) -> u32 {
+        let at = HEADER + index * ENTRY;
+        u32::from_ne_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
+    }
+
+    /// The entry's 64 bytes.
+    pub fn field(&self, index: usize) -> [u8; 64] {
+        let at = HEADER + index * ENTRY + 8;
+        std::array::from_fn(|byte| self.0[at + byte])
+    }
+
+    fn put_entry(&mut self, at: usize, flags: u32, code: u16, field: &[u8; 64]) {
+        self.0[at..at + 4].copy_from_slice(&flags.to_ne_bytes());
+        self.0[at + 4..at + 6].copy_from_slice(&code.to_ne_bytes());
+        self.0[at + 6..at + 8].fill(0);
+        self.0[at + 8..at + ENTRY].copy_from_slice(field);
+    }
+
+    /// What the core does to an address request before the provider sees it (the source's and the destination's index, a
+    /// place for the source that it chooses).
+    ///
+    /// # Errors
+    /// The ACM status with which the core itself refuses the message.
+    pub fn verified(mut self, chosen_source: Option<&Addr>) -> Result<(Self, Addr), u8> {
+        const ESRCADDR: u8 = 7;
+        const EDESTADDR: u8 = 9;
+        const EDESTTYPE: u8 = 10;
+        let count = (usize::from(self.length()).saturating_sub(HEADER) / ENTRY).min(ENTRIES);
+        let (mut source, mut destination) = (None, None);
+        for index in 0..count {
+            if self.flags(index) & FLAG_SOURCE != 0 && source.replace(index).is_some() {
+                return Err(ESRCADDR);
+            }
+            if self.flags(index) & FLAG_DEST != 0 && destination.replace(index).is_some() {
+                return Err(EDESTADDR);
+            }
+        }
+        let destination = destination.ok_or(EDESTTYPE)?;
+        let from = match (source, chosen_source) {
+            (Some(source), _) => Addr::Raw(self.code(source), Box::new(self.field(source))),
+            (None, Some(chosen)) => chosen.clone(),
+            (None, None) => return Err(EDESTTYPE),
+        };
+        let index = source.unwrap_or(count);
+        if source.is_none() && count < ENTRIES {
+            self.put_entry(HEADER + count * ENTRY, FLAG_SOURCE, from.code(), &from.field());
+        }
+        self.0[3..6].copy_from_slice(&[u8::from(source.is_none()), index as u8, destination as u8]);
+        Ok((self, from))
+    }
+}
+
+/// An answer, read from the provider's memory.
+#[derive(Clone)]
+pub struct Reply {
+    /// The bytes, of which `length` count.
+    bytes: Box<[u8; LENGTH]>,
+    /// The transaction id.
+    pub tid: u64,
+    /// The opcode.
+    pub opcode: u8,
+    /// The status.
+    pub status: u8,
+    /// The length that the header states.
+    pub length: u16,
+}
+
+impl Reply {
+    /// Copies an answer.
+    ///
+    /// # Safety
+    /// `message` points to a `struct acm_msg`, of which `length` bytes may be read.
+    pub unsafe fn read(message: *const u8) -> Self {
+        let mut bytes = Box::new([0; LENGTH]);
+        // SAFETY: a message has a header, by the caller's promise.
+        unsafe { message.copy_to_nonoverlapping(bytes.as_mut_ptr(), HEADER) };
+        let length = u16::from_ne_bytes([bytes[6], bytes[7]]);
+        let readable = usize::from(length).clamp(HEADER, LENGTH);
+        // SAFETY: the caller's promise.
+        unsafe { message.copy_to_nonoverlapping(bytes.as_mut_ptr(), readable) };
+        let mut tid = [0; 8];
+        tid.copy_from_slice(&bytes[8..16]);
+        let (opcode, status) = (bytes[1], bytes[2]);
+        Self { bytes, tid: u64::from_ne_bytes(tid), opcode, status, length }
+    }
+
+    /// How many entries it carries.
+    pub fn entries(&self) -> usize {
+        usize::from(self.length).saturating_sub(HEADER) / ENTRY
+    }
+
+    /// Flags, type and bytes of an entry.
+    pub fn entry(&self, index: usize) -> Option<(u32, u16, [u8; 64])> {
+        if index >= self.entries().min(ENTRIES) {
+            return None;
+        }
+        let message = Message(*self.bytes);
+        Some((message.flags(index), message.code(index), message.field(index)))
+    }
+
+    /// The path in the first entry.
+    pub fn path(&self) -> Option<Path> {
+        self.entry(0).filter(|(_, code, _)| *code == PATH).map(|(_, _, field)| Path(field))
+    }
+
+    /// What is wrong with the form of an answer, whatever was asked.
+    pub(super) fn faults(&self, kind: Kind) -> Vec<(ViolationKind, Harmed, String)> {
+        let mut faults = Vec::new();
+        let length = usize::from(self.length);
+        let expected = match kind {
+            Kind::Query => length == HEADER + ENTRY || (self.status != 0 && length == HEADER),
+            Kind::Resolve if self.status == 0 => {
+                length > HEADER && length <= LENGTH && (length - HEADER).is_multiple_of(ENTRY)
+            }
+            Kind::Resolve => length == HEADER,
+        };
+        if !expected {
+            faults.push((
+                ViolationKind::WrongLength,
+                Harmed::Client,
+                format!("length {length} with status {}", self.status),
+            ));
+        }
+        if self.opcode & 0x0f != RESOLVE {
+            faults.push((
+                ViolationKind::ChangedOpcode,
+                Harmed::Client,
+                format!("opcode {:#04x} instead of {RESOLVE:#04x}", self.opcode),
+            ));
+        } else if self.opcode & ACK == 0 {
+            faults.push((ViolationKind::MissingAck, Harmed::Client, "no acknowledge bit in the opcode".into()));
+        }
+        if kind == Kind::Resolve && self.bytes[3..6] != [0; 3] {
+            faults.push((
+                ViolationKind::DirtyHeader,
+                Harmed::Client,
+                format!("data bytes {:02x?} in the header", &self.bytes[3..6]),
+            ));
+        }
+        faults
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "status {}, {} entries", self.status, self.entries())?;
+        if let Some(path) = self.path() {
+            write!(f, ", {path:?}")?;
+        }
+        Ok(())
+    }
+}
+
+impl PartialEq for Reply {
+    fn eq(&self, other: &Self) -> bool {
+        let length = usize::from(self.length).min(LENGTH);
+        self.length == other.length && self.bytes[..length] == other.bytes[..length]
+    }
+}

@@ -1,0 +1,439 @@
+//! The subnet administrator and the core's queue in front of it: one thread, `sa_depth` MADs a port at a time, faults on
+//! demand.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use acm_prov_api::abi::{acm_sa_handler_fn, acm_sa_mad};
+
+use super::ledger::{Harmed, Ledger, MadState, ViolationKind};
+use super::message::Path;
+
+/// Component mask bits of a PathRecord query (IBA vol. 1, 15.2.5.16).
+pub const COMP_DGID: u64 = 1 << 2;
+/// See [`COMP_DGID`].
+pub const COMP_SGID: u64 = 1 << 3;
+/// See [`COMP_DGID`].
+pub const COMP_DLID: u64 = 1 << 4;
+
+/// SA attribute: PathRecord.
+pub const PATH_RECORD: u16 = 0x35;
+/// SA attribute: MCMemberRecord.
+pub const MC_MEMBER_RECORD: u16 = 0x38;
+
+/// Method: get.
+pub const GET: u8 = 0x01;
+/// Method: set, which joins a multicast group.
+pub const SET: u8 = 0x02;
+/// Method: delete, which leaves a multicast group.
+pub const DELETE: u8 = 0x15;
+
+/// A MAD that the provider sent, as the SA sees it.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Its number, from 0, in the order in which MADs reached the SA.
+    pub number: usize,
+    /// The port that it came from.
+    pub port: usize,
+    /// Management class, 3 for the SA.
+    pub class: u8,
+    /// Method.
+    pub method: u8,
+    /// Attribute.
+    pub attribute: u16,
+    /// Transaction id, all 64 bits.
+    pub tid: u64,
+    /// Component mask.
+    pub mask: u64,
+    /// The record.
+    pub record: [u8; 64],
+    /// When it was handed to the core.
+    pub sent: Instant,
+}
+
+impl Question {
+    /// The record of a path query.
+    pub fn path(&self) -> Path {
+        Path(self.record)
+    }
+
+    /// Whether it is a path query.
+    pub fn is_path_query(&self) -> bool {
+        self.attribute == PATH_RECORD && self.method == GET
+    }
+
+    /// Whether it joins a multicast group.
+    pub fn is_join(&self) -> bool {
+        self.attribute == MC_MEMBER_RECORD && self.method == SET
+    }
+}
+
+/// What the SA does with a question.
+#[derive(Clone, Debug)]
+pub enum Reaction {
+    /// Answers as a good SA does.
+    Answer,
+    /// Answers with a record.
+    Record(Path),
+    /// Refuses with a MAD status.
+    Status(u16),
+    /// Answers after a while.
+    After(Duration, Box<Reaction>),
+    /// Says nothing: the kernel brings the MAD back after `timeout` × (`retries` + 1).
+    Silence,
+    /// Waits for [`SaThread::release`].
+    Hold,
+    /// Never comes back.
+    Never,
+    /// The core's own send failed after it had queued the MAD.
+    NotSent(i32),
+}
+
+/// Decides what happens to a question.
+pub type Script = Box<dyn FnMut(&Question) -> Reaction + Send>;
+
+/// Makes the record for a question, or none: what a good SA does.
+pub type Knowledge = Box<dyn Fn(&Question) -> Option<[u8; 64]> + Send>;
+
+struct Mad {
+    address: usize,
+    handler: Option<acm_sa_handler_fn>,
+    question: Question,
+    due: Instant,
+    reaction: Reaction,
+}
+
+struct PortQueue {
+    credits: usize,
+    pending: Vec<Mad>,
+    waiting: VecDeque<(usize, Option<acm_sa_handler_fn>)>,
+    /// While a port is down the core reads no answers.
+    down: bool,
+}
+
+struct State {
+    ports: BTreeMap<usize, PortQueue>,
+    script: Script,
+    knowledge: Knowledge,
+    questions: Vec<Question>,
+    depth: usize,
+    time_out: Duration,
+    /// MADs whose handler runs or ran; for waiting until all is quiet.
+    busy: bool,
+    most_out: usize,
+    stop: bool,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    changed: Condvar,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+/// The SA and its thread.
+pub struct SaThread {
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SaThread {
+    /// Starts the thread.
+    ///
+    /// # Panics
+    /// If the system has no thread left.
+    pub fn start(ledger: Arc<Mutex<Ledger>>, depth: usize, time_out: Duration, knowledge: Knowledge) -> Self {
+        let state = State {
+            ports: BTreeMap::new(),
+            script: Box::new(|_| Reaction::Answer),
+            knowledge,
+            questions: Vec::new(),
+            depth,
+            time_out,
+            busy: false,
+            most_out: 0,
+            stop: false,
+        };
+        let inner = Arc::new(Inner { state: Mutex::new(state), changed: Condvar::new(), ledger });
+        let of_thread = Arc::clone(&inner);
+        let thread = std::thread::Builder::new()
+            .name("core's SA".into())
+            .spawn(move || of_thread.run())
+            .expect("a thread for the SA");
+        Self { inner, thread: Some(thread) }
+    }
+
+    /// Says what happens to questions from now on.
+    pub fn script(&self, script: impl FnMut(&Question) -> Reaction + Send + 'static) {
+        lock(&self.inner.state).script = Box::new(script);
+    }
+
+    /// Everything that was asked so far.
+    pub fn questions(&self) -> Vec<Question> {
+        lock(&self.inner.state).questions.clone()
+    }
+
+    /// The most MADs that the core had from one port at a time.
+    pub fn most_out(&self) -> usize {
+        lock(&self.inner.state).most_out
+    }
+
+    /// Answers a held question, by its number, with a reaction.
+    pub fn release(&self, number: usize, reaction: Reaction) {
+        let mut state = lock(&self.inner.state);
+        for queue in state.ports.values_mut() {
+            for mad in &mut queue.pending {
+                if mad.question.number == number && matches!(mad.reaction, Reaction::Hold) {
+                    mad.reaction = reaction.clone();
+                    mad.due = Instant::now();
+                }
+            }
+        }
+        self.inner.changed.notify_all();
+    }
+
+    /// Whether no MAD is on its way, other than held ones and those that never return.
+    pub fn is_idle(&self) -> bool {
+        let state = lock(&self.inner.state);
+        !state.busy
+            && state.ports.values().all(|queue| {
+                queue.down
+                    || queue.pending.iter().all(|mad| matches!(mad.reaction, Reaction::Hold | Reaction::Never))
+            })
+    }
+
+    /// The port goes down: its answers wait until it is up again.
+    pub fn set_down(&self, port: usize, down: bool) {
+        let mut state = lock(&self.inner.state);
+        let depth = state.depth;
+        state.ports.entry(port).or_insert_with(|| PortQueue::new(depth)).down = down;
+        self.inner.changed.notify_all();
+    }
+
+    /// What `acm_send_sa_mad` does.
+    pub(super) fn send(&self, port: usize, address: usize, handler: Option<acm_sa_handler_fn>) {
+        let mut state = lock(&self.inner.state);
+        let depth = state.depth;
+        let queue = state.ports.entry(port).or_insert_with(|| PortQueue::new(depth));
+        queue.waiting.push_back((address, handler));
+        let out = queue.pending.len() + queue.waiting.len();
+        state.most_out = state.most_out.max(out);
+        self.inner.put_on_the_wire(&mut state, port);
+        self.inner.changed.notify_all();
+    }
+}
+
+impl Drop for SaThread {
+    fn drop(&mut self) {
+        lock(&self.inner.state).stop = true;
+        self.inner.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A handler that panics across C has ended the process already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl PortQueue {
+    fn new(credits: usize) -> Self {
+        Self { credits, pending: Vec::new(), waiting: VecDeque::new(), down: false }
+    }
+}
+
+impl Inner {
+    /// Sends what the port's credits allow.
+    fn put_on_the_wire(&self, state: &mut State, port: usize) {
+        loop {
+            let Some(queue) = state.ports.get_mut(&port) else { return };
+            if queue.credits == 0 {
+                return;
+            }
+            let Some((address, handler)) = queue.waiting.pop_front() else { return };
+            queue.credits -= 1;
+            let question = self.read(address, port, state.questions.len());
+            state.questions.push(question.clone());
+            let mut reaction = (state.script)(&question);
+            let mut due = Instant::now();
+            if let Reaction::After(delay, then) = reaction {
+                due += delay;
+                reaction = *then;
+            }
+            if matches!(reaction, Reaction::Silence) {
+                due = Instant::now() + state.time_out;
+            }
+            let mad = Mad { address, handler, question, due, reaction };
+            if let Some(queue) = state.ports.get_mut(&port) {
+                queue.pending.push(mad);
+            }
+        }
+    }
+
+    /// Looks at a MAD as it goes out.
+    fn read(&self, address: usize, port: usize, number: usize) -> Question {
+        let mad = std::ptr::with_exposed_provenance::<acm_sa_mad>(address);
+        // SAFETY: the core has the MAD, and MADs are kept until the end of the run.
+        let packet = unsafe { (*mad).sa_mad };
+        let header = packet.mad_hdr;
+        let question = Question {
+            number,
+            port,
+            class: header.mgmt_class,
+            method: header.method,
+            attribute: header.attr_id.to_host(),
+            tid: header.tid.to_host(),
+            mask: packet.comp_mask.to_host(),
+            record: std::array::from_fn(|index| packet.data[index]),
+            sent: Instant::now(),
+        };
+        let mut ledger = lock(&self.ledger);
+        if question.tid == 0 || question.tid > u64::from(u32::MAX) {
+            ledger.breach(
+                ViolationKind::BadTid,
+                Harmed::Daemon,
+                format!("transaction id {:#x}: the core matches the low 32 bits only", question.tid),
+            );
+        }
+        question
+    }
+
+    fn run(&self) {
+        let mut state = lock(&self.state);
+        while !state.stop {
+            let now = Instant::now();
+            let due = state.ports.iter().find_map(|(port, queue)| {
+                if queue.down {
+                    return None;
+                }
+                let index = queue
+                    .pending
+                    .iter()
+                    .position(|mad| mad.due <= now && !matches!(mad.reaction, Reaction::Hold | Reaction::Never))?;
+                Some((*port, index))
+            });
+            let Some((port, index)) = due else {
+                let next = state
+                    .ports
+                    .values()
+                    .filter(|queue| !queue.down)
+                    .flat_map(|queue| &queue.pending)
+                    .filter(|mad| !matches!(mad.reaction, Reaction::Hold | Reaction::Never))
+                    .map(|mad| mad.due)
+                    .min();
+                state = match next {
+                    Some(next) => {
+                        let wait = next.saturating_duration_since(now).max(Duration::from_micros(100));
+                        self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
+                    }
+                    None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                };
+                continue;
+            };
+            state.busy = true;
+            let Some(queue) = state.ports.get_mut(&port) else { continue };
+            let answered = queue.pending.remove(index);
+            let returned = self.match_tid(queue, answered, &state.knowledge);
+            drop(state);
+            if let Some((address, handler)) = returned {
+                self.hand_back(address, handler);
+            }
+            state = lock(&self.state);
+            state.busy = false;
+            self.put_on_the_wire(&mut state, port);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Finds the request that an answer is for as the core does: the first whose id is the low half of the answer's. One
+    /// that matches nothing costs the port a credit for good.
+    fn match_tid(
+        &self,
+        queue: &mut PortQueue,
+        answered: Mad,
+        knowledge: &Knowledge,
+    ) -> Option<(usize, Option<acm_sa_handler_fn>)> {
+        let wanted = answered.question.tid & u64::from(u32::MAX);
+        let same = |mad: &Mad| mad.question.tid == wanted;
+        let mut target = answered;
+        if let Some(earlier) = queue.pending.iter().position(same) {
+            lock(&self.ledger).breach(
+                ViolationKind::BadTid,
+                Harmed::Client,
+                format!("transaction id {wanted:#x} is used by two MADs at a time: answers go to the wrong one"),
+            );
+            let swapped = queue.pending.remove(earlier);
+            let (question, reaction) = (target.question.clone(), target.reaction.clone());
+            queue.pending.push(target);
+            target = Mad { question, reaction, ..swapped };
+        } else if !same(&target) {
+            return None;
+        }
+        queue.credits += 1;
+        write_answer(&target, knowledge);
+        Some((target.address, target.handler))
+    }
+
+    fn hand_back(&self, address: usize, handler: Option<acm_sa_handler_fn>) {
+        let known = {
+            let mut ledger = lock(&self.ledger);
+            let known = ledger.mads.insert(address, MadState::Returned) == Some(MadState::Sent);
+            if handler.is_none() {
+                ledger.breach(
+                    ViolationKind::NoHandler,
+                    Harmed::Daemon,
+                    "a MAD came back and has no handler: the core calls it without a check",
+                );
+            }
+            known
+        };
+        if let (true, Some(handler)) = (known, handler) {
+            // SAFETY: the core calls the handler with the MAD, which the handler then owns.
+            unsafe { handler(std::ptr::with_exposed_provenance_mut(address)) };
+            let mut ledger = lock(&self.ledger);
+            if ledger.mads.get(&address) == Some(&MadState::Returned) {
+                ledger.breach(
+                    ViolationKind::MadLeaked,
+                    Harmed::Daemon,
+                    "an SA handler did not free its MAD",
+                );
+            }
+        }
+    }
+}
+
+/// Turns the question's MAD into what comes back.
+fn write_answer(mad: &Mad, knowledge: &Knowledge) {
+    let target = std::ptr::with_exposed_provenance_mut::<acm_sa_mad>(mad.address);
+    let mut umad_status = 0;
+    let mut status = 0;
+    let mut record = None;
+    match &mad.reaction {
+        Reaction::Record(path) => record = Some(path.0),
+        Reaction::Status(refused) => status = *refused,
+        Reaction::Silence => umad_status = libc::ETIMEDOUT,
+        Reaction::NotSent(errno) => umad_status = *errno,
+        _ => match knowledge(&mad.question) {
+            Some(known) => record = Some(known),
+            None => status = 0x0300,
+        },
+    }
+    // SAFETY: the core has the MAD; the provider gets it back after this.
+    unsafe {
+        (*target).umad.status = umad_status.cast_unsigned();
+        if umad_status == 0 {
+            let packet = &mut (*target).sa_mad;
+            packet.mad_hdr.method |= 0x80;
+            packet.mad_hdr.status = acm_prov_api::abi::Be16::from_host(status);
+            // The kernel has used the upper half for itself.
+            packet.mad_hdr.tid =
+                acm_prov_api::abi::Be64::from_host(mad.question.tid & u64::from(u32::MAX) | 0x0001_0000_0000);
+            if let Some(record) = record {
+                packet.data[..64].copy_from_slice(&record);
+            }
+        }
+    }
+}

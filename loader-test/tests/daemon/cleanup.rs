@@ -1,0 +1,188 @@
+//! Nothing that was started is left, whatever ends the run.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use loader_test::rig::Rig;
+use loader_test::wait;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::processes::{self, Process};
+use crate::providers;
+use crate::stock::LOADER_TEST;
+
+/// Ibsim, opensm, the SA agent and four daemons.
+const PROGRAMS: usize = 7;
+
+/// A run that has everything started and waits for an answer that never comes.
+struct Waiting {
+    run: Child,
+    started: BTreeSet<Process>,
+    logs: tempfile::TempDir,
+}
+
+fn wait_in_the_middle() -> Waiting {
+    let logs = tempfile::tempdir().unwrap();
+    let silent = providers::build(&["SILENT=1"]);
+    let run = Command::new(LOADER_TEST)
+        .arg("stock")
+        .arg(silent.path())
+        .arg("--logs")
+        .arg(logs.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = i32::try_from(run.id()).unwrap();
+    // The last to be started is ib_acme, which stays without an answer.
+    let started = wait::until("ib_acme to run", Duration::from_secs(60), || {
+        let started = processes::descendants(pid);
+        let asking = started.iter().any(|process| process.command == "ib_acme");
+        Ok((asking && started.len() > PROGRAMS).then_some(started))
+    });
+    Waiting {
+        run,
+        started: started.unwrap(),
+        logs,
+    }
+}
+
+impl Waiting {
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.run.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// No process, no namespace, no mount.
+    fn expect_nothing_left(&self) {
+        let own = fs::read_link("/proc/self/ns/mnt").unwrap();
+        let namespaces: BTreeSet<_> = self
+            .started
+            .iter()
+            .filter_map(|process| process.mounts.clone())
+            .filter(|mounts| *mounts != own)
+            .collect();
+        assert_eq!(
+            namespaces.len(),
+            5,
+            "four daemons and ib_acme have their own: {:?}",
+            self.started
+        );
+
+        processes::wait_until_gone(&self.started);
+        // The number of a namespace that is gone is given to new ones, of other tests: only who was there before counts.
+        let last = self.started.iter().map(|process| process.started).max();
+        let left: Vec<_> = processes::all()
+            .into_iter()
+            .filter(|process| {
+                process
+                    .mounts
+                    .as_ref()
+                    .is_some_and(|mounts| namespaces.contains(mounts))
+            })
+            .filter(|process| Some(process.started) <= last)
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(
+            !mounts.contains(&self.logs.path().display().to_string()),
+            "{mounts}"
+        );
+    }
+}
+
+fn ends_by(signal: Signal, status: Option<i32>) {
+    let mut waiting = wait_in_the_middle();
+    waiting.signal(signal);
+    assert_eq!(waiting.run.wait().unwrap().code(), status);
+    waiting.expect_nothing_left();
+    // The logs are what is left.
+    assert!(waiting.logs.path().join("host-1/ibacm.log").is_file());
+}
+
+#[test]
+fn interrupt_leaves_nothing() {
+    ends_by(Signal::INT, Some(130));
+}
+
+#[test]
+fn termination_leaves_nothing() {
+    ends_by(Signal::TERM, Some(143));
+}
+
+#[test]
+fn sigkill_leaves_nothing() {
+    ends_by(Signal::KILL, None);
+}
+
+fn programs(rig: &Rig) -> BTreeSet<Process> {
+    let mut pids: Vec<_> = rig.hosts().iter().filter_map(|host| host.pid()).collect();
+    pids.extend([rig.opensm().pid().unwrap(), rig.ibsim().process().pid()]);
+    processes::all()
+        .into_iter()
+        .filter(|process| pids.contains(&process.pid))
+        .collect()
+}
+
+#[test]
+fn a_panic_leaves_the_logs_alone() {
+    let good = providers::good();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let rig = Rig::builder(good.path()).start().unwrap();
+        sender
+            .send((programs(&rig), rig.directory().to_owned()))
+            .unwrap();
+        panic!("on purpose");
+    });
+    assert!(thread.join().is_err());
+    let (started, directory) = receiver.recv().unwrap();
+    assert_eq!(started.len(), PROGRAMS - 1);
+    processes::wait_until_gone(&started);
+    assert!(directory.join("opensm/opensm.log").is_file());
+    fs::remove_dir_all(directory).unwrap();
+}
+
+/// PR_SET_PDEATHSIG is about threads; a rig is not.
+#[test]
+fn a_rig_outlives_the_thread_that_started_it() {
+    let good = providers::good();
+    let rig = std::thread::spawn(move || Rig::builder(good.path()).host("Hca1").start().unwrap())
+        .join()
+        .unwrap();
+    let directory = rig.directory().to_owned();
+    assert_eq!(rig.hosts()[0].endpoints().unwrap().len(), 1);
+    let started = programs(&rig);
+    drop(rig);
+    processes::wait_until_gone(&started);
+    assert!(!Path::new(&directory).exists());
+}
+
+/// A rig that cannot start ends what it had started.
+#[test]
+fn a_failed_start_leaves_nothing() {
+    let good = providers::good();
+    let logs = tempfile::tempdir().unwrap();
+    // The daemon itself does not start: everything else runs then.
+    let result = Rig::builder(good.path())
+        .logs(logs.path())
+        .option("provider_lib_path", "/nonexistent")
+        .start();
+    let error = result.unwrap_err().to_string();
+    assert!(
+        error.contains("could not open provider lib dir: /nonexistent"),
+        "{error}"
+    );
+    assert!(logs.path().join("opensm/opensm.log").is_file());
+    let left: Vec<_> = processes::all()
+        .into_iter()
+        .filter(|process| {
+            let directory = fs::read_link(format!("/proc/{}/cwd", process.pid)).unwrap_or_default();
+            directory.starts_with(logs.path())
+        })
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -1,0 +1,7 @@
+//! Tests with the real daemon: rigs, and the command `loader-test stock`, with stock's provider, a good one and bad ones.
+
+mod cleanup;
+mod fabric;
+mod processes;
+mod providers;
+mod stock;

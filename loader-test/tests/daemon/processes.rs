@@ -1,0 +1,68 @@
+//! Processes, as /proc shows them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use loader_test::wait;
+
+/// A process that stays the same one when its pid is used again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    pub pid: i32,
+    parent: i32,
+    /// Clock ticks since the machine started.
+    pub started: u64,
+    pub command: String,
+    /// Its mount namespace, if it can be seen.
+    pub mounts: Option<PathBuf>,
+}
+
+/// All processes but zombies.
+pub fn all() -> Vec<Process> {
+    let folders = fs::read_dir("/proc").unwrap().flatten();
+    folders.filter_map(|folder| read(folder.path())).collect()
+}
+
+fn read(folder: PathBuf) -> Option<Process> {
+    let stat = fs::read_to_string(folder.join("stat")).ok()?;
+    let (head, fields) = stat.rsplit_once(") ")?;
+    let (pid, command) = head.split_once(" (")?;
+    let fields: Vec<&str> = fields.split(' ').collect();
+    if fields[0] == "Z" || fields[0] == "X" {
+        return None;
+    }
+    Some(Process {
+        pid: pid.parse().ok()?,
+        parent: fields[1].parse().ok()?,
+        started: fields[19].parse().ok()?,
+        command: command.to_owned(),
+        mounts: fs::read_link(folder.join("ns/mnt")).ok(),
+    })
+}
+
+/// Everything that descends from `pid`.
+pub fn descendants(pid: i32) -> BTreeSet<Process> {
+    let everyone = all();
+    let mut found = BTreeSet::new();
+    let mut parents = vec![pid];
+    while let Some(parent) = parents.pop() {
+        for process in everyone.iter().filter(|process| process.parent == parent) {
+            parents.push(process.pid);
+            found.insert(process.clone());
+        }
+    }
+    found
+}
+
+/// Waits until none of `processes` is left.
+pub fn wait_until_gone(processes: &BTreeSet<Process>) {
+    let key = |process: &Process| (process.pid, process.started);
+    let gone = |process: &Process| !all().iter().any(|other| key(other) == key(process));
+    let what = format!("the end of {processes:?}");
+    wait::until_true(what, Duration::from_secs(20), || {
+        Ok(processes.iter().all(gone))
+    })
+    .unwrap();
+}
