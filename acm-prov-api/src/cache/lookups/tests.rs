@@ -432,3 +432,34 @@ fn who_asks_after_a_reregister_gets_no_answer_from_before() {
     let new = finished(&mut lookups, at(5), after[0].id, Judged::Path(path(9)));
     assert_eq!(new, [(3, Ok(path(9)))]);
 }
+
+#[test]
+fn a_lookup_goes_on_for_a_fresh_path_after_its_stale_answers() {
+    let mut lookups = lookups_out(1);
+    lookups.ask(at(0), key(1), 1, None).unwrap();
+    let out = send(&mut lookups, at(0))[0].id;
+    lookups.ask(at(0), key(2), 2, Some(path(9))).unwrap();
+    assert_eq!(lookups.answer_stale(at(10)), [(2, Ok(path(9)))]);
+    finished(&mut lookups, at(20), out, Judged::NoRecords);
+    let sent = send(&mut lookups, at(20));
+    assert_eq!(sent[0].key, key(2));
+    // And no longer than the client would have waited.
+    assert!(lookups.answered(at(20), sent[0].id, &BUSY).is_none());
+    lookups.expire(at(PATIENCE));
+    assert!(lookups.is_empty());
+}
+
+#[test]
+fn a_stale_waiter_that_left_leaves_no_timer() {
+    let mut lookups = lookups_out(1);
+    lookups.ask(at(0), key(1), 1, None).unwrap();
+    let out = send(&mut lookups, at(0))[0].id;
+    lookups.ask(at(0), key(2), 2, Some(path(9))).unwrap();
+    lookups.ask(at(5_000), key(2), 3, None).unwrap();
+    let mut replies = lookups.expire(at(PATIENCE));
+    replies.sort_by_key(|reply| reply.0);
+    assert_eq!(replies, [timed_out(1), (2, Ok(path(9)))]);
+    lookups.answered(at(PATIENCE), out, &Judged::NoRecords);
+    send(&mut lookups, at(PATIENCE));
+    assert_eq!(lookups.next_deadline(), Some(at(5_000 + PATIENCE)));
+}
