@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 
 use crate::error::{Context, Error, Result};
 use crate::record::{Gid, Lid, PathRecord};
-use crate::wait;
+use crate::wait::{self, is_temporary};
 
 /// How long an answer may take: longer than the daemon's own deadlines as rigs set them.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -433,13 +433,6 @@ pub(crate) fn connect_unix(path: &Path) -> Result<UnixStream> {
     let address = SocketAddrUnix::new(folder.join(name)).context(operation)?;
     connect(&stream, &address).context(operation)?;
     Ok(stream.into())
-}
-
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-    )
 }
 
 /// The entries of a request to resolve `destination`.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::client::{Client, Endpoint, connect_unix};
+use crate::client::{Answer, Client, Destination, Endpoint, connect_unix};
 use crate::error::{Context, Error, Result};
 use crate::fabric::{Node, Port};
 use crate::ibsim::Ibsim;
@@ -454,6 +454,11 @@ impl Host {
     /// A new connection to the daemon.
     pub fn connect(&self) -> Result<Client> {
         Client::connect(&self.socket())
+    }
+
+    /// Resolves a destination by a new connection.
+    pub fn resolve(&self, destination: &Destination) -> Result<Answer> {
+        self.connect()?.resolve(destination)
     }
 
     /// The daemon's endpoints.

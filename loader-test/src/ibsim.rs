@@ -54,7 +54,6 @@ impl Ibsim {
         let process = Launch::new(programs, "ibsim", &programs.ibsim, directory)
             .args(["-s".as_ref(), net.as_os_str()])
             .env("IBSIM_SOCKNAME", socket_name)
-            .env("IBSIM_SERVER_NAME", "")
             .stdin(Stdio::piped())
             .separate_errors()
             .start()?;

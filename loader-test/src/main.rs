@@ -5,10 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use loader_test::error::{Error, Result};
 use loader_test::launch::{self, Plan};
 use loader_test::rig::Rig;
+use loader_test::stock::Form;
 use loader_test::{demo, sa, stock, wait};
 
 /// Runs ibacm providers under the real daemon, with a real subnet manager, without InfiniBand hardware.
@@ -63,12 +64,34 @@ struct Stock {
     /// A name or IP address of a host. All are told to the providers in a file (addr_preload acm_hosts)
     #[arg(long = "address", value_name = "NODE=ADDRESS", value_parser = pair)]
     addresses: Vec<(String, String)>,
+    /// Ask for destinations in these forms alone
+    #[arg(long, value_name = "FORM", value_delimiter = ',', value_enum, default_values = ["lid", "gid", "name", "ip"])]
+    by: Vec<By>,
     /// Where logs and configuration are written and kept, a new folder [default: a temporary one]
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
     /// fabric-sim's library [default: libfabric_sim.so beside this program]
     #[arg(long, value_name = "PATH")]
     sim: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum By {
+    Lid,
+    Gid,
+    Name,
+    Ip,
+}
+
+impl From<By> for Form {
+    fn from(by: By) -> Self {
+        match by {
+            By::Lid => Self::Lid,
+            By::Gid => Self::Gid,
+            By::Name => Self::Name,
+            By::Ip => Self::Ip,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -132,8 +155,9 @@ fn run_stock(options: &Stock) -> Result<ExitCode> {
     let mut rig = builder.start()?;
     rig.keep_logs();
     eprintln!("the logs are in {}", rig.directory().display());
+    let forms: Vec<Form> = options.by.iter().map(|by| Form::from(*by)).collect();
     let mut out = io::stdout().lock();
-    let tally = stock::run(&rig, &mut out)?;
+    let tally = stock::run(&rig, &forms, &mut out)?;
     Ok(if tally.is_clean() {
         ExitCode::SUCCESS
     } else {

@@ -30,7 +30,7 @@ const MODULE_LOG_FLAGS: &str = "osm_sa_mad_ctrl.c 0x23\n";
 #[derive(Debug)]
 pub struct Opensm {
     programs: Programs,
-    node: String,
+    node: Mutex<String>,
     socket_name: String,
     directory: PathBuf,
     log: Log,
@@ -104,7 +104,7 @@ impl Opensm {
         }
         Ok(Self {
             programs: programs.clone(),
-            node: node.to_owned(),
+            node: Mutex::new(node.to_owned()),
             socket_name: ibsim.socket_name().to_owned(),
             directory: directory.to_owned(),
             log: Log::new(directory.join("opensm.log")),
@@ -114,8 +114,13 @@ impl Opensm {
     }
 
     /// The node that it manages the subnet from.
-    pub fn node(&self) -> &str {
-        &self.node
+    pub fn node(&self) -> String {
+        lock(&self.node).clone()
+    }
+
+    /// Sets the node that it is started on the next time.
+    pub(crate) fn set_node(&self, node: &str) {
+        node.clone_into(&mut lock(&self.node));
     }
 
     /// The subnet prefix of all GIDs, host order.
@@ -147,7 +152,7 @@ impl Opensm {
         .args(["-F", "opensm.conf", "-D", LOG_FLAGS, "-f"])
         .args([self.log.path()])
         .env("LD_PRELOAD", &self.programs.umad2sim)
-        .env("SIM_HOST", &self.node)
+        .env("SIM_HOST", self.node())
         .env("IBSIM_SOCKNAME", &self.socket_name)
         .env("OSM_CACHE_DIR", &directory)
         .env("OSM_TMP_DIR", &directory)

@@ -2,7 +2,7 @@
 //! ended with this process whatever ends it.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -21,6 +21,16 @@ use crate::wait;
 
 /// Lines of a log that an error message shows.
 const TAIL: usize = 12;
+
+/// Variables that would lead a program to a simulator other than the rig's.
+const FOREIGN_VARIABLES: [&str; 6] = [
+    "IBSIM_SERVER_NAME",
+    "IBSIM_SERVER_PORT",
+    "IBSIM_SOCKNAME",
+    "SIM_HOST",
+    "SIM_SET_ISSM",
+    "FABRIC_SIM_CONTROL",
+];
 
 /// What to start, and how.
 #[derive(Debug)]
@@ -135,6 +145,9 @@ impl Launch {
             .arg("launch")
             .arg("--parent")
             .arg(process::id().to_string());
+        for name in FOREIGN_VARIABLES {
+            command.env_remove(name);
+        }
         for (name, value) in &self.environment {
             let mut pair = name.clone();
             pair.push("=");
@@ -165,6 +178,7 @@ impl Launch {
             output: self.output,
             errors: self.errors,
             own_log: self.own_log,
+            directory: self.directory,
             child: Mutex::new(child),
         })
     }
@@ -218,6 +232,7 @@ pub struct Process {
     output: Log,
     errors: Option<Log>,
     own_log: Option<Log>,
+    directory: PathBuf,
     child: Mutex<Child>,
 }
 
@@ -302,6 +317,8 @@ impl Process {
         // Neither can fail but for a process that is gone, which is what is wanted.
         let _ = child.kill();
         let _ = child.wait();
+        // What ibsim's preload shows as sysfs stays behind when the program is killed.
+        let _ = fs::remove_dir_all(self.directory.join(format!("sys-{}", self.pid())));
     }
 }
 
@@ -313,7 +330,7 @@ impl Drop for Process {
 
 /// The state letter of a /proc/…/stat, see proc(5).
 fn state(stat: &Path) -> Option<char> {
-    let stat = std::fs::read_to_string(stat).ok()?;
+    let stat = fs::read_to_string(stat).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
     fields.trim_start().chars().next()
 }

@@ -25,6 +25,8 @@ use std::thread;
 
 use tempfile::TempDir;
 
+use crate::client;
+use crate::compare::{Difference, compare};
 use crate::error::{Context, Error, Result};
 use crate::fabric::{Fabric, Kind, Node, Port};
 use crate::ibacm::{Host, Provider, Setup};
@@ -413,7 +415,7 @@ impl Rig {
 
     /// Asks the SA itself.
     pub fn ask_sa(&self, question: &Question) -> Result<Answer> {
-        let sm_lid = self.port(self.opensm.node())?.lid;
+        let sm_lid = self.port(&self.opensm.node())?.lid;
         self.asker.ask(sm_lid, question)
     }
 
@@ -431,6 +433,41 @@ impl Rig {
                 format!("answers {question:?} with {other:?}"),
             )),
         }
+    }
+
+    /// Resolves `destination` from `host` and tells every field in which the answer differs from what the SA says.
+    ///
+    /// # Errors
+    /// No path is answered, or the SA itself has none.
+    pub fn differences(
+        &self,
+        host: &Host,
+        destination: &client::Destination,
+    ) -> Result<Vec<Difference>> {
+        let path = host.resolve(destination)?.into_path()?;
+        let truth = self.sa_path(host.gid(), self.sa_destination(destination)?)?;
+        Ok(compare(&path, &truth))
+    }
+
+    /// The same destination in a form that the SA knows. Names and IP addresses are those that [`Builder::address`] gave.
+    pub fn sa_destination(&self, destination: &client::Destination) -> Result<Destination> {
+        Ok(match destination {
+            client::Destination::Lid(lid) => Destination::Lid(*lid),
+            client::Destination::Gid(gid) => Destination::Gid(*gid),
+            client::Destination::Path(record) if record.dlid() != Lid(0) => {
+                Destination::Lid(record.dlid())
+            }
+            client::Destination::Path(record) => Destination::Gid(record.dgid()),
+            client::Destination::Address { destination, .. } => {
+                let owner = self
+                    .given_addresses()
+                    .find(|(_, address)| address.eq_ignore_ascii_case(destination));
+                let (host, _) = owner.ok_or_else(|| {
+                    Error::Input(format!("no host of the rig has the address {destination}"))
+                })?;
+                Destination::Gid(host.gid())
+            }
+        })
     }
 
     /// The path queries that `host`'s present daemon has sent and the SA received since `mark`
@@ -462,6 +499,14 @@ impl Rig {
     /// Starts opensm after [`Self::kill_opensm`] and waits for the subnet to be up.
     pub fn start_opensm(&self) -> Result<()> {
         self.opensm.start(&self.ibsim)
+    }
+
+    /// Starts opensm after [`Self::kill_opensm`] on another node: the subnet manager's LID changes for everybody, as after
+    /// a failover. Both know the same LIDs of ports.
+    pub fn start_opensm_on(&self, node: &str) -> Result<()> {
+        self.ibsim.node(node)?;
+        self.opensm.set_node(node);
+        self.start_opensm()
     }
 
     /// Pulls the cable of a node's port and waits until the port is down.

@@ -6,7 +6,7 @@
 
 pub mod agent;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -21,10 +21,14 @@ use crate::ibsim::Ibsim;
 use crate::process::{Launch, Process, lock};
 use crate::programs::Programs;
 use crate::record::{Gid, Lid, PathRecord};
+use crate::wait::{self, is_temporary};
 
 /// How long the agent waits for an answer before it asks again, and how often it asks.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const ATTEMPTS: u32 = 5;
+
+/// How often a wait for the agent looks whether a signal came.
+const SLICE: Duration = Duration::from_millis(200);
 
 /// A question for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +120,8 @@ impl Asker {
     /// Starts the agent on `node`. Uses one of ibsim's places.
     pub fn start(programs: &Programs, ibsim: &Ibsim, node: &str, directory: &Path) -> Result<Self> {
         let (ours, theirs) = UnixStream::pair().context(|| "make a pair of sockets".to_owned())?;
+        ours.set_read_timeout(Some(SLICE))
+            .context(|| "set a time-out on a socket".to_owned())?;
         let writer = ours
             .try_clone()
             .context(|| "duplicate a socket".to_owned())?;
@@ -191,27 +197,45 @@ impl Asker {
         let mut line = serde_json::to_string(&request)
             .map_err(|error| Error::protocol("sa-agent", error.to_string()))?;
         line.push('\n');
-        // An agent that ended says why in its log.
-        let lost = |error: std::io::Error| match self.process.check() {
-            Err(ended) => ended,
-            Ok(()) => Error::Io {
-                operation: "talk to sa-agent".to_owned(),
-                source: error,
-            },
-        };
-        connection.writer.write_all(line.as_bytes()).map_err(lost)?;
-        line.clear();
-        let read = connection.reader.read_line(&mut line).map_err(lost)?;
-        if read == 0 {
-            return Err(lost(std::io::ErrorKind::UnexpectedEof.into()));
-        }
-        let reply: Reply = serde_json::from_str(&line)
-            .map_err(|error| Error::protocol("sa-agent", format!("{error} in the line {line}")))?;
+        connection
+            .writer
+            .write_all(line.as_bytes())
+            // An agent that ended says why in its log.
+            .or_else(|error| self.process.check().and(Err(error).context(talk)))?;
+        let line = connection.read_line(|| self.process.check())?;
+        let reply: Reply = serde_json::from_slice(&line).map_err(|error| {
+            let line = String::from_utf8_lossy(&line);
+            Error::protocol("sa-agent", format!("{error} in the line {line}"))
+        })?;
         if reply.id != id {
             let problem = format!("answers question {} in place of {id}", reply.id);
             return Err(Error::protocol("sa-agent", problem));
         }
         Ok(reply.outcome)
+    }
+}
+
+fn talk() -> String {
+    "talk to sa-agent".to_owned()
+}
+
+impl Connection {
+    /// The next line, while `check` finds the other side alive.
+    fn read_line(&mut self, check: impl Fn() -> Result<()>) -> Result<Vec<u8>> {
+        let mut line = Vec::new();
+        loop {
+            wait::check_signals()?;
+            match self.reader.read_until(b'\n', &mut line) {
+                Ok(_) if line.ends_with(b"\n") => return Ok(line),
+                Ok(_) => {
+                    check()?;
+                    return Err(io::Error::from(ErrorKind::UnexpectedEof)).context(talk);
+                }
+                // What has been read stays in the line.
+                Err(error) if is_temporary(&error) => check()?,
+                Err(error) => return Err(error).context(talk),
+            }
+        }
     }
 }
 

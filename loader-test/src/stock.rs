@@ -79,26 +79,45 @@ struct Target {
     form: Form,
     /// As ib_acme takes it.
     text: String,
+    /// The own address to give, also to ib_acme.
+    source: Option<String>,
     request: client::Destination,
     question: sa::Destination,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Form {
+/// A form in which a destination can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// By LID.
     Lid,
+    /// By GID.
     Gid,
-    /// With the source to give; a name if true.
-    Address {
-        source: String,
-        name: bool,
-    },
+    /// By a name that the rig gave.
+    Name,
+    /// By an IP address that the rig gave.
+    Ip,
+}
+
+impl Form {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Lid, Self::Gid, Self::Name, Self::Ip];
+
+    /// The word for it of ib_acme's option -f.
+    fn letter(self) -> &'static str {
+        match self {
+            Self::Lid => "l",
+            Self::Gid => "g",
+            Self::Name => "n",
+            Self::Ip => "i",
+        }
+    }
 }
 
 /// Resolves every destination from every host of `rig`. What is found is written to `out`, as it is found.
 ///
 /// # Errors
 /// Something prevents the comparison. A provider's mistakes are no error here; they show in the tally.
-pub fn run(rig: &Rig, out: &mut dyn Write) -> Result<Tally> {
+pub fn run(rig: &Rig, forms: &[Form], out: &mut dyn Write) -> Result<Tally> {
     let mut tally = Tally::default();
     for host in rig.hosts() {
         say(
@@ -113,7 +132,7 @@ pub fn run(rig: &Rig, out: &mut dyn Write) -> Result<Tally> {
                 host.acme(&["-e"], PATIENCE)?.trim_end()
             ),
         )?;
-        for targets in batches(targets(rig, host)?) {
+        for targets in batches(targets(rig, host, forms)?) {
             resolve_batch(rig, host, &targets, &mut tally, out)?;
         }
         if let Err(death) = host.check() {
@@ -136,7 +155,7 @@ fn say(out: &mut dyn Write, line: &str) -> Result<()> {
 }
 
 /// All that can be asked for from `host`.
-fn targets(rig: &Rig, host: &Host) -> Result<Vec<Target>> {
+fn targets(rig: &Rig, host: &Host, forms: &[Form]) -> Result<Vec<Target>> {
     let fabric = rig.fabric()?;
     let ports: Vec<(&str, Lid, Gid)> = fabric
         .destinations()
@@ -153,6 +172,7 @@ fn targets(rig: &Rig, host: &Host) -> Result<Vec<Target>> {
             node: node.to_owned(),
             form: Form::Lid,
             text: lid.to_string(),
+            source: None,
             request: client::Destination::Lid(lid),
             question: sa::Destination::Lid(lid),
         });
@@ -162,6 +182,7 @@ fn targets(rig: &Rig, host: &Host) -> Result<Vec<Target>> {
             node: node.to_owned(),
             form: Form::Gid,
             text: gid.to_string(),
+            source: None,
             request: client::Destination::Gid(gid),
             question: sa::Destination::Gid(gid),
         });
@@ -178,10 +199,12 @@ fn targets(rig: &Rig, host: &Host) -> Result<Vec<Target>> {
         };
         targets.push(Target {
             node: other.node().to_owned(),
-            form: Form::Address {
-                source: source.clone(),
-                name: family == Family::Name,
+            form: if family == Family::Name {
+                Form::Name
+            } else {
+                Form::Ip
             },
+            source: Some(source.clone()),
             text: address.to_owned(),
             request: client::Destination::Address {
                 destination: address.to_owned(),
@@ -190,6 +213,7 @@ fn targets(rig: &Rig, host: &Host) -> Result<Vec<Target>> {
             question: sa::Destination::Gid(other.gid()),
         });
     }
+    targets.retain(|target| forms.contains(&target.form));
     Ok(targets)
 }
 
@@ -273,14 +297,14 @@ fn acme_arguments(targets: &[Target]) -> Vec<String> {
     let Some(first) = targets.first() else {
         return Vec::new();
     };
-    let words = match &first.form {
-        Form::Lid => vec!["-f", "l", "-d", &list, "-v"],
-        Form::Gid => vec!["-f", "g", "-d", &first.text, "-v"],
-        Form::Address { source, name } => {
-            let format = if *name { "n" } else { "i" };
-            vec!["-f", format, "-s", source, "-d", &first.text, "-v"]
-        }
+    let mut words = vec!["-f", first.form.letter()];
+    words.extend(first.source.iter().flat_map(|source| ["-s", source]));
+    let destination = if first.form == Form::Lid {
+        &list
+    } else {
+        &first.text
     };
+    words.extend(["-d", destination, "-v"]);
     words.into_iter().map(str::to_owned).collect()
 }
 

@@ -1,5 +1,6 @@
 //! Waiting on conditions, with a deadline, so that a signal ends the wait.
 
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -74,4 +75,12 @@ pub fn until_true(
     mut probe: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
     until(what, limit, || Ok(probe()?.then_some(())))
+}
+
+/// Whether a read from a socket with a time-out may be tried again.
+pub(crate) fn is_temporary(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
 }

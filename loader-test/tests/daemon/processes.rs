@@ -19,6 +19,15 @@ pub struct Process {
     pub mounts: Option<PathBuf>,
 }
 
+impl Process {
+    /// Whether it was started with that argument.
+    pub fn has_argument(&self, argument: &str) -> bool {
+        let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        line.split(|byte| *byte == 0)
+            .any(|word| word == argument.as_bytes())
+    }
+}
+
 /// All processes but zombies.
 pub fn all() -> Vec<Process> {
     let folders = fs::read_dir("/proc").unwrap().flatten();
