@@ -208,6 +208,7 @@ impl PortCache {
         for endpoint in state.endpoints.values() {
             endpoint.store.lock().reregister(now);
         }
+        state.lookups.supersede();
         self.shared.watch_sm_lid(&mut state);
     }
 
@@ -393,12 +394,28 @@ impl Shared {
                 self.port
                     .host()
                     .log(LogLevel::VERBOSE, format_args!("{error}"));
-                let mut state = self.state.lock();
-                state.lookups.send_failed(Moment::now(), query.id);
-                self.look_in_time(&mut state);
+                self.not_sent(&endpoint, query.id, error);
                 return;
             }
         }
+    }
+
+    /// A query that the core does not take shows that it does not reach the SA. The thread tries again later.
+    fn not_sent(&self, endpoint: &OpenEndpoint, id: LookupId, error: SaSendError) {
+        let errno = match error {
+            SaSendError::Closed(_) => None,
+            SaSendError::NoMemory => Some(libc::ENOMEM as u32),
+            SaSendError::Refused { code } => Some(code.unsigned_abs()),
+        };
+        let now = Moment::now();
+        let mut state = self.state.lock();
+        state.lookups.send_failed(now, id);
+        if let Some(errno) = errno {
+            let judged = Judged::Again(SaError::NotSent { errno });
+            let message = state.health.ended(now, now, &judged);
+            self.tell(&state, endpoint.source.pkey, message);
+        }
+        self.look_in_time(&mut state);
     }
 
     fn ask_sa(

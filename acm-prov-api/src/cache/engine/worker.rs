@@ -64,10 +64,9 @@ fn watch_silence(
     now: Moment,
     replies: &mut Replies<super::Waiter>,
 ) {
-    let patience = shared.settings.lookups.patience();
     let was_silent = state.health.is_silent();
-    let message = match state.lookups.oldest_out() {
-        Some(sent) if now.since(sent) > patience && !was_silent => state.health.overdue(now, sent),
+    let message = match overdue(shared, state) {
+        Some((sent, due)) if due <= now => state.health.overdue(now, sent),
         _ => state.health.poll(now),
     };
     if message.is_some() {
@@ -85,13 +84,16 @@ fn watch_silence(
     }
 }
 
+/// When the query that is out for longest was sent, and when it is overdue: one timeout after the core should have
+/// brought it back, so that it can say itself how it ended.
+fn overdue(shared: &Shared, state: &State) -> Option<(Moment, Moment)> {
+    let limits = &shared.settings.lookups;
+    let sent = state.lookups.oldest_out()?;
+    let due = sent.after(limits.patience()).after(limits.timeout);
+    state.health.would_tell(sent).then_some((sent, due))
+}
+
 fn next_turn(shared: &Shared, state: &State) -> Moment {
-    let patience = shared.settings.lookups.patience();
-    let overdue = state
-        .lookups
-        .oldest_out()
-        .filter(|_| !state.health.is_silent())
-        .map(|sent| sent.after(patience + 1));
     let flush = shared
         .settings
         .flush_file
@@ -100,7 +102,7 @@ fn next_turn(shared: &Shared, state: &State) -> Moment {
     [
         state.lookups.next_deadline(),
         state.health.next_poll(),
-        overdue,
+        overdue(shared, state).map(|(_, due)| due),
         flush,
     ]
     .into_iter()
@@ -132,6 +134,7 @@ fn flush_if_touched(shared: &Shared, state: &mut State) {
         answers += store.len();
         store.clear();
     }
+    state.lookups.supersede();
     shared.port.host().log(
         LogLevel::ALWAYS,
         format_args!(
