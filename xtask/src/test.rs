@@ -50,28 +50,50 @@ impl Tier {
     }
 
     fn commands(self) -> Vec<Command> {
+        if self == Self::Build {
+            let mut commands = vec![cargo(&["build", "--workspace", "--all-targets"])];
+            // The very selections of the tests: cargo compiles anew for others.
+            let tests = Self::value_variants()
+                .iter()
+                .filter(|tier| tier.runs_tests());
+            for selection in tests.flat_map(|tier| tier.selections()) {
+                // The documentation's examples are compiled when they are run.
+                if !selection.contains(&"--doc") {
+                    commands.push(cargo_test(&selection, &["--no-run"]));
+                }
+            }
+            return commands;
+        }
+        self.selections()
+            .iter()
+            .map(|selection| cargo_test(selection, &[]))
+            .collect()
+    }
+
+    /// The tests of this tier, as arguments of `cargo test`.
+    fn selections(self) -> Vec<Vec<&'static str>> {
         match self {
-            Self::Build => vec![
-                cargo(&["build", "--workspace", "--all-targets"]),
-                cargo(&["test", "--workspace", "--all-features", "--no-run"]),
-            ],
+            Self::Build => vec![],
             Self::Unit => vec![
-                cargo(&["test", "--workspace", "--all-features", "--lib", "--bins"]),
-                cargo(&["test", "--workspace", "--all-features", "--doc"]),
+                vec!["--workspace", "--lib", "--bins"],
+                vec!["--workspace", "--doc"],
             ],
             Self::Suite => {
-                let mut suite = cargo(&["test", "--workspace", "--all-features", "--test", "*"]);
-                for package in DAEMON_PACKAGES {
-                    suite.args(["--exclude", package]);
-                }
-                vec![suite]
+                let exclude = DAEMON_PACKAGES
+                    .iter()
+                    .flat_map(|package| ["--exclude", package]);
+                vec![
+                    ["--workspace", "--test", "*"]
+                        .into_iter()
+                        .chain(exclude)
+                        .collect(),
+                ]
             }
             Self::Daemon => {
-                let mut daemon = cargo(&["test", "--all-features", "--test", "*"]);
-                for package in DAEMON_PACKAGES {
-                    daemon.args(["--package", package]);
-                }
-                vec![daemon]
+                let include = DAEMON_PACKAGES
+                    .iter()
+                    .flat_map(|package| ["--package", package]);
+                vec![["--test", "*"].into_iter().chain(include).collect()]
             }
         }
     }
@@ -143,6 +165,12 @@ fn summary(tier: Tier, took: Duration, tally: Tally, passed: bool) -> String {
     )
 }
 
+fn cargo_test(selection: &[&str], more: &[&str]) -> Command {
+    let mut command = cargo(&["test", "--all-features"]);
+    command.args(selection).args(more);
+    command
+}
+
 /// Tests counted from the closing lines of the test programs.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 struct Tally {
@@ -203,24 +231,35 @@ mod tests {
 
     #[test]
     fn every_package_tested_under_the_daemon_is_left_out_of_the_suite() {
-        let words = |tier: Tier| {
-            let commands = tier.commands();
-            let words = commands[0]
+        let holds = |tier: Tier, pair: [&str; 2]| {
+            tier.selections()[0].windows(2).any(|words| words == pair)
+        };
+        for package in DAEMON_PACKAGES {
+            assert!(holds(Tier::Suite, ["--exclude", package]));
+            assert!(holds(Tier::Daemon, ["--package", package]));
+        }
+    }
+
+    #[test]
+    fn the_build_compiles_what_the_tiers_run() {
+        let words = |command: &Command| {
+            let words = command
                 .get_args()
                 .map(|word| word.to_string_lossy().into_owned());
             words.collect::<Vec<_>>()
         };
-        for package in DAEMON_PACKAGES {
-            assert!(
-                words(Tier::Suite)
-                    .windows(2)
-                    .any(|pair| pair == ["--exclude", package])
-            );
-            assert!(
-                words(Tier::Daemon)
-                    .windows(2)
-                    .any(|pair| pair == ["--package", package])
-            );
+        let built: Vec<_> = Tier::Build.commands().iter().map(words).collect();
+        for &tier in Tier::value_variants()
+            .iter()
+            .filter(|tier| tier.runs_tests())
+        {
+            for mut run in tier.commands().iter().map(words) {
+                run.push("--no-run".to_owned());
+                assert!(
+                    built.contains(&run) || run.contains(&"--doc".to_owned()),
+                    "{run:?}"
+                );
+            }
         }
     }
 
