@@ -1,0 +1,244 @@
+//! What the tests share: the library under test, rigs, and questions with their right answers.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use loader_test::acme;
+use loader_test::client::{Answer, Client, Counters, Destination, Status};
+use loader_test::compare::compare;
+use loader_test::ibacm::Host;
+use loader_test::log::Mark;
+use loader_test::record::{Gid, Lid, PathRecord};
+use loader_test::rig::{Builder, Rig};
+use loader_test::wait;
+
+/// How long a condition may take that normally comes true in a moment.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The library under test, and the parts of the workspace that a rig needs beside it, built as an operator builds them.
+///
+/// Cargo builds neither libraries of this kind nor other packages' programs for a test; an old file must not pass for
+/// the present source.
+pub fn path_cache() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let executable = env::current_exe().unwrap();
+        // …/PROFILE/deps/daemon-HASH
+        let folder = executable.parent().and_then(Path::parent).unwrap();
+        let profile = match folder.file_name().and_then(OsStr::to_str).unwrap() {
+            "debug" => "dev",
+            other => other,
+        };
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .args(["build", "--quiet", "--profile", profile, "--target-dir"])
+            .arg(target)
+            .args([
+                "-p",
+                "provider-cache",
+                "-p",
+                "loader-test",
+                "-p",
+                "fabric-sim",
+            ])
+            .output()
+            .expect("cargo, to build the library under test");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "cargo build: {errors}");
+        folder.join("libibacm_path_cache.so")
+    })
+}
+
+/// Where the distribution's ibacm has the stock provider.
+pub fn stock_provider() -> PathBuf {
+    let multiarch = std::fs::read_dir("/usr/lib").unwrap().flatten();
+    let mut folders = multiarch
+        .map(|entry| entry.path())
+        .chain(["/usr/lib64".into()]);
+    folders
+        .find_map(|folder| Some(folder.join("ibacm/libibacmp.so")).filter(|file| file.is_file()))
+        .expect("the stock provider libibacmp.so of the package ibacm")
+}
+
+/// A rig of four hosts with path-cache.
+pub fn rig() -> Builder {
+    Rig::builder(path_cache())
+}
+
+/// What the SA says about the path from `host` to a destination.
+#[track_caller]
+pub fn sa_path(rig: &Rig, host: &Host, destination: &Destination) -> PathRecord {
+    let destination = rig.sa_destination(destination).unwrap();
+    rig.sa_path(host.gid(), destination).unwrap()
+}
+
+/// Asserts that no field differs, those that a client does not need included.
+#[track_caller]
+pub fn assert_equal(answered: &PathRecord, sa: &PathRecord) {
+    let differences: Vec<String> = compare(answered, sa)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert!(differences.is_empty(), "{answered:?}: {differences:?}");
+}
+
+/// Resolves on a connection of its own.
+#[track_caller]
+pub fn ask(host: &Host, destination: &Destination) -> Answer {
+    host.resolve(destination).unwrap()
+}
+
+/// Resolves, and asserts that the answer is what the SA says.
+#[track_caller]
+pub fn resolve(rig: &Rig, host: &Host, destination: &Destination) -> PathRecord {
+    let answer = ask(host, destination);
+    assert_eq!(answer.status, Status::SUCCESS, "{destination:?}");
+    let path = answer.path().unwrap();
+    assert_equal(&path, &sa_path(rig, host, destination));
+    path
+}
+
+/// Waits until an answer of that status comes.
+#[track_caller]
+pub fn ask_until(host: &Host, destination: &Destination, status: Status) -> Answer {
+    wait::until(format!("{status:?} for {destination:?}"), PATIENCE, || {
+        let answer = host.resolve(destination)?;
+        Ok((answer.status == status).then_some(answer))
+    })
+    .unwrap()
+}
+
+pub fn by_lid(rig: &Rig, node: &str) -> Destination {
+    Destination::Lid(rig.lid(node).unwrap())
+}
+
+pub fn by_gid(rig: &Rig, node: &str) -> Destination {
+    Destination::Gid(rig.gid(node).unwrap())
+}
+
+pub fn by_address(source: &str, destination: &str) -> Destination {
+    Destination::Address {
+        destination: destination.to_owned(),
+        source: Some(source.to_owned()),
+    }
+}
+
+/// A GID of the rig's subnet that no port has.
+pub fn nobodys_gid(rig: &Rig) -> Gid {
+    Gid::new(rig.opensm().subnet_prefix(), 0xdead)
+}
+
+/// A LID that opensm gives to nobody in a small fabric.
+pub const NOBODYS_LID: Lid = Lid(0x1234);
+
+/// Sends a request for each destination, each on a connection of its own, and waits until the daemon has begun on all of
+/// them. Nothing is answered yet if the SA is silent.
+pub fn send_all(host: &Host, destinations: &[Destination]) -> Vec<(Client, u64)> {
+    let mark = host.log().end();
+    let clients = destinations
+        .iter()
+        .map(|destination| {
+            let mut client = host.connect().unwrap();
+            let entries = loader_test::client::entries(destination, 0).unwrap();
+            let id = client.send(&entries).unwrap();
+            (client, id)
+        })
+        .collect();
+    wait_for_lines(
+        host,
+        mark,
+        "acm_svr_resolve_path: client",
+        destinations.len(),
+    );
+    clients
+}
+
+/// Waits until the daemon's log has that many lines that contain `text`. Lines about requests need log level 2.
+pub fn wait_for_lines(host: &Host, mark: Mark, text: &str, count: usize) {
+    wait::until_true(format!("{count} times \"{text}\""), PATIENCE, || {
+        host.check()?;
+        Ok(count_lines(host, mark, text) >= count)
+    })
+    .unwrap();
+}
+
+/// Lines of the daemon's log that contain `text`.
+pub fn count_lines(host: &Host, mark: Mark, text: &str) -> usize {
+    lines(host, mark, text).len()
+}
+
+/// The lines of the daemon's log that contain `text`.
+pub fn lines(host: &Host, mark: Mark, text: &str) -> Vec<String> {
+    let log = host.log().since(mark).unwrap();
+    log.lines()
+        .filter(|line| line.contains(text))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Raises CLIENT_REREGISTER and waits until the daemon has passed it on, which shows in what it has cached:
+/// `destination` is no longer answered without the SA.
+pub fn reregister(host: &Host, destination: &Destination) {
+    let port = host.port_number();
+    host.control(&format!("event CLIENT_REREGISTER {port}"))
+        .unwrap();
+    wait::until_true("the cache to be stale", PATIENCE, || {
+        let answer = host.connect()?.resolve_cached(destination)?;
+        Ok(answer.status == Status::ENODATA)
+    })
+    .unwrap();
+}
+
+/// Pulls the cable of a daemon's port and waits until the daemon has noticed: it refuses what it would know.
+pub fn pull_cable(rig: &Rig, host: &Host) {
+    rig.pull_cable(host.node()).unwrap();
+    let own = Destination::Gid(host.gid());
+    wait::until_true("the daemon to see that its port is down", PATIENCE, || {
+        Ok(host.resolve(&own)?.status == Status::ESRCADDR)
+    })
+    .unwrap();
+}
+
+/// How much two readings of the counters differ.
+pub fn increase(before: &Counters, after: &Counters) -> Counters {
+    Counters {
+        error: after.error - before.error,
+        resolve: after.resolve - before.resolve,
+        no_data: after.no_data - before.no_data,
+        address_query: after.address_query - before.address_query,
+        address_cache: after.address_cache - before.address_cache,
+        route_query: after.route_query - before.route_query,
+        route_cache: after.route_cache - before.route_cache,
+    }
+}
+
+/// Both counter sets as ib_acme prints them: the daemon's own and those of the endpoint that has the name.
+pub fn printed_counters(host: &Host, name: &str) -> (Counters, Counters) {
+    let own = host.acme(&["-P"], PATIENCE).unwrap();
+    let endpoint = host
+        .acme(&["-f", "n", "-P", "s", "-s", name], PATIENCE)
+        .unwrap();
+    (read_counters(&own), read_counters(&endpoint))
+}
+
+fn read_counters(printed: &str) -> Counters {
+    let values = acme::parse_counters(printed).unwrap_or_else(|| panic!("{printed}"));
+    let value = |name: &str| {
+        let found = values.iter().find(|(known, _)| known == name);
+        found.unwrap_or_else(|| panic!("no {name} in {printed}")).1
+    };
+    Counters {
+        error: value("Error Count"),
+        resolve: value("Resolve Count"),
+        no_data: value("No Data"),
+        address_query: value("Addr Query Count"),
+        address_cache: value("Addr Cache Count"),
+        route_query: value("Route Query Count"),
+        route_cache: value("Route Cache Count"),
+    }
+}
