@@ -8,7 +8,7 @@ use crate::supervise::{self, Budget};
 use crate::{cargo, heading, setup};
 
 /// The packages whose integration tests start the real daemon; everybody else's need no fabric.
-const DAEMON_PACKAGES: [&str; 2] = ["loader-test", "fabric-sim"];
+const DAEMON_PACKAGES: [&str; 3] = ["loader-test", "fabric-sim", "provider-cache"];
 
 #[derive(clap::Args)]
 pub struct Options {
