@@ -62,11 +62,26 @@ pub fn launch(plan: Plan) -> Result<std::convert::Infallible> {
         };
         command.env(OsStr::from_bytes(name), OsStr::from_bytes(value));
     }
+    ignore_broken_pipes(&mut command);
     let source = command.exec();
     Err(Error::Io {
         operation: format!("execute {}", program.display()),
         source,
     })
+}
+
+/// Lets the program start with SIGPIPE ignored, as systemd starts services (IgnoreSIGPIPE in systemd.exec(5)). ibacm
+/// relies on it: whatever its provider, it writes answers to clients that may have closed their end.
+fn ignore_broken_pipes(command: &mut Command) {
+    let ignore = || {
+        // SAFETY: no handler is installed; the signal is ignored.
+        match unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) } {
+            libc::SIG_ERR => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    // SAFETY: all that runs between fork and exec, if there is a fork at all, is signal(2), which is async-signal-safe.
+    unsafe { command.pre_exec(ignore) };
 }
 
 /// Enters a mount namespace from which nothing leaks out; where the user may not, by way of a user namespace in
