@@ -2,13 +2,15 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::supervise::{self, Budget};
-use crate::{cargo, heading};
+use crate::{cargo, heading, setup};
 
 /// A cold build of everything with clippy takes about two minutes on two cores.
 const BUDGET: Duration = Duration::from_secs(1200);
 
-/// The format, clippy on everything, and the documentation, warnings being errors.
+/// Sets up, then checks the format, clippy on everything, and the documentation, warnings being errors.
 pub fn run() -> Result<(), Error> {
+    // Build scripts, which clippy runs, need some of it.
+    setup::ensure()?;
     let budget = Budget::start(BUDGET);
     heading("format");
     supervise::run(&mut cargo(&["fmt", "--all", "--", "--check"]), budget)?;
