@@ -51,6 +51,15 @@ pub enum Error {
         line: String,
     },
 
+    /// A program could not be given its surroundings.
+    #[error("{name} could not be started: {reason}")]
+    NotStarted {
+        /// Which program.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+
     /// The daemon runs and serves no endpoint with the provider.
     #[error(
         "ibacm on {host} has no endpoint of the provider {provider}; the end of its log:\n{tail}"
@@ -116,6 +125,7 @@ impl Error {
             Self::MissingPackages { .. }
                 | Self::NotBuilt { .. }
                 | Self::Input(_)
+                | Self::NotStarted { .. }
                 | Self::Refused { .. }
                 | Self::Port { .. }
         )

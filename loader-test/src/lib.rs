@@ -25,5 +25,7 @@ pub mod programs;
 pub mod record;
 pub mod rig;
 pub mod sa;
+pub mod stand_in;
 pub mod stock;
+pub mod suite;
 pub mod wait;

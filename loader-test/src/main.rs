@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use loader_test::error::{Error, Result};
 use loader_test::launch::{self, Plan};
+use loader_test::process::NOT_STARTED;
 use loader_test::rig::Rig;
 use loader_test::stock::Form;
-use loader_test::{demo, sa, stock, wait};
+use loader_test::{demo, sa, stock, suite, wait};
 
 /// Runs ibacm providers under the real daemon, with a real subnet manager, without InfiniBand hardware.
 ///
@@ -25,6 +26,8 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    Check(suite::cli::CheckCommand),
+    List(suite::cli::ListCommand),
     Stock(Stock),
     /// Shows a provider at work, step by step: the daemon loads it, resolves three destinations, and each path is held
     /// against what the subnet administrator itself says.
@@ -33,6 +36,8 @@ enum What {
         #[arg(value_name = "LIB")]
         library: PathBuf,
     },
+    #[command(hide = true)]
+    RunCheck(suite::cli::ChildCommand),
     /// Starts a program that ends with its parent. For loader-test itself.
     #[command(hide = true)]
     Launch(Launch),
@@ -108,9 +113,15 @@ struct Launch {
 
 fn main() -> ExitCode {
     let result = match Command::parse().what {
+        What::Check(command) => command.run().map_err(|error| Error::Input(error.to_string())),
+        What::List(command) => command.run().map_err(|error| Error::Input(error.to_string())),
+        What::RunCheck(command) => Ok(command.run()),
         What::Stock(options) => run_stock(&options),
         What::Demo { library } => run_demo(&library),
-        What::Launch(options) => run_launch(options).map(|never| match never {}),
+        What::Launch(options) => {
+            // The log of the program shows it to whoever reads the starter's error.
+            run_launch(options).map_or_else(not_started, |never| match never {})
+        }
         What::SaAgent => sa::agent::serve().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
@@ -192,6 +203,11 @@ fn pair(text: &str) -> Result<(String, String), String> {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("a name, = and a value are wanted".to_owned()),
     }
+}
+
+fn not_started(error: Error) -> Result<ExitCode> {
+    eprintln!("{error}");
+    Ok(ExitCode::from(NOT_STARTED))
 }
 
 fn run_launch(options: Launch) -> Result<std::convert::Infallible> {

@@ -270,3 +270,47 @@ fn parse_path_queries(log: &str) -> Vec<PathQuery> {
     }
     queries
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(method: &str, attribute: &str) -> String {
+        format!(
+            "Nov 30 03:18:17 784919 [2E7446C0] 0x20 -> SA MAD dump:\n\
+             \t\t\t\tbase_ver................0x1\n\
+             \t\t\t\tmethod..................{method}\n\
+             \t\t\t\ttrans_id................0x1000034e30ced\n\
+             \t\t\t\tattr_id.................{attribute}\n\
+             \t\t\t\tcomp_mask...............0x0000000000001030\n\n"
+        )
+    }
+
+    #[test]
+    fn path_queries_are_told_from_everything_else() {
+        let log = [
+            frame("0x12 (SubnAdmGetTable)", "0x35 (PathRecord)"),
+            frame("0x92 (SubnAdmGetTableResp)", "0x35 (PathRecord)"),
+            frame("0x1 (SubnAdmGet)", "0x38 (MCMemberRecord)"),
+            "Nov 30 03:18:17 797000 [2E7446C0] 0x02 -> SUBNET UP\n".to_owned(),
+            frame("0x1 (SubnAdmGet)", "0x35 (PathRecord)"),
+        ];
+        let query = |table| PathQuery {
+            table,
+            transaction_id: 0x1_0000_34e3_0ced,
+            component_mask: 0x1030,
+        };
+        assert_eq!(
+            parse_path_queries(&log.concat()),
+            [query(true), query(false)]
+        );
+        assert_eq!(query(true).client(), 1);
+    }
+
+    #[test]
+    fn a_query_counts_once_it_is_written_whole() {
+        let log = frame("0x1 (SubnAdmGet)", "0x35 (PathRecord)");
+        let half = log.split("comp_mask").next().unwrap();
+        assert_eq!(parse_path_queries(half), []);
+    }
+}

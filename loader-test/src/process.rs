@@ -19,6 +19,9 @@ use crate::log::Log;
 use crate::programs::Programs;
 use crate::wait;
 
+/// Exit status of `loader-test launch` if it does not get as far as the program. env(1) has the same custom.
+pub const NOT_STARTED: u8 = 125;
+
 /// Lines of a log that an error message shows.
 const TAIL: usize = 12;
 
@@ -189,6 +192,9 @@ impl Launch {
         let start = self.output.end();
         let process = self.start()?;
         let status = match wait::until(process.name.as_str(), limit, || process.status()) {
+            Ok(status) if status.code() == Some(NOT_STARTED.into()) => {
+                return Err(process.ended(status));
+            }
             Ok(status) => Some(status),
             Err(Error::Timeout { .. }) => None,
             Err(error) => return Err(error),
@@ -269,6 +275,12 @@ impl Process {
             self.own_log.as_ref(),
         ];
         let tails: Vec<String> = logs.iter().flatten().map(|log| log.tail(TAIL)).collect();
+        if status.code() == Some(NOT_STARTED.into()) {
+            return Error::NotStarted {
+                name: self.name.clone(),
+                reason: self.errors.as_ref().unwrap_or(&self.output).tail(1),
+            };
+        }
         Error::Ended {
             name: self.name.clone(),
             status: describe(status),

@@ -24,7 +24,7 @@ use crate::record::{Gid, Lid, PathRecord};
 use crate::wait::{self, is_temporary};
 
 /// How long the agent waits for an answer before it asks again, and how often it asks.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(1);
 const ATTEMPTS: u32 = 5;
 
 /// How often a wait for the agent looks whether a signal came.

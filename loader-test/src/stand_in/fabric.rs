@@ -64,16 +64,25 @@ impl PortSpec {
             lid: self.lid,
             lmc: self.lmc,
             sm_lid: self.sm_lid,
-            state: if self.active { STATE_ACTIVE } else { fabric_sim::model::port::STATE_DOWN },
+            state: if self.active {
+                STATE_ACTIVE
+            } else {
+                fabric_sim::model::port::STATE_DOWN
+            },
             physical_state: if self.active { 5 } else { 2 },
             mtu_cap: 4,
             neighbor_mtu: 4,
-            link_width_active: 2,
-            link_speed_active: 1,
+            width_active: 2,
+            speed_active: 1,
             subnet_timeout: 18,
             ..PortInfo::default()
         };
-        PortSnapshot { info, pkeys: self.pkeys.clone(), guids: self.guids.clone() }
+        PortSnapshot {
+            info,
+            pkeys: self.pkeys.clone(),
+            guids: self.guids.clone(),
+            manager_present: true,
+        }
     }
 }
 
@@ -91,7 +100,11 @@ pub struct DeviceSpec {
 impl DeviceSpec {
     /// The usual device: one active port, LID 10.
     pub fn single() -> Self {
-        Self { name: "sim0".into(), node_guid: 0x0010_0000, ports: vec![PortSpec::new(0x0010_0001, 10)] }
+        Self {
+            name: "sim0".into(),
+            node_guid: 0x0010_0000,
+            ports: vec![PortSpec::new(0x0010_0001, 10)],
+        }
     }
 
     pub(super) fn adapter(&self) -> Arc<Adapter> {
@@ -102,7 +115,10 @@ impl DeviceSpec {
             system_image_guid: self.node_guid,
             ..Identity::default()
         };
-        Adapter::new(identity, self.ports.iter().map(PortSpec::snapshot).collect())
+        Adapter::new(
+            identity,
+            self.ports.iter().map(PortSpec::snapshot).collect(),
+        )
     }
 }
 
@@ -163,7 +179,9 @@ pub fn hosts_file() -> String {
 
 /// What the SA knows of a destination, as OpenSM answers it: the record for a question, or none.
 pub fn path_record(asked: &Path, ports: &[PortSpec]) -> Option<Path> {
-    let source = ports.iter().find(|port| port.guids.iter().any(|guid| gid(*guid) == asked.sgid()))?;
+    let source = ports
+        .iter()
+        .find(|port| port.guids.iter().any(|guid| gid(*guid) == asked.sgid()))?;
     let by_gid = |wanted: Gid| {
         peers()
             .map(|peer| (peer.gid(), peer.lid))
@@ -191,7 +209,11 @@ pub fn path_record(asked: &Path, ports: &[PortSpec]) -> Option<Path> {
             .with_slid(source.lid)
             .with_tclass(asked.tclass())
             .with_reversible_numpath(0x80)
-            .with_pkey(if asked.pkey() == 0 { 0xffff } else { asked.pkey() })
+            .with_pkey(if asked.pkey() == 0 {
+                0xffff
+            } else {
+                asked.pkey()
+            })
             .with_qos_sl(asked.qos_sl())
             .with_mtu(0x84)
             .with_rate(0x83)

@@ -85,6 +85,10 @@ pub enum ViolationKind {
     BadTid,
     /// A MAD without a handler.
     NoHandler,
+    /// A context written although the callback failed.
+    ContextAfterFailure,
+    /// A NULL context from a callback that succeeded.
+    NullContext,
     /// A counter that does not exist.
     UnknownCounter,
     /// A counter of the core's own counted by the provider.
@@ -136,8 +140,18 @@ const KEPT: usize = 5;
 impl Ledger {
     /// Writes a breach down.
     pub fn breach(&mut self, kind: ViolationKind, harmed: Harmed, text: impl Into<String>) {
-        if self.violations.iter().filter(|known| known.kind == kind).count() < KEPT {
-            self.violations.push(Violation { kind, harmed, text: text.into() });
+        if self
+            .violations
+            .iter()
+            .filter(|known| known.kind == kind)
+            .count()
+            < KEPT
+        {
+            self.violations.push(Violation {
+                kind,
+                harmed,
+                text: text.into(),
+            });
         }
     }
 
@@ -148,7 +162,9 @@ impl Ledger {
 
     /// Takes the breaches of one kind out: the check at hand has dealt with them.
     pub fn forgive(&mut self, kind: ViolationKind) -> Vec<Violation> {
-        self.violations.extract_if(.., |violation| violation.kind == kind).collect()
+        self.violations
+            .extract_if(.., |violation| violation.kind == kind)
+            .collect()
     }
 
     /// Takes an answer in; what the core would return.
@@ -169,7 +185,10 @@ impl Ledger {
             self.breach(
                 ViolationKind::AnsweredTwice,
                 Harmed::Client,
-                format!("client {id} got answer number {}: its slot may be another client's by now", answers + 1),
+                format!(
+                    "client {id} got answer number {}: its slot may be another client's by now",
+                    answers + 1
+                ),
             );
         }
         if by != kind {
@@ -194,6 +213,9 @@ impl Ledger {
 
     /// MADs that are neither freed nor with the core.
     pub fn mads_held(&self) -> usize {
-        self.mads.values().filter(|state| matches!(state, MadState::Given | MadState::Returned)).count()
+        self.mads
+            .values()
+            .filter(|state| matches!(state, MadState::Given | MadState::Returned))
+            .count()
     }
 }

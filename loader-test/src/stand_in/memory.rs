@@ -55,9 +55,15 @@ impl<T: Copy> Lent<T> {
                 0,
             )
         };
-        assert_ne!(start, libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
+        assert_ne!(
+            start,
+            libc::MAP_FAILED,
+            "mmap: {}",
+            std::io::Error::last_os_error()
+        );
         // SAFETY: all but the last of the pages just mapped.
-        let opened = unsafe { libc::mprotect(start, pages * PAGE, libc::PROT_READ | libc::PROT_WRITE) };
+        let opened =
+            unsafe { libc::mprotect(start, pages * PAGE, libc::PROT_READ | libc::PROT_WRITE) };
         assert_eq!(opened, 0, "mprotect: {}", std::io::Error::last_os_error());
         // The end touches the inaccessible page, as closely as alignment allows.
         let offset = (pages * PAGE - size_of_val(values)) & !(align_of::<T>() - 1);
@@ -68,8 +74,16 @@ impl<T: Copy> Lent<T> {
             first.copy_from_nonoverlapping(values.as_ptr(), values.len());
             NonNull::new_unchecked(first)
         };
-        let area = Area { start: start.addr(), pages: pages + 1 };
-        Self { area, first, length: values.len(), owns: PhantomData }
+        let area = Area {
+            start: start.addr(),
+            pages: pages + 1,
+        };
+        Self {
+            area,
+            first,
+            length: values.len(),
+            owns: PhantomData,
+        }
     }
 
     /// The first value, as the provider gets it.
@@ -106,14 +120,19 @@ impl<T> Drop for Lent<T> {
             start.write_bytes(0xdb, (self.area.pages - 1) * PAGE);
             libc::mprotect(start.cast(), self.area.pages * PAGE, libc::PROT_NONE);
         }
-        let mut taken_back = TAKEN_BACK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut taken_back = TAKEN_BACK
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         taken_back.push_back(self.area);
         if taken_back.len() > QUARANTINE
             && let Some(oldest) = taken_back.pop_front()
         {
             // SAFETY: a mapping of ours that nobody may use any more.
             unsafe {
-                libc::munmap(std::ptr::with_exposed_provenance_mut(oldest.start), oldest.pages * PAGE);
+                libc::munmap(
+                    std::ptr::with_exposed_provenance_mut(oldest.start),
+                    oldest.pages * PAGE,
+                );
             }
         }
     }

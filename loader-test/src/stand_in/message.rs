@@ -394,7 +394,12 @@ impl Message {
         };
         let index = source.unwrap_or(count);
         if source.is_none() && count < ENTRIES {
-            self.put_entry(HEADER + count * ENTRY, FLAG_SOURCE, from.code(), &from.field());
+            self.put_entry(
+                HEADER + count * ENTRY,
+                FLAG_SOURCE,
+                from.code(),
+                &from.field(),
+            );
         }
         self.0[3..6].copy_from_slice(&[u8::from(source.is_none()), index as u8, destination as u8]);
         Ok((self, from))
@@ -432,7 +437,13 @@ impl Reply {
         let mut tid = [0; 8];
         tid.copy_from_slice(&bytes[8..16]);
         let (opcode, status) = (bytes[1], bytes[2]);
-        Self { bytes, tid: u64::from_ne_bytes(tid), opcode, status, length }
+        Self {
+            bytes,
+            tid: u64::from_ne_bytes(tid),
+            opcode,
+            status,
+            length,
+        }
     }
 
     /// How many entries it carries.
@@ -446,12 +457,18 @@ impl Reply {
             return None;
         }
         let message = Message(*self.bytes);
-        Some((message.flags(index), message.code(index), message.field(index)))
+        Some((
+            message.flags(index),
+            message.code(index),
+            message.field(index),
+        ))
     }
 
     /// The path in the first entry.
     pub fn path(&self) -> Option<Path> {
-        self.entry(0).filter(|(_, code, _)| *code == PATH).map(|(_, _, field)| Path(field))
+        self.entry(0)
+            .filter(|(_, code, _)| *code == PATH)
+            .map(|(_, _, field)| Path(field))
     }
 
     /// What is wrong with the form of an answer, whatever was asked.
@@ -479,7 +496,11 @@ impl Reply {
                 format!("opcode {:#04x} instead of {RESOLVE:#04x}", self.opcode),
             ));
         } else if self.opcode & ACK == 0 {
-            faults.push((ViolationKind::MissingAck, Harmed::Client, "no acknowledge bit in the opcode".into()));
+            faults.push((
+                ViolationKind::MissingAck,
+                Harmed::Client,
+                "no acknowledge bit in the opcode".into(),
+            ));
         }
         if kind == Kind::Resolve && self.bytes[3..6] != [0; 3] {
             faults.push((

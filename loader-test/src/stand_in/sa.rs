@@ -147,7 +147,12 @@ impl SaThread {
     ///
     /// # Panics
     /// If the system has no thread left.
-    pub fn start(ledger: Arc<Mutex<Ledger>>, depth: usize, time_out: Duration, knowledge: Knowledge) -> Self {
+    pub fn start(
+        ledger: Arc<Mutex<Ledger>>,
+        depth: usize,
+        time_out: Duration,
+        knowledge: Knowledge,
+    ) -> Self {
         let state = State {
             ports: BTreeMap::new(),
             script: Box::new(|_| Reaction::Answer),
@@ -159,13 +164,20 @@ impl SaThread {
             most_out: 0,
             stop: false,
         };
-        let inner = Arc::new(Inner { state: Mutex::new(state), changed: Condvar::new(), ledger });
+        let inner = Arc::new(Inner {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            ledger,
+        });
         let of_thread = Arc::clone(&inner);
         let thread = std::thread::Builder::new()
             .name("core's SA".into())
             .spawn(move || of_thread.run())
             .expect("a thread for the SA");
-        Self { inner, thread: Some(thread) }
+        Self {
+            inner,
+            thread: Some(thread),
+        }
     }
 
     /// Says what happens to questions from now on.
@@ -203,7 +215,10 @@ impl SaThread {
         !state.busy
             && state.ports.values().all(|queue| {
                 queue.down
-                    || queue.pending.iter().all(|mad| matches!(mad.reaction, Reaction::Hold | Reaction::Never))
+                    || queue
+                        .pending
+                        .iter()
+                        .all(|mad| matches!(mad.reaction, Reaction::Hold | Reaction::Never))
             })
     }
 
@@ -211,7 +226,11 @@ impl SaThread {
     pub fn set_down(&self, port: usize, down: bool) {
         let mut state = lock(&self.inner.state);
         let depth = state.depth;
-        state.ports.entry(port).or_insert_with(|| PortQueue::new(depth)).down = down;
+        state
+            .ports
+            .entry(port)
+            .or_insert_with(|| PortQueue::new(depth))
+            .down = down;
         self.inner.changed.notify_all();
     }
 
@@ -219,7 +238,10 @@ impl SaThread {
     pub(super) fn send(&self, port: usize, address: usize, handler: Option<acm_sa_handler_fn>) {
         let mut state = lock(&self.inner.state);
         let depth = state.depth;
-        let queue = state.ports.entry(port).or_insert_with(|| PortQueue::new(depth));
+        let queue = state
+            .ports
+            .entry(port)
+            .or_insert_with(|| PortQueue::new(depth));
         queue.waiting.push_back((address, handler));
         let out = queue.pending.len() + queue.waiting.len();
         state.most_out = state.most_out.max(out);
@@ -241,7 +263,12 @@ impl Drop for SaThread {
 
 impl PortQueue {
     fn new(credits: usize) -> Self {
-        Self { credits, pending: Vec::new(), waiting: VecDeque::new(), down: false }
+        Self {
+            credits,
+            pending: Vec::new(),
+            waiting: VecDeque::new(),
+            down: false,
+        }
     }
 }
 
@@ -249,11 +276,15 @@ impl Inner {
     /// Sends what the port's credits allow.
     fn put_on_the_wire(&self, state: &mut State, port: usize) {
         loop {
-            let Some(queue) = state.ports.get_mut(&port) else { return };
+            let Some(queue) = state.ports.get_mut(&port) else {
+                return;
+            };
             if queue.credits == 0 {
                 return;
             }
-            let Some((address, handler)) = queue.waiting.pop_front() else { return };
+            let Some((address, handler)) = queue.waiting.pop_front() else {
+                return;
+            };
             queue.credits -= 1;
             let question = self.read(address, port, state.questions.len());
             state.questions.push(question.clone());
@@ -266,7 +297,13 @@ impl Inner {
             if matches!(reaction, Reaction::Silence) {
                 due = Instant::now() + state.time_out;
             }
-            let mad = Mad { address, handler, question, due, reaction };
+            let mad = Mad {
+                address,
+                handler,
+                question,
+                due,
+                reaction,
+            };
             if let Some(queue) = state.ports.get_mut(&port) {
                 queue.pending.push(mad);
             }
@@ -295,7 +332,10 @@ impl Inner {
             ledger.breach(
                 ViolationKind::BadTid,
                 Harmed::Daemon,
-                format!("transaction id {:#x}: the core matches the low 32 bits only", question.tid),
+                format!(
+                    "transaction id {:#x}: the core matches the low 32 bits only",
+                    question.tid
+                ),
             );
         }
         question
@@ -309,10 +349,9 @@ impl Inner {
                 if queue.down {
                     return None;
                 }
-                let index = queue
-                    .pending
-                    .iter()
-                    .position(|mad| mad.due <= now && !matches!(mad.reaction, Reaction::Hold | Reaction::Never))?;
+                let index = queue.pending.iter().position(|mad| {
+                    mad.due <= now && !matches!(mad.reaction, Reaction::Hold | Reaction::Never)
+                })?;
                 Some((*port, index))
             });
             let Some((port, index)) = due else {
@@ -326,17 +365,30 @@ impl Inner {
                     .min();
                 state = match next {
                     Some(next) => {
-                        let wait = next.saturating_duration_since(now).max(Duration::from_micros(100));
-                        self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
+                        let wait = next
+                            .saturating_duration_since(now)
+                            .max(Duration::from_micros(100));
+                        self.changed
+                            .wait_timeout(state, wait)
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .0
                     }
-                    None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    None => self
+                        .changed
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner),
                 };
                 continue;
             };
             state.busy = true;
-            let Some(queue) = state.ports.get_mut(&port) else { continue };
+            let State {
+                ports, knowledge, ..
+            } = &mut *state;
+            let Some(queue) = ports.get_mut(&port) else {
+                continue;
+            };
             let answered = queue.pending.remove(index);
-            let returned = self.match_tid(queue, answered, &state.knowledge);
+            let returned = self.match_tid(queue, answered, knowledge);
             drop(state);
             if let Some((address, handler)) = returned {
                 self.hand_back(address, handler);
@@ -368,7 +420,11 @@ impl Inner {
             let swapped = queue.pending.remove(earlier);
             let (question, reaction) = (target.question.clone(), target.reaction.clone());
             queue.pending.push(target);
-            target = Mad { question, reaction, ..swapped };
+            target = Mad {
+                question,
+                reaction,
+                ..swapped
+            };
         } else if !same(&target) {
             return None;
         }
@@ -429,8 +485,9 @@ fn write_answer(mad: &Mad, knowledge: &Knowledge) {
             packet.mad_hdr.method |= 0x80;
             packet.mad_hdr.status = acm_prov_api::abi::Be16::from_host(status);
             // The kernel has used the upper half for itself.
-            packet.mad_hdr.tid =
-                acm_prov_api::abi::Be64::from_host(mad.question.tid & u64::from(u32::MAX) | 0x0001_0000_0000);
+            packet.mad_hdr.tid = acm_prov_api::abi::Be64::from_host(
+                mad.question.tid & u64::from(u32::MAX) | 0x0001_0000_0000,
+            );
             if let Some(record) = record {
                 packet.data[..64].copy_from_slice(&record);
             }

@@ -384,6 +384,72 @@ fn eight_daemons_on_1600_hosts_find_every_host() {
     }
 }
 
+/// The SM's LID is another one afterwards, and the ports know.
+#[test]
+fn another_node_takes_the_subnet_over() {
+    let good = providers::good();
+    let rig = Rig::builder(good.path()).host("Hca1").start().unwrap();
+    let host = rig.host("Hca1").unwrap();
+    let to = Destination::Gid(rig.gid("Hca4").unwrap());
+    let old = rig.port("Hca1").unwrap().sm_lid;
+    assert_eq!(old, rig.lid("Hca1").unwrap());
+    rig.kill_opensm().unwrap();
+    rig.start_opensm_on("Hca3").unwrap();
+    assert_eq!(rig.opensm().node(), "Hca3");
+    assert_eq!(rig.port("Hca1").unwrap().sm_lid, rig.lid("Hca3").unwrap());
+    // The daemon asks the SM that it found when its port came up, so a new daemon is needed.
+    host.kill();
+    rig.start_host(host).unwrap();
+    assert_eq!(rig.differences(host, &to).unwrap(), []);
+}
+
+#[test]
+fn differences_are_those_with_the_sa() {
+    let wrong = providers::build(&["SL_OFF_BY=2"]);
+    let rig = Rig::builder(wrong.path()).host("Hca1").start().unwrap();
+    let host = rig.host("Hca1").unwrap();
+    let differences = rig
+        .differences(host, &Destination::Lid(rig.lid("Hca2").unwrap()))
+        .unwrap();
+    let fields: Vec<_> = differences
+        .iter()
+        .map(|difference| difference.field)
+        .collect();
+    assert_eq!(fields, ["SL"]);
+}
+
+/// The SDK's smallest provider, for which `cargo build --examples` has to have been run.
+#[test]
+fn the_static_table_answers_from_its_file() {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_loader-test"));
+    let library = program
+        .with_file_name("examples")
+        .join("libstatic_table.so");
+    assert!(
+        library.is_file(),
+        "{} is missing: cargo build -p acm-prov-api --examples",
+        library.display()
+    );
+    let rig = Rig::builder(library)
+        .host("Hca1")
+        .file("table.data", "fe80::7 9\nfe80::8 10\n")
+        .option("static_table_file", "/run/table.data")
+        .start()
+        .unwrap();
+    let host = rig.host("Hca1").unwrap();
+    assert_eq!(host.provider().name, "static-table");
+    let resolve = |destination| host.resolve(&destination).unwrap();
+    let path = resolve(Destination::Gid("fe80::8".parse().unwrap()))
+        .into_path()
+        .unwrap();
+    assert_eq!(path.dlid(), Lid(10));
+    assert_eq!(
+        resolve(Destination::Gid("fe80::9".parse().unwrap())).status,
+        Status::ENODATA
+    );
+    assert_eq!(resolve(Destination::Lid(Lid(9))).status, Status::EDESTTYPE);
+}
+
 /// An answer that never comes ends in a time-out that says so.
 #[test]
 fn silence_is_an_error() {

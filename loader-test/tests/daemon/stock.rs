@@ -124,6 +124,16 @@ fn hosts_take_the_providers_in_turn_or_as_told() {
 }
 
 #[test]
+fn the_forms_can_be_chosen() {
+    let built = providers::good();
+    let good = built.path().display().to_string();
+    let run = stock([&good, "--by", "gid", "--host", "Hca2"]);
+    run.expect(0, &["4 destinations asked for", "4 answered, 4 equal"]);
+    assert!(!run.stdout.contains("-f l"), "{}", run.stdout);
+    stock([&good, "--by", "guid"]).expect(2, &["[possible values: lid, gid, name, ip]"]);
+}
+
+#[test]
 fn a_wrong_sl_is_found() {
     let run = stock([providers::build(&["SL_OFF_BY=1"]).path()]);
     run.expect(
@@ -275,6 +285,31 @@ fn logs_are_kept_where_they_are_wanted_and_nothing_is_overwritten() {
         assert!(logs.join(log).metadata().unwrap().len() > 0, "{log}");
     }
     run().expect(2, &["is not empty"]);
+}
+
+/// What keeps a program from being started says nothing about the provider.
+#[test]
+fn surroundings_that_cannot_be_had_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    // No user namespace may be made in this one, and no other user can do without.
+    let script = "echo 0 > /proc/sys/user/max_mnt_namespaces; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args([
+        "--user",
+        "--map-root-user",
+        "--",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        LOADER_TEST,
+        "stock",
+    ]);
+    command
+        .arg(providers::stock())
+        .arg("--logs")
+        .arg(folder.path());
+    finish(command.output().unwrap()).expect(2, &["could not be started: make a mount namespace"]);
 }
 
 /// Nobody is root here, so the mounts need a user namespace.

@@ -1,0 +1,408 @@
+//! The symbols that stock ibacm exports to providers (acm_prov.h, and `acm_if_*`, which the stock provider uses as well).
+//!
+//! They work on the stand-in core that was installed last. Behaviour is that of rdma-core's ibacm, its faults included
+//! where a provider can meet them: `acm_format_name` writes nothing above the log level, `acm_get_rate` knows no rate newer
+//! than EDR.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io::Read as _;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use acm_prov_api::abi::{
+    _compat_ibv_port_attr, AcmCounter, Be16, Be64, acm_endpoint, acm_msg, acm_port,
+    acm_sa_handler_fn, acm_sa_mad, ibv_context, ibv_gid, ibv_mtu, ibv_path_record, ibv_rate,
+};
+
+use super::message::{self, Kind, Path, Reply};
+use super::shared::Shared;
+
+static CURRENT: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
+
+/// Makes `shared` the core that the exported functions work on.
+pub(super) fn install(shared: &Arc<Shared>) {
+    *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(shared));
+}
+
+/// The core of this process.
+fn core() -> Option<Arc<Shared>> {
+    CURRENT
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
+}
+
+/// What `acm_write` (write.c) makes of its arguments.
+///
+/// # Safety
+/// `text` is a terminated string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn loader_test_log(level: c_int, text: *const c_char) {
+    if let Some(core) = core() {
+        // SAFETY: the caller's promise.
+        core.log(level, &unsafe { CStr::from_ptr(text) }.to_string_lossy());
+    }
+}
+
+unsafe extern "C" {
+    /// The variadic function itself, in write.c.
+    pub(super) fn acm_write(level: c_int, format: *const c_char, ...);
+}
+
+/// Keeps the linker from dropping the one function that is written in C.
+#[used]
+static KEPT: unsafe extern "C" fn(c_int, *const c_char, ...) = acm_write;
+
+/// # Safety
+/// `name` has room for `name_size` bytes, `addr` holds `addr_size`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn acm_format_name(
+    level: c_int,
+    name: *mut c_char,
+    name_size: usize,
+    addr_type: u8,
+    addr: *const u8,
+    addr_size: usize,
+) {
+    let Some(core) = core().filter(|core| level <= core.log_level) else {
+        return;
+    };
+    let mut bytes = [0; 64];
+    // SAFETY: the caller's promise.
+    unsafe { addr.copy_to_nonoverlapping(bytes.as_mut_ptr(), addr_size.min(64)) };
+    let gid = Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[..16]).unwrap_or_default());
+    let text = match u16::from(addr_type) {
+        message::NAME => String::from_utf8_lossy(&bytes)
+            .trim_end_matches('\0')
+            .to_owned(),
+        message::IP => Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).to_string(),
+        message::IP6 | message::GID => gid.to_string(),
+        message::LID => format!("LID({})", u16::from_be_bytes([bytes[0], bytes[1]])),
+        message::PATH => {
+            let path = Path(bytes);
+            match path.dlid() {
+                0 => Ipv6Addr::from(path.dgid()).to_string(),
+                dlid => format!("SLID({}) DLID({dlid})", path.slid()),
+            }
+        }
+        _ => "Unknown".to_owned(),
+    };
+    core.copy_text(&text, name, name_size);
+}
+
+/// # Safety
+/// `gid` may be read.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ib_any_gid(gid: *mut ibv_gid) -> c_int {
+    // SAFETY: the caller's promise.
+    c_int::from(unsafe { (*gid).bytes() } == [0; 16])
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn acm_get_opts_file() -> *const c_char {
+    core().map_or(c"/etc/rdma/ibacm_opts.cfg".as_ptr(), |core| {
+        core.options_file.as_ptr()
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn acm_increment_counter(counter: AcmCounter) {
+    if let Some(core) = core() {
+        core.count(counter.0);
+    }
+}
+
+/// # Safety
+/// `gid` may be read.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn acm_gid_index(port: *mut acm_port, gid: *mut ibv_gid) -> u8 {
+    let Some(core) = core() else { return 0 };
+    // SAFETY: the caller's promise.
+    let gid = unsafe { (*gid).bytes() };
+    let gids = core.gids(port);
+    gids.iter()
+        .position(|own| *own == gid)
+        .unwrap_or(gids.len()) as u8
+}
+
+/// # Safety
+/// `gid` may be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn acm_get_gid(port: *mut acm_port, index: c_int, gid: *mut ibv_gid) -> c_int {
+    let Some(core) = core() else { return -1 };
+    match usize::try_from(index)
+        .ok()
+        .and_then(|index| core.gids(port).get(index).copied())
+    {
+        Some(found) => {
+            // SAFETY: the caller's promise.
+            unsafe { gid.write(ibv_gid::from_bytes(found)) };
+            0
+        }
+        None => -1,
+    }
+}
+
+/// # Safety
+/// `path` may be read.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn acm_path_comp_mask(path: *mut ibv_path_record) -> Be64 {
+    // SAFETY: the caller's promise; a path record is 64 bytes.
+    let path = Path(unsafe { path.cast::<[u8; 64]>().read() });
+    let selected = |byte: u8| [byte & 0xc0 != 0, byte & 0x3f != 0];
+    let ([mtu_sel, mtu], [rate_sel, rate], [life_sel, life]) = (
+        selected(path.mtu()),
+        selected(path.rate()),
+        selected(path.lifetime()),
+    );
+    let components = [
+        (0, path.service_id() != 0),
+        (2, path.dgid() != [0; 16]),
+        (3, path.sgid() != [0; 16]),
+        (4, path.dlid() != 0),
+        (5, path.slid() != 0),
+        (8, path.flow_hop() >> 8 != 0),
+        (9, path.flow_hop() & 0xff != 0),
+        (10, path.tclass() != 0),
+        (11, path.reversible_numpath() & 0x80 != 0),
+        (13, path.pkey() != 0),
+        (14, path.qos_sl() >> 4 != 0),
+        (15, path.qos_sl() & 0xf != 0),
+        (16, mtu_sel),
+        (17, mtu),
+        (18, rate_sel),
+        (19, rate),
+        (20, life_sel),
+        (21, life),
+    ];
+    Be64::from_host(
+        components
+            .iter()
+            .filter(|(_, set)| *set)
+            .fold(0, |mask, (bit, _)| mask | 1 << bit),
+    )
+}
+
+/// # Safety
+/// `msg` is a message of the length that it states.
+unsafe fn respond(id: u64, msg: *const acm_msg, by: Kind) -> c_int {
+    let Some(core) = core() else { return -1 };
+    // SAFETY: the caller's promise.
+    core.answered(id, unsafe { Reply::read(msg.cast()) }, by)
+}
+
+/// # Safety
+/// `msg` is a message of the length that it states.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn acm_resolve_response(id: u64, msg: *mut acm_msg) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { respond(id, msg, Kind::Resolve) }
+}
+
+/// # Safety
+/// `msg` is a message of the length that it states.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn acm_query_response(id: u64, msg: *mut acm_msg) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { respond(id, msg, Kind::Query) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn acm_get_rate(width: u8, speed: u8) -> ibv_rate {
+    /// `ibv_rate` codes by width (1x, 4x, 8x, 12x) and speed (SDR, DDR, QDR or FDR10, FDR, EDR).
+    const RATES: [[u32; 5]; 4] = [
+        [2, 5, 3, 11, 15],
+        [3, 6, 7, 12, 16],
+        [6, 7, 9, 13, 17],
+        [4, 8, 10, 14, 18],
+    ];
+    let width = match width {
+        1 => 0,
+        2 => 1,
+        4 => 2,
+        8 => 3,
+        _ => return ibv_rate(0),
+    };
+    let speed = match speed {
+        1 => 0,
+        2 => 1,
+        4 | 8 => 2,
+        16 => 3,
+        32 => 4,
+        _ => return ibv_rate(0),
+    };
+    ibv_rate(RATES[width][speed])
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn acm_convert_mtu(mtu: c_int) -> ibv_mtu {
+    ibv_mtu(match mtu {
+        256 => 1,
+        512 => 2,
+        1024 => 3,
+        4096 => 5,
+        _ => 4,
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn acm_convert_rate(rate: c_int) -> ibv_rate {
+    const CODES: [(c_int, u32); 17] = [
+        (2, 2),
+        (5, 5),
+        (10, 3),
+        (20, 6),
+        (30, 4),
+        (40, 7),
+        (60, 8),
+        (80, 9),
+        (120, 10),
+        (14, 11),
+        (56, 12),
+        (112, 13),
+        (168, 14),
+        (25, 15),
+        (100, 16),
+        (200, 17),
+        (300, 18),
+    ];
+    ibv_rate(
+        CODES
+            .iter()
+            .find(|(gbps, _)| *gbps == rate)
+            .map_or(3, |(_, code)| *code),
+    )
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn acm_alloc_sa_mad(
+    endpoint: *const acm_endpoint,
+    context: *mut c_void,
+    handler: Option<acm_sa_handler_fn>,
+) -> *mut acm_sa_mad {
+    core().map_or(std::ptr::null_mut(), |core| {
+        core.alloc_mad(endpoint, context, handler)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn acm_free_sa_mad(mad: *mut acm_sa_mad) {
+    if let Some(core) = core() {
+        core.free_mad(mad);
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn acm_send_sa_mad(mad: *mut acm_sa_mad) -> c_int {
+    core().map_or(-1, |core| core.send_mad(mad))
+}
+
+/// # Safety
+/// `ifname` is a terminated string, `pkey` may be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn acm_if_get_pkey(ifname: *const c_char, pkey: *mut u16) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { interface_file(ifname, "pkey") }
+        .and_then(|text| u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok())
+    {
+        Some(value) => {
+            // SAFETY: the caller's promise.
+            unsafe { pkey.write(value) };
+            0
+        }
+        None => -1,
+    }
+}
+
+/// # Safety
+/// `ifname` is a terminated string, `sgid` may be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn acm_if_get_sgid(ifname: *const c_char, sgid: *mut ibv_gid) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(text) = (unsafe { interface_file(ifname, "address") }) else {
+        return -1;
+    };
+    // An IPoIB hardware address: four bytes, then the GID.
+    let bytes: Vec<u8> = text
+        .trim()
+        .split(':')
+        .filter_map(|byte| u8::from_str_radix(byte, 16).ok())
+        .collect();
+    match bytes
+        .get(4..20)
+        .and_then(|gid| <[u8; 16]>::try_from(gid).ok())
+    {
+        Some(gid) => {
+            // SAFETY: the caller's promise.
+            unsafe { sgid.write(ibv_gid::from_bytes(gid)) };
+            0
+        }
+        None => -1,
+    }
+}
+
+/// # Safety
+/// `ifname` is a terminated string.
+unsafe fn interface_file(ifname: *const c_char, file: &str) -> Option<String> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(ifname) }.to_str().ok()?;
+    let mut text = String::new();
+    std::fs::File::open(format!("/sys/class/net/{name}/{file}"))
+        .ok()?
+        .take(128)
+        .read_to_string(&mut text)
+        .ok()?;
+    Some(text)
+}
+
+/// This node has no IPoIB interface: there is nothing to call back for.
+#[unsafe(no_mangle)]
+extern "C" fn acm_if_iter_sys(_callback: *const c_void, _context: *mut c_void) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn acm_init_if_iter_sys() -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn acm_fini_if_iter_sys() {}
+
+unsafe extern "C" {
+    /// fabric-sim's.
+    fn ibv_query_port(
+        context: *mut ibv_context,
+        port_num: u8,
+        port_attr: *mut _compat_ibv_port_attr,
+    ) -> c_int;
+    /// fabric-sim's.
+    fn ibv_query_pkey(
+        context: *mut ibv_context,
+        port_num: u8,
+        index: c_int,
+        pkey: *mut Be16,
+    ) -> c_int;
+}
+
+/// The functions of this core as the SDK's table, so that a provider's unit tests run it in process.
+pub(super) const fn host_table() -> acm_prov_api::HostTable {
+    acm_prov_api::HostTable {
+        acm_write: acm_prov_api::LogWriter::AcmWrite(acm_write),
+        acm_get_opts_file,
+        acm_increment_counter,
+        acm_gid_index,
+        acm_get_gid,
+        acm_path_comp_mask,
+        acm_resolve_response,
+        acm_query_response,
+        acm_get_rate,
+        acm_convert_mtu,
+        acm_convert_rate,
+        acm_alloc_sa_mad,
+        acm_free_sa_mad,
+        acm_send_sa_mad,
+        ibv_query_port,
+        ibv_query_pkey,
+    }
+}

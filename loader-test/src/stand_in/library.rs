@@ -1,0 +1,134 @@
+//! A provider's library, opened as the core opens it.
+
+use std::ffi::{CStr, CString, c_void};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use acm_prov_api::abi::{acm_provider, provider_query_fn};
+use acm_prov_api::check;
+
+/// Why the core would not take a library.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The file cannot be looked at.
+    #[error("{}: {reason}", path.display())]
+    NoFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The core passes over everything that is not a regular file.
+    #[error("{}: no regular file; the core follows no symbolic links", path.display())]
+    NotRegular {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The core passes over files of other names.
+    #[error("{}: the name does not end in .so", path.display())]
+    NotSo {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The loader refused.
+    #[error("dlopen: {0}")]
+    Dlopen(String),
+    /// There is no `provider_query`.
+    #[error("the library exports no provider_query")]
+    NoQuery,
+    /// `provider_query` refused, or what it gave is not acceptable.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// An open library.
+pub struct Library {
+    handle: *mut c_void,
+}
+
+impl Library {
+    /// Opens a file as the core does: regular, named `.so`, by `dlopen(RTLD_LAZY)`.
+    ///
+    /// # Errors
+    /// Why the core would not.
+    pub fn open(path: &Path) -> Result<Self, LoadError> {
+        let owned = || path.to_owned();
+        let metadata = std::fs::symlink_metadata(path).map_err(|error| LoadError::NoFile {
+            path: owned(),
+            reason: error.to_string(),
+        })?;
+        if !metadata.is_file() {
+            return Err(LoadError::NotRegular { path: owned() });
+        }
+        if !path.as_os_str().as_bytes().ends_with(b".so") {
+            return Err(LoadError::NotSo { path: owned() });
+        }
+        // A name without a slash would be searched for.
+        let absolute = std::path::absolute(path).map_err(|error| LoadError::NoFile {
+            path: owned(),
+            reason: error.to_string(),
+        })?;
+        let name =
+            CString::new(absolute.as_os_str().as_bytes()).map_err(|error| LoadError::NoFile {
+                path: owned(),
+                reason: error.to_string(),
+            })?;
+        // SAFETY: a terminated name. The library's constructors run, which is what loading means.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) };
+        if handle.is_null() {
+            Err(LoadError::Dlopen(last_error()))
+        } else {
+            Ok(Self { handle })
+        }
+    }
+
+    /// The address of an exported symbol.
+    pub fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: an open handle and a terminated name.
+        let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
+        (!address.is_null()).then_some(address)
+    }
+
+    /// The library's `provider_query`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn provider_query(&self) -> Result<provider_query_fn, LoadError> {
+        let query = self.symbol(c"provider_query").ok_or(LoadError::NoQuery)?;
+        // SAFETY: the symbol of this name is a function of this signature (acm_prov.h).
+        Ok(unsafe { std::mem::transmute::<*mut c_void, provider_query_fn>(query) })
+    }
+
+    /// The provider's table, if the core would accept it. The library stays open for as long as the process lives, as in
+    /// the core.
+    ///
+    /// # Errors
+    /// What the core would refuse, or crash on.
+    pub fn provider(self) -> Result<&'static acm_provider, LoadError> {
+        // SAFETY: the library stays open; its table is a constant of it.
+        let (table, report) = unsafe { check::judge_query(self.provider_query()?) };
+        if !report.is_accepted() || table.is_null() {
+            return Err(LoadError::Refused(report.to_string()));
+        }
+        // SAFETY: accepted, so a table of the right version and size.
+        Ok(unsafe { &*table })
+    }
+
+    /// Closes the library, as the core does after a refusal.
+    pub fn close(self) {
+        // SAFETY: our handle, used no more.
+        unsafe { libc::dlclose(self.handle) };
+    }
+}
+
+fn last_error() -> String {
+    // SAFETY: NULL or a terminated string that lives until this thread's next dl call.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "no reason given".to_owned();
+    }
+    // SAFETY: see above.
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
+}

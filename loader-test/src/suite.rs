@@ -1,0 +1,143 @@
+//! The conformance suite: checks of what a provider does to the core, to clients, to the SA and to other nodes.
+//!
+//! A [`Check`] is declared once, in its family's file; everything else (the list, the runner, the reports, the test that
+//! each check has failed on its own faulty provider) goes over [`all`].
+
+pub mod bench;
+pub mod cli;
+pub mod fault;
+pub mod report;
+pub mod run;
+
+mod event;
+mod hostile;
+mod lifecycle;
+mod load;
+mod perf;
+mod query;
+mod resolve;
+mod sa;
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::stand_in::ledger::Harmed;
+use bench::Bench;
+use fault::Fault;
+
+/// One check.
+pub struct Check {
+    /// Kebab-case, family first.
+    pub name: &'static str,
+    /// The rule that a good provider keeps, in one sentence.
+    pub rule: &'static str,
+    /// Who suffers from a provider that fails it.
+    pub harmed: Harmed,
+    /// The check itself.
+    pub run: fn(&mut Bench) -> Outcome,
+    /// The faulty provider that it must catch: a good one with one fault.
+    pub fault: Fault,
+}
+
+/// What a check found; `Ok` is a pass, unless the ledger holds a breach.
+pub type Outcome = Result<(), Finding>;
+
+/// Why a check did not simply pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Somebody is harmed.
+    Failed {
+        /// What should have happened.
+        expected: String,
+        /// What happened.
+        seen: String,
+    },
+    /// The provider departs from the contract, and nobody is harmed.
+    Warned(String),
+    /// The provider lacks an ability, and says so properly.
+    Skipped(String),
+}
+
+/// A failure.
+pub fn failed(expected: impl Into<String>, seen: impl Into<String>) -> Finding {
+    Finding::Failed {
+        expected: expected.into(),
+        seen: seen.into(),
+    }
+}
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// All is well.
+    Passed,
+    /// The provider lacks the ability.
+    Skipped,
+    /// A departure from the contract that harms nobody.
+    Warned,
+    /// Somebody is harmed.
+    Failed,
+    /// The provider did not come to an end.
+    TimedOut,
+    /// The provider ended the process.
+    Crashed,
+}
+
+impl Status {
+    /// As it is spelled in every report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Skipped => "skipped",
+            Self::Warned => "warned",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed-out",
+            Self::Crashed => "crashed",
+        }
+    }
+
+    /// Whether a run with this status is not all well; with `strict`, warnings count.
+    pub fn is_bad(self, strict: bool) -> bool {
+        match self {
+            Self::Passed | Self::Skipped => false,
+            Self::Warned => strict,
+            Self::Failed | Self::TimedOut | Self::Crashed => true,
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Check {
+    /// The family: the name's first word.
+    pub fn family(&self) -> &'static str {
+        self.name.split('-').next().unwrap_or(self.name)
+    }
+}
+
+/// Every check, by family.
+pub fn all() -> impl Iterator<Item = &'static Check> {
+    [
+        load::CHECKS,
+        lifecycle::CHECKS,
+        resolve::CHECKS,
+        query::CHECKS,
+        sa::CHECKS,
+        event::CHECKS,
+        perf::CHECKS,
+        hostile::CHECKS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The check of a name.
+pub fn find(name: &str) -> Option<&'static Check> {
+    all().find(|check| check.name == name)
+}

@@ -1,0 +1,248 @@
+//! What a check works with: a provider's library, a folder of its own, and the stand-in core.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Finding, Outcome, failed};
+use crate::stand_in::fabric::{DeviceSpec, Peer};
+use crate::stand_in::ledger::{Violation, ViolationKind};
+use crate::stand_in::library::LoadError;
+use crate::stand_in::message::{ANSWER_FLAGS, Addr, Message, PATH, Path as PathRecord, Reply};
+use crate::stand_in::trace::Trace;
+use crate::stand_in::{AddressId, FIRST_PORT, Refused, Setup, StandIn};
+
+/// ACM status: success.
+pub const SUCCESS: u8 = 0;
+/// ACM status: no data.
+pub const ENODATA: u8 = 3;
+/// ACM status: timed out.
+pub const ETIMEDOUT: u8 = 6;
+/// ACM status: bad destination type.
+pub const EDESTTYPE: u8 = 10;
+
+/// See the module.
+pub struct Bench {
+    library: PathBuf,
+    folder: PathBuf,
+    options: Vec<String>,
+    trace: Option<PathBuf>,
+    /// Whether departures that harm nobody are looked for as well.
+    pub strict: bool,
+    core: Option<StandIn>,
+}
+
+impl Bench {
+    /// A bench for one check. `options` are lines of ibacm_opts.cfg that the provider needs to work at all.
+    pub fn new(
+        library: &Path,
+        folder: &Path,
+        options: Vec<String>,
+        strict: bool,
+        trace: Option<PathBuf>,
+    ) -> Self {
+        Self {
+            library: library.to_owned(),
+            folder: folder.to_owned(),
+            options,
+            trace,
+            strict,
+            core: None,
+        }
+    }
+
+    /// The library.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// A folder for the check's own files.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A core with the usual device and the options that `extra` adds, the provider loaded, nothing open.
+    ///
+    /// # Errors
+    /// If the core would not load the library.
+    pub fn core_with(
+        &mut self,
+        devices: Vec<DeviceSpec>,
+        extra: &[&str],
+    ) -> Result<&mut StandIn, Finding> {
+        let mut options = StandIn::default_options(&self.folder);
+        options.extend(self.options.iter().cloned());
+        options.extend(extra.iter().map(|line| (*line).to_owned()));
+        let trace = match &self.trace {
+            Some(path) => {
+                Some(Trace::create(path).map_err(|error| failed("a trace", error.to_string()))?)
+            }
+            None => None,
+        };
+        let setup = Setup {
+            devices,
+            options,
+            folder: self.folder.clone(),
+            trace,
+        };
+        let core = StandIn::start(setup, &self.library)
+            .map_err(|error: LoadError| failed("a library that ibacm loads", error.to_string()))?;
+        Ok(self.core.insert(core))
+    }
+
+    /// A core with one device and port, the provider loaded, nothing open.
+    ///
+    /// # Errors
+    /// If the core would not load the library.
+    pub fn core(&mut self) -> Result<&mut StandIn, Finding> {
+        self.core_with(vec![DeviceSpec::single()], &[])
+    }
+
+    /// The usual start: one port up with one endpoint; and the address that requests come from.
+    ///
+    /// # Errors
+    /// If the library does not load or something does not open.
+    pub fn up(&mut self) -> Result<(&mut StandIn, AddressId), Finding> {
+        self.up_with(&[])
+    }
+
+    /// The usual start with more options.
+    ///
+    /// # Errors
+    /// If the library does not load or something does not open.
+    pub fn up_with(&mut self, extra: &[&str]) -> Result<(&mut StandIn, AddressId), Finding> {
+        let core = self.core_with(vec![DeviceSpec::single()], extra)?;
+        let from = core.up(FIRST_PORT).map_err(refused)?;
+        Ok((core, from))
+    }
+
+    /// Closes everything and gives the breaches that the books hold: the end of every check.
+    pub fn finish(&mut self) -> Vec<Violation> {
+        let Some(core) = &mut self.core else {
+            return Vec::new();
+        };
+        core.close_all();
+        // Deadlines of what was in flight, then quiet.
+        core.settle();
+        core.violations()
+    }
+}
+
+/// Turns a refusal to open into a finding.
+pub fn refused(refused: Refused) -> Finding {
+    failed("a port that opens", refused.to_string())
+}
+
+/// Waits for the one answer to a client.
+///
+/// # Errors
+/// If none comes in time.
+pub fn reply(core: &StandIn, id: u64) -> Result<Reply, Finding> {
+    core.reply(id).ok_or_else(|| {
+        failed(
+            format!("an answer to client {id} within {:?}", core.deadline()),
+            format!(
+                "none within {:?}: the client hangs, its slot is lost",
+                core.patience
+            ),
+        )
+    })
+}
+
+/// Asks by resolve and waits for the answer.
+///
+/// # Errors
+/// If none comes in time.
+pub fn resolve(core: &mut StandIn, from: AddressId, message: &Message) -> Result<Reply, Finding> {
+    let id = core.resolve_from(from, message);
+    reply(core, id)
+}
+
+/// The record that the SA has for a path from the first port to a peer.
+pub fn expected_path(core: &StandIn, peer: &Peer) -> PathRecord {
+    let port = core.port(FIRST_PORT);
+    let asked = PathRecord::default()
+        .with_sgid(port.gid())
+        .with_dgid(peer.gid())
+        .with_pkey(port.pkeys[0]);
+    crate::stand_in::fabric::path_record(&asked, std::slice::from_ref(port)).unwrap_or_default()
+}
+
+/// A request for the path to a peer by its DLID.
+pub fn by_lid(peer: &Peer) -> Message {
+    Message::path(&PathRecord::default().with_dlid(peer.lid))
+}
+
+/// A request for the path to a peer by its DGID.
+pub fn by_gid(peer: &Peer) -> Message {
+    Message::path(&PathRecord::default().with_dgid(peer.gid()))
+}
+
+/// A request for the path to an address from an address of the endpoint's, as the core hands it on.
+pub fn by_addr(source: &Addr, destination: &Addr) -> Message {
+    let message = Message::destination(Some(source), destination);
+    match message.verified(None) {
+        Ok((message, _)) => message,
+        Err(_) => message,
+    }
+}
+
+/// Checks that an answer is a success with this path, field by field, in the form that clients expect.
+///
+/// # Errors
+/// What differs.
+pub fn expect_path(reply: &Reply, expected: &PathRecord) -> Outcome {
+    if reply.status != SUCCESS {
+        return Err(failed(
+            format!("status 0 and {expected:?}"),
+            format!("status {}", reply.status),
+        ));
+    }
+    let Some((flags, code, field)) = reply.entry(0) else {
+        return Err(failed(
+            "an answer with a path",
+            format!("length {}", reply.length),
+        ));
+    };
+    if code != PATH || flags != ANSWER_FLAGS {
+        return Err(failed(
+            format!("entry 0 of type {PATH:#x} with flags {ANSWER_FLAGS:#x}"),
+            format!("type {code:#x}, flags {flags:#x}"),
+        ));
+    }
+    // The SA's hints for itself and reserved bytes do not matter to clients.
+    let comparable = |path: PathRecord| {
+        let mut path = path.with_reversible_numpath(path.reversible_numpath() & 0x80);
+        path.0[57..].fill(0);
+        path
+    };
+    let seen = comparable(PathRecord(field));
+    if seen != comparable(*expected) {
+        return Err(failed(format!("{expected:?}"), format!("{seen:?}")));
+    }
+    Ok(())
+}
+
+/// Checks the status of an answer.
+///
+/// # Errors
+/// If it is another one.
+pub fn expect_status(reply: &Reply, expected: &[u8]) -> Outcome {
+    if expected.contains(&reply.status) {
+        Ok(())
+    } else {
+        Err(failed(format!("status {expected:?}"), format!("{reply:?}")))
+    }
+}
+
+/// The breaches that make a check fail, and those that are departures without harm.
+pub fn judge(violations: Vec<Violation>) -> (Vec<Violation>, Vec<Violation>) {
+    violations.into_iter().partition(|violation| {
+        !matches!(
+            violation.kind,
+            ViolationKind::MissingAck | ViolationKind::DirtyHeader | ViolationKind::CoreCounter
+        )
+    })
+}
+
+/// A while that is long enough to see that nothing happens, on a busy machine.
+pub const QUIET: Duration = Duration::from_millis(100);

@@ -1,0 +1,229 @@
+//! The commands `check`, `list` and the child that `check` starts.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use regex_lite::Regex;
+
+use super::run::{self, Plan, Report};
+use super::{Check, Status, all, find, report};
+
+/// Runs the conformance checks on provider libraries.
+///
+/// Each check runs in a process of its own. Exit status: 0 if all is well (warnings and skips are; with --strict warnings
+/// are not), 1 if a check failed, crashed or timed out, 2 if the run could not take place.
+#[derive(Debug, Args)]
+pub struct CheckCommand {
+    /// Provider libraries
+    #[arg(required = true, value_name = "LIB")]
+    libraries: Vec<PathBuf>,
+    /// Run only checks whose name matches
+    #[arg(long, value_name = "RE")]
+    only: Option<Regex>,
+    /// Leave out checks whose name matches
+    #[arg(long, value_name = "RE")]
+    skip: Option<Regex>,
+    /// Warnings count as failures
+    #[arg(long)]
+    strict: bool,
+    /// Seconds that a check may take
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    timeout: u64,
+    /// Checks at a time [default: the number of processors]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Run the checks in this process, for a debugger or valgrind
+    #[arg(long)]
+    in_process: bool,
+    /// Lines for ibacm_opts.cfg that the provider needs
+    #[arg(long, value_name = "FILE")]
+    opts: Option<PathBuf>,
+    /// Write the results as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the results as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+}
+
+/// Lists the checks, a line each.
+#[derive(Debug, Args)]
+pub struct ListCommand {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs one check in this process. For loader-test itself.
+#[derive(Debug, Args)]
+pub struct ChildCommand {
+    check: String,
+    library: PathBuf,
+    #[arg(long)]
+    strict: bool,
+    #[arg(long)]
+    line: Vec<String>,
+    #[arg(long)]
+    folder: PathBuf,
+    #[arg(long)]
+    result: PathBuf,
+    #[arg(long)]
+    trace: Option<PathBuf>,
+}
+
+const COULD_NOT_RUN: u8 = 2;
+
+impl CheckCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// If the run cannot take place.
+    pub fn run(self) -> io::Result<ExitCode> {
+        let wanted = |check: &&Check| {
+            self.only
+                .as_ref()
+                .is_none_or(|only| only.is_match(check.name))
+                && !self
+                    .skip
+                    .as_ref()
+                    .is_some_and(|skip| skip.is_match(check.name))
+        };
+        let checks: Vec<&'static Check> = all().filter(wanted).collect();
+        if checks.is_empty() {
+            eprintln!("no check has such a name; loader-test list shows all");
+            return Ok(COULD_NOT_RUN.into());
+        }
+        let options = match &self.opts {
+            Some(file) => std::fs::read_to_string(file)
+                .map_err(|error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", file.display()))
+                })?
+                .lines()
+                .map(str::to_owned)
+                .collect(),
+            None => Vec::new(),
+        };
+        let plan = Plan {
+            program: std::env::current_exe()?,
+            options,
+            strict: self.strict,
+            time_limit: Duration::from_secs(self.timeout),
+            jobs: self
+                .jobs
+                .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+            in_process: self.in_process,
+        };
+        let mut results = Vec::new();
+        for library in &self.libraries {
+            if let Err(error) = std::fs::metadata(library) {
+                eprintln!("{}: {error}", library.display());
+                return Ok(COULD_NOT_RUN.into());
+            }
+            println!("{}", library.display());
+            let tell = |report: &Report| print(report, library);
+            let reports = run::run_all(&checks, library, &plan, &tell)?;
+            summary(&reports);
+            results.push((library.clone(), reports));
+        }
+        if let Some(path) = &self.json {
+            report::write_json(path, &results)?;
+        }
+        if let Some(path) = &self.junit {
+            report::write_junit(path, &results)?;
+        }
+        let bad = results
+            .iter()
+            .flat_map(|(_, reports)| reports)
+            .any(|report| report.status.is_bad(self.strict));
+        Ok(u8::from(bad).into())
+    }
+}
+
+impl ListCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// If standard output cannot be written.
+    pub fn run(self) -> io::Result<ExitCode> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            report::write_list(&mut out)?;
+        } else {
+            for check in all() {
+                writeln!(out, "{:<40} {}", check.name, check.rule)?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl ChildCommand {
+    /// Runs the check; does not come back.
+    pub fn run(self) -> ExitCode {
+        let Some(check) = find(&self.check) else {
+            eprintln!("no check is called {}", self.check);
+            return COULD_NOT_RUN.into();
+        };
+        run::child(
+            check,
+            &self.library,
+            &self.folder,
+            &self.result,
+            self.line,
+            self.strict,
+            self.trace,
+        )
+    }
+}
+
+fn print(report: &Report, library: &std::path::Path) {
+    let status = report.status;
+    let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let (start, end) = match status {
+        _ if !colour => ("", ""),
+        Status::Passed => ("\x1b[32m", "\x1b[0m"),
+        Status::Skipped => ("\x1b[2m", "\x1b[0m"),
+        Status::Warned => ("\x1b[33m", "\x1b[0m"),
+        Status::Failed | Status::TimedOut | Status::Crashed => ("\x1b[31m", "\x1b[0m"),
+    };
+    println!(
+        "{start}{status:<9}{end} {:<40} {:>6} ms",
+        report.name, report.duration_ms
+    );
+    if report.message.is_empty() {
+        return;
+    }
+    println!("  {}", report.message);
+    if status.is_bad(true) {
+        println!(
+            "  again: loader-test check {} --only '^{}$'",
+            library.display(),
+            report.name
+        );
+    }
+}
+
+fn summary(reports: &[Report]) {
+    let count = |status| {
+        reports
+            .iter()
+            .filter(|report| report.status == status)
+            .count()
+    };
+    let statuses = [
+        Status::Passed,
+        Status::Failed,
+        Status::Warned,
+        Status::Skipped,
+        Status::Crashed,
+        Status::TimedOut,
+    ];
+    let counts: Vec<String> = statuses
+        .iter()
+        .map(|status| format!("{} {status}", count(*status)))
+        .collect();
+    println!("{} checks: {}", reports.len(), counts.join(", "));
+}

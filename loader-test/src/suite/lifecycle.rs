@@ -1,0 +1,5 @@
+//! Checks of the family `lifecycle`.
+
+use super::Check;
+
+pub(super) const CHECKS: &[Check] = &[];

@@ -1,0 +1,5 @@
+//! Checks of the family `load`.
+
+use super::Check;
+
+pub(super) const CHECKS: &[Check] = &[];

@@ -1,0 +1,5 @@
+//! Checks of the family `perf`.
+
+use super::Check;
+
+pub(super) const CHECKS: &[Check] = &[];

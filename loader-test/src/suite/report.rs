@@ -1,0 +1,100 @@
+//! Results for machines: JSON (schema in `loader-test/schema/results.schema.json`) and JUnit XML.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use quick_junit::{NonSuccessKind, Report as JunitReport, TestCase, TestCaseStatus, TestSuite};
+use serde_json::{Value, json};
+
+use super::run::Report;
+use super::{Status, all};
+
+/// The version of the JSON's form.
+const SCHEMA: u32 = 1;
+
+/// Results of several libraries.
+pub type Results = [(PathBuf, Vec<Report>)];
+
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::other(error)
+}
+
+/// The results as one JSON value.
+pub fn to_json(results: &Results) -> Value {
+    let libraries: Vec<Value> = results
+        .iter()
+        .map(|(path, reports)| {
+            json!({
+                "path": path.display().to_string(),
+                "name": path.file_name().map(|name| name.to_string_lossy().into_owned()),
+                "checks": reports,
+            })
+        })
+        .collect();
+    json!({
+        "schema": SCHEMA,
+        "tool": env!("CARGO_PKG_NAME"),
+        "version": env!("CARGO_PKG_VERSION"),
+        "seed": null,
+        "libraries": libraries,
+    })
+}
+
+/// Writes the results as JSON.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_json(path: &Path, results: &Results) -> io::Result<()> {
+    let mut text = serde_json::to_string_pretty(&to_json(results)).map_err(invalid)?;
+    text.push('\n');
+    std::fs::write(path, text)
+}
+
+/// Writes the list of checks as JSON.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_list(out: &mut impl Write) -> io::Result<()> {
+    let checks: Vec<Value> = all()
+        .map(|check| {
+            json!({ "name": check.name, "family": check.family(), "rule": check.rule, "harmed": check.harmed })
+        })
+        .collect();
+    let list = json!({ "schema": SCHEMA, "checks": checks });
+    writeln!(
+        out,
+        "{}",
+        serde_json::to_string_pretty(&list).map_err(invalid)?
+    )
+}
+
+/// Writes the results as JUnit XML.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_junit(path: &Path, results: &Results) -> io::Result<()> {
+    let mut junit = JunitReport::new("loader-test");
+    for (library, reports) in results {
+        let mut suite = TestSuite::new(library.display().to_string());
+        suite.add_test_cases(reports.iter().map(test_case));
+        junit.add_test_suite(suite);
+    }
+    std::fs::write(path, junit.to_string().map_err(invalid)?)
+}
+
+fn test_case(report: &Report) -> TestCase {
+    let mut status = match report.status {
+        Status::Passed | Status::Warned => TestCaseStatus::success(),
+        Status::Skipped => TestCaseStatus::skipped(),
+        Status::Failed => TestCaseStatus::non_success(NonSuccessKind::Failure),
+        Status::Crashed | Status::TimedOut => TestCaseStatus::non_success(NonSuccessKind::Error),
+    };
+    if !report.message.is_empty() {
+        status.set_message(report.message.clone());
+    }
+    let mut case = TestCase::new(report.name.clone(), status);
+    case.set_time(Duration::from_millis(report.duration_ms));
+    case.set_system_out(format!("{}\n{}", report.status, report.output));
+    case
+}
