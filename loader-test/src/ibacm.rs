@@ -23,6 +23,9 @@ use crate::wait::{self, PATIENCE};
 
 /// The daemon's socket in its namespace.
 const SOCKET: &str = "ibacm-unix.sock";
+/// The daemon's log and its providers there.
+const LOG: &str = "/run/ibacm.log";
+const LIBRARIES: &str = "/run/providers";
 /// fabric-sim's socket for commands.
 const CONTROL: &str = "fabric-sim.sock";
 /// The daemon cuts lines of its files at this length.
@@ -49,15 +52,25 @@ pub struct Provider {
 
 impl Provider {
     /// Learns a provider's name by starting the daemon where it sees no adapter: it loads the library, logs the name and
-    /// ends. The library is not loaded into this process. Uses a new folder `directory`.
+    /// ends. The library is not loaded into this process. Uses a new folder `directory`. The library finds the options and
+    /// files that it will find later, since it may read them when it is loaded.
     ///
     /// # Errors
     /// [`Error::Refused`] if the daemon does not take the library.
-    pub fn probe(programs: &Programs, library: &Path, directory: &Path) -> Result<Self> {
+    pub fn probe(
+        programs: &Programs,
+        library: &Path,
+        directory: &Path,
+        options: &[(String, String)],
+        files: &[(String, Vec<u8>)],
+    ) -> Result<Self> {
         let file = install(library, directory)?;
+        write_files(directory, files)?;
         let empty = directory.join("empty");
         fs::create_dir_all(&empty).context(|| format!("make {}", empty.display()))?;
-        write_options(directory, &[("log_level".to_owned(), "1".to_owned())])?;
+        let own = [("log_level", "1"), ("log_file", LOG), ("provider_lib_path", LIBRARIES)];
+        let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        write_options(directory, &[options, &own].concat())?;
         let log = daemon_log(directory);
         let mut launch = Launch::new(programs, "ibacm", &programs.ibacm, directory)
             .logs_to(&log)
@@ -113,7 +126,7 @@ fn check_name(name: &str, library: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The line in which the daemon says that it does not take a library.
+/// The line in which the daemon says that it does not take a library, behind what the library itself has logged.
 fn refusal(log: &Log) -> Result<Option<String>> {
     const REFUSALS: [&str; 4] = [
         "could not load provider",
@@ -121,9 +134,16 @@ fn refusal(log: &Log) -> Result<Option<String>> {
         "provider_query failed",
         "unmatched provider version",
     ];
-    log.find(Mark::default(), |line| {
-        REFUSALS.iter().any(|refusal| line.contains(refusal))
-    })
+    const CORE: [&str; 3] = ["acm_open_providers: ", "acm_log_options: ", "main: "];
+    let text = log.since(Mark::default())?;
+    let lines: Vec<&str> = text.lines().collect();
+    let refused = |line: &&str| REFUSALS.iter().any(|refusal| line.contains(refusal));
+    let Some(end) = lines.iter().position(|line| refused(&line)) else {
+        return Ok(None);
+    };
+    let is_core = |line: &&str| CORE.iter().any(|function| line.contains(function));
+    let begin = lines[..end].iter().rposition(|line| is_core(&line));
+    Ok(Some(lines[begin.map_or(0, |at| at + 1)..=end].join("\n")))
 }
 
 const DAEMON_ARGUMENTS: [&str; 5] = [
@@ -160,18 +180,29 @@ fn install(library: &Path, directory: &Path) -> Result<String> {
     Ok(name)
 }
 
+fn write_files(directory: &Path, files: &[(String, Vec<u8>)]) -> Result<()> {
+    for (name, content) in files {
+        let path = directory.join(name);
+        fs::write(&path, content).context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}
+
 fn write_options(directory: &Path, options: &[(String, String)]) -> Result<()> {
     let mut lines: Vec<(String, String)> = [
-        ("log_file", "/run/ibacm.log"),
+        ("log_file", LOG),
         ("lock_file", "/run/ibacm.pid"),
-        ("provider_lib_path", "/run/providers"),
+        ("provider_lib_path", LIBRARIES),
         ("server_mode", "unix"),
         ("support_ips_in_addr_cfg", "1"),
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into();
     for (key, value) in options {
-        lines.retain(|(known, _)| !known.eq_ignore_ascii_case(key));
+        // The one key that may be there several times, once for each subnet.
+        if !key.eq_ignore_ascii_case("provider") {
+            lines.retain(|(known, _)| !known.eq_ignore_ascii_case(key));
+        }
         lines.push((key.clone(), value.clone()));
     }
     let mut text = String::new();
@@ -252,10 +283,7 @@ impl Host {
             .attached_port()
             .ok_or_else(|| Error::Input(format!("the node {} has no port", node.name)))?;
         fs::create_dir_all(directory).context(|| format!("make {}", directory.display()))?;
-        for (name, content) in setup.files {
-            let path = directory.join(name);
-            fs::write(&path, content).context(|| format!("write {}", path.display()))?;
-        }
+        write_files(directory, setup.files)?;
         install(&setup.provider.library, directory)?;
         let mut options = vec![
             ("log_level".to_owned(), "2".to_owned()),

@@ -236,6 +236,8 @@ impl Rig {
             .libraries
             .iter()
             .chain(plan.hosts.iter().filter_map(|host| host.library.as_ref()));
+        // Before there is a fabric nobody has a GID.
+        let (options, files) = address_files(plan, |_| None);
         let mut providers: Vec<Provider> = Vec::new();
         for library in libraries {
             if !providers
@@ -243,7 +245,8 @@ impl Rig {
                 .any(|provider| provider.library == *library)
             {
                 let directory = folder.make(&format!("probe-{}", providers.len() + 1))?;
-                providers.push(Provider::probe(programs, library, &directory)?);
+                let provider = Provider::probe(programs, library, &directory, &options, &files)?;
+                providers.push(provider);
             }
         }
 
@@ -295,7 +298,10 @@ impl Rig {
         let asker = Asker::start(programs, &ibsim, &manager.name, &fabric_directory)?;
 
         let fabric = ibsim.fabric()?;
-        let (options, files) = address_files(plan, &fabric, opensm.subnet_prefix())?;
+        let (options, files) = address_files(plan, |node| {
+            let port = fabric.node(node)?.attached_port()?;
+            Some(Gid::new(opensm.subnet_prefix(), port.guid))
+        });
         let hosts: Vec<Host> = choices
             .iter()
             .enumerate()
@@ -607,33 +613,22 @@ fn addresses_of<'a>(plan: &'a Builder, node: &str) -> impl Iterator<Item = &'a S
 /// Files of a host's folder: name and content.
 type Files = Vec<(String, Vec<u8>)>;
 
-/// The options and files of the daemons, with those that tell every daemon all addresses.
-fn address_files(
-    plan: &Builder,
-    fabric: &Fabric,
-    subnet_prefix: u64,
-) -> Result<(Vec<(String, String)>, Files)> {
+/// The options and files of the daemons, with those that tell every daemon all addresses. `gid` knows a node's.
+fn address_files(plan: &Builder, gid: impl Fn(&str) -> Option<Gid>) -> (Vec<(String, String)>, Files) {
+    const FILE: &str = "ibacm_hosts.data";
     let mut options = Vec::new();
     let mut files = plan.files.clone();
     if !plan.addresses.is_empty() {
-        let name = "ibacm_hosts.data";
         options.push(("addr_preload".to_owned(), "acm_hosts".to_owned()));
-        options.push(("addr_data_file".to_owned(), format!("/run/{name}")));
-        let mut text = String::new();
-        for (node, address) in &plan.addresses {
-            if let Some(port) = find_node(fabric, node)?.attached_port() {
-                text.push_str(&format!(
-                    "{address} {}\n",
-                    Gid::new(subnet_prefix, port.guid)
-                ));
-            }
-        }
-        if !files.iter().any(|(given, _)| given == name) {
-            files.push((name.to_owned(), text.into_bytes()));
+        options.push(("addr_data_file".to_owned(), format!("/run/{FILE}")));
+        if !files.iter().any(|(given, _)| given == FILE) {
+            let known = plan.addresses.iter().filter_map(|(node, address)| Some((address, gid(node)?)));
+            let lines: String = known.map(|(address, gid)| format!("{address} {gid}\n")).collect();
+            files.push((FILE.to_owned(), lines.into_bytes()));
         }
     }
     options.extend_from_slice(&plan.options);
-    Ok((options, files))
+    (options, files)
 }
 
 /// The rig's folder.

@@ -697,9 +697,12 @@ impl StandIn {
             .unwrap_or_default()
     }
 
-    /// The first answer to a client; `None` when it does not come within [`patience`](Self::patience).
+    /// The first answer to a client; `None` when it does not come within [`patience`](Self::patience) from when the client
+    /// asked.
     pub fn reply(&self, id: u64) -> Option<Reply> {
-        self.shared.wait(self.patience, |ledger| {
+        let asked = lock(&self.shared.ledger).requests.get(&id)?.asked;
+        let left = (asked + self.patience).saturating_duration_since(Instant::now());
+        self.shared.wait(left, |ledger| {
             ledger.requests.get(&id)?.replies.first().cloned()
         })
     }

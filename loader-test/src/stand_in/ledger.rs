@@ -51,6 +51,8 @@ pub struct Violation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ViolationKind {
+    /// A request got no answer.
+    NeverAnswered,
     /// A request got two answers.
     AnsweredTwice,
     /// An answer to a client that did not ask.

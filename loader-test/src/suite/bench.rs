@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Finding, Outcome, failed};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
-use crate::stand_in::ledger::{Violation, ViolationKind};
+use crate::stand_in::ledger::{Harmed, Violation, ViolationKind};
 use crate::stand_in::library::LoadError;
 use crate::stand_in::message::{ANSWER_FLAGS, Addr, Message, PATH, Path as PathRecord, Reply};
 use crate::stand_in::trace::Trace;
@@ -112,6 +112,8 @@ impl Bench {
     pub fn up_with(&mut self, extra: &[&str]) -> Result<(&mut StandIn, AddressId), Finding> {
         let core = self.core_with(vec![DeviceSpec::single()], extra)?;
         let from = core.up(FIRST_PORT).map_err(refused)?;
+        // A provider that joins a multicast group first is given the time.
+        core.settle();
         Ok((core, from))
     }
 
@@ -123,7 +125,24 @@ impl Bench {
         core.close_all();
         // Deadlines of what was in flight, then quiet.
         core.settle();
-        core.violations()
+        let mut violations = core.violations();
+        if core.mads_held() > 0 {
+            violations.push(Violation {
+                kind: ViolationKind::MadLeaked,
+                harmed: Harmed::Daemon,
+                text: format!("{} SA MADs were neither sent nor freed", core.mads_held()),
+            });
+        }
+        for id in core.unanswered() {
+            if core.reply(id).is_none() {
+                violations.push(Violation {
+                    kind: ViolationKind::NeverAnswered,
+                    harmed: Harmed::Client,
+                    text: format!("client {id} was never answered: it hangs, and its slot is lost"),
+                });
+            }
+        }
+        violations
     }
 }
 

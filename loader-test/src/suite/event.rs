@@ -1,5 +1,327 @@
-//! Checks of the family `event`.
+//! Checks of the family `event`: reregistration, joins, and ports that come back changed.
 
-use super::Check;
+use super::bench::{
+    Bench, QUIET, SUCCESS, by_lid, expect_path, expected_path, refused, reply, resolve,
+};
+use super::fault::Fault;
+use super::{Check, Finding, Outcome, Status, failed};
+use crate::stand_in::fabric::{DeviceSpec, Peer};
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{Addr, Message, Path};
+use crate::stand_in::sa::{Question, Reaction};
+use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 
-pub(super) const CHECKS: &[Check] = &[];
+const NO_FAULT_YET: Fault = Fault {
+    replace: &[],
+    status: &[Status::Failed],
+    also: &[],
+};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "event-reregister",
+        rule: "after IBV_EVENT_CLIENT_REREGISTER the endpoint serves as before",
+        harmed: Harmed::Client,
+        run: |bench| {
+            let (core, from) = bench.up()?;
+            serves(core, from, 3)?;
+            reregister(core)?;
+            core.settle();
+            serves(core, from, 3)?;
+            serves(core, from, 4)
+        },
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "event-reregister-joins-again",
+        rule: "IBV_EVENT_CLIENT_REREGISTER makes the provider join its multicast groups again: the new SM knows of none",
+        harmed: Harmed::Node,
+        run: |bench| {
+            let (core, _) = bench.up()?;
+            let groups = joined(core)?;
+            reregister(core)?;
+            core.settle();
+            let again = groups_of(&core.sa().questions()[groups.1..]);
+            if groups.0.iter().all(|group| again.contains(group)) {
+                Ok(())
+            } else {
+                Err(failed(
+                    format!("joins of {} groups", groups.0.len()),
+                    format!("{}", again.len()),
+                ))
+            }
+        },
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "event-reregister-in-flight",
+        rule: "queries that are out during a reregistration are answered all the same",
+        harmed: Harmed::Client,
+        run: in_flight,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "event-reregister-twice",
+        rule: "a second reregistration before the first one's joins are answered does no harm",
+        harmed: Harmed::Daemon,
+        run: twice,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "event-reregister-after-open",
+        rule: "a reregistration right after an open does no harm",
+        harmed: Harmed::Daemon,
+        run: |bench| {
+            let core = bench.core()?;
+            core.port_up(FIRST_PORT).map_err(refused)?;
+            reregister(core)?;
+            let from = core
+                .add_address(FIRST_PORT, 0xffff, &Addr::Name("self".into()))
+                .map_err(refused)?;
+            reregister(core)?;
+            core.settle();
+            serves(core, from, 3)
+        },
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "event-reregister-closed-endpoint",
+        rule: "a reregistration leaves endpoints alone that were closed with an earlier opening of the port",
+        harmed: Harmed::Daemon,
+        run: closed_endpoint,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "event-join-refused",
+        rule: "a join that the SA refused once does not end the service of requests that need the SA only",
+        harmed: Harmed::Client,
+        run: join_refused,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "event-join-after-close",
+        rule: "a join that is answered after its endpoint was closed touches nothing",
+        harmed: Harmed::Daemon,
+        run: join_after_close,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "event-unknown",
+        rule: "events that a provider does not know do no harm",
+        harmed: Harmed::Daemon,
+        run: |bench| {
+            let (core, from) = bench.up()?;
+            for event in [0, 9, 10, 11, 12, 18, 19, 9999, u32::MAX] {
+                core.event(FIRST_PORT, event);
+            }
+            core.settle();
+            serves(core, from, 3)
+        },
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "event-lid-change",
+        rule: "after a reopen with another LID no answer has the old SLID",
+        harmed: Harmed::Client,
+        run: lid_change,
+        fault: NO_FAULT_YET,
+    },
+];
+
+fn serves(core: &mut StandIn, from: AddressId, number: u16) -> Outcome {
+    let peer = Peer::number(number);
+    let answer = resolve(core, from, &by_lid(&peer))?;
+    expect_path(&answer, &expected_path(core, &peer))
+}
+
+fn reregister(core: &mut StandIn) -> Outcome {
+    match core.reregister(FIRST_PORT) {
+        0 => Ok(()),
+        code => Err(failed("handle_event returns 0", format!("{code}"))),
+    }
+}
+
+/// The MGIDs of joins.
+fn groups_of(questions: &[Question]) -> Vec<[u8; 16]> {
+    questions
+        .iter()
+        .filter(|question| question.is_join())
+        .map(|question| std::array::from_fn(|index| question.record[index]))
+        .collect()
+}
+
+/// The groups that the provider has joined, and how many questions there were so far.
+fn joined(core: &StandIn) -> Result<(Vec<[u8; 16]>, usize), Finding> {
+    core.settle();
+    let questions = core.sa().questions();
+    let groups = groups_of(&questions);
+    if groups.is_empty() {
+        Err(no_groups())
+    } else {
+        Ok((groups, questions.len()))
+    }
+}
+
+fn no_groups() -> Finding {
+    Finding::Skipped("the provider joins no multicast group".into())
+}
+
+fn in_flight(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up_with(&["sa_depth 8"])?;
+    let peers: Vec<Peer> = (3..=5).map(Peer::number).collect();
+    core.sa().script(|question| {
+        if question.is_path_query() {
+            Reaction::Hold
+        } else {
+            Reaction::Answer
+        }
+    });
+    let before = core.sa().questions().len();
+    let ids: Vec<u64> = peers
+        .iter()
+        .map(|peer| core.resolve_from(from, &by_lid(peer)))
+        .collect();
+    core.questions(before + peers.len());
+    core.sa().script(|_| Reaction::Answer);
+    let held: Vec<Question> = core
+        .sa()
+        .questions()
+        .into_iter()
+        .filter(Question::is_path_query)
+        .collect();
+    reregister(core)?;
+    for question in held {
+        core.sa().release(question.number, Reaction::Answer);
+    }
+    for (id, peer) in ids.into_iter().zip(&peers) {
+        expect_path(&reply(core, id)?, &expected_path(core, peer))?;
+    }
+    core.settle();
+    serves(core, from, 3)
+}
+
+fn twice(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    core.settle();
+    core.sa().script(|question| {
+        if question.is_join() {
+            Reaction::Hold
+        } else {
+            Reaction::Answer
+        }
+    });
+    let before = core.sa().questions().len();
+    for _ in 0..2 {
+        reregister(core)?;
+    }
+    std::thread::sleep(QUIET);
+    core.sa().script(|_| Reaction::Answer);
+    for question in &core.sa().questions()[before..] {
+        core.sa().release(question.number, Reaction::Answer);
+    }
+    core.settle();
+    serves(core, from, 3)
+}
+
+fn closed_endpoint(bench: &mut Bench) -> Outcome {
+    let mut device = DeviceSpec::single();
+    device.ports[0].pkeys = vec![0xffff, 0x8001];
+    let core = bench.core_with(vec![device], &[])?;
+    let open = |core: &mut StandIn, pkeys: &[u16]| -> Result<AddressId, Finding> {
+        core.port_up(FIRST_PORT).map_err(refused)?;
+        let mut last = None;
+        for pkey in pkeys {
+            let name = Addr::Name(format!("self{pkey:x}"));
+            last = Some(
+                core.add_address(FIRST_PORT, *pkey, &name)
+                    .map_err(refused)?,
+            );
+        }
+        core.settle();
+        last.ok_or_else(|| failed("an address", "none"))
+    };
+    open(core, &[0x8001, 0xffff])?;
+    core.port_down(FIRST_PORT);
+    core.change_port(FIRST_PORT, |port| port.pkeys = vec![0xffff]);
+    let from = open(core, &[0xffff])?;
+    reregister(core)?;
+    core.settle();
+    serves(core, from, 3)
+}
+
+fn join_refused(bench: &mut Bench) -> Outcome {
+    let core = bench.core()?;
+    let mut refusals = 1;
+    core.sa().script(move |question| {
+        if question.is_join() && refusals > 0 {
+            refusals -= 1;
+            Reaction::Status(0x0700)
+        } else {
+            Reaction::Answer
+        }
+    });
+    let from = core.up(FIRST_PORT).map_err(refused)?;
+    core.settle();
+    if groups_of(&core.sa().questions()).is_empty() {
+        return Err(no_groups());
+    }
+    serves(core, from, 3)
+}
+
+fn join_after_close(bench: &mut Bench) -> Outcome {
+    let core = bench.core()?;
+    core.sa().script(|question| {
+        if question.is_join() {
+            Reaction::Hold
+        } else {
+            Reaction::Answer
+        }
+    });
+    core.up(FIRST_PORT).map_err(refused)?;
+    std::thread::sleep(QUIET);
+    let joins: Vec<usize> = core
+        .sa()
+        .questions()
+        .iter()
+        .filter(|question| question.is_join())
+        .map(|question| question.number)
+        .collect();
+    if joins.is_empty() {
+        return Err(no_groups());
+    }
+    core.port_down(FIRST_PORT);
+    core.sa().script(|_| Reaction::Answer);
+    core.sa().set_down(usize::from(FIRST_PORT.port), false);
+    for number in joins {
+        core.sa().release(number, Reaction::Answer);
+    }
+    core.settle();
+    let from = core.up(FIRST_PORT).map_err(refused)?;
+    core.settle();
+    serves(core, from, 3)
+}
+
+fn lid_change(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peers: Vec<Peer> = (3..=6).map(Peer::number).collect();
+    let own = Message::path(&Path::default().with_dgid(core.port(FIRST_PORT).gid()));
+    for peer in &peers {
+        resolve(core, from, &by_lid(peer))?;
+    }
+    resolve(core, from, &own)?;
+    let old = core.port(FIRST_PORT).lid;
+    core.port_down(FIRST_PORT);
+    core.change_port(FIRST_PORT, |port| port.lid = 77);
+    let from = core.up(FIRST_PORT).map_err(refused)?;
+    core.settle();
+    for message in peers.iter().map(by_lid).chain([own]) {
+        let answer = resolve(core, from, &message)?;
+        let Some(path) = answer.path().filter(|_| answer.status == SUCCESS) else {
+            return Err(failed("a path", format!("{answer:?}")));
+        };
+        if path.slid() == old {
+            return Err(failed("SLID 77", format!("{path:?}")));
+        }
+    }
+    Ok(())
+}

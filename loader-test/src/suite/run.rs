@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bench::{Bench, judge};
 use super::{Check, Finding, Status};
+use crate::stand_in::ledger::Violation;
 
 /// How checks are run.
 #[derive(Clone, Debug)]
@@ -363,6 +364,21 @@ fn judge_here(
         };
     }
     verdict(check, outcome, &texts)
+}
+
+/// One text a kind of departure: the others say the same of other clients.
+fn first_of_each_kind(departures: &[Violation]) -> Vec<String> {
+    let mut seen = Vec::new();
+    let new = |departure: &&Violation| {
+        let is_new = !seen.contains(&departure.kind);
+        seen.push(departure.kind);
+        is_new
+    };
+    departures
+        .iter()
+        .filter(new)
+        .map(|departure| departure.text.clone())
+        .collect()
 }
 
 fn verdict(check: &Check, outcome: super::Outcome, departures: &[String]) -> Verdict {
