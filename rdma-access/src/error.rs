@@ -1,0 +1,135 @@
+//! The crate's one error: which operation failed, on what, and why.
+
+use std::fmt;
+use std::io;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An operation that failed, the inputs that it failed on, and the cause.
+///
+/// It reads `ibv_open_device(mlx5_0): Permission denied (os error 13): …what to do…`.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation}({inputs}): {cause}")]
+pub struct Error {
+    operation: &'static str,
+    inputs: String,
+    // Shown in the text above, so not once more as its source.
+    cause: Cause,
+}
+
+impl Error {
+    pub(crate) fn new(operation: &'static str, inputs: impl fmt::Display, cause: Cause) -> Self {
+        let inputs = inputs.to_string();
+        Self {
+            operation,
+            inputs,
+            cause,
+        }
+    }
+
+    /// A failed call of a C library that set `errno`.
+    pub(crate) fn errno(
+        operation: &'static str,
+        inputs: impl fmt::Display,
+        errno: i32,
+        likely: impl Into<String>,
+    ) -> Self {
+        let source = io::Error::from_raw_os_error(errno);
+        Self::new(
+            operation,
+            inputs,
+            Cause::System {
+                source,
+                likely: likely.into(),
+            },
+        )
+    }
+
+    /// The operation, by the name that its man page has.
+    pub fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    /// What it was given.
+    pub fn inputs(&self) -> &str {
+        &self.inputs
+    }
+
+    /// Why it failed.
+    pub fn cause(&self) -> &Cause {
+        &self.cause
+    }
+
+    /// The system's error number, if the cause has one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match &self.cause {
+            Cause::System { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+}
+
+/// Why an operation failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A library or the kernel answered with an error number.
+    #[error("{source}{}", Aside(likely))]
+    System {
+        /// The error number.
+        source: io::Error,
+        /// What it most likely means here and what to do; may be empty.
+        likely: String,
+    },
+
+    /// There is no such device.
+    #[error("no such device; there {}", Listed(present))]
+    NoDevice {
+        /// The devices that there are.
+        present: Vec<String>,
+    },
+
+    /// More than one device fits.
+    #[error("{} devices fit, {}; name one", fitting.len(), fitting.join(", "))]
+    Ambiguous {
+        /// The devices that fit.
+        fitting: Vec<String>,
+    },
+
+    /// An argument that cannot be.
+    #[error("{0}")]
+    Invalid(String),
+
+    /// No room is left, for now.
+    #[error("{0}")]
+    Full(String),
+
+    /// The device's library does not offer the operation.
+    #[error("the device's driver library does not offer it")]
+    NotOffered,
+}
+
+/// Text after a colon, or nothing.
+struct Aside<'a>(&'a str);
+
+impl fmt::Display for Aside<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            "" => Ok(()),
+            text => write!(f, ": {text}"),
+        }
+    }
+}
+
+struct Listed<'a>(&'a [String]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [] => f.write_str("is none at all"),
+            [one] => write!(f, "is only {one}"),
+            many => write!(f, "are {}", many.join(", ")),
+        }
+    }
+}

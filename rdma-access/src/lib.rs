@@ -1,0 +1,24 @@
+//! RDMA devices and ports from Rust: opened safely, and with the reason when that fails.
+//!
+//! | module | what it reaches | C library |
+//! | --- | --- | --- |
+//! | [`verbs`] | devices, contexts, ports | libibverbs |
+//! | [`ud`] | datagrams: queue pairs, completions, buffers, multicast | libibverbs |
+//!
+//! # Rules that hold everywhere
+//! - An object holds what it was made from, so parents end after their children whatever the order of dropping.
+//! - Ending can fail. `close` gives the error; dropping hands it to [`set_teardown_report`].
+//! - Every [`Error`] names the operation, what it was given and the likely cause.
+//! - Numbers are in host byte order; a [`Gid`] is bytes in the order of the wire.
+//! - Every type may be sent to and shared with other threads unless its page says otherwise.
+
+mod error;
+mod handle;
+mod teardown;
+mod types;
+pub mod ud;
+pub mod verbs;
+
+pub use error::{Cause, Error, Result};
+pub use teardown::set_teardown_report;
+pub use types::{Gid, Guid, Lid, PKey, QKey, Qpn};

@@ -1,0 +1,67 @@
+//! Unreliable datagrams over verbs, with memory that cannot be touched while a device uses it.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use rdma_access::ud::*;
+//! use rdma_access::{QKey, verbs::Context};
+//!
+//! let context = Arc::new(Context::open_by_name("mlx5_0")?);
+//! let domain = Arc::new(ProtectionDomain::new(&context)?);
+//! let channel = Arc::new(CompletionChannel::new(&context)?);
+//! let queue = Arc::new(CompletionQueue::new(&context, 64, Some(&channel))?);
+//! let buffers = Arc::new(MemoryRegion::new(&domain, GRH_LENGTH + 256, 64)?);
+//! let attributes = UdAttributes { port: 1, pkey_index: 0, qkey: QKey(0x8001_0000), send_depth: 8, receive_depth: 32 };
+//! let pair = UdQueuePair::new(&domain, &queue, &queue, &attributes)?;
+//! while let Some(slot) = buffers.take_slot() {
+//!     if pair.post_receive(slot, 0).is_err() {
+//!         break;
+//!     }
+//! }
+//! queue.arm(false)?;
+//! channel.wait(None)?;
+//! channel.take_event()?;
+//! let mut completions = Vec::new();
+//! while queue.poll(&mut completions)? > 0 {
+//!     for completion in completions.drain(..) {
+//!         if let Some(received) = completion.received() {
+//!             println!("{} bytes from {}", received.payload().len(), received.source_qp());
+//!         }
+//!     }
+//! }
+//! # Ok::<(), rdma_access::Error>(())
+//! ```
+//!
+//! # Buffers
+//! A [`Slot`] of a [`MemoryRegion`] is the only way to its bytes. Posting consumes the slot, and the completion gives it
+//! back: while the device may write, nobody can read. A queue pair that ends releases what was still posted to it.
+//!
+//! # Completions
+//! A completion queue knows what is posted to its queue pairs, so a completion comes with its slot and the number (the
+//! token) that the poster gave; an identifier that the queue does not know is skipped. What is posted and not yet polled
+//! never exceeds the queue's capacity, so it cannot overrun. The event protocol is that of `ibv_req_notify_cq(3)`: arm,
+//! poll until nothing comes, and only then wait.
+//!
+//! # Threads
+//! Everything here may be used from any thread. libibverbs' drivers lock their queues unless told otherwise by
+//! environment variables (`MLX5_SINGLE_THREADED` and its kin); a lock of this crate around posting and polling holds
+//! then as well.
+
+mod address;
+mod channel;
+mod completion;
+mod grh;
+mod memory;
+mod multicast;
+mod protection_domain;
+mod queue_pair;
+mod work;
+
+pub use address::{AddressAttributes, AddressHandle, GlobalRoute};
+pub use channel::{CompletionChannel, QueueId};
+pub use completion::{Completion, CompletionQueue, CompletionStatus, Opcode, Received, WcFlags};
+pub use grh::{GRH_LENGTH, Grh};
+pub use memory::{MemoryRegion, Slot};
+pub use multicast::MulticastAttachment;
+pub use protection_domain::ProtectionDomain;
+pub use queue_pair::{Destination, PostError, UdAttributes, UdQueuePair};
+pub use work::Direction;

@@ -1,0 +1,132 @@
+//! `ibv_create_comp_channel(3)`, `ibv_get_cq_event(3)`.
+
+use std::ffi::c_void;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ibverbs_sys as ffi;
+use parking_lot::{Mutex, MutexGuard};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+
+use crate::error::Result;
+use crate::handle::{Handle, last_errno};
+use crate::verbs::Context;
+
+/// Which completion queue an event is about; see [`CompletionQueue::id`](super::CompletionQueue::id). Unique in a
+/// process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId(pub(super) usize);
+
+/// Where completion queues say that something came. Its descriptor ([`AsFd`]) is readable then, and never blocks.
+#[derive(Debug)]
+pub struct CompletionChannel {
+    handle: Handle<ffi::ibv_comp_channel>,
+    // Held while an event is in hand and while a queue ends, so that no event outlives its queue.
+    events: Mutex<()>,
+    context: Arc<Context>,
+}
+
+impl CompletionChannel {
+    /// # Errors
+    /// What `ibv_create_comp_channel` fails with, in most cases EMFILE: no descriptor is left.
+    pub fn new(context: &Arc<Context>) -> Result<Self> {
+        const OPERATION: &str = "ibv_create_comp_channel";
+        // SAFETY: the context is open; the result is nobody else's.
+        let handle = unsafe {
+            Handle::take(ffi::ibv_create_comp_channel(context.raw()), |errno| {
+                context.fault(OPERATION, &"", errno, descriptor_limit(errno))
+            })
+        }?;
+        let channel = Self {
+            handle,
+            events: Mutex::new(()),
+            context: context.clone(),
+        };
+        fcntl_getfl(&channel)
+            .and_then(|flags| fcntl_setfl(&channel, flags | OFlags::NONBLOCK))
+            .map_err(|errno| {
+                context.fault("fcntl", &"completion channel", errno.raw_os_error(), "")
+            })?;
+        Ok(channel)
+    }
+
+    /// Takes and acknowledges one event; `None` if there is none now. An event says that its queue may have
+    /// completions, and is the last one until the queue is armed again.
+    ///
+    /// # Errors
+    /// What `ibv_get_cq_event` fails with, EIO if the device is gone.
+    pub fn take_event(&self) -> Result<Option<QueueId>> {
+        let _in_hand = self.events.lock();
+        let mut queue = null_mut();
+        let mut id: *mut c_void = null_mut();
+        // SAFETY: the channel is alive, and both may be written.
+        let returned =
+            unsafe { ffi::ibv_get_cq_event(self.handle.as_ptr(), &raw mut queue, &raw mut id) };
+        if returned != 0 {
+            return match last_errno() {
+                errno if errno == Errno::AGAIN.raw_os_error() => Ok(None),
+                errno => Err(self.context.fault("ibv_get_cq_event", &"", errno, "")),
+            };
+        }
+        // SAFETY: the queue is alive: it ends under the lock that is held here, and its events with it.
+        unsafe { ffi::ibv_ack_cq_events(queue, 1) };
+        Ok(Some(QueueId(id.addr())))
+    }
+
+    /// Waits until there is an event, for `timeout` at most (`None`: for ever). Whether there is one.
+    ///
+    /// # Errors
+    /// What `poll(2)` fails with. A signal ends the waiting without one.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match poll(&mut [PollFd::new(self, PollFlags::IN)], timeout.as_ref()) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => {
+                Err(self
+                    .context
+                    .fault("poll", &"completion channel", errno.raw_os_error(), ""))
+            }
+        }
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// What `ibv_destroy_comp_channel` fails with; the channel then stays, for ever.
+    pub fn close(self) -> Result<()> {
+        self.handle.destroy()
+    }
+
+    /// Nobody has an event in hand as long as the guard lives.
+    pub(super) fn no_event_in_hand(&self) -> MutexGuard<'_, ()> {
+        self.events.lock()
+    }
+
+    pub(super) fn raw(&self) -> *mut ffi::ibv_comp_channel {
+        self.handle.as_ptr()
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+}
+
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel is alive, and its descriptor open as long as it is.
+        unsafe { BorrowedFd::borrow_raw((*self.handle.as_ptr()).fd) }
+    }
+}
+
+fn descriptor_limit(errno: i32) -> &'static str {
+    if errno == Errno::MFILE.raw_os_error() {
+        "the process has as many descriptors open as it may (ulimit -n)"
+    } else {
+        ""
+    }
+}

@@ -1,0 +1,81 @@
+//! The Global Route Header in front of a received datagram.
+
+use crate::types::Gid;
+
+/// Bytes that a received datagram has in front of its payload, whether or not they hold a GRH.
+pub const GRH_LENGTH: usize = 40;
+
+/// A Global Route Header, InfiniBand Architecture Specification volume 1, section 8.3. It has the form of an IPv6 header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grh {
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Bytes behind the header, invariant CRC included.
+    pub payload_length: u16,
+    /// What follows: 0x1B for a transport header of InfiniBand.
+    pub next_header: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Who sent.
+    pub source: Gid,
+    /// To whom: a port or a multicast group.
+    pub destination: Gid,
+}
+
+impl Grh {
+    /// Reads a header; `None` if it is not of version 6 (with RoCE over IPv4 an IPv4 header stands in the last 20 bytes).
+    pub fn from_bytes(bytes: &[u8; GRH_LENGTH]) -> Option<Self> {
+        let word = u32::from_be_bytes(*bytes.first_chunk()?);
+        if word >> 28 != 6 {
+            return None;
+        }
+        let gid = |at: usize| Some(Gid(*bytes.get(at..)?.first_chunk()?));
+        Some(Self {
+            traffic_class: (word >> 20) as u8,
+            flow_label: word & 0x000f_ffff,
+            payload_length: u16::from_be_bytes([bytes[4], bytes[5]]),
+            next_header: bytes[6],
+            hop_limit: bytes[7],
+            source: gid(8)?,
+            destination: gid(24)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> [u8; GRH_LENGTH] {
+        let mut bytes = [0; GRH_LENGTH];
+        bytes[..8].copy_from_slice(&[0x6a, 0xb1, 0x23, 0x45, 0x01, 0x04, 0x1b, 0x3f]);
+        bytes[8..24].copy_from_slice(&[1; 16]);
+        bytes[24..].copy_from_slice(&[2; 16]);
+        bytes
+    }
+
+    #[test]
+    fn every_field_is_read_from_its_place() {
+        let expected = Grh {
+            traffic_class: 0xab,
+            flow_label: 0x12345,
+            payload_length: 0x104,
+            next_header: 0x1b,
+            hop_limit: 0x3f,
+            source: Gid([1; 16]),
+            destination: Gid([2; 16]),
+        };
+        assert_eq!(Grh::from_bytes(&header()), Some(expected));
+    }
+
+    #[test]
+    fn another_version_is_no_header() {
+        for version in (0..16).filter(|&version| version != 6) {
+            let mut bytes = header();
+            bytes[0] = version << 4 | 0xa;
+            assert_eq!(Grh::from_bytes(&bytes), None, "{version}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Registered memory, cut into slots: `ibv_reg_mr(3)`.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use ibverbs_sys as ffi;
+use parking_lot::Mutex;
+
+use super::ProtectionDomain;
+use crate::error::{Cause, Error, Result};
+use crate::handle::Handle;
+use crate::teardown;
+
+/// Where buffers begin: drivers pin whole pages.
+const PAGE: usize = 4096;
+
+/// Memory that a device may write to, cut into slots of one size.
+pub struct MemoryRegion {
+    // Ended before the memory is freed, and taken by nothing but `end`.
+    handle: ManuallyDrop<Handle<ffi::ibv_mr>>,
+    memory: NonNull<u8>,
+    layout: Layout,
+    slot_size: usize,
+    local_key: u32,
+    free: Mutex<Vec<u32>>,
+    domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: the memory is reached through slots alone, each of which is one owner's, and the list of free slots is locked.
+unsafe impl Send for MemoryRegion {}
+// SAFETY: as above.
+unsafe impl Sync for MemoryRegion {}
+
+impl MemoryRegion {
+    /// Allocates and registers `count` slots of `slot_size` bytes, all zero.
+    ///
+    /// A received datagram needs [`GRH_LENGTH`](super::GRH_LENGTH) bytes in front of its payload.
+    ///
+    /// # Errors
+    /// [`Cause::Invalid`] for a size or count of 0 or more than 4 GiB in all; what `ibv_reg_mr` fails with, in most cases
+    /// ENOMEM because of the limit of locked memory.
+    pub fn new(domain: &Arc<ProtectionDomain>, slot_size: usize, count: u32) -> Result<Self> {
+        const OPERATION: &str = "ibv_reg_mr";
+        let context = domain.context();
+        let inputs = format!("{}, {count} slots of {slot_size} bytes", context.name());
+        let layout = (count as usize)
+            .checked_mul(slot_size)
+            .filter(|&size| size > 0 && u32::try_from(size).is_ok())
+            .and_then(|size| Layout::from_size_align(size, PAGE).ok());
+        let Some(layout) = layout else {
+            let cause = Cause::Invalid("a region has 1 byte to 4 GiB".to_owned());
+            return Err(Error::new(OPERATION, inputs, cause));
+        };
+        // SAFETY: the size is not 0.
+        let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+            let errno = rustix::io::Errno::NOMEM.raw_os_error();
+            return Err(Error::errno(OPERATION, inputs, errno, ""));
+        };
+        let access = ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
+        // SAFETY: the domain is alive; the memory is as long as said and is freed after the region's end only.
+        let registered = unsafe {
+            let region = ffi::ibv_reg_mr(
+                domain.raw(),
+                memory.as_ptr().cast(),
+                layout.size(),
+                access.cast_signed(),
+            );
+            Handle::take(region, |errno| {
+                Error::errno(OPERATION, inputs, errno, memory_limit(errno))
+            })
+        };
+        let handle = match registered {
+            Ok(handle) => handle,
+            Err(error) => {
+                // SAFETY: allocated above with this layout, and not registered.
+                unsafe { dealloc(memory.as_ptr(), layout) };
+                return Err(error);
+            }
+        };
+        // SAFETY: the region is alive.
+        let local_key = unsafe { (*handle.as_ptr()).lkey };
+        Ok(Self {
+            handle: ManuallyDrop::new(handle),
+            memory,
+            layout,
+            slot_size,
+            local_key,
+            free: Mutex::new((0..count).rev().collect()),
+            domain: domain.clone(),
+        })
+    }
+
+    /// A slot that nobody uses; `None` if all are in use. Its bytes are what was last written to it.
+    pub fn take_slot(self: &Arc<Self>) -> Option<Slot> {
+        let index = self.free.lock().pop()?;
+        Some(Slot {
+            region: self.clone(),
+            index,
+        })
+    }
+
+    /// Number of slots that nobody uses.
+    pub fn free_slots(&self) -> usize {
+        self.free.lock().len()
+    }
+
+    /// Bytes of a slot.
+    pub fn slot_size(&self) -> usize {
+        self.slot_size
+    }
+
+    /// Ends it and frees its memory.
+    ///
+    /// # Errors
+    /// What `ibv_dereg_mr` fails with; the region then stays, for ever, with its memory.
+    pub fn close(self) -> Result<()> {
+        let mut this = ManuallyDrop::new(self);
+        let ended = this.end();
+        // SAFETY: `this` is not used any more; what has a destructor of its own is dropped once.
+        unsafe {
+            std::ptr::drop_in_place(&raw mut this.free);
+            std::ptr::drop_in_place(&raw mut this.domain);
+        }
+        ended
+    }
+
+    /// Called once, as the last thing before the fields are dropped.
+    fn end(&mut self) -> Result<()> {
+        // SAFETY: taken here alone, and this is called once.
+        unsafe { ManuallyDrop::take(&mut self.handle) }.destroy()?;
+        // SAFETY: allocated with this layout; no device and no slot (each holds the region) can reach it any more.
+        unsafe { dealloc(self.memory.as_ptr(), self.layout) };
+        Ok(())
+    }
+
+    pub(super) fn domain(&self) -> &Arc<ProtectionDomain> {
+        &self.domain
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            teardown::report(&error);
+        }
+    }
+}
+
+impl fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.layout.size();
+        write!(
+            f,
+            "MemoryRegion({bytes} bytes in slots of {})",
+            self.slot_size
+        )
+    }
+}
+
+fn memory_limit(errno: i32) -> &'static str {
+    if errno == rustix::io::Errno::NOMEM.raw_os_error() {
+        "the process may lock too little memory (ulimit -l, LimitMEMLOCK= of systemd) or the device has no room"
+    } else {
+        ""
+    }
+}
+
+/// A piece of registered memory that has one owner. It goes back to its region when dropped.
+///
+/// As long as it is in somebody's hand no device uses it: posting takes it, a completion gives it back.
+pub struct Slot {
+    region: Arc<MemoryRegion>,
+    index: u32,
+}
+
+impl Slot {
+    fn start(&self) -> NonNull<u8> {
+        // SAFETY: indices are below the count that the memory has room for.
+        unsafe {
+            self.region
+                .memory
+                .add(self.index as usize * self.region.slot_size)
+        }
+    }
+
+    pub(super) fn region(&self) -> &Arc<MemoryRegion> {
+        &self.region
+    }
+
+    /// The first `length` bytes, as a device wants them.
+    pub(super) fn segment(&self, length: u32) -> ffi::ibv_sge {
+        ffi::ibv_sge {
+            addr: self.start().as_ptr() as u64,
+            length,
+            lkey: self.region.local_key,
+        }
+    }
+}
+
+impl Deref for Slot {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the bytes are this slot's alone, initialised, and no device writes while the slot is in a hand.
+        unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.region.slot_size) }
+    }
+}
+
+impl DerefMut for Slot {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for deref, and the slot is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.region.slot_size) }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.region.free.lock().push(self.index);
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slot({})", self.index)
+    }
+}

@@ -1,0 +1,395 @@
+//! `ibv_create_qp(3)`, `ibv_modify_qp(3)`, `ibv_post_send(3)`, `ibv_post_recv(3)`.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ffi::{ibv_qp_attr_mask as mask, ibv_qp_state, ibv_qp_type, ibv_wr_opcode};
+use ibverbs_sys as ffi;
+use parking_lot::Mutex;
+
+use super::work::{Direction, Work};
+use super::{AddressHandle, CompletionQueue, ProtectionDomain, Slot};
+use crate::error::{Cause, Error, Result};
+use crate::handle::{Handle, errno_of};
+use crate::teardown;
+use crate::types::{QKey, Qpn};
+use crate::verbs::Context;
+
+/// What a queue pair is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdAttributes {
+    /// The port; ports count from 1.
+    pub port: u8,
+    /// Index of the P_Key in the port's table, see [`Context::pkey_index`].
+    pub pkey_index: u16,
+    /// What datagrams must carry to be accepted.
+    pub qkey: QKey,
+    /// Sends that can be posted at a time.
+    pub send_depth: u32,
+    /// Receives that can be posted at a time.
+    pub receive_depth: u32,
+}
+
+/// Whom a datagram is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Destination<'a> {
+    /// The way there.
+    pub address: &'a Arc<AddressHandle>,
+    /// The queue pair there; [`Qpn::MULTICAST`] for a group.
+    pub qp_number: Qpn,
+    /// What that queue pair demands.
+    pub qkey: QKey,
+}
+
+/// A queue pair for datagrams, ready to send and receive.
+#[derive(Debug)]
+pub struct UdQueuePair {
+    // Ended by `end` alone.
+    handle: ManuallyDrop<Handle<ffi::ibv_qp>>,
+    number: Qpn,
+    /// Among all queue pairs that the process ever made; queue pair numbers come back.
+    serial: u64,
+    sending: Mutex<()>,
+    receiving: Mutex<()>,
+    send_queue: Arc<CompletionQueue>,
+    receive_queue: Arc<CompletionQueue>,
+    domain: Arc<ProtectionDomain>,
+}
+
+impl UdQueuePair {
+    /// Makes a queue pair and brings it through INIT and RTR to RTS. Receives can be posted then; what arrives before is
+    /// dropped, as for any datagram.
+    ///
+    /// # Errors
+    /// [`Cause::Invalid`] if a completion queue is of another context; what `ibv_create_qp` and `ibv_modify_qp` fail
+    /// with, EINVAL if the depths, the port or the P_Key index are beyond what the device has.
+    pub fn new(
+        domain: &Arc<ProtectionDomain>,
+        send_queue: &Arc<CompletionQueue>,
+        receive_queue: &Arc<CompletionQueue>,
+        attributes: &UdAttributes,
+    ) -> Result<Self> {
+        const OPERATION: &str = "ibv_create_qp";
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let context = domain.context();
+        let same = |queue: &CompletionQueue| Arc::ptr_eq(queue.context(), context);
+        if !same(send_queue) || !same(receive_queue) {
+            let cause = Cause::Invalid("a completion queue is of another context".to_owned());
+            return Err(Error::new(OPERATION, context.name(), cause));
+        }
+        let mut init = ffi::ibv_qp_init_attr {
+            qp_context: null_mut(),
+            send_cq: send_queue.raw(),
+            recv_cq: receive_queue.raw(),
+            srq: null_mut(),
+            cap: ffi::ibv_qp_cap {
+                max_send_wr: attributes.send_depth,
+                max_recv_wr: attributes.receive_depth,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: 0,
+            },
+            qp_type: ibv_qp_type::IBV_QPT_UD,
+            // Each request completes, which is what brings its slot back.
+            sq_sig_all: 1,
+        };
+        // SAFETY: domain and queues are alive, the attributes may be read and written; the result is nobody else's.
+        let handle = unsafe {
+            Handle::take(ffi::ibv_create_qp(domain.raw(), &raw mut init), |errno| {
+                context.fault(OPERATION, attributes, errno, "")
+            })
+        }?;
+        // SAFETY: the queue pair is alive.
+        let number = Qpn(unsafe { (*handle.as_ptr()).qp_num });
+        let pair = Self {
+            handle: ManuallyDrop::new(handle),
+            number,
+            serial: NEXT.fetch_add(1, Ordering::Relaxed),
+            sending: Mutex::new(()),
+            receiving: Mutex::new(()),
+            send_queue: send_queue.clone(),
+            receive_queue: receive_queue.clone(),
+            domain: domain.clone(),
+        };
+        pair.bring_up(attributes)?;
+        Ok(pair)
+    }
+
+    fn bring_up(&self, attributes: &UdAttributes) -> Result<()> {
+        let mut c = ffi::ibv_qp_attr {
+            port_num: attributes.port,
+            pkey_index: attributes.pkey_index,
+            qkey: attributes.qkey.0,
+            ..ffi::ibv_qp_attr::default()
+        };
+        let state = mask::IBV_QP_STATE;
+        for (name, next, fields) in [
+            (
+                "to INIT",
+                ibv_qp_state::IBV_QPS_INIT,
+                state | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_QKEY,
+            ),
+            ("to RTR", ibv_qp_state::IBV_QPS_RTR, state),
+            (
+                "to RTS",
+                ibv_qp_state::IBV_QPS_RTS,
+                state | mask::IBV_QP_SQ_PSN,
+            ),
+        ] {
+            c.qp_state = next;
+            // SAFETY: the queue pair is alive, and the attributes are readable.
+            let returned =
+                unsafe { ffi::ibv_modify_qp(self.raw(), &raw mut c, fields.0.cast_signed()) };
+            self.context().check(
+                "ibv_modify_qp",
+                &format_args!("{name}, {attributes}"),
+                returned,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Its number, which others send to.
+    pub fn number(&self) -> Qpn {
+        self.number
+    }
+
+    /// Gives the device a slot for a datagram that arrives, [`GRH_LENGTH`](super::GRH_LENGTH) bytes in front of its
+    /// payload. The completion brings slot and token back.
+    ///
+    /// # Errors
+    /// What `ibv_post_recv` fails with, ENOMEM if as many as may be are posted; the slot comes back.
+    pub fn post_receive(&self, slot: Slot, token: u64) -> Result<(), PostError> {
+        const OPERATION: &str = "ibv_post_recv";
+        let length = u32::try_from(slot.len()).unwrap_or(u32::MAX);
+        let mut segment = slot.segment(length);
+        let work = Work {
+            slot,
+            token,
+            direction: Direction::Receive,
+            pair: self.serial,
+            _address: None,
+        };
+        self.post(
+            OPERATION,
+            &self.receive_queue,
+            &self.receiving,
+            work,
+            |pair, wr_id| {
+                let mut bad = null_mut();
+                let mut request = ffi::ibv_recv_wr {
+                    wr_id,
+                    next: null_mut(),
+                    sg_list: &raw mut segment,
+                    num_sge: 1,
+                };
+                // SAFETY: the queue pair is alive, and so is its context. The slot is in the table until the request is
+                // done or the queue pair gone, so its memory stays registered and nobody else's.
+                unsafe {
+                    let post = (*(*pair).context).ops.post_recv?;
+                    Some(post(pair, &raw mut request, &raw mut bad))
+                }
+            },
+        )
+    }
+
+    /// Sends the first `length` bytes of a slot. The completion brings slot and token back.
+    ///
+    /// # Errors
+    /// [`Cause::Invalid`] for a length beyond the slot's, and for an address or slot of another domain; what
+    /// `ibv_post_send` fails with, ENOMEM if as many as may be are posted. The slot comes back.
+    pub fn post_send(
+        &self,
+        slot: Slot,
+        length: usize,
+        to: &Destination<'_>,
+        token: u64,
+    ) -> Result<(), PostError> {
+        const OPERATION: &str = "ibv_post_send";
+        let Some(fitting) = u32::try_from(length).ok().filter(|_| length <= slot.len()) else {
+            let text = format!("{length} bytes do not fit into a slot of {}", slot.len());
+            return Err(self.refused(OPERATION, Cause::Invalid(text), slot));
+        };
+        if !Arc::ptr_eq(to.address.domain(), &self.domain) {
+            let text = "the address is of another protection domain".to_owned();
+            return Err(self.refused(OPERATION, Cause::Invalid(text), slot));
+        }
+        let mut segment = slot.segment(fitting);
+        let address = to.address.raw();
+        let work = Work {
+            slot,
+            token,
+            direction: Direction::Send,
+            pair: self.serial,
+            _address: Some(to.address.clone()),
+        };
+        self.post(
+            OPERATION,
+            &self.send_queue,
+            &self.sending,
+            work,
+            |pair, wr_id| {
+                let mut bad = null_mut();
+                let mut request = ffi::ibv_send_wr {
+                    wr_id,
+                    next: null_mut(),
+                    sg_list: &raw mut segment,
+                    num_sge: 1,
+                    opcode: ibv_wr_opcode::IBV_WR_SEND,
+                    send_flags: ffi::ibv_send_flags::IBV_SEND_SIGNALED.0,
+                    ..ffi::ibv_send_wr::default()
+                };
+                request.wr.ud.ah = address;
+                request.wr.ud.remote_qpn = to.qp_number.0;
+                request.wr.ud.remote_qkey = to.qkey.0;
+                // SAFETY: the queue pair is alive, and so is its context. Slot and address are in the table until the
+                // request is done or the queue pair gone.
+                unsafe {
+                    let post = (*(*pair).context).ops.post_send?;
+                    Some(post(pair, &raw mut request, &raw mut bad))
+                }
+            },
+        )
+    }
+
+    /// Enters the request into the table, then posts it: it may complete before the call returns.
+    fn post(
+        &self,
+        operation: &'static str,
+        queue: &CompletionQueue,
+        alone: &Mutex<()>,
+        work: Work,
+        verb: impl FnOnce(*mut ffi::ibv_qp, u64) -> Option<i32>,
+    ) -> Result<(), PostError> {
+        if !Arc::ptr_eq(work.slot.region().domain(), &self.domain) {
+            let text = "the slot is of another protection domain".to_owned();
+            return Err(self.refused(operation, Cause::Invalid(text), work.slot));
+        }
+        let number = match queue.expect(work) {
+            Ok(number) => number,
+            Err(work) => {
+                let text = "the completion queue has no room for one more; poll it".to_owned();
+                return Err(self.refused(operation, Cause::Full(text), work.slot));
+            }
+        };
+        let returned = {
+            let _alone = alone.lock();
+            verb(self.raw(), number)
+        };
+        let error = match returned {
+            Some(0) => return Ok(()),
+            Some(returned) => {
+                let errno = errno_of(returned);
+                let likely = if errno == rustix::io::Errno::NOMEM.raw_os_error() {
+                    "as many requests as the queue pair may have are posted"
+                } else {
+                    ""
+                };
+                self.context().fault(
+                    operation,
+                    &format_args!("queue pair {}", self.number),
+                    errno,
+                    likely,
+                )
+            }
+            None => self.error(operation, Cause::NotOffered),
+        };
+        // Not posted, so it cannot have completed.
+        let slot = queue.forget(number).map(|work| work.slot);
+        Err(PostError { error, slot })
+    }
+
+    fn refused(&self, operation: &'static str, cause: Cause, slot: Slot) -> PostError {
+        PostError {
+            error: self.error(operation, cause),
+            slot: Some(slot),
+        }
+    }
+
+    fn error(&self, operation: &'static str, cause: Cause) -> Error {
+        let inputs = format_args!("{}, queue pair {}", self.context().name(), self.number);
+        Error::new(operation, inputs, cause)
+    }
+
+    /// Ends it. Slots that are still posted go back to their regions.
+    ///
+    /// # Errors
+    /// What `ibv_destroy_qp` fails with; the queue pair then stays, for ever, with what is posted.
+    pub fn close(self) -> Result<()> {
+        let mut this = ManuallyDrop::new(self);
+        let ended = this.end();
+        // SAFETY: `this` is not used any more; what has a destructor of its own is dropped once.
+        unsafe {
+            std::ptr::drop_in_place(&raw mut this.send_queue);
+            std::ptr::drop_in_place(&raw mut this.receive_queue);
+            std::ptr::drop_in_place(&raw mut this.domain);
+        }
+        ended
+    }
+
+    /// Called once, as the last thing before the fields are dropped.
+    fn end(&mut self) -> Result<()> {
+        // SAFETY: taken here alone, and this is called once.
+        let ended = unsafe { ManuallyDrop::take(&mut self.handle) }.destroy();
+        for queue in [&self.send_queue, &self.receive_queue] {
+            queue.pair_ended(self.serial, ended.is_ok());
+        }
+        ended
+    }
+
+    pub(super) fn raw(&self) -> *mut ffi::ibv_qp {
+        self.handle.as_ptr()
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        self.domain.context()
+    }
+}
+
+impl Drop for UdQueuePair {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            teardown::report(&error);
+        }
+    }
+}
+
+impl fmt::Display for UdAttributes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "UD, port {}, P_Key index {}, Q_Key {}, depths {} and {}",
+            self.port, self.pkey_index, self.qkey, self.send_depth, self.receive_depth
+        )
+    }
+}
+
+/// A request that was not posted, with the slot that it would have used.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct PostError {
+    error: Error,
+    slot: Option<Slot>,
+}
+
+impl PostError {
+    /// Why.
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// The slot.
+    pub fn into_slot(self) -> Option<Slot> {
+        self.slot
+    }
+}
+
+impl From<PostError> for Error {
+    /// The slot goes back to its region.
+    fn from(refused: PostError) -> Self {
+        refused.error
+    }
+}
