@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::Slot;
 use super::channel::{CompletionChannel, QueueId};
 use super::grh::{GRH_LENGTH, Grh};
-use super::work::{Direction, Work, WorkTable, leak};
+use super::work::{Direction, Table, Work, leak};
 use crate::error::{Cause, Error, Result};
 use crate::handle::Handle;
 use crate::teardown;
@@ -30,7 +30,7 @@ pub struct CompletionQueue {
     // Ended by `end` alone, under the channel's lock.
     handle: ManuallyDrop<Handle<ffi::ibv_cq>>,
     id: QueueId,
-    work: Mutex<WorkTable>,
+    work: Mutex<Table<Work>>,
     channel: Option<Arc<CompletionChannel>>,
     context: Arc<Context>,
 }
@@ -73,7 +73,7 @@ impl CompletionQueue {
         Ok(Self {
             handle: ManuallyDrop::new(handle),
             id,
-            work: Mutex::new(WorkTable::new(capacity)),
+            work: Mutex::new(Table::new(capacity)),
             channel: channel.cloned(),
             context: context.clone(),
         })
@@ -166,7 +166,7 @@ impl CompletionQueue {
 
     /// Releases the requests of a queue pair that ended; those of one that could not be ended are lost.
     pub(super) fn pair_ended(&self, pair: u64, ended: bool) {
-        let work = self.work.lock().take_all(pair);
+        let work = self.work.lock().take_all(|work| work.pair == pair);
         if !ended {
             leak(work);
         }

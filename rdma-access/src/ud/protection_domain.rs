@@ -1,5 +1,6 @@
 //! `ibv_alloc_pd(3)`.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use ibverbs_sys as ffi;
@@ -42,6 +43,11 @@ impl ProtectionDomain {
     /// The context that it was made in.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// The `struct ibv_pd *`, alive as long as this value, for C libraries that work on one.
+    pub fn as_ptr(&self) -> *mut c_void {
+        self.raw().cast()
     }
 
     pub(super) fn raw(&self) -> *mut ffi::ibv_pd {

@@ -25,22 +25,22 @@ pub struct Work {
     pub _address: Option<Arc<AddressHandle>>,
 }
 
-#[derive(Debug, Default)]
-struct Entry {
+#[derive(Debug)]
+struct Entry<T> {
     /// Changes with each use, so that an old number does not fit.
     generation: u32,
-    work: Option<Work>,
+    content: Option<T>,
 }
 
 /// The table of a completion queue, by `wr_id`: index in the low half, generation in the high.
 #[derive(Debug)]
-pub struct WorkTable {
-    entries: Vec<Entry>,
+pub struct Table<T> {
+    entries: Vec<Entry<T>>,
     free: Vec<u32>,
     capacity: u32,
 }
 
-impl WorkTable {
+impl<T> Table<T> {
     pub fn new(capacity: u32) -> Self {
         Self {
             entries: Vec::new(),
@@ -49,45 +49,47 @@ impl WorkTable {
         }
     }
 
-    /// Keeps a request and gives its number; gives it back if as many as may be are posted.
-    pub fn insert(&mut self, work: Work) -> Result<u64, Work> {
+    /// Keeps something and gives its number; gives it back if the table is full.
+    pub fn insert(&mut self, content: T) -> Result<u64, T> {
         let index = match self.free.pop() {
             Some(index) => index,
             None => match u32::try_from(self.entries.len()) {
                 Ok(next) if next < self.capacity => {
-                    self.entries.push(Entry::default());
+                    self.entries.push(Entry {
+                        generation: 0,
+                        content: None,
+                    });
                     next
                 }
-                _ => return Err(work),
+                _ => return Err(content),
             },
         };
         let entry = &mut self.entries[index as usize];
-        entry.work = Some(work);
+        entry.content = Some(content);
         Ok(u64::from(entry.generation) << 32 | u64::from(index))
     }
 
-    /// The request of that number, if it is posted.
-    pub fn take(&mut self, number: u64) -> Option<Work> {
+    /// What has that number.
+    pub fn take(&mut self, number: u64) -> Option<T> {
         let index = number as u32;
         let entry = self.entries.get_mut(index as usize)?;
         if u64::from(entry.generation) != number >> 32 {
             return None;
         }
-        let work = entry.work.take()?;
+        let content = entry.content.take()?;
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(index);
-        Some(work)
+        Some(content)
     }
 
-    /// All requests of a queue pair.
-    pub fn take_all(&mut self, pair: u64) -> Vec<Work> {
-        let of_pair = |work: &mut Work| work.pair == pair;
+    /// All that fits.
+    pub fn take_all(&mut self, fits: impl Fn(&T) -> bool) -> Vec<T> {
         let mut all = Vec::new();
         for (index, entry) in (0..).zip(&mut self.entries) {
-            if let Some(work) = entry.work.take_if(of_pair) {
+            if let Some(content) = entry.content.take_if(|content| fits(content)) {
                 entry.generation = entry.generation.wrapping_add(1);
                 self.free.push(index);
-                all.push(work);
+                all.push(content);
             }
         }
         all
@@ -97,4 +99,51 @@ impl WorkTable {
 /// Requests that a device may still be at work on: their slots must never be used or freed.
 pub fn leak(work: Vec<Work>) {
     work.into_iter().for_each(mem::forget);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_fits_once() {
+        let mut table = Table::new(2);
+        let first = table.insert('a').unwrap();
+        assert_eq!(table.take(first), Some('a'));
+        assert_eq!(table.take(first), None);
+        let second = table.insert('b').unwrap();
+        assert_ne!(first, second);
+        assert_eq!(table.take(first), None);
+        assert_eq!(table.take(second), Some('b'));
+    }
+
+    #[test]
+    fn numbers_that_were_never_given_fit_nothing() {
+        let mut table = Table::new(4);
+        let given = table.insert('a').unwrap();
+        for number in [given + 1, given | 1 << 32, u64::from(u32::MAX), u64::MAX] {
+            assert_eq!(table.take(number), None, "{number:#x}");
+        }
+        assert_eq!(table.take(given), Some('a'));
+    }
+
+    #[test]
+    fn a_full_table_gives_back() {
+        let mut table = Table::new(2);
+        let first = table.insert(1).unwrap();
+        table.insert(2).unwrap();
+        assert_eq!(table.insert(3), Err(3));
+        table.take(first);
+        table.insert(3).unwrap();
+        assert_eq!(table.insert(4), Err(4));
+    }
+
+    #[test]
+    fn all_of_one_kind_are_taken_and_their_numbers_are_void() {
+        let mut table = Table::new(8);
+        let numbers: Vec<u64> = (0..6).map(|value| table.insert(value).unwrap()).collect();
+        assert_eq!(table.take_all(|value| value % 2 == 0), [0, 2, 4]);
+        let left: Vec<_> = numbers.iter().map(|&number| table.take(number)).collect();
+        assert_eq!(left, [None, Some(1), None, Some(3), None, Some(5)]);
+    }
 }
