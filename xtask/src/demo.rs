@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::supervise::{self, Budget};
 use crate::{cargo, heading, setup};
 
-const BUILD: Duration = Duration::from_secs(900);
+const BUILD: Duration = Duration::from_secs(1800);
 const SHOW: Duration = Duration::from_secs(120);
 
 /// Whose versions are shown: the programs that the run is made of, none of them ours.

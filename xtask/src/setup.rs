@@ -68,6 +68,31 @@ const NEEDS: &[Need] = &[
         why: "the subnet manager and administrator that answers path queries",
         files: &[Program("opensm")],
     },
+    Need {
+        package: "cmake",
+        why: "ibverbs-sys configures the verbs headers that it reads",
+        files: &[Program("cmake")],
+    },
+    Need {
+        package: "make",
+        why: "cmake needs it",
+        files: &[Program("make")],
+    },
+    Need {
+        package: "pkgconf",
+        why: "ibverbs-sys looks for libnl with it",
+        files: &[Program("pkg-config")],
+    },
+    Need {
+        package: "python3-minimal",
+        why: "the build of ibverbs-sys asks for it",
+        files: &[Program("python3")],
+    },
+    Need {
+        package: "libclang-dev",
+        why: "ibverbs-sys reads the verbs headers with it",
+        files: &[Library("libclang.so")],
+    },
 ];
 
 /// Installs what is missing; fails with the line to run where only the user can.

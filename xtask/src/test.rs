@@ -42,7 +42,7 @@ impl Tier {
     /// What the tier may take on two cores from nothing; several times what it takes.
     fn budget(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Build => 900,
+            Self::Build => 1800,
             Self::Unit => 300,
             Self::Suite => 300,
             Self::Daemon => 1200,
