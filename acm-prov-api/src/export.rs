@@ -43,6 +43,25 @@ macro_rules! export_provider {
                 // SAFETY: the caller's promise.
                 unsafe { $crate::__provider_query::<$provider>(info, version) }
             }
+
+            extern "C" fn root_module() -> $crate::__abi_stable::library::RootModuleResult {
+                $crate::__abi_stable::library::__call_root_module_loader(|| {
+                    $crate::introspection::describe::<$provider>(::core::env!("CARGO_PKG_VERSION"))
+                })
+            }
+
+            /// What `introspection::read` looks up in the library.
+            #[unsafe(export_name = "_1as_0lib_1header_0root_bmodule_bloader")]
+            pub static ROOT_MODULE: $crate::__abi_stable::library::LibHeader =
+                // SAFETY: the constructor makes the module that it is named for.
+                unsafe {
+                    $crate::__abi_stable::library::LibHeader::from_constructor::<
+                        $crate::introspection::ProviderInfoRef,
+                    >(
+                        root_module,
+                        $crate::__abi_stable::library::CheckTypeLayout::Yes,
+                    )
+                };
         };
     };
 }

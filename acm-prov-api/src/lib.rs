@@ -26,6 +26,7 @@ mod export;
 mod handle;
 mod host;
 pub mod hosts;
+pub mod introspection;
 mod load;
 mod message;
 pub mod options;
@@ -51,6 +52,8 @@ pub use provider::{
 };
 pub use request::{QueryRequest, ResolveRequest};
 
+#[doc(hidden)]
+pub use abi_stable as __abi_stable;
 #[doc(hidden)]
 pub use load::{Slot as __Slot, provider_query as __provider_query};
 

@@ -291,6 +291,11 @@ impl Options {
         }
     }
 
+    /// The names that were asked for so far, in lower case and in order.
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().known.iter().cloned().collect()
+    }
+
     /// What was found wrong so far: with the file, and with the values that were asked for. The
     /// same thing is reported once.
     pub fn reports(&self) -> Vec<Report> {

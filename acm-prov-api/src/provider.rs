@@ -13,6 +13,7 @@ use std::fmt;
 use crate::address::{Address, PKey};
 use crate::handle::{DeviceHandle, EndpointHandle, PortHandle};
 use crate::host::Host;
+use crate::introspection::OptionInfo;
 use crate::options::Options;
 use crate::query;
 use crate::request::{QueryRequest, ResolveRequest};
@@ -25,6 +26,9 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 pub trait Provider: Sized + Send + Sync + 'static {
     /// The name that ibacm_opts.cfg knows the provider by: 1 to 63 bytes without white space.
     const NAME: &'static CStr;
+
+    /// The options that the provider reads, for those who ask a library what it knows (`loader-test info`).
+    const OPTIONS: &'static [OptionInfo] = &[];
 
     /// What the provider keeps for each endpoint; [`Plain`] if nothing.
     type Endpoint: EndpointState<Self>;

@@ -16,6 +16,7 @@ use acm_prov_api::abi::AcmCounter;
 use acm_prov_api::cache::engine::{self, EndpointCache, Outcome, PortCache};
 use acm_prov_api::cache::question::{Question, Target};
 use acm_prov_api::hosts::Hosts;
+use acm_prov_api::introspection::OptionInfo;
 use acm_prov_api::prelude::*;
 use acm_prov_api::sync::Arc;
 use acm_prov_api::{
@@ -42,6 +43,7 @@ struct CachedEndpoint {
 
 impl Provider for PathCache {
     const NAME: &CStr = c"path-cache";
+    const OPTIONS: &'static [OptionInfo] = settings::OPTIONS;
     type Endpoint = CachedEndpoint;
 
     fn load(host: &Host, options: &Options) -> Result<Self, Error> {

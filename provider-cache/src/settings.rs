@@ -6,6 +6,7 @@ use std::time::Duration;
 use acm_prov_api::cache::engine::CacheSettings;
 use acm_prov_api::cache::lookups::LookupLimits;
 use acm_prov_api::cache::store::StoreLimits;
+use acm_prov_api::introspection::OptionInfo;
 use acm_prov_api::options::Options;
 
 /// What an operator has set.
@@ -17,6 +18,88 @@ pub(crate) struct Settings {
     /// The acm_hosts file, if one is to be read.
     pub hosts_file: Option<PathBuf>,
 }
+
+/// The options, for those who ask the library what it knows.
+pub(crate) const OPTIONS: &[OptionInfo] = &[
+    OptionInfo::new(
+        "addr_data_file",
+        "path",
+        "",
+        "/etc/rdma/ibacm_hosts.data",
+        "the acm_hosts file",
+    ),
+    OptionInfo::new(
+        "addr_preload",
+        "none|acm_hosts",
+        "",
+        "none",
+        "where names and IP addresses are read from",
+    ),
+    OptionInfo::new(
+        "addr_timeout",
+        "minutes",
+        "min",
+        "1440",
+        "how long a path is kept, -1 for ever; the smaller counts",
+    ),
+    OptionInfo::new(
+        "loopback_prot",
+        "none|local",
+        "",
+        "local",
+        "whether own addresses are answered without the SA",
+    ),
+    OptionInfo::new(
+        "path_cache_capacity",
+        "number",
+        "answers",
+        "65536",
+        "kept an endpoint; the least recently used goes",
+    ),
+    OptionInfo::new(
+        "path_cache_flush_file",
+        "path",
+        "",
+        "none",
+        "touch it, and everything cached is dropped",
+    ),
+    OptionInfo::new(
+        "path_cache_negative_ttl",
+        "number",
+        "ms",
+        "1000",
+        "how long the SA's \"no records\" is remembered",
+    ),
+    OptionInfo::new(
+        "path_cache_stale_ttl",
+        "number",
+        "ms",
+        "600000",
+        "how long older paths stand in for a silent SA",
+    ),
+    OptionInfo::new("retries", "number", "", "2", "further tries of a query"),
+    OptionInfo::new(
+        "route_timeout",
+        "minutes",
+        "min",
+        "-1",
+        "how long a path is kept, -1 for ever; the smaller counts",
+    ),
+    OptionInfo::new(
+        "sa_depth",
+        "number",
+        "MADs",
+        "1",
+        "queries of a port that the core sends at a time",
+    ),
+    OptionInfo::new(
+        "timeout",
+        "number",
+        "ms",
+        "2000",
+        "one try of a query; a request waits timeout x (retries + 1)",
+    ),
+];
 
 /// An hour: longer waits in milliseconds are slips of the pen.
 const HOUR: u64 = 3_600_000;
@@ -68,4 +151,17 @@ impl Settings {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_options_that_are_read_are_those_that_are_told() {
+        let options = Options::parse("", &b""[..]);
+        Settings::read(&options);
+        let told: Vec<&str> = OPTIONS.iter().map(|option| option.key.as_str()).collect();
+        assert_eq!(options.asked(), told);
+    }
 }

@@ -77,12 +77,11 @@ impl PortSpec {
             subnet_timeout: 18,
             ..PortInfo::default()
         };
-        PortSnapshot {
-            info,
-            pkeys: self.pkeys.clone(),
-            guids: self.guids.clone(),
-            manager_present: true,
-        }
+        let mut snapshot = PortSnapshot::down();
+        snapshot.info = info;
+        snapshot.pkeys.clone_from(&self.pkeys);
+        snapshot.guids.clone_from(&self.guids);
+        snapshot
     }
 }
 

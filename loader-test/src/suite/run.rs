@@ -351,10 +351,7 @@ fn judge_here(
         }
     };
     let (harm, departures) = judge(violations);
-    let texts: Vec<String> = departures
-        .iter()
-        .map(|departure| departure.text.clone())
-        .collect();
+    let texts = first_of_each_kind(&departures);
     if let (Ok(()) | Err(Finding::Warned(_) | Finding::Skipped(_)), Some(first)) =
         (&outcome, harm.first())
     {

@@ -1,0 +1,214 @@
+//! What a provider tells about itself without being started.
+//!
+//! Besides `provider_query`, a library made by [`export_provider!`](crate::export_provider) exports an abi_stable root
+//! module: name and version of the provider, of this SDK and of the C interface, the options that it reads, the counters
+//! that it keeps. [`read`] opens it with abi_stable's check of every type's layout. A provider in C has none.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use abi_stable::StableAbi;
+use abi_stable::library::{LibraryError, RootModule, lib_header_from_path};
+use abi_stable::package_version_strings;
+use abi_stable::prefix_type::PrefixTypeTrait as _;
+use abi_stable::sabi_types::VersionStrings;
+use abi_stable::std_types::{RSlice, RStr};
+
+use crate::abi::{ACM_PROV_VERSION, AcmCounter};
+use crate::load::Exported;
+
+/// An option that a provider reads from ibacm_opts.cfg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, StableAbi)]
+#[repr(C)]
+pub struct OptionInfo {
+    /// The name, as the file has it.
+    pub key: RStr<'static>,
+    /// What a value is: `number`, `minutes`, `path`, or the words to choose from.
+    pub kind: RStr<'static>,
+    /// The unit; empty if there is none.
+    pub unit: RStr<'static>,
+    /// What holds without it.
+    pub default: RStr<'static>,
+    /// What it does, in one line.
+    pub summary: RStr<'static>,
+}
+
+impl OptionInfo {
+    /// Describes an option.
+    pub const fn new(
+        key: &'static str,
+        kind: &'static str,
+        unit: &'static str,
+        default: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        Self {
+            key: RStr::from_str(key),
+            kind: RStr::from_str(kind),
+            unit: RStr::from_str(unit),
+            default: RStr::from_str(default),
+            summary: RStr::from_str(summary),
+        }
+    }
+}
+
+/// What a provider tells about itself.
+#[derive(Clone, Debug, StableAbi)]
+#[repr(C)]
+#[sabi(kind(Prefix(prefix_ref = ProviderInfoRef)))]
+#[sabi(missing_field(panic))]
+pub struct ProviderInfo {
+    /// The name that ibacm_opts.cfg knows it by.
+    pub name: RStr<'static>,
+    /// The version of the provider's package.
+    pub version: RStr<'static>,
+    /// The version of acm-prov-api that it was built with.
+    pub sdk_version: RStr<'static>,
+    /// The version of the C interface (`ACM_PROV_VERSION`) that it was written for.
+    pub abi_version: u32,
+    /// The options that it reads.
+    pub options: RSlice<'static, OptionInfo>,
+    /// The counters that `query_perf` shows, in their order.
+    #[sabi(last_prefix_field)]
+    pub counters: RSlice<'static, RStr<'static>>,
+}
+
+impl RootModule for ProviderInfoRef {
+    abi_stable::declare_root_module_statics! {ProviderInfoRef}
+    const BASE_NAME: &'static str = "acm_provider";
+    const NAME: &'static str = "acm_provider";
+    const VERSION_STRINGS: VersionStrings = package_version_strings!();
+}
+
+/// The counters of acm.h.
+const COUNTERS: &[RStr<'static>] = &{
+    let mut names = [RStr::empty(); AcmCounter::NAMED.len()];
+    let mut index = 0;
+    while index < names.len() {
+        names[index] = RStr::from_str(AcmCounter::NAMED[index].0);
+        index += 1;
+    }
+    names
+};
+
+/// The root module of a provider; for the macro.
+#[doc(hidden)]
+pub fn describe<P: Exported>(version: &'static str) -> ProviderInfoRef {
+    ProviderInfo {
+        name: RStr::from_str(P::NAME.to_str().unwrap_or("?")),
+        version: RStr::from_str(version),
+        sdk_version: RStr::from_str(env!("CARGO_PKG_VERSION")),
+        abi_version: ACM_PROV_VERSION,
+        options: RSlice::from_slice(P::OPTIONS),
+        counters: RSlice::from_slice(COUNTERS),
+    }
+    .leak_into_prefix()
+}
+
+/// Why a library tells nothing about itself.
+#[derive(Debug, thiserror::Error)]
+pub enum IntrospectionError {
+    /// The library cannot be opened.
+    #[error("{}: {reason}", .library.display())]
+    Open {
+        /// The library.
+        library: PathBuf,
+        /// What the loader says.
+        reason: String,
+    },
+    /// It has no root module: a provider in C, or one of another kit.
+    #[error("{}: no introspection: not a provider made with acm-prov-api", .0.display())]
+    None(PathBuf),
+    /// It has one of another layout.
+    #[error("{}: introspection of another version: {reason}", .library.display())]
+    Incompatible {
+        /// The library.
+        library: PathBuf,
+        /// The first difference.
+        reason: String,
+    },
+}
+
+/// A provider's description, copied out of its library.
+#[derive(Clone, Debug)]
+pub struct Description {
+    /// See [`ProviderInfo::name`].
+    pub name: String,
+    /// See [`ProviderInfo::version`].
+    pub version: String,
+    /// See [`ProviderInfo::sdk_version`].
+    pub sdk_version: String,
+    /// See [`ProviderInfo::abi_version`].
+    pub abi_version: u32,
+    /// See [`ProviderInfo::options`].
+    pub options: Vec<OptionInfo>,
+    /// See [`ProviderInfo::counters`].
+    pub counters: Vec<String>,
+}
+
+/// Opens a library and reads what it tells about itself. The library's constructors run, and it is never closed again:
+/// best done in a process of its own.
+///
+/// # Errors
+/// When it cannot be opened, has no description, or one of another layout.
+pub fn read(library: &Path) -> Result<Description, IntrospectionError> {
+    let owned = library.to_owned();
+    // A name without a slash would be searched for.
+    let absolute = match std::path::absolute(library) {
+        Ok(absolute) => absolute,
+        Err(error) => {
+            return Err(IntrospectionError::Open {
+                library: owned,
+                reason: error.to_string(),
+            });
+        }
+    };
+    let header = lib_header_from_path(&absolute).map_err(|error| match error {
+        LibraryError::OpenError { err, .. } => IntrospectionError::Open {
+            library: owned.clone(),
+            reason: err.to_string(),
+        },
+        LibraryError::GetSymbolError { .. } => IntrospectionError::None(owned.clone()),
+        other => IntrospectionError::Incompatible {
+            library: owned.clone(),
+            reason: first_error(&other),
+        },
+    })?;
+    let info = header
+        .init_root_module::<ProviderInfoRef>()
+        .map_err(|error| IntrospectionError::Incompatible {
+            library: owned,
+            reason: first_error(&error),
+        })?;
+    Ok(Description {
+        name: info.name().to_string(),
+        version: info.version().to_string(),
+        sdk_version: info.sdk_version().to_string(),
+        abi_version: info.abi_version(),
+        options: info.options().to_vec(),
+        counters: info.counters().iter().map(ToString::to_string).collect(),
+    })
+}
+
+/// abi_stable describes both layouts over hundreds of lines; the point is after the first "Error:".
+fn first_error(error: &dyn fmt::Display) -> String {
+    let text = error.to_string();
+    let start = text.find("Error:").unwrap_or(0);
+    text[start..]
+        .lines()
+        .take(4)
+        .map(str::trim)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_export_name_in_the_macro_is_abi_stable_s() {
+        assert_eq!(
+            abi_stable::library::ROOT_MODULE_LOADER_NAME,
+            "_1as_0lib_1header_0root_bmodule_bloader"
+        );
+    }
+}
