@@ -62,15 +62,15 @@ pub enum Error {
 
     /// The daemon runs and serves no endpoint with the provider.
     #[error(
-        "ibacm on {host} has no endpoint of the provider {provider}; the end of its log:\n{tail}"
+        "ibacm on {host} has no endpoint of the provider {provider}; its log says:\n{complaints}"
     )]
     NoEndpoint {
         /// The node in the fabric.
         host: String,
         /// The provider's name.
         provider: String,
-        /// The last lines of the daemon's log.
-        tail: String,
+        /// Lines of the daemon's log that speak of an error.
+        complaints: String,
     },
 
     /// A process ended that should be running.

@@ -68,7 +68,11 @@ impl Provider {
         write_files(directory, files)?;
         let empty = directory.join("empty");
         fs::create_dir_all(&empty).context(|| format!("make {}", empty.display()))?;
-        let own = [("log_level", "1"), ("log_file", LOG), ("provider_lib_path", LIBRARIES)];
+        let own = [
+            ("log_level", "1"),
+            ("log_file", LOG),
+            ("provider_lib_path", LIBRARIES),
+        ];
         let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
         write_options(directory, &[options, &own].concat())?;
         let log = daemon_log(directory);
@@ -138,12 +142,23 @@ fn refusal(log: &Log) -> Result<Option<String>> {
     let text = log.since(Mark::default())?;
     let lines: Vec<&str> = text.lines().collect();
     let refused = |line: &&str| REFUSALS.iter().any(|refusal| line.contains(refusal));
-    let Some(end) = lines.iter().position(|line| refused(&line)) else {
+    let Some(end) = lines.iter().position(refused) else {
         return Ok(None);
     };
     let is_core = |line: &&str| CORE.iter().any(|function| line.contains(function));
-    let begin = lines[..end].iter().rposition(|line| is_core(&line));
+    let begin = lines[..end].iter().rposition(is_core);
     Ok(Some(lines[begin.map_or(0, |at| at + 1)..=end].join("\n")))
+}
+
+/// The lines of a log that speak of an error, the last ones.
+fn complaints(log: &Log) -> Result<String> {
+    const MOST: usize = 12;
+    let text = log.since(Mark::default())?;
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| line.to_lowercase().contains("error"))
+        .collect();
+    Ok(lines[lines.len().saturating_sub(MOST)..].join("\n"))
 }
 
 const DAEMON_ARGUMENTS: [&str; 5] = [
@@ -408,7 +423,7 @@ impl Host {
             return Err(self.explain(Error::NoEndpoint {
                 host: self.node.clone(),
                 provider: provider.clone(),
-                tail: self.log().tail(12),
+                complaints: complaints(&self.log())?,
             }));
         }
         *running = Some(process);

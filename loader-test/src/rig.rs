@@ -614,7 +614,10 @@ fn addresses_of<'a>(plan: &'a Builder, node: &str) -> impl Iterator<Item = &'a S
 type Files = Vec<(String, Vec<u8>)>;
 
 /// The options and files of the daemons, with those that tell every daemon all addresses. `gid` knows a node's.
-fn address_files(plan: &Builder, gid: impl Fn(&str) -> Option<Gid>) -> (Vec<(String, String)>, Files) {
+fn address_files(
+    plan: &Builder,
+    gid: impl Fn(&str) -> Option<Gid>,
+) -> (Vec<(String, String)>, Files) {
     const FILE: &str = "ibacm_hosts.data";
     let mut options = Vec::new();
     let mut files = plan.files.clone();
@@ -622,8 +625,13 @@ fn address_files(plan: &Builder, gid: impl Fn(&str) -> Option<Gid>) -> (Vec<(Str
         options.push(("addr_preload".to_owned(), "acm_hosts".to_owned()));
         options.push(("addr_data_file".to_owned(), format!("/run/{FILE}")));
         if !files.iter().any(|(given, _)| given == FILE) {
-            let known = plan.addresses.iter().filter_map(|(node, address)| Some((address, gid(node)?)));
-            let lines: String = known.map(|(address, gid)| format!("{address} {gid}\n")).collect();
+            let known = plan
+                .addresses
+                .iter()
+                .filter_map(|(node, address)| Some((address, gid(node)?)));
+            let lines: String = known
+                .map(|(address, gid)| format!("{address} {gid}\n"))
+                .collect();
             files.push((FILE.to_owned(), lines.into_bytes()));
         }
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use loader_test::error::Error;
 use loader_test::rig::Rig;
 use loader_test::wait;
 use rustix::process::{Pid, Signal, kill_process};
@@ -171,14 +172,20 @@ fn a_rig_outlives_the_thread_that_started_it() {
 fn a_failed_start_leaves_nothing() {
     let good = providers::good();
     let logs = tempfile::tempdir().unwrap();
-    // The daemon itself does not start: everything else runs then.
+    // The last daemon has no endpoint: everything else runs then.
+    let partial = providers::build(&["NO_PORT"]);
     let result = Rig::builder(good.path())
+        .host("Hca1")
+        .host_with("Hca2", partial.path())
         .logs(logs.path())
-        .option("provider_lib_path", "/nonexistent")
         .start();
-    let error = result.unwrap_err().to_string();
+    let error = result.unwrap_err();
     assert!(
-        error.contains("could not open provider lib dir: /nonexistent"),
+        matches!(&error, Error::NoEndpoint { host, .. } if host == "Hca2"),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("failed to open the prov port"),
         "{error}"
     );
     assert!(logs.path().join("opensm/opensm.log").is_file());

@@ -1,5 +1,6 @@
 //! What a rig lets a test do to a fabric and its daemons.
 
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -316,7 +317,7 @@ fn counters_are_the_same_by_both_clients() {
 
 #[test]
 fn a_port_that_is_not_infiniband_is_named() {
-    let source = std::path::Path::new(concat!(
+    let source = Path::new(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/tests/daemon/ethernet.c"
     ));
@@ -418,19 +419,21 @@ fn differences_are_those_with_the_sa() {
     assert_eq!(fields, ["SL"]);
 }
 
-/// The SDK's smallest provider, for which `cargo build --examples` has to have been run.
-#[test]
-fn the_static_table_answers_from_its_file() {
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_loader-test"));
-    let library = program
-        .with_file_name("examples")
-        .join("libstatic_table.so");
+/// The SDK's smallest provider.
+fn static_table() -> PathBuf {
+    let library =
+        Path::new(env!("CARGO_BIN_EXE_loader-test")).with_file_name("examples/libstatic_table.so");
     assert!(
         library.is_file(),
         "{} is missing: cargo build -p acm-prov-api --examples",
         library.display()
     );
-    let rig = Rig::builder(library)
+    library
+}
+
+#[test]
+fn the_static_table_answers_from_its_file() {
+    let rig = Rig::builder(static_table())
         .host("Hca1")
         .file("table.data", "fe80::7 9\nfe80::8 10\n")
         .option("static_table_file", "/run/table.data")
@@ -448,6 +451,22 @@ fn the_static_table_answers_from_its_file() {
         Status::ENODATA
     );
     assert_eq!(resolve(Destination::Lid(Lid(9))).status, Status::EDESTTYPE);
+}
+
+/// What a library says of its own load is told with the refusal.
+#[test]
+fn a_library_that_does_not_find_its_file_is_refused_with_its_reason() {
+    let result = Rig::builder(static_table())
+        .host("Hca1")
+        .option("static_table_file", "/nonexistent")
+        .start();
+    let error = result.unwrap_err();
+    assert!(error.could_not_run(), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("/nonexistent") && text.contains("provider_query failed"),
+        "{text}"
+    );
 }
 
 /// An answer that never comes ends in a time-out that says so.
