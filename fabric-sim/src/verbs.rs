@@ -11,6 +11,7 @@ pub mod abi;
 pub mod completion;
 pub mod context;
 pub mod device;
+pub mod fault;
 pub mod handle;
 pub mod query;
 pub mod queue_pair;

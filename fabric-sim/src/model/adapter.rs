@@ -38,6 +38,16 @@ pub struct Identity {
     pub revision: u32,
 }
 
+/// What a port is connected to. It is a property of the port, not of its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// An InfiniBand subnet.
+    #[default]
+    InfiniBand,
+    /// An Ethernet network (RoCE): no LIDs, no subnet manager.
+    Ethernet,
+}
+
 /// The adapter has no such port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{adapter} has no port {port}; it has {count}")]
@@ -51,6 +61,7 @@ pub struct NoSuchPort {
 pub struct Adapter {
     identity: Identity,
     ports: BTreeMap<u8, RwLock<Arc<PortSnapshot>>>,
+    link_layers: BTreeMap<u8, LinkLayer>,
     /// The queues of the contexts, each of which gets every event.
     listeners: Mutex<Vec<Weak<FdQueue<AsyncEvent>>>>,
     queue_pairs: RwLock<HashMap<u32, Weak<QueuePair>>>,
@@ -68,8 +79,17 @@ impl fmt::Debug for Adapter {
 }
 
 impl Adapter {
-    /// An adapter with ports 1 to `ports.len()`.
+    /// An adapter with ports 1 to `ports.len()`, all InfiniBand's.
     pub fn new(identity: Identity, ports: Vec<PortSnapshot>) -> Arc<Self> {
+        Self::mixed(identity, ports, BTreeMap::new())
+    }
+
+    /// As [`new`](Self::new), with the link layers of ports that are not InfiniBand's.
+    pub fn mixed(
+        identity: Identity,
+        ports: Vec<PortSnapshot>,
+        link_layers: BTreeMap<u8, LinkLayer>,
+    ) -> Arc<Self> {
         let ports = (1..=u8::MAX)
             .zip(ports)
             .map(|(number, port)| (number, RwLock::new(Arc::new(port))))
@@ -77,6 +97,7 @@ impl Adapter {
         Arc::new(Self {
             identity,
             ports,
+            link_layers,
             listeners: Mutex::default(),
             queue_pairs: RwLock::default(),
             next_qpn: AtomicU32::new(0x40),
@@ -97,6 +118,11 @@ impl Adapter {
     /// What is known of a port; ports count from 1.
     pub fn port(&self, number: u8) -> Option<Arc<PortSnapshot>> {
         Some(self.ports.get(&number)?.read().clone())
+    }
+
+    /// What a port is connected to.
+    pub fn link_layer(&self, number: u8) -> LinkLayer {
+        self.link_layers.get(&number).copied().unwrap_or_default()
     }
 
     /// As [`port`](Self::port), with an error that says what is wrong.

@@ -165,6 +165,7 @@ pub struct ibv_port_attr {
 }
 
 pub const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
+pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

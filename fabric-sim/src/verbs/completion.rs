@@ -7,6 +7,7 @@ use super::abi::{
     IBV_WC_GRH, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_RECV, IBV_WC_SEND, IBV_WC_SUCCESS,
     IBV_WC_WITH_IMM, IBV_WC_WR_FLUSH_ERR, ibv_comp_channel, ibv_context, ibv_cq, ibv_wc,
 };
+use super::fault;
 use super::handle::{self, Opaque, minus_one, null};
 use crate::model::completion::{
     Completion, CompletionChannel, CompletionQueue, MAX_ENTRIES, Status,
@@ -34,6 +35,9 @@ pub(super) fn handle_of(queue: &CompletionQueue) -> Option<*mut ibv_cq> {
 pub unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
+    if fault::strikes("ibv_create_comp_channel") {
+        return null(libc::ENOMEM);
+    }
     if context.is_null() {
         return null(libc::EINVAL);
     }
@@ -76,6 +80,9 @@ pub unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     vector: c_int,
 ) -> *mut ibv_cq {
+    if fault::strikes("ibv_create_cq") {
+        return null(libc::ENOMEM);
+    }
     // SAFETY: the caller's promise.
     let Some(inner) = (unsafe { handle::rust(context) }) else {
         return null(libc::EINVAL);
@@ -188,6 +195,9 @@ pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
 /// # Safety
 /// `cq` is NULL or from [`ibv_create_cq`].
 pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    if fault::strikes("ibv_req_notify_cq") {
+        return libc::ENOMEM;
+    }
     // SAFETY: the caller's promise.
     let Some(queue) = (unsafe { handle::rust(cq) }) else {
         return libc::EINVAL;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::abi::{
     ibv_async_event, ibv_async_event_element, ibv_context, ibv_context_ops, ibv_device,
 };
+use super::fault;
 use super::handle::{self, Opaque, minus_one, null};
 use super::{completion, queue_pair, unimplemented};
 use crate::fd_queue::FdQueue;
@@ -69,6 +70,9 @@ fn operations() -> ibv_context_ops {
 /// `device` is NULL or from `ibv_get_device_list`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    if fault::strikes("ibv_open_device") {
+        return null(libc::ENOMEM);
+    }
     // SAFETY: the caller's promise.
     let Some(adapter) = (unsafe { handle::rust(device) }) else {
         return null(libc::EINVAL);

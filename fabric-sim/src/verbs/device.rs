@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::abi::{
     IBV_NODE_CA, IBV_SYSFS_NAME_MAX, IBV_SYSFS_PATH_MAX, IBV_TRANSPORT_IB, ibv_device,
 };
+use super::fault;
 use super::handle::{self, Opaque, null};
 
 use crate::control;
@@ -60,6 +61,9 @@ pub(super) fn c_text<const N: usize>(text: &str) -> [c_char; N] {
 /// `count` is NULL or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    if fault::strikes("ibv_get_device_list") {
+        return null(libc::ENOMEM);
+    }
     let adapters = match fabric::adapters() {
         Ok(adapters) => adapters,
         Err(error) => {

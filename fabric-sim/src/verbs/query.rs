@@ -4,10 +4,13 @@ use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
 use super::abi::{
-    IBV_LINK_LAYER_INFINIBAND, ibv_context, ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_port_attr,
+    IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, ibv_context, ibv_device_attr, ibv_gid,
+    ibv_gid_entry, ibv_port_attr,
 };
 use super::device::c_text;
+use super::fault;
 use super::handle::{self, minus_one};
+use crate::model::adapter::LinkLayer;
 use crate::model::completion::MAX_ENTRIES;
 use crate::model::port::PortSnapshot;
 use crate::smp::PortInfo;
@@ -30,6 +33,9 @@ pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
+    if fault::strikes("ibv_query_device") {
+        return libc::ENOMEM;
+    }
     // SAFETY: the caller's promise.
     let Some(inner) = (unsafe { handle::rust(context) }) else {
         return libc::EINVAL;
@@ -78,7 +84,7 @@ unsafe fn port(context: *mut ibv_context, number: u8) -> Option<Arc<PortSnapshot
     unsafe { handle::rust(context) }?.adapter.port(number)
 }
 
-fn port_attributes(port: &PortSnapshot) -> ibv_port_attr {
+fn port_attributes(port: &PortSnapshot, link_layer: LinkLayer) -> ibv_port_attr {
     let info = &port.info;
     ibv_port_attr {
         state: info.state.into(),
@@ -100,7 +106,10 @@ fn port_attributes(port: &PortSnapshot) -> ibv_port_attr {
         active_width: info.width_active,
         active_speed: active_speed(info),
         phys_state: info.physical_state,
-        link_layer: IBV_LINK_LAYER_INFINIBAND,
+        link_layer: match link_layer {
+            LinkLayer::InfiniBand => IBV_LINK_LAYER_INFINIBAND,
+            LinkLayer::Ethernet => IBV_LINK_LAYER_ETHERNET,
+        },
         flags: 0,
         port_cap_flags2: 0,
     }
@@ -125,14 +134,20 @@ pub unsafe extern "C" fn ibv_query_port(
     number: u8,
     attr: *mut ibv_port_attr,
 ) -> c_int {
+    if fault::strikes("ibv_query_port") {
+        return libc::ENOMEM;
+    }
     // SAFETY: the caller's promise.
-    let Some(port) = (unsafe { port(context, number) }) else {
+    let Some(inner) = (unsafe { handle::rust(context) }) else {
+        return libc::EINVAL;
+    };
+    let Some(port) = inner.adapter.port(number) else {
         return libc::EINVAL;
     };
     if attr.is_null() {
         return libc::EINVAL;
     }
-    let filled = port_attributes(&port);
+    let filled = port_attributes(&port, inner.adapter.link_layer(number));
     let size = std::mem::offset_of!(ibv_port_attr, port_cap_flags2);
     // SAFETY: the caller's promise; the source is as long.
     unsafe {
@@ -150,6 +165,9 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
+    if fault::strikes("ibv_query_gid") {
+        return minus_one(libc::ENOMEM);
+    }
     // SAFETY: the caller's promise.
     let port = unsafe { port(context, number) };
     let found = port
@@ -176,6 +194,9 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     entry_size: usize,
 ) -> c_int {
+    if fault::strikes("ibv_query_gid_ex") {
+        return libc::ENOMEM;
+    }
     if entry.is_null() || flags != 0 || entry_size < std::mem::size_of::<ibv_gid_entry>() {
         return libc::EINVAL;
     }
@@ -215,6 +236,9 @@ pub unsafe extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
+    if fault::strikes("ibv_query_pkey") {
+        return minus_one(libc::ENOMEM);
+    }
     // SAFETY: the caller's promise.
     let port = unsafe { port(context, number) };
     let found = port
@@ -240,6 +264,9 @@ pub unsafe extern "C" fn ibv_get_pkey_index(
     number: u8,
     pkey: u16,
 ) -> c_int {
+    if fault::strikes("ibv_get_pkey_index") {
+        return minus_one(libc::ENOMEM);
+    }
     // SAFETY: the caller's promise.
     let port = unsafe { port(context, number) };
     let wanted = u16::from_be(pkey);

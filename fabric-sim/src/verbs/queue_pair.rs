@@ -9,6 +9,7 @@ use super::abi::{
     IBV_WR_SEND_WITH_IMM, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_recv_wr,
     ibv_send_wr, ibv_sge,
 };
+use super::fault;
 use super::handle::{self, Opaque, null};
 use super::query::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
 use super::unimplemented;
@@ -43,6 +44,9 @@ pub unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
+    if fault::strikes("ibv_create_qp") {
+        return null(libc::ENOMEM);
+    }
     // SAFETY: the caller's promises.
     let (Some(domain), Some(attr)) = (unsafe { handle::rust(pd) }, unsafe { attr.as_mut() }) else {
         return null(libc::EINVAL);
@@ -127,6 +131,9 @@ pub unsafe extern "C" fn ibv_modify_qp(
     attr: *mut ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
+    if fault::strikes("ibv_modify_qp") {
+        return libc::ENOMEM;
+    }
     // SAFETY: the caller's promises.
     let (Some(pair), Some(attr)) = (unsafe { handle::rust(qp) }, unsafe { attr.as_ref() }) else {
         return libc::EINVAL;
@@ -175,6 +182,9 @@ pub unsafe extern "C" fn ibv_query_qp(
     _mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
+    if fault::strikes("ibv_query_qp") {
+        return libc::ENOMEM;
+    }
     // SAFETY: the caller's promise.
     let Some(pair) = (unsafe { handle::rust(qp) }) else {
         return libc::EINVAL;
@@ -360,6 +370,9 @@ pub(super) unsafe extern "C" fn post_recv(
 /// `qp` is NULL or from [`ibv_create_qp`]; `gid` is NULL or readable. `lid`: host byte order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    if fault::strikes("ibv_attach_mcast") {
+        return libc::ENOMEM;
+    }
     // SAFETY: the caller's promises.
     let (Some(pair), Some(gid)) = (unsafe { handle::rust(qp) }, unsafe { gid.as_ref() }) else {
         return libc::EINVAL;

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use super::abi::{IBV_ACCESS_LOCAL_WRITE, ibv_ah, ibv_ah_attr, ibv_context, ibv_mr, ibv_pd};
+use super::fault;
 use super::handle::{self, Opaque, null};
 use crate::model::adapter::Adapter;
 use crate::model::memory::MemoryRegions;
@@ -46,6 +47,9 @@ unsafe impl Opaque for ibv_ah {
 /// `context` is NULL or open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    if fault::strikes("ibv_alloc_pd") {
+        return null(libc::ENOMEM);
+    }
     // SAFETY: the caller's promise.
     let Some(inner) = (unsafe { handle::rust(context) }) else {
         return null(libc::EINVAL);
@@ -85,6 +89,9 @@ pub unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
+    if fault::strikes("ibv_reg_mr") {
+        return null(libc::ENOMEM);
+    }
     // SAFETY: the caller's promise.
     let Some(domain) = (unsafe { handle::rust(pd) }) else {
         return null(libc::EINVAL);
@@ -170,6 +177,9 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 /// `pd` is NULL or from [`ibv_alloc_pd`]; `attr` is NULL or readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    if fault::strikes("ibv_create_ah") {
+        return null(libc::ENOMEM);
+    }
     // SAFETY: the caller's promises.
     let (Some(domain), Some(attr)) = (unsafe { handle::rust(pd) }, unsafe { attr.as_ref() }) else {
         return null(libc::EINVAL);

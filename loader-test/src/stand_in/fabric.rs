@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use fabric_sim::model::adapter::{Adapter, Identity};
+use fabric_sim::model::adapter::{Adapter, Identity, LinkLayer};
 use fabric_sim::model::port::{PortSnapshot, STATE_ACTIVE};
 use fabric_sim::smp::PortInfo;
 
@@ -114,9 +114,15 @@ impl DeviceSpec {
             system_image_guid: self.node_guid,
             ..Identity::default()
         };
-        Adapter::new(
+        let ethernet = (1_u8..)
+            .zip(&self.ports)
+            .filter(|(_, port)| port.ethernet)
+            .map(|(number, _)| (number, LinkLayer::Ethernet))
+            .collect();
+        Adapter::mixed(
             identity,
             self.ports.iter().map(PortSpec::snapshot).collect(),
+            ethernet,
         )
     }
 }
