@@ -9,6 +9,26 @@
 //! # Ok::<(), loader_test::error::Error>(())
 //! ```
 //!
+//! | to | use |
+//! | --- | --- |
+//! | ask a daemon | [`Host::resolve`], or [`Host::connect`] for a [`client::Client`]: resolve, cached, query, counters, endpoints, raw bytes |
+//! | have many requests out at once | a [`client::Client`] each, [`send`](client::Client::send), [`has_answer`](client::Client::has_answer), [`receive`](client::Client::receive) |
+//! | run stock's client | [`Host::acme`], read by [`crate::acme`] |
+//! | know the right answer | [`Rig::sa_path`], [`Rig::ask_sa`], [`Rig::differences`] |
+//! | count what the SA was asked | [`Rig::path_queries`] with `rig.opensm().log().end()` as the mark |
+//! | silence the SA, and let it speak | [`Opensm::stop`], [`Opensm::resume`] |
+//! | lose the SA, and get it back, here or elsewhere | [`Rig::kill_opensm`], [`Rig::start_opensm`], [`Rig::start_opensm_on`] |
+//! | pull a cable | [`Rig::pull_cable`], [`Rig::put_cable_back`], [`Rig::wait_for_port`] |
+//! | change a LID | [`Rig::change_lid`]; behind opensm's back, [`Ibsim::set_base_lid`] |
+//! | raise an event in a daemon | [`Host::control`] |
+//! | stop, kill and restart a daemon | [`Host::stop`], [`Host::resume`], [`Host::kill`], [`Rig::start_host`] |
+//! | wait for a log line | [`Host::log`], [`Opensm::log`] and [`wait_for`](crate::log::Log::wait_for) |
+//! | give a daemon files | [`Builder::file`], [`Host::directory`]: the daemon sees them in /run |
+//! | have partitions or QoS | [`Builder::opensm_file`] for `partitions.conf`, `qos-policy.conf`, [`Builder::opensm_option`] for `qos` |
+//!
+//! A daemon learns of a change of its port when the simulated adapter next looks at it, a tenth of a second later: wait for
+//! what you expect with [`wait::until_true`].
+//!
 //! Everything that a rig starts ends when the rig is dropped, and at the latest with the process: by signal, by panic, by
 //! SIGKILL. Its namespaces and mounts live in those processes and go with them. Its folder with all logs is removed when
 //! the rig is dropped, unless the thread panics, [`Builder::logs`] gave it a place, or the environment variable
