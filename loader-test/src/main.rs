@@ -28,6 +28,8 @@ struct Command {
 enum What {
     Check(suite::cli::CheckCommand),
     List(suite::cli::ListCommand),
+    Trace(suite::cli::TraceCommand),
+    Fuzz(suite::fuzz::FuzzCommand),
     Stock(Stock),
     /// Shows a provider at work, step by step: the daemon loads it, resolves three destinations, and each path is held
     /// against what the subnet administrator itself says.
@@ -115,6 +117,8 @@ fn main() -> ExitCode {
     let result = match Command::parse().what {
         What::Check(command) => command.run().map_err(|error| Error::Input(error.to_string())),
         What::List(command) => command.run().map_err(|error| Error::Input(error.to_string())),
+        What::Trace(command) => command.run().map_err(|error| Error::Input(error.to_string())),
+        What::Fuzz(command) => command.run().map_err(|error| Error::Input(error.to_string())),
         What::RunCheck(command) => Ok(command.run()),
         What::Stock(options) => run_stock(&options),
         What::Demo { library } => run_demo(&library),

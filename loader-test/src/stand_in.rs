@@ -610,15 +610,25 @@ impl StandIn {
     /// # Errors
     /// The ACM status with which the core itself refuses the request.
     pub fn ask(&mut self, message: &Message) -> Result<u64, u8> {
+        const EINVAL: u8 = 2;
         const ESRCADDR: u8 = 7;
+        const EDESTADDR: u8 = 9;
+        const ONE_ENTRY: usize = message::HEADER + message::ENTRY;
         let (message, from) = if message.code(0) == PATH {
-            (
-                *message,
-                self.source_of_path(&Path(message.field(0)))
-                    .ok_or(ESRCADDR)?,
-            )
+            let path = Path(message.field(0));
+            let length = usize::from(message.length());
+            let is_query = message.flags(0) & FLAG_QUERY_SA != 0;
+            if length < ONE_ENTRY || is_query && length != ONE_ENTRY {
+                return Err(EINVAL);
+            }
+            if !is_query && path.dlid() == 0 && path.dgid() == [0; 16] {
+                return Err(EDESTADDR);
+            }
+            (*message, self.source_of_path(&path).ok_or(ESRCADDR)?)
         } else {
-            let chosen = self.first_ip();
+            let chosen = message
+                .destination_code()
+                .and_then(|code| self.first_of_family(code));
             let (message, from) = message.verified(chosen.as_ref())?;
             (message, self.find_address(&from).ok_or(ESRCADDR)?)
         };
@@ -760,6 +770,17 @@ impl StandIn {
         ))
     }
 
+    /// The address that an id stands for.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn address(&self, id: AddressId) -> &Addr {
+        self.addresses()
+            .find(|(known, _)| *known == id)
+            .map(|(_, addr)| addr)
+            .expect("the address is known and valid")
+    }
+
     /// The provider's contexts, for calls of a check's own.
     pub fn contexts(&mut self, id: AddressId) -> [*mut c_void; 4] {
         let device = self.devices[id.port.device].context;
@@ -831,10 +852,11 @@ impl StandIn {
         })
     }
 
-    fn first_ip(&self) -> Option<Addr> {
+    /// The source that the core chooses for a destination: it asks the routing table, and so for IP destinations only.
+    fn first_of_family(&self, code: u16) -> Option<Addr> {
         self.addresses()
             .map(|(_, addr)| addr)
-            .find(|addr| matches!(addr, Addr::Ip(_)))
+            .find(|addr| matches!(code, message::IP | message::IP6) && addr.code() == code)
             .cloned()
     }
 

@@ -6,6 +6,7 @@
 pub mod bench;
 pub mod cli;
 pub mod fault;
+pub mod fuzz;
 pub mod report;
 pub mod run;
 
@@ -17,6 +18,7 @@ mod perf;
 mod query;
 mod resolve;
 mod sa;
+mod session;
 
 use std::fmt;
 
@@ -137,7 +139,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
     .flatten()
 }
 
-/// The check of a name.
+/// The check of a name, of the suite or of a command of its own.
 pub fn find(name: &str) -> Option<&'static Check> {
-    all().find(|check| check.name == name)
+    all().chain([&fuzz::FUZZ, &session::SESSION]).find(|check| check.name == name)
 }

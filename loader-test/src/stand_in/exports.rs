@@ -71,10 +71,13 @@ unsafe extern "C" fn acm_format_name(
     // SAFETY: the caller's promise.
     unsafe { addr.copy_to_nonoverlapping(bytes.as_mut_ptr(), addr_size.min(64)) };
     let gid = Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[..16]).unwrap_or_default());
+    if u16::from(addr_type) == message::NAME {
+        // Copied as it is: a name of full length stays unterminated.
+        // SAFETY: the caller's promise.
+        unsafe { addr.copy_to(name.cast(), addr_size) };
+        return;
+    }
     let text = match u16::from(addr_type) {
-        message::NAME => String::from_utf8_lossy(&bytes)
-            .trim_end_matches('\0')
-            .to_owned(),
         message::IP => Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).to_string(),
         message::IP6 | message::GID => gid.to_string(),
         message::LID => format!("LID({})", u16::from_be_bytes([bytes[0], bytes[1]])),

@@ -184,9 +184,10 @@ pub fn hosts_file() -> String {
 
 /// What the SA knows of a destination, as OpenSM answers it: the record for a question, or none.
 pub fn path_record(asked: &Path, ports: &[PortSpec]) -> Option<Path> {
-    let source = ports
-        .iter()
-        .find(|port| port.guids.iter().any(|guid| gid(*guid) == asked.sgid()))?;
+    let source = ports.iter().find(|port| match asked.sgid() {
+        [0, ..] => port.lid == asked.slid(),
+        sgid => port.guids.iter().any(|guid| gid(*guid) == sgid),
+    })?;
     let by_gid = |wanted: Gid| {
         peers()
             .map(|peer| (peer.gid(), peer.lid))
@@ -209,7 +210,10 @@ pub fn path_record(asked: &Path, ports: &[PortSpec]) -> Option<Path> {
         Path::default()
             .with_service_id(asked.service_id())
             .with_dgid(dgid)
-            .with_sgid(asked.sgid())
+            .with_sgid(match asked.sgid() {
+                [0, ..] => source.gid(),
+                sgid => sgid,
+            })
             .with_dlid(dlid)
             .with_slid(source.lid)
             .with_tclass(asked.tclass())
@@ -219,9 +223,20 @@ pub fn path_record(asked: &Path, ports: &[PortSpec]) -> Option<Path> {
             } else {
                 asked.pkey()
             })
-            .with_qos_sl(asked.qos_sl())
+            .with_qos_sl(asked.qos_sl() & !0xf | level_of_service(asked))
             .with_mtu(0x84)
             .with_rate(0x83)
             .with_lifetime(if own { 0x80 } else { 0x92 }),
     )
+}
+
+/// The SL of a path: what was asked for, else what the fabric's QoS policy has for a service, a traffic class or a QoS class.
+fn level_of_service(asked: &Path) -> u16 {
+    match asked.qos_sl() & 0xf {
+        0 => {
+            let class = u64::from(asked.tclass()) + u64::from(asked.qos_sl() >> 4);
+            ((asked.service_id() + class) % 15) as u16
+        }
+        sl => sl,
+    }
 }

@@ -367,23 +367,51 @@ impl Message {
         self.0[at + 8..at + ENTRY].copy_from_slice(field);
     }
 
+    /// The type of the entry that is flagged as the destination.
+    pub fn destination_code(&self) -> Option<u16> {
+        (0..self.entries())
+            .find(|index| self.flags(*index) & FLAG_DEST != 0)
+            .map(|index| self.code(index))
+    }
+
+    /// How many whole entries the length covers.
+    fn entries(&self) -> usize {
+        (usize::from(self.length()).saturating_sub(HEADER) / ENTRY).min(ENTRIES)
+    }
+
     /// What the core does to an address request before the provider sees it (the source's and the destination's index, a
     /// place for the source that it chooses).
     ///
     /// # Errors
     /// The ACM status with which the core itself refuses the message.
     pub fn verified(mut self, chosen_source: Option<&Addr>) -> Result<(Self, Addr), u8> {
+        const EINVAL: u8 = 2;
         const ESRCADDR: u8 = 7;
+        const ESRCTYPE: u8 = 8;
         const EDESTADDR: u8 = 9;
         const EDESTTYPE: u8 = 10;
-        let count = (usize::from(self.length()).saturating_sub(HEADER) / ENTRY).min(ENTRIES);
+        if usize::from(self.length()) < HEADER {
+            return Err(EINVAL);
+        }
+        let count = self.entries();
+        let is_address = |code: u16| (NAME..=LID).contains(&code);
         let (mut source, mut destination) = (None, None);
         for index in 0..count {
-            if self.flags(index) & FLAG_SOURCE != 0 && source.replace(index).is_some() {
-                return Err(ESRCADDR);
+            if self.flags(index) & FLAG_SOURCE != 0 {
+                if source.replace(index).is_some() {
+                    return Err(ESRCADDR);
+                }
+                if !is_address(self.code(index)) {
+                    return Err(ESRCTYPE);
+                }
             }
-            if self.flags(index) & FLAG_DEST != 0 && destination.replace(index).is_some() {
-                return Err(EDESTADDR);
+            if self.flags(index) & FLAG_DEST != 0 {
+                if destination.replace(index).is_some() {
+                    return Err(EDESTADDR);
+                }
+                if !is_address(self.code(index)) {
+                    return Err(EDESTTYPE);
+                }
             }
         }
         let destination = destination.ok_or(EDESTTYPE)?;
@@ -444,6 +472,11 @@ impl Reply {
             status,
             length,
         }
+    }
+
+    /// The version that the header states.
+    pub fn version(&self) -> u8 {
+        self.bytes[0]
     }
 
     /// How many entries it carries.

@@ -57,6 +57,40 @@ pub struct ListCommand {
     json: bool,
 }
 
+/// Writes every call between the core and a provider in a usual session, in both directions, as it happens.
+///
+/// The file opens in Perfetto; after a crash it ends with the call that crashed.
+#[derive(Debug, Args)]
+pub struct TraceCommand {
+    /// The provider library
+    #[arg(value_name = "LIB")]
+    library: PathBuf,
+    /// The trace
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+impl TraceCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// If the run cannot take place.
+    pub fn run(self) -> io::Result<ExitCode> {
+        let plan = Plan {
+            program: std::env::current_exe()?,
+            options: Vec::new(),
+            strict: false,
+            time_limit: Duration::from_secs(30),
+            jobs: 1,
+            in_process: false,
+            trace: Some(std::path::absolute(&self.output)?),
+        };
+        let report = run::run_prepared(&super::session::SESSION, &self.library, &plan, |_| Ok(()))?;
+        print(&report, &self.library);
+        Ok(u8::from(report.status.is_bad(false)).into())
+    }
+}
+
 /// Runs one check in this process. For loader-test itself.
 #[derive(Debug, Args)]
 pub struct ChildCommand {
@@ -115,6 +149,7 @@ impl CheckCommand {
                 .jobs
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
             in_process: self.in_process,
+            trace: None,
         };
         let mut results = Vec::new();
         for library in &self.libraries {

@@ -4,6 +4,7 @@
 //! result in a file: whatever the provider does (hang, crash, `_exit(0)`, kill its group, write to standard output), it
 //! becomes that check's result and the rest goes on. Nothing is left running.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -36,6 +37,8 @@ pub struct Plan {
     pub jobs: usize,
     /// In this process, for debuggers: the first crash ends it all.
     pub in_process: bool,
+    /// Where every call is written, of the one check that is run.
+    pub trace: Option<PathBuf>,
 }
 
 /// How one check ended.
@@ -121,9 +124,20 @@ pub fn run_all(
 }
 
 fn run_one(check: &'static Check, library: &Path, plan: &Plan) -> io::Result<Report> {
+    run_prepared(check, library, plan, |_| Ok(()))
+}
+
+/// Runs one check in a folder of its own, in which `prepare` leaves what the check needs.
+pub(super) fn run_prepared(
+    check: &'static Check,
+    library: &Path,
+    plan: &Plan,
+    prepare: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<Report> {
     let folder = tempfile::Builder::new()
         .prefix("loader-test-check-")
         .tempdir()?;
+    prepare(folder.path())?;
     let start = Instant::now();
     let mut report = if plan.in_process {
         let verdict = judge_here(
@@ -132,7 +146,7 @@ fn run_one(check: &'static Check, library: &Path, plan: &Plan) -> io::Result<Rep
             folder.path(),
             plan.options.clone(),
             plan.strict,
-            None,
+            plan.trace.clone(),
         );
         Report {
             name: check.name.to_owned(),
@@ -168,6 +182,11 @@ fn run_child(
         .arg(folder)
         .arg("--result")
         .arg(&result)
+        .args(
+            plan.trace
+                .iter()
+                .flat_map(|path| [OsStr::new("--trace"), path.as_os_str()]),
+        )
         .stdin(Stdio::null())
         .stdout(File::create(&stdout)?)
         .stderr(File::create(&stderr)?)

@@ -1,0 +1,47 @@
+//! A session that touches every callback once: what `loader-test trace` shows.
+
+use super::bench::{Bench, by_gid, by_lid, refused, reply};
+use super::fault::Fault;
+use super::{Check, Outcome};
+use crate::stand_in::FIRST_PORT;
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{Addr, Message, Path};
+
+/// Not part of the suite: it has no rule of its own.
+pub(super) const SESSION: Check = Check {
+    name: "session",
+    rule: "a usual session goes well",
+    harmed: Harmed::Client,
+    run: session,
+    fault: Fault {
+        replace: &[],
+        status: &[],
+        also: &[],
+    },
+};
+
+fn session(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    let own = Addr::Name("self1".into());
+    let by_name = Message::destination(Some(&own), &Addr::Name(peer.name.clone()));
+    let mut ids = Vec::new();
+    for message in [by_lid(&peer), by_gid(&peer), by_lid(&peer), by_name] {
+        // What the core itself refuses is no business of the provider's.
+        ids.extend(core.ask(&message));
+    }
+    ids.push(core.query_from(from, &Message::query(&Path::default().with_dlid(peer.lid))));
+    for id in ids {
+        reply(core, id)?;
+    }
+    core.query_perf(FIRST_PORT, from.pkey);
+    core.reregister(FIRST_PORT);
+    core.settle();
+    core.port_down(FIRST_PORT);
+    let from = core.up(FIRST_PORT).map_err(refused)?;
+    let id = core.resolve_from(from, &by_lid(&peer));
+    reply(core, id)?;
+    core.remove_address(from);
+    Ok(())
+}
