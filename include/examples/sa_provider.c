@@ -1,0 +1,1300 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * sa-example: an ibacm provider in C that asks the subnet administrator (SA). To build, check and install it:
+ *
+ *	cc -std=gnu11 -O2 -Wall -Wextra -fPIC -fvisibility=hidden -shared -Wl,-z,now \
+ *		sa_provider.c -o libsa_example.so -libverbs -lpthread
+ *	loader-test check --strict libsa_example.so
+ *	install -m 644 libsa_example.so /usr/lib/x86_64-linux-gnu/ibacm/
+ *	echo 'provider sa-example default' >> /etc/rdma/ibacm_opts.cfg
+ *
+ * It is there to be read, and as a start for another one. GIDs, LIDs and path records are resolved by the SA; names and
+ * IP addresses lead to GIDs by an acm_hosts file, and its own addresses to itself.
+ *
+ * Threads: the core calls SA handlers on its SA thread and everything else on its one server thread. Each open port
+ * adds a thread, which keeps the clients' deadlines. One mutex guards all state. It is held while the core is asked to
+ * send, so that the endpoint cannot be closed meanwhile, but not while clients are answered: what is to be answered is
+ * first collected in a list.
+ *
+ * Options in ibacm_opts.cfg: timeout, retries, sa_depth, route_timeout, addr_preload and addr_data_file mean what they
+ * mean to ibacm and its stock provider. With "sa_example_join yes" each endpoint joins a multicast group.
+ */
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/queue.h>
+#include <time.h>
+
+#include <infiniband/acm_prov.h>
+#include <infiniband/umad_sa_mcm.h>
+
+/* Clients may send these two although acm.h does not name them. */
+#define EP_INFO_GID		0x0004
+#define EP_INFO_LID		0x0005
+
+#define BUCKETS			1024	/* of each hash table */
+#define MAX_PATHS		65536	/* that an endpoint keeps */
+#define NONE_FOR_MS		1000	/* "there is no such path" is believed for so long */
+#define FIRST_PAUSE_MS		20	/* before something is asked again; doubled each time */
+#define MAX_PAUSE_MS		5000
+#define MULTICAST_LIDS		0xc000	/* begin here */
+#define FOR_EVER		UINT64_MAX
+
+/* The path in an answer serves both directions. */
+#define ANSWER_FLAGS		(IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL)
+
+struct options {
+	long timeout, retries, sa_depth, route_timeout;
+	bool preload, join;
+	char *hosts_file;
+};
+
+/* A line of the acm_hosts file. */
+struct host {
+	SLIST_ENTRY(host) entry;
+	uint16_t type;
+	uint8_t addr[ACM_MAX_ADDRESS];
+	union ibv_gid gid;
+};
+
+struct device {
+	LIST_ENTRY(device) entry;
+	const struct acm_device *acm;
+	unsigned int open_ports;
+	uint64_t patience;		/* ms that a client waits at most */
+	uint64_t route_timeout;		/* ms that a path is used */
+	unsigned int depth;		/* MADs that the core is given at a time, a port */
+	bool join;
+	SLIST_HEAD(, host) hosts[BUCKETS];
+};
+
+struct port {
+	struct device *dev;
+	struct ibv_port_attr attr;
+	LIST_HEAD(, endpoint) endpoints;
+	unsigned int out;		/* MADs that the core has */
+	pthread_t thread;
+	pthread_cond_t wake;
+	bool stop;
+};
+
+struct endpoint {
+	LIST_ENTRY(endpoint) entry;
+	struct port *port;
+	const struct acm_endpoint *acm;	/* the core's; gone after close_endpoint */
+	union ibv_gid gid;
+	LIST_HEAD(, address) addresses;
+	LIST_HEAD(, path) paths[BUCKETS];
+	LIST_HEAD(, path) busy;		/* those that are being asked for */
+	unsigned int path_count;
+	uint64_t counters[ACM_MAX_COUNTER];
+
+	/* The multicast group. */
+	bool joined;
+	struct query *join;		/* the one that is out */
+	uint64_t join_at, join_pause;
+};
+
+/* A local address: a copy, since the core's array of them moves when it grows. */
+struct address {
+	LIST_ENTRY(address) entry;
+	struct endpoint *ep;
+	uint16_t type;
+	uint8_t addr[ACM_MAX_ADDRESS];
+};
+
+/* A client's request, until it got its one answer. A copy too: the message is the core's and gone after the call. */
+struct request {
+	TAILQ_ENTRY(request) entry;
+	uint64_t id;
+	struct acm_hdr hdr;
+	bool is_query;			/* came by query(), not by resolve() */
+	bool has_second;
+	struct acm_ep_addr_data second;	/* resolve: the source, if the answer must carry it; query: the entry itself */
+	uint64_t deadline;
+	uint8_t status;			/* the answer */
+	struct ibv_path_record path;
+};
+
+TAILQ_HEAD(requests, request);
+
+/*
+ * What is known for a question. The question is the very record that the SA is asked with: two requests share an answer
+ * if they ask for the same destination, partition, service id, traffic class and so on, and not otherwise.
+ */
+struct path {
+	LIST_ENTRY(path) entry, busy_entry;
+	struct endpoint *ep;
+	struct ibv_path_record question, record;
+	enum { UNKNOWN, KNOWN, NONE } state;
+	uint64_t until;			/* that is believed so long */
+	bool busy;
+	bool outdated;			/* asked before a re-registration: good for those who wait, not to be kept */
+	bool owed;			/* to be asked for even if nobody waits */
+	struct query *query;		/* the one that is out */
+	uint64_t ask_at, pause;
+	struct requests waiters;
+};
+
+/*
+ * A MAD that the core has. As context the core gets its transaction id, not its address: an answer that comes after
+ * the endpoint was closed, or never, finds nothing here and leaks nothing.
+ */
+struct query {
+	LIST_ENTRY(query) entry;
+	uint32_t tid;
+	uint64_t lost_at;		/* what is not back by then never will be */
+	struct endpoint *ep;
+	struct path *path;		/* NULL: this is the endpoint's join */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static LIST_HEAD(, device) devices = LIST_HEAD_INITIALIZER(devices);
+static LIST_HEAD(, query) queries[BUCKETS];
+static uint32_t last_tid;
+
+static void from_sa(struct acm_sa_mad *mad);
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t) now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static uint64_t longer(uint64_t pause)
+{
+	return pause * 2 < MAX_PAUSE_MS ? pause * 2 : MAX_PAUSE_MS;
+}
+
+/* In the endpoint's own set and in the core's, in which the core itself counts errors, missing data and resolves. */
+static void count_both(struct endpoint *ep, int counter)
+{
+	ep->counters[counter]++;
+	acm_increment_counter(counter);
+}
+
+/* ---- Addresses ---- */
+
+/* How many of an address's 64 bytes count; those behind them are whatever the sender left there. */
+static size_t addr_length(uint16_t type, const uint8_t *addr)
+{
+	if (type == ACM_EP_INFO_ADDRESS_IP)
+		return 4;
+	if (type == ACM_EP_INFO_ADDRESS_IP6)
+		return 16;
+	/* A name may fill all 64 and has no NUL then. */
+	return strnlen((const char *) addr, ACM_MAX_ADDRESS);
+}
+
+static bool same_addr(uint16_t type, const uint8_t *addr, uint16_t other_type, const uint8_t *other)
+{
+	size_t length = addr_length(type, addr);
+
+	if (type != other_type || length != addr_length(type, other))
+		return false;
+	if (type == ACM_EP_INFO_NAME)
+		return !strncasecmp((const char *) addr, (const char *) other, length);
+	return !memcmp(addr, other, length);
+}
+
+static unsigned int hash(const void *data, size_t length)
+{
+	const uint8_t *bytes = data;
+	uint32_t sum = 2166136261u;
+
+	/* Without the bit that upper and lower case letters differ in. */
+	while (length--)
+		sum = (sum ^ (*bytes++ & ~0x20)) * 16777619u;
+	return (sum ^ sum >> 16) % BUCKETS;
+}
+
+static bool is_zero(const union ibv_gid *gid)
+{
+	static const union ibv_gid zero;
+
+	return !memcmp(gid, &zero, sizeof zero);
+}
+
+static bool is_port_gid(const union ibv_gid *gid)
+{
+	return !is_zero(gid) && gid->raw[0] != 0xff;
+}
+
+static bool is_port_lid(__be16 lid)
+{
+	return lid && be16toh(lid) < MULTICAST_LIDS;
+}
+
+static bool same_gid(const union ibv_gid *gid, const union ibv_gid *other)
+{
+	return !memcmp(gid, other, sizeof *gid);
+}
+
+/* Full and limited members, 0xffff and 0x7fff, are in one partition. */
+static bool same_partition(__be16 pkey, __be16 other)
+{
+	return !((pkey ^ other) & htobe16(0x7fff));
+}
+
+static bool is_own_gid(struct endpoint *ep, const union ibv_gid *wanted)
+{
+	union ibv_gid gid;
+	int i;
+
+	for (i = 0; !acm_get_gid(ep->acm->port, i, &gid); i++)
+		if (same_gid(&gid, wanted))
+			return true;
+	return false;
+}
+
+static bool is_own_addr(struct endpoint *ep, uint16_t type, const uint8_t *addr)
+{
+	struct address *own;
+
+	LIST_FOREACH(own, &ep->addresses, entry)
+		if (same_addr(own->type, own->addr, type, addr))
+			return true;
+	return false;
+}
+
+static const struct host *find_host(const struct device *dev, uint16_t type, const uint8_t *addr)
+{
+	const struct host *host;
+
+	SLIST_FOREACH(host, &dev->hosts[hash(addr, addr_length(type, addr))], entry)
+		if (same_addr(host->type, host->addr, type, addr))
+			return host;
+	return NULL;
+}
+
+/* ---- Options and hosts ---- */
+
+/* Hands the first two words of each line of a file to `take`. What is wrong with a file is logged; nothing is lost. */
+static void read_pairs(const char *file, void (*take)(void *context, char *first, char *second), void *context)
+{
+	char *line = NULL, *first, *second, *rest;
+	size_t size = 0;
+	FILE *stream;
+
+	stream = fopen(file, "re");
+	if (!stream) {
+		acm_log(0, "%s: %s\n", file, strerror(errno));
+		return;
+	}
+	while (getline(&line, &size, stream) >= 0) {
+		first = strtok_r(line, " \t\r\n", &rest);
+		second = first ? strtok_r(NULL, " \t\r\n", &rest) : NULL;
+		if (second && first[0] != '#')
+			take(context, first, second);
+	}
+	free(line);
+	fclose(stream);
+}
+
+static void take_number(const char *name, const char *value, long least, long *number)
+{
+	char *end;
+	long parsed;
+
+	errno = 0;
+	parsed = strtol(value, &end, 10);
+	if (errno || *end || parsed < least || parsed > INT32_MAX)
+		acm_log(0, "%s %.32s: not a number from %ld; using %ld\n", name, value, least, *number);
+	else
+		*number = parsed;
+}
+
+static void take_option(void *context, char *name, char *value)
+{
+	struct options *options = context;
+
+	if (!strcmp(name, "timeout")) {
+		take_number(name, value, 1, &options->timeout);
+	} else if (!strcmp(name, "retries")) {
+		take_number(name, value, 0, &options->retries);
+	} else if (!strcmp(name, "sa_depth")) {
+		take_number(name, value, 1, &options->sa_depth);
+	} else if (!strcmp(name, "route_timeout")) {
+		take_number(name, value, -1, &options->route_timeout);
+	} else if (!strcmp(name, "addr_preload")) {
+		options->preload = !strcmp(value, "acm_hosts");
+	} else if (!strcmp(name, "addr_data_file")) {
+		free(options->hosts_file);
+		options->hosts_file = strdup(value);
+	} else if (!strcmp(name, "sa_example_join")) {
+		options->join = !strcmp(value, "yes");
+	}
+	/* All providers read this file: the other lines are somebody else's. */
+}
+
+static void take_host(void *context, char *name, char *gid)
+{
+	struct device *dev = context;
+	struct host *host;
+
+	host = calloc(1, sizeof *host);
+	if (!host)
+		return;
+	if (inet_pton(AF_INET, name, host->addr) == 1) {
+		host->type = ACM_EP_INFO_ADDRESS_IP;
+	} else if (inet_pton(AF_INET6, name, host->addr) == 1) {
+		host->type = ACM_EP_INFO_ADDRESS_IP6;
+	} else {
+		host->type = ACM_EP_INFO_NAME;
+		memcpy(host->addr, name, strnlen(name, ACM_MAX_ADDRESS));
+	}
+	if (strlen(name) > ACM_MAX_ADDRESS || inet_pton(AF_INET6, gid, &host->gid) != 1 || !is_port_gid(&host->gid)) {
+		acm_log(0, "hosts file: not an address and a port's GID: %.64s %.64s\n", name, gid);
+		free(host);
+		return;
+	}
+	/* In front: of several lines for an address the last one counts. */
+	SLIST_INSERT_HEAD(&dev->hosts[hash(host->addr, addr_length(host->type, host->addr))], host, entry);
+}
+
+static void read_options(struct device *dev)
+{
+	struct options options = { .timeout = 2000, .retries = 2, .sa_depth = 1, .route_timeout = -1 };
+
+	read_pairs(acm_get_opts_file(), take_option, &options);
+	dev->patience = (uint64_t) options.timeout * (options.retries + 1);
+	dev->route_timeout = options.route_timeout < 0 ? FOR_EVER : (uint64_t) options.route_timeout * 60000;
+	/* One more than the core sends at a time, so that it never has to wait for us. */
+	dev->depth = options.sa_depth + 1;
+	dev->join = options.join;
+	if (options.preload)
+		read_pairs(options.hosts_file ? options.hosts_file : "/etc/rdma/ibacm_hosts.data", take_host, dev);
+	free(options.hosts_file);
+}
+
+/* ---- Answers ---- */
+
+/* Decides a request's answer; it is sent by send_answers() when the lock is free. */
+static void finish(struct endpoint *ep, struct request *request, uint8_t status, const struct ibv_path_record *path,
+		   struct requests *done)
+{
+	if (status == ACM_STATUS_ENODATA)
+		ep->counters[ACM_CNTR_NODATA]++;
+	else if (status != ACM_STATUS_SUCCESS)
+		ep->counters[ACM_CNTR_ERROR]++;
+	request->status = status;
+	if (path)
+		request->path = *path;
+	TAILQ_INSERT_TAIL(done, request, entry);
+}
+
+static void add_entry(struct acm_msg *msg, const struct acm_ep_addr_data *entry)
+{
+	memcpy((uint8_t *) msg + msg->hdr.length, entry, ACM_MSG_EP_LENGTH);
+	msg->hdr.length += ACM_MSG_EP_LENGTH;
+}
+
+/* In host byte order, but for what is inside a path record or an address. */
+static void send_answer(const struct request *request)
+{
+	struct acm_ep_addr_data path = { .flags = ANSWER_FLAGS, .type = ACM_EP_INFO_PATH };
+	struct acm_msg msg;
+
+	memset(&msg, 0, sizeof msg);
+	msg.hdr.version = request->hdr.version;
+	msg.hdr.opcode = request->hdr.opcode | ACM_OP_ACK;
+	msg.hdr.status = request->status;
+	msg.hdr.tid = request->hdr.tid;
+	msg.hdr.length = ACM_MSG_HDR_LENGTH;
+	path.info.path = request->path;
+	/* What these two return says whether the client is still there, which does not matter to us. */
+	if (request->is_query) {
+		path.flags = request->second.flags;
+		if (request->status != ACM_STATUS_SUCCESS)
+			path = request->second;
+		if (request->has_second)
+			add_entry(&msg, &path);
+		acm_query_response(request->id, &msg);
+	} else {
+		if (request->status == ACM_STATUS_SUCCESS)
+			add_entry(&msg, &path);
+		if (request->status == ACM_STATUS_SUCCESS && request->has_second)
+			add_entry(&msg, &request->second);
+		acm_resolve_response(request->id, &msg);
+	}
+}
+
+static void send_answers(struct requests *done)
+{
+	struct request *request;
+
+	while ((request = TAILQ_FIRST(done))) {
+		TAILQ_REMOVE(done, request, entry);
+		send_answer(request);
+		free(request);
+	}
+}
+
+/* ---- MADs to the SA ---- */
+
+static struct query *find_query(uintptr_t tid)
+{
+	struct query *query;
+
+	LIST_FOREACH(query, &queries[tid % BUCKETS], entry)
+		if (query->tid == tid)
+			return query;
+	return NULL;
+}
+
+/* It came back, or its answer no longer matters. */
+static void forget(struct query **query)
+{
+	if (!*query)
+		return;
+	(*query)->ep->port->out--;
+	LIST_REMOVE(*query, entry);
+	free(*query);
+	*query = NULL;
+}
+
+/* Unused by any other MAD that is out. The core and the kernel leave us 32 bits of it. */
+static uint32_t new_tid(void)
+{
+	do
+		last_tid++;
+	while (!last_tid || find_query(last_tid));
+	return last_tid;
+}
+
+/* NULL if the core does not take it. */
+static struct query *send_mad(struct endpoint *ep, struct path *path, uint8_t method, uint16_t attribute, __be64 mask,
+			      const void *record, size_t length)
+{
+	struct acm_sa_mad *mad;
+	struct query *query;
+
+	query = calloc(1, sizeof *query);
+	if (!query)
+		return NULL;
+	query->tid = new_tid();
+	query->ep = ep;
+	query->path = path;
+	/* It may have to wait in the core for another one to time out. */
+	query->lost_at = now_ms() + 2 * ep->port->dev->patience + 1000;
+	mad = acm_alloc_sa_mad(ep->acm, (void *) (uintptr_t) query->tid, from_sa);
+	if (!mad) {
+		free(query);
+		return NULL;
+	}
+	memset(&mad->sa_mad, 0, sizeof mad->sa_mad);
+	mad->sa_mad.mad_hdr.base_version = UMAD_BASE_VERSION;
+	mad->sa_mad.mad_hdr.mgmt_class = UMAD_CLASS_SUBN_ADM;
+	mad->sa_mad.mad_hdr.class_version = UMAD_SA_CLASS_VERSION;
+	mad->sa_mad.mad_hdr.method = method;
+	mad->sa_mad.mad_hdr.tid = htobe64(query->tid);
+	mad->sa_mad.mad_hdr.attr_id = htobe16(attribute);
+	mad->sa_mad.comp_mask = mask;
+	memcpy(mad->sa_mad.data, record, length);
+	LIST_INSERT_HEAD(&queries[query->tid % BUCKETS], query, entry);
+	ep->port->out++;
+	if (acm_send_sa_mad(mad)) {
+		/* A MAD that was not taken is still ours. */
+		acm_free_sa_mad(mad);
+		forget(&query);
+	}
+	return query;
+}
+
+/* What an answer means to the client. `again` is set for what may pass. */
+static uint8_t sa_status(const struct acm_sa_mad *mad, uint16_t attribute, bool *again)
+{
+	const struct umad_hdr *hdr = &mad->sa_mad.mad_hdr;
+	uint8_t class_status = be16toh(hdr->status) >> 8;
+
+	/* The MAD timed out, or could not be sent. */
+	*again = mad->umad.status;
+	if (mad->umad.status)
+		return ACM_STATUS_ETIMEDOUT;
+	/* The low byte is as much a failure as the SA's own code in the high byte. */
+	if (!hdr->status)
+		return (hdr->method & UMAD_METHOD_RESP_MASK) && hdr->attr_id == htobe16(attribute) ?
+			ACM_STATUS_SUCCESS : ACM_STATUS_ENODATA;
+	*again = hdr->status == htobe16(UMAD_STATUS_BUSY) || class_status == UMAD_SA_STATUS_NO_RESOURCES;
+	if (*again)
+		return ACM_STATUS_ETIMEDOUT;
+	return class_status == UMAD_SA_STATUS_REQ_INVALID ? ACM_STATUS_EINVAL : ACM_STATUS_ENODATA;
+}
+
+/* ---- Paths ---- */
+
+static bool is_believed(const struct path *path, uint64_t now)
+{
+	return path->state != UNKNOWN && now < path->until;
+}
+
+static void free_path(struct path *path)
+{
+	forget(&path->query);
+	if (path->busy)
+		LIST_REMOVE(path, busy_entry);
+	LIST_REMOVE(path, entry);
+	path->ep->path_count--;
+	free(path);
+}
+
+/* Drops what is known. What is being asked for stays until its clients are answered, but nobody else shares it. */
+static void drop_paths(struct endpoint *ep)
+{
+	struct path *path, *next;
+	int i;
+
+	for (i = 0; i < BUCKETS; i++) {
+		for (path = LIST_FIRST(&ep->paths[i]); path; path = next) {
+			next = LIST_NEXT(path, entry);
+			if (path->busy)
+				path->outdated = true;
+			else
+				free_path(path);
+		}
+	}
+}
+
+/* The path for a question, a new one if need be; NULL if there is no room for it. */
+static struct path *get_path(struct endpoint *ep, const struct ibv_path_record *question)
+{
+	unsigned int bucket = hash(question, sizeof *question);
+	struct path *path;
+
+	LIST_FOREACH(path, &ep->paths[bucket], entry)
+		if (!path->outdated && !memcmp(&path->question, question, sizeof *question))
+			return path;
+	/* Anybody can ask for anything: full means to begin anew. */
+	if (ep->path_count >= MAX_PATHS)
+		drop_paths(ep);
+	path = ep->path_count < MAX_PATHS ? calloc(1, sizeof *path) : NULL;
+	if (!path)
+		return NULL;
+	path->ep = ep;
+	path->question = *question;
+	path->pause = FIRST_PAUSE_MS;
+	TAILQ_INIT(&path->waiters);
+	LIST_INSERT_HEAD(&ep->paths[bucket], path, entry);
+	ep->path_count++;
+	return path;
+}
+
+/* Everybody who waits for the path gets the same answer. */
+static void answer_waiters(struct path *path, uint8_t status, const struct ibv_path_record *record,
+			   struct requests *done)
+{
+	struct request *request;
+
+	while ((request = TAILQ_FIRST(&path->waiters))) {
+		TAILQ_REMOVE(&path->waiters, request, entry);
+		finish(path->ep, request, status, record, done);
+	}
+}
+
+/* Nobody waits for it any longer. */
+static void rest(struct path *path)
+{
+	LIST_REMOVE(path, busy_entry);
+	path->busy = false;
+	path->pause = FIRST_PAUSE_MS;
+	path->ask_at = 0;
+	if (path->outdated || path->state == UNKNOWN)
+		free_path(path);
+}
+
+static void ask(struct path *path, uint64_t now)
+{
+	path->owed = false;
+	path->query = send_mad(path->ep, path, UMAD_METHOD_GET, UMAD_SA_ATTR_PATH_REC,
+			       acm_path_comp_mask(&path->question), &path->question, sizeof path->question);
+	if (path->query) {
+		count_both(path->ep, ACM_CNTR_ROUTE_QUERY);
+	} else {
+		path->ask_at = now + path->pause;
+		path->pause = longer(path->pause);
+	}
+}
+
+/* Does what is due for a path that is being asked for. It may be gone afterwards. */
+static void tend_path(struct path *path, uint64_t now, struct requests *done)
+{
+	struct port *port = path->ep->port;
+	struct request *request;
+
+	while ((request = TAILQ_FIRST(&path->waiters)) && request->deadline <= now) {
+		TAILQ_REMOVE(&path->waiters, request, entry);
+		finish(path->ep, request, ACM_STATUS_ETIMEDOUT, NULL, done);
+	}
+	if (path->query && path->query->lost_at <= now)
+		forget(&path->query);
+	if (path->query)
+		return;
+	if (TAILQ_EMPTY(&path->waiters) && !path->owed)
+		rest(path);
+	else if (path->ask_at <= now && port->out < port->dev->depth)
+		ask(path, now);
+}
+
+/* An SA's answer must lead where the question wanted, and to a port. */
+static bool fits(const struct ibv_path_record *record, const struct ibv_path_record *question)
+{
+	if (question->dlid ? record->dlid != question->dlid : !same_gid(&record->dgid, &question->dgid))
+		return false;
+	return is_port_lid(record->dlid) && is_port_gid(&record->dgid) && same_gid(&record->sgid, &question->sgid) &&
+	       same_partition(record->pkey, question->pkey);
+}
+
+static void path_answered(struct path *path, const struct acm_sa_mad *mad, struct requests *done)
+{
+	struct ibv_path_record record;
+	uint64_t now = now_ms();
+	uint8_t status;
+	bool again;
+
+	forget(&path->query);
+	memcpy(&record, mad->sa_mad.data, sizeof record);
+	status = sa_status(mad, UMAD_SA_ATTR_PATH_REC, &again);
+	if (again) {
+		/* tend_path() answers those who cannot wait any longer. */
+		path->ask_at = now + path->pause;
+		path->pause = longer(path->pause);
+		return;
+	}
+	if (status == ACM_STATUS_SUCCESS && !fits(&record, &path->question)) {
+		acm_log(1, "the SA's path to LID %u leads elsewhere or nowhere\n", be16toh(record.dlid));
+		status = ACM_STATUS_ENODATA;
+	} else if (status == ACM_STATUS_SUCCESS) {
+		path->state = KNOWN;
+		path->record = record;
+		path->until = path->ep->port->dev->route_timeout;
+		if (path->until != FOR_EVER)
+			path->until += now;
+	} else if (mad->sa_mad.mad_hdr.status == htobe16(UMAD_SA_STATUS_NO_RECORDS << 8)) {
+		path->state = NONE;
+		path->until = now + NONE_FOR_MS;
+	}
+	answer_waiters(path, status, &record, done);
+}
+
+/* The path from the port to itself, if the core knows the port's rate. */
+static bool own_path(struct endpoint *ep, struct ibv_path_record *path)
+{
+	const struct ibv_port_attr *attr = &ep->port->attr;
+	uint8_t rate = acm_get_rate(attr->active_width, attr->active_speed);
+
+	memset(path, 0, sizeof *path);
+	path->sgid = path->dgid = ep->gid;
+	path->slid = path->dlid = htobe16(attr->lid);
+	path->reversible_numpath = IBV_PATH_RECORD_REVERSIBLE;
+	path->pkey = htobe16(ep->acm->pkey);
+	path->mtu = umad_sa_set_rate_mtu_or_life(UMAD_SA_SELECTOR_EXACTLY, attr->active_mtu);
+	path->rate = umad_sa_set_rate_mtu_or_life(UMAD_SA_SELECTOR_EXACTLY, rate);
+	path->packetlifetime = umad_sa_set_rate_mtu_or_life(UMAD_SA_SELECTOR_EXACTLY, 0);
+	return rate;
+}
+
+/* ---- The multicast group ---- */
+
+static void join(struct endpoint *ep, uint64_t now)
+{
+	const uint64_t mask = UMAD_SA_MCM_COMP_MASK_MGID | UMAD_SA_MCM_COMP_MASK_PORT_GID | UMAD_SA_MCM_COMP_MASK_QKEY |
+		UMAD_SA_MCM_COMP_MASK_MTU_SEL | UMAD_SA_MCM_COMP_MASK_MTU | UMAD_SA_MCM_COMP_MASK_TCLASS |
+		UMAD_SA_MCM_COMP_MASK_PKEY | UMAD_SA_MCM_COMP_MASK_RATE_SEL | UMAD_SA_MCM_COMP_MASK_RATE |
+		UMAD_SA_MCM_COMP_MASK_SL | UMAD_SA_MCM_COMP_MASK_FLOW_LABEL | UMAD_SA_MCM_COMP_MASK_SCOPE |
+		UMAD_SA_MCM_COMP_MASK_JOIN_STATE;
+	/* Site-local and transient, with a signature and the partition (as every member writes it) in it. */
+	struct umad_sa_mcmember_record record = {
+		.mgid = { 0xff, 0x15, 0x5a, 0xe0, (ep->acm->pkey >> 8) | 0x80, ep->acm->pkey & 0xff },
+		.qkey = htobe32(UMAD_QKEY),
+		.mtu = umad_sa_set_rate_mtu_or_life(UMAD_SA_SELECTOR_EXACTLY, IBV_MTU_2048),
+		.pkey = htobe16(ep->acm->pkey),
+		.rate = umad_sa_set_rate_mtu_or_life(UMAD_SA_SELECTOR_EXACTLY, IBV_RATE_10_GBPS),
+		.scope_state = umad_sa_mcm_set_scope_state(UMAD_SA_MCM_ADDR_SCOPE_SITE_LOCAL,
+							   UMAD_SA_MCM_JOIN_STATE_FULL_MEMBER),
+	};
+
+	memcpy(record.portgid, &ep->gid, sizeof record.portgid);
+	ep->join = send_mad(ep, NULL, UMAD_METHOD_SET, UMAD_SA_ATTR_MCMEMBER_REC,
+			    htobe64(mask), &record, sizeof record);
+	ep->join_at = now + ep->join_pause;
+	ep->join_pause = longer(ep->join_pause);
+}
+
+/* Joins, if that is wanted and due. Nothing else waits for it: paths do not need the group. */
+static void tend_join(struct endpoint *ep, uint64_t now)
+{
+	if (ep->join && ep->join->lost_at <= now)
+		forget(&ep->join);
+	if (ep->port->dev->join && !ep->joined && !ep->join && ep->join_at <= now)
+		join(ep, now);
+}
+
+/* From scratch: the subnet manager has lost its members. An answer that is still to come is for an earlier join. */
+static void join_anew(struct endpoint *ep, uint64_t now)
+{
+	forget(&ep->join);
+	ep->joined = false;
+	ep->join_at = 0;
+	ep->join_pause = FIRST_PAUSE_MS;
+	tend_join(ep, now);
+}
+
+/* One that was refused is tried again after a pause. */
+static void join_answered(struct endpoint *ep, const struct acm_sa_mad *mad)
+{
+	bool again;
+
+	forget(&ep->join);
+	ep->joined = sa_status(mad, UMAD_SA_ATTR_MCMEMBER_REC, &again) == ACM_STATUS_SUCCESS;
+	ep->join_at = now_ms() + ep->join_pause;
+	acm_log(1, "multicast group %s\n", ep->joined ? "joined" : "not joined");
+}
+
+/* ---- What happens by itself: SA answers and deadlines ---- */
+
+static void tend_port(struct port *port, struct requests *done)
+{
+	uint64_t now = now_ms();
+	struct path *path, *next;
+	struct endpoint *ep;
+
+	LIST_FOREACH(ep, &port->endpoints, entry) {
+		tend_join(ep, now);
+		for (path = LIST_FIRST(&ep->busy); path; path = next) {
+			next = LIST_NEXT(path, busy_entry);
+			tend_path(path, now, done);
+		}
+	}
+}
+
+/* The core's SA handler. */
+static void from_sa(struct acm_sa_mad *mad)
+{
+	struct requests done = TAILQ_HEAD_INITIALIZER(done);
+	struct query *query;
+	struct endpoint *ep;
+
+	pthread_mutex_lock(&lock);
+	query = find_query((uintptr_t) mad->context);
+	if (query) {
+		ep = query->ep;
+		if (query->path)
+			path_answered(query->path, mad, &done);
+		else
+			join_answered(ep, mad);
+		tend_port(ep->port, &done);
+		pthread_cond_signal(&ep->port->wake);
+	}
+	pthread_mutex_unlock(&lock);
+	acm_free_sa_mad(mad);
+	send_answers(&done);
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* When something is due next, if nothing happens before. */
+static uint64_t next_due(const struct port *port)
+{
+	const struct endpoint *ep;
+	const struct path *path;
+	uint64_t due = FOR_EVER;
+
+	LIST_FOREACH(ep, &port->endpoints, entry) {
+		if (ep->join)
+			due = earlier(due, ep->join->lost_at);
+		else if (port->dev->join && !ep->joined)
+			due = earlier(due, ep->join_at);
+		LIST_FOREACH(path, &ep->busy, busy_entry) {
+			if (!TAILQ_EMPTY(&path->waiters))
+				due = earlier(due, TAILQ_FIRST(&path->waiters)->deadline);
+			if (path->query)
+				due = earlier(due, path->query->lost_at);
+			else if (port->out < port->dev->depth)
+				due = earlier(due, path->ask_at);
+		}
+	}
+	return due;
+}
+
+static void *keep_deadlines(void *context)
+{
+	struct requests done = TAILQ_HEAD_INITIALIZER(done);
+	struct port *port = context;
+	struct timespec until;
+	uint64_t due;
+
+	pthread_mutex_lock(&lock);
+	while (!port->stop) {
+		tend_port(port, &done);
+		if (!TAILQ_EMPTY(&done)) {
+			pthread_mutex_unlock(&lock);
+			send_answers(&done);
+			pthread_mutex_lock(&lock);
+			continue;
+		}
+		due = next_due(port);
+		until.tv_sec = due / 1000;
+		until.tv_nsec = due % 1000 * 1000000;
+		if (due == FOR_EVER)
+			pthread_cond_wait(&port->wake, &lock);
+		else
+			pthread_cond_timedwait(&port->wake, &lock, &until);
+	}
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+/* ---- Requests ---- */
+
+/* How many entries a client filled. Those behind them are garbage, and there are never more than eight. */
+static unsigned int entry_count(const struct acm_msg *msg)
+{
+	size_t length = earlier(msg->hdr.length, sizeof *msg);
+
+	return length < ACM_MSG_HDR_LENGTH ? 0 : (length - ACM_MSG_HDR_LENGTH) / ACM_MSG_EP_LENGTH;
+}
+
+static void copy_entry(struct acm_ep_addr_data *entry, const struct acm_msg *msg, unsigned int index)
+{
+	memcpy(entry, msg->data + index * ACM_MSG_EP_LENGTH, ACM_MSG_EP_LENGTH);
+}
+
+/* Turns what a client wants into the record to ask the SA with: nothing in it comes from an earlier answer. */
+static uint8_t make_question(struct endpoint *ep, const struct ibv_path_record *wanted,
+			     struct ibv_path_record *question)
+{
+	memset(question, 0, sizeof *question);
+	if (wanted->dlid ? !is_port_lid(wanted->dlid) : !is_port_gid(&wanted->dgid))
+		return ACM_STATUS_EDESTADDR;
+	question->dlid = wanted->dlid;
+	if (!wanted->dlid)
+		question->dgid = wanted->dgid;
+	if (!is_zero(&wanted->sgid) && !is_own_gid(ep, &wanted->sgid))
+		return ACM_STATUS_ESRCADDR;
+	/* Some SAs want a source GID even from the port that asks. */
+	question->sgid = is_zero(&wanted->sgid) ? ep->gid : wanted->sgid;
+	if (wanted->slid != htobe16(ep->port->attr.lid))
+		question->slid = wanted->slid;
+	question->pkey = htobe16(ep->acm->pkey);
+	if (wanted->pkey && !same_partition(wanted->pkey, question->pkey))
+		question->pkey = wanted->pkey | htobe16(0x8000);
+	question->reversible_numpath = IBV_PATH_RECORD_REVERSIBLE | 1;
+	question->service_id = wanted->service_id;
+	question->tclass = wanted->tclass;
+	question->qosclass_sl = wanted->qosclass_sl;
+	/* The hop limit is not the client's to choose. */
+	question->flowlabel_hoplimit = wanted->flowlabel_hoplimit & htobe32(0x0fffff00);
+	question->mtu = wanted->mtu;
+	question->rate = wanted->rate;
+	question->packetlifetime = wanted->packetlifetime;
+	return ACM_STATUS_SUCCESS;
+}
+
+/* What a resolve message asks for. Nothing in it can be trusted: not the indices, not the lengths, not the types. */
+static uint8_t read_resolve(struct endpoint *ep, const struct acm_msg *msg, struct request *request,
+			    struct ibv_path_record *wanted, bool *by_address, bool *nodelay)
+{
+	unsigned int entries = entry_count(msg), i;
+	struct acm_ep_addr_data dest, hint;
+	const struct host *host;
+
+	if (!entries)
+		return ACM_STATUS_EINVAL;
+	copy_entry(&dest, msg, 0);
+	if (dest.type == ACM_EP_INFO_PATH) {
+		/* The header's data bytes are the client's own here and mean nothing. */
+		*nodelay = dest.flags & ACM_FLAGS_NODELAY;
+		*wanted = dest.info.path;
+		return ACM_STATUS_SUCCESS;
+	}
+	if (msg->hdr.dst_index >= entries)
+		return ACM_STATUS_EINVAL;
+	copy_entry(&dest, msg, msg->hdr.dst_index);
+	*nodelay = dest.flags & ACM_FLAGS_NODELAY;
+	if (msg->hdr.src_out) {
+		/* The core chose the source and put it behind the client's entries: of eight, past the message's end. */
+		if (msg->hdr.src_index > entries || msg->hdr.src_index >= ACM_MSG_DATA_LENGTH / ACM_MSG_EP_LENGTH)
+			return ACM_STATUS_EINVAL;
+		copy_entry(&request->second, msg, msg->hdr.src_index);
+		request->has_second = true;
+	}
+	/* A path record beside the addresses (librdmacm) says what kind of path is wanted. */
+	for (i = 0; i < entries; i++) {
+		copy_entry(&hint, msg, i);
+		if (hint.type == ACM_EP_INFO_PATH && i != msg->hdr.dst_index && i != msg->hdr.src_index)
+			*wanted = hint.info.path;
+	}
+	memset(&wanted->dgid, 0, sizeof wanted->dgid);
+	wanted->dlid = 0;
+	switch (dest.type) {
+	case EP_INFO_LID:
+		memcpy(&wanted->dlid, dest.info.addr, sizeof wanted->dlid);
+		return ACM_STATUS_SUCCESS;
+	case EP_INFO_GID:
+		memcpy(&wanted->dgid, dest.info.addr, sizeof wanted->dgid);
+		return ACM_STATUS_SUCCESS;
+	case ACM_EP_INFO_NAME:
+	case ACM_EP_INFO_ADDRESS_IP:
+	case ACM_EP_INFO_ADDRESS_IP6:
+		*by_address = true;
+		host = find_host(ep->port->dev, dest.type, dest.info.addr);
+		if (is_own_addr(ep, dest.type, dest.info.addr))
+			wanted->dgid = ep->gid;
+		else if (host)
+			wanted->dgid = host->gid;
+		else
+			return ACM_STATUS_ENODATA;
+		return ACM_STATUS_SUCCESS;
+	default:
+		return ACM_STATUS_EDESTTYPE;
+	}
+}
+
+/* Answers from what is known, or lets the client wait for the SA. `fresh`: whatever is known. */
+static void look_up(struct endpoint *ep, const struct ibv_path_record *question, struct request *request, bool nodelay,
+		    bool fresh, struct requests *done)
+{
+	uint64_t now = now_ms();
+	struct path *path;
+
+	path = get_path(ep, question);
+	if (!path) {
+		finish(ep, request, ACM_STATUS_ENOMEM, NULL, done);
+		return;
+	}
+	if (!fresh && is_believed(path, now)) {
+		if (path->state == KNOWN) {
+			count_both(ep, ACM_CNTR_ROUTE_CACHE);
+			finish(ep, request, ACM_STATUS_SUCCESS, &path->record, done);
+		} else {
+			finish(ep, request, ACM_STATUS_ENODATA, NULL, done);
+		}
+		return;
+	}
+	if (!path->busy) {
+		path->state = UNKNOWN;
+		LIST_INSERT_HEAD(&ep->busy, path, busy_entry);
+		path->busy = true;
+	}
+	if (nodelay) {
+		/* This client does not wait, but the next one may find the answer. */
+		path->owed = !path->query;
+		finish(ep, request, ACM_STATUS_ENODATA, NULL, done);
+	} else {
+		request->deadline = now + ep->port->dev->patience;
+		TAILQ_INSERT_TAIL(&path->waiters, request, entry);
+	}
+	tend_path(path, now, done);
+	pthread_cond_signal(&ep->port->wake);
+}
+
+static struct request *new_request(const struct acm_msg *msg, uint64_t id)
+{
+	struct request *request;
+
+	request = calloc(1, sizeof *request);
+	if (request) {
+		request->id = id;
+		request->hdr = msg->hdr;
+	}
+	return request;
+}
+
+static int resolve(void *addr_context, struct acm_msg *msg, uint64_t id)
+{
+	struct requests done = TAILQ_HEAD_INITIALIZER(done);
+	struct endpoint *ep = ((struct address *) addr_context)->ep;
+	struct ibv_path_record wanted, question, own;
+	bool by_address = false, nodelay = false;
+	struct request *request;
+	uint8_t status;
+
+	request = new_request(msg, id);
+	if (!request)
+		return ENOMEM;
+	memset(&wanted, 0, sizeof wanted);
+	pthread_mutex_lock(&lock);
+	ep->counters[ACM_CNTR_RESOLVE]++;
+	status = read_resolve(ep, msg, request, &wanted, &by_address, &nodelay);
+	if (status == ACM_STATUS_SUCCESS)
+		status = make_question(ep, &wanted, &question);
+	if (status != ACM_STATUS_SUCCESS) {
+		finish(ep, request, status, NULL, &done);
+	} else if (by_address && same_gid(&question.dgid, &ep->gid) && own_path(ep, &own)) {
+		count_both(ep, ACM_CNTR_ADDR_CACHE);
+		finish(ep, request, ACM_STATUS_SUCCESS, &own, &done);
+	} else {
+		if (by_address)
+			count_both(ep, ACM_CNTR_ADDR_CACHE);
+		look_up(ep, &question, request, nodelay, false, &done);
+	}
+	pthread_mutex_unlock(&lock);
+	send_answers(&done);
+	return 0;
+}
+
+/* The SA is asked, whatever is known. */
+static int query(void *addr_context, struct acm_msg *msg, uint64_t id)
+{
+	struct requests done = TAILQ_HEAD_INITIALIZER(done);
+	struct endpoint *ep = ((struct address *) addr_context)->ep;
+	struct ibv_path_record question;
+	struct request *request;
+	uint8_t status = ACM_STATUS_EINVAL;
+
+	request = new_request(msg, id);
+	if (!request)
+		return ENOMEM;
+	request->is_query = true;
+	request->has_second = entry_count(msg) > 0;
+	copy_entry(&request->second, msg, 0);
+	pthread_mutex_lock(&lock);
+	if (request->has_second && request->second.type == ACM_EP_INFO_PATH)
+		status = make_question(ep, &request->second.info.path, &question);
+	if (status == ACM_STATUS_SUCCESS)
+		look_up(ep, &question, request, false, true, &done);
+	else
+		finish(ep, request, status, NULL, &done);
+	pthread_mutex_unlock(&lock);
+	send_answers(&done);
+	return 0;
+}
+
+/* ---- Opening and closing. An open that fails leaves the context unwritten: the core looks at it later. ---- */
+
+static void free_device(struct device *dev)
+{
+	struct host *host;
+	int i;
+
+	for (i = 0; i < BUCKETS; i++) {
+		while ((host = SLIST_FIRST(&dev->hosts[i]))) {
+			SLIST_REMOVE_HEAD(&dev->hosts[i], entry);
+			free(host);
+		}
+	}
+	LIST_REMOVE(dev, entry);
+	free(dev);
+}
+
+static int open_device(const struct acm_device *acm, void **dev_context)
+{
+	struct device *dev, *next;
+
+	/* A device whose first port did not open is not closed by the core, but opened again. */
+	for (dev = LIST_FIRST(&devices); dev; dev = next) {
+		next = LIST_NEXT(dev, entry);
+		if (dev->acm == acm && !dev->open_ports)
+			free_device(dev);
+	}
+	dev = calloc(1, sizeof *dev);
+	if (!dev)
+		return ENOMEM;
+	dev->acm = acm;
+	read_options(dev);
+	LIST_INSERT_HEAD(&devices, dev, entry);
+	*dev_context = dev;
+	return 0;
+}
+
+static void close_device(void *dev_context)
+{
+	free_device(dev_context);
+}
+
+static int start_thread(struct port *port)
+{
+	pthread_condattr_t attr;
+	int ret;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&port->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	ret = pthread_create(&port->thread, NULL, keep_deadlines, port);
+	if (ret)
+		pthread_cond_destroy(&port->wake);
+	return ret;
+}
+
+static int open_port(const struct acm_port *acm, void *dev_context, void **port_context)
+{
+	struct device *dev = dev_context;
+	struct port *port;
+	int ret;
+
+	port = calloc(1, sizeof *port);
+	if (!port)
+		return ENOMEM;
+	port->dev = dev;
+	ret = ibv_query_port(acm->dev->verbs, acm->port_num, &port->attr);
+	if (!ret && port->attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		acm_log(1, "port %u is an Ethernet port: it has no SA\n", acm->port_num);
+		ret = ENOTSUP;
+	}
+	if (!ret)
+		ret = start_thread(port);
+	if (ret) {
+		free(port);
+		return ret;
+	}
+	dev->open_ports++;
+	*port_context = port;
+	return 0;
+}
+
+static void close_port(void *port_context)
+{
+	struct port *port = port_context;
+
+	pthread_mutex_lock(&lock);
+	port->stop = true;
+	pthread_cond_signal(&port->wake);
+	pthread_mutex_unlock(&lock);
+	pthread_join(port->thread, NULL);
+	pthread_cond_destroy(&port->wake);
+	port->dev->open_ports--;
+	free(port);
+}
+
+static int open_endpoint(const struct acm_endpoint *acm, void *port_context, void **ep_context)
+{
+	struct endpoint *ep;
+
+	ep = calloc(1, sizeof *ep);
+	if (!ep)
+		return ENOMEM;
+	ep->port = port_context;
+	ep->acm = acm;
+	if (acm_get_gid(acm->port, 0, &ep->gid)) {
+		free(ep);
+		return ENODEV;
+	}
+	pthread_mutex_lock(&lock);
+	LIST_INSERT_HEAD(&ep->port->endpoints, ep, entry);
+	join_anew(ep, now_ms());
+	pthread_cond_signal(&ep->port->wake);
+	pthread_mutex_unlock(&lock);
+	*ep_context = ep;
+	return 0;
+}
+
+static void remove_address(void *addr_context)
+{
+	struct address *address = addr_context;
+
+	pthread_mutex_lock(&lock);
+	LIST_REMOVE(address, entry);
+	pthread_mutex_unlock(&lock);
+	free(address);
+}
+
+/* Whoever waits is told. The group is not left: the subnet manager removes members whose port goes down. */
+static void close_endpoint(void *ep_context)
+{
+	struct requests done = TAILQ_HEAD_INITIALIZER(done);
+	struct endpoint *ep = ep_context;
+	struct path *path;
+	int i;
+
+	/* Not every address is removed before. */
+	while (!LIST_EMPTY(&ep->addresses))
+		remove_address(LIST_FIRST(&ep->addresses));
+	pthread_mutex_lock(&lock);
+	forget(&ep->join);
+	for (i = 0; i < BUCKETS; i++) {
+		while ((path = LIST_FIRST(&ep->paths[i]))) {
+			answer_waiters(path, ACM_STATUS_ENOTCONN, NULL, &done);
+			free_path(path);
+		}
+	}
+	LIST_REMOVE(ep, entry);
+	pthread_mutex_unlock(&lock);
+	free(ep);
+	send_answers(&done);
+}
+
+static int add_address(const struct acm_address *acm, void *ep_context, void **addr_context)
+{
+	struct address *address;
+
+	address = calloc(1, sizeof *address);
+	if (!address)
+		return ENOMEM;
+	address->ep = ep_context;
+	address->type = acm->type;
+	memcpy(address->addr, acm->info.addr, sizeof address->addr);
+	pthread_mutex_lock(&lock);
+	LIST_INSERT_HEAD(&address->ep->addresses, address, entry);
+	pthread_mutex_unlock(&lock);
+	*addr_context = address;
+	return 0;
+}
+
+static int handle_event(void *port_context, enum ibv_event_type type)
+{
+	struct port *port = port_context;
+	struct endpoint *ep;
+
+	/* The core hands on no other one; what changes otherwise, it closes and opens. */
+	if (type != IBV_EVENT_CLIENT_REREGISTER)
+		return 0;
+	pthread_mutex_lock(&lock);
+	LIST_FOREACH(ep, &port->endpoints, entry) {
+		drop_paths(ep);
+		join_anew(ep, now_ms());
+	}
+	pthread_cond_signal(&port->wake);
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+static void query_perf(void *ep_context, uint64_t *values, uint8_t *cnt)
+{
+	struct endpoint *ep = ep_context;
+	int i;
+
+	pthread_mutex_lock(&lock);
+	for (i = 0; i < ACM_MAX_COUNTER; i++)
+		values[i] = htobe64(ep->counters[i]);
+	pthread_mutex_unlock(&lock);
+	*cnt = ACM_MAX_COUNTER;
+}
+
+static struct acm_provider provider = {
+	.size = sizeof(struct acm_provider),
+	.version = 1,	/* what this file was written for, not what the header says when it is compiled */
+	.name = "sa-example",
+	.open_device = open_device,
+	.close_device = close_device,
+	.open_port = open_port,
+	.close_port = close_port,
+	.open_endpoint = open_endpoint,
+	.close_endpoint = close_endpoint,
+	.add_address = add_address,
+	.remove_address = remove_address,
+	.resolve = resolve,
+	.query = query,
+	.handle_event = handle_event,
+	.query_perf = query_perf,
+};
+
+__attribute__((visibility("default")))
+int provider_query(struct acm_provider **info, uint32_t *version)
+{
+	*info = &provider;
+	*version = provider.version;
+	return 0;
+}
