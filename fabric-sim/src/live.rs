@@ -12,15 +12,32 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::config;
 use crate::model::adapter::{Adapter, Identity};
-use crate::model::port::PortSnapshot;
+use crate::model::port::{PortSnapshot, STATE_ACTIVE};
 use crate::report::report;
-use crate::smp::{self, Attribute, MAD_SIZE, NodeInfo, PortInfo};
+use crate::smp::{self, Attribute, MAD_SIZE, NodeInfo, PortInfo, Route};
 use crate::umad::lower::{ChannelAdapter, Libibumad, LowerError, Registration};
 use crate::umad::packet::Packet;
-use crate::umad::port::{Inbox, MadPort, SendError};
+use crate::umad::port::{Inbox, MadPort, SendError, Undeliverable};
 
-const QUERY_TIMEOUT: Duration = Duration::from_millis(250);
-const QUERY_RETRIES: u32 = 3;
+/// How long to wait for an answer, and how often to ask again.
+#[derive(Clone, Copy)]
+struct Patience {
+    timeout: Duration,
+    retries: u32,
+}
+
+/// ibsim answers at once, if it runs.
+const SIMULATOR: Patience = Patience {
+    timeout: Duration::from_millis(250),
+    retries: 3,
+};
+/// A subnet manager may be stopped or busy; that must not delay what the port has to tell.
+const MANAGER: Patience = Patience {
+    timeout: Duration::from_millis(100),
+    retries: 0,
+};
+/// Readings of the port between two questions to the manager.
+const MANAGER_PAUSE: u32 = 10;
 /// P_Keys read at most, whatever NodeInfo claims.
 const MAX_PKEYS: usize = 4096;
 
@@ -60,12 +77,17 @@ pub enum QueryError {
     Wait(Attribute, u32, io::Error),
 }
 
-/// Asks the port of this process.
+/// Asks ports: the one of this process, and others by LID.
 pub struct Prober {
     port: Arc<MadPort>,
-    agent: u32,
+    own_agent: u32,
+    lid_agent: u32,
     inbox: Arc<Inbox>,
     next_transaction: u32,
+    /// What the subnet manager had done when it was asked last: it begins anew when it is started.
+    manager_activity: u32,
+    /// Readings to go without asking it.
+    manager_pause: u32,
 }
 
 impl Prober {
@@ -81,36 +103,51 @@ impl Prober {
             error,
         })?;
         let inbox = Arc::new(inbox);
-        let registration = Registration {
-            class: smp::CLASS_SUBNET_DIRECTED_ROUTE,
-            class_version: 1,
-            rmpp_version: 0,
-            oui: None,
-            methods: [0; 2],
+        let agent = |class| {
+            let registration = Registration {
+                class,
+                class_version: 1,
+                rmpp_version: 0,
+                oui: None,
+                methods: [0; 2],
+            };
+            port.register(registration, &inbox, Undeliverable::GiveBack)
         };
-        let agent = port.register(registration, &inbox)?;
+        let own_agent = agent(smp::CLASS_SUBNET_DIRECTED_ROUTE)?;
+        let lid_agent = agent(smp::CLASS_SUBNET_LID_ROUTED)?;
         Ok(Self {
             port,
-            agent,
+            own_agent,
+            lid_agent,
             inbox,
             next_transaction: 1,
+            manager_activity: 0,
+            manager_pause: 0,
         })
     }
 
     /// An attribute's 64 bytes.
-    ///
-    /// # Errors
-    /// If there is no answer, or one with a status.
-    pub fn get(&mut self, attribute: Attribute, modifier: u32) -> Result<[u8; 64], QueryError> {
+    fn get(
+        &mut self,
+        route: Route,
+        attribute: Attribute,
+        modifier: u32,
+        patience: Patience,
+    ) -> Result<[u8; 64], QueryError> {
         let transaction = self.next_transaction;
         self.next_transaction = transaction.checked_add(1).unwrap_or(1);
         let request = Packet::new(
-            &smp::get(attribute, modifier, transaction),
-            smp::PERMISSIVE_LID,
+            &smp::get(route, attribute, modifier, transaction),
+            route.lid(),
             0,
         );
+        let agent = if route == Route::Own {
+            self.own_agent
+        } else {
+            self.lid_agent
+        };
         self.port
-            .send(self.agent, request, QUERY_TIMEOUT, QUERY_RETRIES)
+            .send(agent, request, patience.timeout, patience.retries)
             .map_err(|error| QueryError::Send(attribute, modifier, error))?;
         loop {
             let packet = self
@@ -121,44 +158,97 @@ impl Prober {
                 continue;
             }
             let mad: Option<&[u8; MAD_SIZE]> = packet.mad().try_into().ok();
-            let answer = mad.and_then(|mad| smp::answer(mad, attribute, modifier));
+            let answer = mad.and_then(|mad| smp::answer(mad, route, attribute, modifier));
             let data = answer.ok_or(QueryError::Silent(attribute, modifier))?;
             return data.map_err(|status| QueryError::Refused(attribute, modifier, status));
         }
     }
 
+    /// Of the port of this process.
+    fn get_own(&mut self, attribute: Attribute, modifier: u32) -> Result<[u8; 64], QueryError> {
+        self.get(Route::Own, attribute, modifier, SIMULATOR)
+    }
+
     /// What comes next, a request given back included. `None`: nothing, though its time is long up.
     fn next_packet(&self) -> io::Result<Option<Packet>> {
-        let longest = QUERY_TIMEOUT * (QUERY_RETRIES + 2);
+        let longest = SIMULATOR.timeout * (SIMULATOR.retries + 2);
         let longest = Timespec::try_from(longest).map_err(io::Error::other)?;
-        match rustix::event::poll(
-            &mut [PollFd::from_borrowed_fd(self.inbox.as_fd(), PollFlags::IN)],
-            Some(&longest),
-        )? {
+        let mut fds = [PollFd::from_borrowed_fd(self.inbox.as_fd(), PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&longest))? {
             0 => Ok(None),
             _ => self.inbox.pop().map(Some),
         }
     }
 
-    /// All that verbs show of a port of this node; `pkey_count` from its NodeInfo.
+    /// What the port of this process says of its node.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
-    pub fn snapshot(&mut self, port: u8, pkey_count: usize) -> Result<PortSnapshot, QueryError> {
-        let info = PortInfo::read(&self.get(Attribute::PortInfo, port.into())?);
+    /// If there is no answer, or one with a status.
+    pub fn node(&mut self) -> Result<NodeInfo, QueryError> {
+        Ok(NodeInfo::read(&self.get_own(Attribute::NodeInfo, 0)?))
+    }
+
+    /// All that verbs show of a port of this node, whose P_Key table has `pkey_count` entries; `manager_present` for when that
+    /// cannot be found out.
+    ///
+    /// # Errors
+    /// If there is no answer, or one with a status.
+    pub fn snapshot(
+        &mut self,
+        port: u8,
+        pkey_count: usize,
+        manager_present: bool,
+    ) -> Result<PortSnapshot, QueryError> {
+        let info = PortInfo::read(&self.get_own(Attribute::PortInfo, port.into())?);
         let pkey_count = pkey_count.min(MAX_PKEYS);
         let mut pkeys = Vec::with_capacity(pkey_count);
         for block in 0..pkey_count.div_ceil(32) {
-            pkeys.extend(smp::pkeys(&self.get(Attribute::PKeyTable, block as u32)?));
+            pkeys.extend(smp::pkeys(
+                &self.get_own(Attribute::PKeyTable, block as u32)?,
+            ));
         }
         pkeys.truncate(pkey_count);
         let guid_count = usize::from(info.guid_cap).max(1);
         let mut guids = Vec::with_capacity(guid_count);
         for block in 0..guid_count.div_ceil(8) {
-            guids.extend(smp::guids(&self.get(Attribute::GuidInfo, block as u32)?));
+            guids.extend(smp::guids(
+                &self.get_own(Attribute::GuidInfo, block as u32)?,
+            ));
         }
         guids.truncate(guid_count);
-        Ok(PortSnapshot { info, pkeys, guids })
+        let manager_present = self.has_manager(&info).unwrap_or(manager_present);
+        Ok(PortSnapshot {
+            info,
+            pkeys,
+            guids,
+            manager_present,
+        })
+    }
+
+    /// Whether a subnet manager sits where the port thinks; not, once, for one that was started again since it was asked
+    /// last. `None`: that port cannot be asked, now or from here.
+    fn has_manager(&mut self, info: &PortInfo) -> Option<bool> {
+        if info.state != STATE_ACTIVE || info.sm_lid == 0 {
+            return None;
+        }
+        let route = Route::Lid(info.sm_lid);
+        // ibsim answers that itself, whatever the manager does, unless no way leads there.
+        let port = self.get(route, Attribute::PortInfo, 0, SIMULATOR).ok()?;
+        if PortInfo::read(&port).capability_mask & smp::CAPABILITY_IS_SM == 0 {
+            self.manager_activity = 0;
+            return Some(false);
+        }
+        if self.manager_pause > 0 {
+            self.manager_pause -= 1;
+            return Some(true);
+        }
+        self.manager_pause = MANAGER_PAUSE;
+        let Ok(data) = self.get(route, Attribute::SmInfo, 0, MANAGER) else {
+            return Some(true);
+        };
+        let activity = smp::manager_activity(&data);
+        let before = std::mem::replace(&mut self.manager_activity, activity);
+        Some(activity >= before)
     }
 }
 
@@ -187,12 +277,12 @@ fn attach(ca: ChannelAdapter) -> Result<Arc<Adapter>, AttachError> {
         .values_mut()
         .next()
         .ok_or_else(|| AttachError::NoPort(ca.name.clone()))?;
-    let node = NodeInfo::read(&first.get(Attribute::NodeInfo, 0).map_err(failed)?);
+    let node = first.node().map_err(failed)?;
     let pkey_count = usize::from(node.partition_cap);
     let mut snapshots = Vec::new();
     for port in 1..=ca.port_count {
         snapshots.push(match probers.get_mut(&port) {
-            Some(prober) => prober.snapshot(port, pkey_count).map_err(failed)?,
+            Some(prober) => prober.snapshot(port, pkey_count, false).map_err(failed)?,
             None => PortSnapshot::down(),
         });
     }
@@ -222,7 +312,8 @@ fn watch(adapter: &Weak<Adapter>, port: u8, mut prober: Prober, pkey_count: usiz
         let Some(adapter) = adapter.upgrade() else {
             return;
         };
-        let read = prober.snapshot(port, pkey_count);
+        let known = adapter.port(port).is_some_and(|port| port.manager_present);
+        let read = prober.snapshot(port, pkey_count, known);
         if prober.port.is_ending() {
             return;
         }

@@ -1,11 +1,13 @@
 //! Subnet management packets: what a port tells about itself (InfiniBand Architecture Specification, volume 1,
-//! sections 14.2.1.2 "directed route", 14.2.5.3 NodeInfo, 14.2.5.5 GUIDInfo, 14.2.5.6 PortInfo, 14.2.5.7 P_KeyTable).
+//! sections 14.2.1.2 "directed route", 14.2.5.3 NodeInfo, 14.2.5.5 GUIDInfo, 14.2.5.6 PortInfo, 14.2.5.7 P_KeyTable, 14.4.1 SMInfo).
 
 /// Bytes of a MAD.
 pub const MAD_SIZE: usize = 256;
 /// A MAD as it is on the wire.
 pub type Mad = [u8; MAD_SIZE];
 
+/// Management class of subnet management routed by LID.
+pub const CLASS_SUBNET_LID_ROUTED: u8 = 0x01;
 /// Management class of directed-route subnet management.
 pub const CLASS_SUBNET_DIRECTED_ROUTE: u8 = 0x81;
 /// Method SubnGet.
@@ -27,35 +29,70 @@ pub enum Attribute {
     PortInfo = 0x0015,
     /// P_KeyTable: 32 P_Keys a block; the modifier is the block.
     PKeyTable = 0x0016,
+    /// SMInfo, of the subnet manager at a port.
+    SmInfo = 0x0020,
 }
 
 const DATA: usize = 64;
 const DATA_SIZE: usize = 64;
 
-/// A SubnGet by directed route with hop count 0: asked of the port that sends it.
+/// CapabilityMask of PortInfo: a subnet manager sits at the port.
+pub const CAPABILITY_IS_SM: u32 = 1 << 1;
+
+/// How a SubnGet finds its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// By directed route with hop count 0: the port that sends it.
+    Own,
+    /// By LID.
+    Lid(u16),
+}
+
+impl Route {
+    /// The management class.
+    pub fn class(self) -> u8 {
+        match self {
+            Self::Own => CLASS_SUBNET_DIRECTED_ROUTE,
+            Self::Lid(_) => CLASS_SUBNET_LID_ROUTED,
+        }
+    }
+
+    /// The LID to send it to.
+    pub fn lid(self) -> u16 {
+        match self {
+            Self::Own => PERMISSIVE_LID,
+            Self::Lid(lid) => lid,
+        }
+    }
+}
+
+/// A SubnGet.
 ///
 /// The low 32 bits of the transaction id are the caller's, the kernel (or umad2sim) writes the high ones.
-pub fn get(attribute: Attribute, modifier: u32, transaction: u32) -> Mad {
+pub fn get(route: Route, attribute: Attribute, modifier: u32, transaction: u32) -> Mad {
     let mut mad = [0; MAD_SIZE];
     mad[0] = 1; // base version
-    mad[1] = CLASS_SUBNET_DIRECTED_ROUTE;
+    mad[1] = route.class();
     mad[2] = 1; // class version
     mad[3] = METHOD_GET;
     mad[12..16].copy_from_slice(&transaction.to_be_bytes());
     mad[16..18].copy_from_slice(&(attribute as u16).to_be_bytes());
     mad[20..24].copy_from_slice(&modifier.to_be_bytes());
-    mad[32..34].copy_from_slice(&PERMISSIVE_LID.to_be_bytes()); // DrSLID
-    mad[34..36].copy_from_slice(&PERMISSIVE_LID.to_be_bytes()); // DrDLID
+    if route == Route::Own {
+        mad[32..34].copy_from_slice(&PERMISSIVE_LID.to_be_bytes()); // DrSLID
+        mad[34..36].copy_from_slice(&PERMISSIVE_LID.to_be_bytes()); // DrDLID
+    }
     mad
 }
 
 /// The attribute data of an answer, or its status if that is not 0. `None`: not an answer to that question.
 pub fn answer(
     mad: &Mad,
+    route: Route,
     attribute: Attribute,
     modifier: u32,
 ) -> Option<Result<[u8; DATA_SIZE], u16>> {
-    let answers = mad[1] == CLASS_SUBNET_DIRECTED_ROUTE
+    let answers = mad[1] == route.class()
         && mad[3] == METHOD_GET_RESP
         && u16_at(mad, 16) == attribute as u16
         && u32_at(mad, 20) == modifier;
@@ -196,6 +233,12 @@ impl PortInfo {
     }
 }
 
+/// ActCount of an SMInfo: what the subnet manager has done since it was started. OpenSM counts the subnet management
+/// packets that it sent.
+pub fn manager_activity(data: &[u8; DATA_SIZE]) -> u32 {
+    u32_at(data, 16)
+}
+
 /// P_Keys of a block of the P_Key table, host byte order.
 pub fn pkeys(data: &[u8; DATA_SIZE]) -> [u16; 32] {
     std::array::from_fn(|index| u16_at(data, 2 * index))
@@ -220,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_question_is_a_directed_route_get_without_hops() {
-        let mad = get(Attribute::PKeyTable, 1, 0x0102_0304);
+        let mad = get(Route::Own, Attribute::PKeyTable, 1, 0x0102_0304);
         assert_eq!(mad[..4], [1, 0x81, 1, 1]);
         assert_eq!(mad[4..8], [0; 4], "status, hop pointer and hop count");
         assert_eq!(mad[8..16], [0, 0, 0, 0, 1, 2, 3, 4]);
@@ -230,23 +273,39 @@ mod tests {
     }
 
     #[test]
+    fn a_question_to_a_lid_has_no_directed_route() {
+        let mad = get(Route::Lid(7), Attribute::PortInfo, 0, 1);
+        assert_eq!(mad[..4], [1, 0x01, 1, 1]);
+        assert_eq!(mad[32..36], [0; 4]);
+    }
+
+    #[test]
     fn only_its_own_answer_is_read() {
-        let mut mad = get(Attribute::PortInfo, 1, 9);
+        let mut mad = get(Route::Own, Attribute::PortInfo, 1, 9);
         assert_eq!(
-            answer(&mad, Attribute::PortInfo, 1),
+            answer(&mad, Route::Own, Attribute::PortInfo, 1),
             None,
             "the question is no answer"
         );
         mad[3] = METHOD_GET_RESP;
         mad[4] = 0x80; // direction
         mad[DATA] = 7;
-        assert_eq!(answer(&mad, Attribute::PortInfo, 1).unwrap().unwrap()[0], 7);
-        assert_eq!(answer(&mad, Attribute::PortInfo, 2), None);
-        assert_eq!(answer(&mad, Attribute::NodeInfo, 1), None);
+        assert_eq!(
+            answer(&mad, Route::Own, Attribute::PortInfo, 1)
+                .unwrap()
+                .unwrap()[0],
+            7
+        );
+        assert_eq!(answer(&mad, Route::Own, Attribute::PortInfo, 2), None);
+        assert_eq!(answer(&mad, Route::Own, Attribute::NodeInfo, 1), None);
         mad[5] = 0x1c;
-        assert_eq!(answer(&mad, Attribute::PortInfo, 1), Some(Err(0x1c)));
-        mad[1] = 0x01;
-        assert_eq!(answer(&mad, Attribute::PortInfo, 1), None);
+        assert_eq!(
+            answer(&mad, Route::Own, Attribute::PortInfo, 1),
+            Some(Err(0x1c))
+        );
+        mad[1] = CLASS_SUBNET_LID_ROUTED;
+        assert_eq!(answer(&mad, Route::Own, Attribute::PortInfo, 1), None);
+        assert!(answer(&mad, Route::Lid(7), Attribute::PortInfo, 1).is_some());
     }
 
     #[test]
@@ -325,6 +384,7 @@ mod tests {
     fn tables_are_big_endian() {
         let bytes = data(&[(0, &[0xff, 0xff]), (62, &[0x80, 0x01])]);
         assert_eq!((pkeys(&bytes)[0], pkeys(&bytes)[31]), (0xffff, 0x8001));
+        assert_eq!(manager_activity(&data(&[(16, &[0, 0, 1, 0x48])])), 328);
         let bytes = data(&[(8, &[0, 0, 0, 0, 0, 0x10, 0, 4])]);
         assert_eq!(guids(&bytes), [0, 0x10_0004, 0, 0, 0, 0, 0, 0]);
     }

@@ -77,12 +77,14 @@ impl Client {
     /// If it is refused, or the connection fails.
     pub fn command(&mut self, line: &str) -> Result<String, ControlError> {
         let mut answer = String::new();
-        let exchanged = writeln!(self.stream.get_mut(), "{line}").and_then(|()| {
-            match self.stream.read_line(&mut answer)? {
+        let exchanged = self
+            .stream
+            .get_mut()
+            .write_all(format!("{line}\n").as_bytes())
+            .and_then(|()| match self.stream.read_line(&mut answer)? {
                 0 => Err(io::ErrorKind::UnexpectedEof.into()),
                 _ => Ok(()),
-            }
-        });
+            });
         exchanged.map_err(|error| ControlError::Io {
             path: self.path.clone(),
             error,

@@ -79,6 +79,8 @@ pub struct PortStatus {
     pub sm_lid: u16,
     /// The SL towards it, decimal.
     pub sm_sl: u8,
+    /// Whether a subnet manager was found there, `true` or `false`.
+    pub manager_present: bool,
     /// Upper half of the GIDs, 16 hex digits.
     pub gid_prefix: u64,
     /// GUID of the port, 16 hex digits.
@@ -96,6 +98,7 @@ impl PortStatus {
             lmc: info.lmc,
             sm_lid: info.sm_lid,
             sm_sl: info.sm_sl,
+            manager_present: snapshot.manager_present,
             gid_prefix: info.gid_prefix,
             guid: snapshot.guids.first().copied().unwrap_or(0),
             pkeys: snapshot
@@ -116,6 +119,7 @@ impl fmt::Display for PortStatus {
             lmc,
             sm_lid,
             sm_sl,
+            manager_present,
             gid_prefix,
             guid,
             pkeys,
@@ -123,7 +127,7 @@ impl fmt::Display for PortStatus {
         let pkeys: Vec<_> = pkeys.iter().map(|pkey| format!("{pkey:04x}")).collect();
         write!(
             f,
-            "state={state} lid={lid} lmc={lmc} sm_lid={sm_lid} sm_sl={sm_sl} "
+            "state={state} lid={lid} lmc={lmc} sm_lid={sm_lid} sm_sl={sm_sl} manager_present={manager_present} "
         )?;
         write!(
             f,
@@ -155,6 +159,7 @@ fn read_status(text: &str) -> Option<PortStatus> {
         lmc: value("lmc")?.parse().ok()?,
         sm_lid: value("sm_lid")?.parse().ok()?,
         sm_sl: value("sm_sl")?.parse().ok()?,
+        manager_present: value("manager_present")?.parse().ok()?,
         gid_prefix: u64::from_str_radix(value("gid_prefix")?, 16).ok()?,
         guid: u64::from_str_radix(value("guid")?, 16).ok()?,
         pkeys: value("pkeys")?
@@ -216,6 +221,7 @@ mod tests {
             lmc: 1,
             sm_lid: 1,
             sm_sl: 2,
+            manager_present: true,
             gid_prefix: 0xfe80_0000_0000_0000,
             guid: 0x10_0004,
             pkeys: vec![0xffff, 0x8001],
@@ -223,7 +229,7 @@ mod tests {
         let text = status.to_string();
         assert_eq!(
             text,
-            "state=4 lid=5 lmc=1 sm_lid=1 sm_sl=2 gid_prefix=fe80000000000000 guid=0000000000100004 pkeys=ffff,8001"
+            "state=4 lid=5 lmc=1 sm_lid=1 sm_sl=2 manager_present=true gid_prefix=fe80000000000000 guid=0000000000100004 pkeys=ffff,8001"
         );
         assert_eq!(text.parse(), Ok(status.clone()));
         let none = PortStatus {

@@ -101,25 +101,61 @@ fn bind(path: &Path) -> Result<UnixListener, ServeError> {
 
 fn talk(stream: &UnixStream, adapter: &Adapter) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
+    while let Some(line) = next_line(&mut reader)? {
+        let answer = match line {
+            Some(line) => match std::str::from_utf8(&line) {
+                Ok(line) => obey(line, adapter),
+                Err(_) => "error: the line is not UTF-8".to_owned(),
+            },
+            None => format!("error: the line is longer than {MAX_LINE} bytes"),
+        };
+        let mut answer = answer.into_bytes();
+        answer.push(b'\n');
+        (&*stream).write_all(&answer)?;
+    }
+    Ok(())
+}
+
+/// The next line without its newline, `Some(None)` for one that is too long, `None` at the end: a last line without a
+/// newline is no command, its client was cut off.
+fn next_line(reader: &mut impl BufRead) -> io::Result<Option<Option<Vec<u8>>>> {
+    let mut too_long = false;
     loop {
         let mut line = Vec::new();
         reader
             .by_ref()
             .take(MAX_LINE as u64)
             .read_until(b'\n', &mut line)?;
-        let answer = match line.strip_suffix(b"\n") {
-            Some(line) => match std::str::from_utf8(line) {
-                Ok(line) => obey(line, adapter),
-                Err(_) => "error: the line is not UTF-8".to_owned(),
-            },
-            // What follows cannot be told from a new line.
-            None if line.len() >= MAX_LINE => {
-                return writeln!(&*stream, "error: the line is longer than {MAX_LINE} bytes");
-            }
-            None => return Ok(()),
-        };
-        let mut answer = answer.into_bytes();
-        answer.push(b'\n');
-        (&*stream).write_all(&answer)?;
+        if line.pop_if(|last| *last == b'\n').is_some() {
+            return Ok(Some((!too_long).then_some(line)));
+        }
+        if line.len() < MAX_LINE {
+            return Ok(None);
+        }
+        too_long = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &[u8]) -> Vec<Option<Vec<u8>>> {
+        let mut reader = text;
+        std::iter::from_fn(|| next_line(&mut reader).unwrap()).collect()
+    }
+
+    #[test]
+    fn lines_are_bounded() {
+        let longest = vec![b'x'; MAX_LINE - 1];
+        let mut text = [b"a\n\n".to_vec(), longest.clone(), b"\n".to_vec()].concat();
+        assert_eq!(
+            lines(&text),
+            [Some(b"a".to_vec()), Some(vec![]), Some(longest)]
+        );
+        text.extend(vec![b'y'; 5 * MAX_LINE]);
+        text.extend(b"\nb\nno end");
+        assert_eq!(lines(&text)[3..], [None, Some(b"b".to_vec())]);
+        assert_eq!(lines(&vec![b'z'; 3 * MAX_LINE]), [], "no end at all");
     }
 }

@@ -17,6 +17,8 @@ pub struct PortSnapshot {
     pub pkeys: Vec<u16>,
     /// The GUID table, unused entries (0) included: the lower halves of the GIDs.
     pub guids: Vec<u64>,
+    /// Whether a subnet manager sits at the port with the LID `info.sm_lid`.
+    pub manager_present: bool,
 }
 
 impl PortSnapshot {
@@ -29,8 +31,7 @@ impl PortSnapshot {
         };
         Self {
             info,
-            pkeys: Vec::new(),
-            guids: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -45,14 +46,16 @@ impl PortSnapshot {
     /// Order and conditions are those of the kernel's drivers: the port is reported lost first and active last, so that
     /// who reopens it on `PORT_ACTIVE` finds everything in place.
     ///
-    /// A port that becomes active is also told `CLIENT_REREGISTER`, and so is one whose subnet manager's LID changed:
-    /// OpenSM sets ClientReregister in the PortInfo of each port that is new to it, and a new master does so for all.
-    /// ibsim does not keep that bit; one that is seen set (a source other than ibsim) counts when it was clear before.
+    /// `CLIENT_REREGISTER` is a subnet manager's word: OpenSM sets ClientReregister in the PortInfo of each port that is
+    /// new to it, and in all of them when it has just become master. ibsim does not keep that bit. So an active port is
+    /// told when it became active, when the manager's LID changed, and when a manager came (back) to that LID. A bit that
+    /// is seen set, by a source other than ibsim, counts when it was clear before.
     pub fn events_of_change_to(&self, next: &Self) -> Vec<PortEvent> {
         let (old, new) = (&self.info, &next.info);
         let was_active = old.state == STATE_ACTIVE;
         let is_active = new.state == STATE_ACTIVE;
         let manager_changed = old.sm_lid != new.sm_lid;
+        let manager_came = !self.manager_present && next.manager_present;
 
         let mut events = Vec::new();
         let mut raise = |event, condition: bool| {
@@ -76,7 +79,7 @@ impl PortSnapshot {
         );
         raise(
             PortEvent::ClientReregister,
-            (is_active && (!was_active || manager_changed))
+            (is_active && (!was_active || manager_changed || manager_came))
                 || (new.client_reregister && !old.client_reregister),
         );
         raise(PortEvent::PortActive, !was_active && is_active);
@@ -100,6 +103,7 @@ mod tests {
             info,
             pkeys: vec![0xffff, 0],
             guids: vec![0x0010_0001, 0],
+            manager_present: true,
         }
     }
 
@@ -141,6 +145,30 @@ mod tests {
             events(|port| port.info.client_reregister = true),
             [PortEvent::ClientReregister]
         );
+    }
+
+    #[test]
+    fn a_manager_that_comes_back_asks_for_registration() {
+        let mut gone = active();
+        gone.manager_present = false;
+        assert_eq!(active().events_of_change_to(&gone), []);
+        assert_eq!(
+            gone.events_of_change_to(&active()),
+            [PortEvent::ClientReregister]
+        );
+    }
+
+    #[test]
+    fn a_port_that_is_down_is_told_when_it_comes_up() {
+        let down = |present| {
+            let mut port = active();
+            port.info.state = STATE_DOWN;
+            port.manager_present = present;
+            port
+        };
+        assert_eq!(down(false).events_of_change_to(&down(true)), []);
+        let events = down(true).events_of_change_to(&active());
+        assert_eq!(events, [PortEvent::ClientReregister, PortEvent::PortActive]);
     }
 
     #[test]

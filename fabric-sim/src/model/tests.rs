@@ -34,6 +34,7 @@ fn adapter(lid: u16) -> Arc<Adapter> {
         info,
         pkeys: vec![0xffff, 0x8001, 0x7001],
         guids: vec![lid.into()],
+        manager_present: true,
     };
     Adapter::new(
         Identity {

@@ -87,8 +87,10 @@ impl Packet {
         }
     }
 
-    /// Writes what the kernel writes when it hands a received packet to an agent.
+    /// Writes what the kernel writes when it hands a received packet to an agent. A MAD is 256 bytes on the wire, whatever
+    /// its sender gave to `umad_send`; umad2sim passes the sender's number on.
     pub fn set_received_by(&mut self, agent: u32) {
+        self.0.resize(HEADER_SIZE + crate::smp::MAD_SIZE, 0);
         let length = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         for (offset, value) in [
             (AGENT_ID, agent),
@@ -122,6 +124,11 @@ impl Packet {
     /// The half of the transaction id that is the program's own; the kernel (and umad2sim) overwrite the other.
     pub fn transaction(&self) -> u32 {
         u32::from_be_bytes(self.mad()[12..16].try_into().expect("four bytes"))
+    }
+
+    /// The agent that sent the request that this is or answers, as umad2sim wrote it into the transaction id.
+    pub fn asking_agent(&self) -> u32 {
+        u32::from(u16::from_be_bytes([self.mad()[10], self.mad()[11]]))
     }
 
     /// Whether it answers a request.

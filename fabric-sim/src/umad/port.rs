@@ -4,8 +4,9 @@
 //! umad2sim 0.10 gives all answers of a management class to the descriptor that registered it last, and crashes on an
 //! answer to one that is closed. Answers find their agent by the agent id in their transaction id instead.
 //!
-//! ibsim answers a MAD that it cannot deliver at once, with status 110. The kernel knows no such thing: a MAD without an
-//! answer is silence until its time is up. So these are dropped here, and the deadline decides.
+//! ibsim gives a MAD that it cannot deliver back at once, with status 110. The kernel knows no such thing: a MAD without
+//! an answer is silence until its time is up. So these are dropped here and the deadline decides, unless the agent is
+//! this crate's own and [wants to know](Undeliverable::GiveBack).
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -42,9 +43,19 @@ pub enum SendError {
     Ending,
 }
 
+/// What is to become of a request of an agent that ibsim cannot deliver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undeliverable {
+    /// Nothing until its time is up, as with the kernel.
+    Hold,
+    /// It is given back at once, as timed out.
+    GiveBack,
+}
+
 struct Agent {
     registration: Registration,
     inbox: Weak<Inbox>,
+    undeliverable: Undeliverable,
 }
 
 #[derive(Default)]
@@ -54,6 +65,12 @@ struct State {
     spare: Vec<(Registration, u32)>,
     transactions: Transactions,
     ending: bool,
+}
+
+impl State {
+    fn inbox(&self, agent: u32) -> Option<Arc<Inbox>> {
+        self.agents.get(&agent)?.inbox.upgrade()
+    }
 }
 
 /// See the module's text. All methods may be called from any thread.
@@ -113,6 +130,7 @@ impl MadPort {
         &self,
         registration: Registration,
         inbox: &Arc<Inbox>,
+        undeliverable: Undeliverable,
     ) -> Result<u32, LowerError> {
         let mut state = self.state.lock();
         let id = match state
@@ -128,6 +146,7 @@ impl MadPort {
             Agent {
                 registration,
                 inbox: Arc::downgrade(inbox),
+                undeliverable,
             },
         );
         Ok(id)
@@ -209,40 +228,59 @@ impl MadPort {
 
     fn dispatch(&self, mut packet: Packet) {
         if packet.status() != 0 {
-            return;
+            return self.give_back(packet);
         }
+        for (id, inbox) in self.receivers(&packet) {
+            packet.set_received_by(id);
+            let _ = inbox.push(packet.clone());
+        }
+    }
+
+    /// Who gets a packet. Ends the transaction that it answers.
+    fn receivers(&self, packet: &Packet) -> Vec<(u32, Arc<Inbox>)> {
         let mut state = self.state.lock();
-        let receivers: Vec<_> = if packet.is_response() {
+        if packet.is_response() {
             let id = packet.agent();
-            if !state.transactions.finish(&Key::of(id, &packet)) {
-                return;
+            if !state.transactions.finish(&Key::of(id, packet)) {
+                return Vec::new();
             }
             self.deadlines_changed.notify_one();
-            state
-                .agents
-                .get_key_value(&id)
+            return state
+                .inbox(id)
+                .map(|inbox| (id, inbox))
                 .into_iter()
-                .map(|(id, agent)| (*id, agent.inbox.clone()))
-                .collect()
-        } else {
-            let bit = packet.method() & 0x7f;
-            let wants = |agent: &Agent| {
-                agent.registration.class == packet.class()
-                    && agent.registration.methods[usize::from(bit / 64)] >> (bit % 64) & 1 != 0
-            };
-            state
-                .agents
-                .iter()
-                .filter(|(_, agent)| wants(agent))
-                .map(|(id, agent)| (*id, agent.inbox.clone()))
-                .collect()
+                .collect();
+        }
+        let bit = packet.method() & 0x7f;
+        let wants = |registration: &Registration| {
+            registration.class == packet.class()
+                && registration.methods[usize::from(bit / 64)] >> (bit % 64) & 1 != 0
         };
-        drop(state);
-        for (id, inbox) in receivers {
-            if let Some(inbox) = inbox.upgrade() {
-                packet.set_received_by(id);
-                let _ = inbox.push(packet.clone());
-            }
+        let agents = state
+            .agents
+            .iter()
+            .filter(|(_, agent)| wants(&agent.registration));
+        agents
+            .filter_map(|(id, agent)| Some((*id, agent.inbox.upgrade()?)))
+            .collect()
+    }
+
+    /// Takes a request that ibsim could not deliver.
+    fn give_back(&self, mut packet: Packet) {
+        let id = packet.asking_agent();
+        let mut state = self.state.lock();
+        let at_once = state
+            .agents
+            .get(&id)
+            .is_some_and(|agent| agent.undeliverable == Undeliverable::GiveBack);
+        if packet.is_response() || !at_once || !state.transactions.finish(&Key::of(id, &packet)) {
+            return;
+        }
+        self.deadlines_changed.notify_one();
+        packet.set_sent_by(id, 0, 0);
+        packet.time_out();
+        if let Some(inbox) = state.inbox(id) {
+            let _ = inbox.push(packet);
         }
     }
 
@@ -251,15 +289,7 @@ impl MadPort {
         while !state.ending {
             let due = state.transactions.due(Instant::now());
             if !due.is_empty() {
-                let inboxes: Vec<_> = due
-                    .iter()
-                    .map(|(key, _)| {
-                        state
-                            .agents
-                            .get(&key.agent)
-                            .and_then(|agent| agent.inbox.upgrade())
-                    })
-                    .collect();
+                let inboxes: Vec<_> = due.iter().map(|(key, _)| state.inbox(key.agent)).collect();
                 drop(state);
                 for ((key, due), inbox) in due.into_iter().zip(inboxes) {
                     self.act(key, due, inbox);

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 
 use super::lower::{LowerError, Registration};
-use super::port::{Inbox, MadPort};
+use super::port::{Inbox, MadPort, Undeliverable};
 
 /// Packets that a port keeps for a program that does not read them; what comes then is lost.
 const INBOX_CAPACITY: usize = 65536;
@@ -69,7 +69,9 @@ impl OpenPort {
     /// # Errors
     /// If it is refused.
     pub fn register(&self, registration: Registration) -> Result<u32, LowerError> {
-        let id = self.port.register(registration, &self.inbox)?;
+        let id = self
+            .port
+            .register(registration, &self.inbox, Undeliverable::Hold)?;
         self.agents.lock().push(id);
         Ok(id)
     }

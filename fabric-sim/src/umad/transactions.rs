@@ -135,12 +135,16 @@ impl Transactions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smp::{Attribute, get};
+    use crate::smp::{Attribute, Route, get};
 
     const SECOND: Duration = Duration::from_secs(1);
 
     fn request(transaction: u32) -> (Key, Packet) {
-        let packet = Packet::new(&get(Attribute::PortInfo, 1, transaction), 0xffff, 0);
+        let packet = Packet::new(
+            &get(Route::Own, Attribute::PortInfo, 1, transaction),
+            0xffff,
+            0,
+        );
         (Key::of(3, &packet), packet)
     }
 

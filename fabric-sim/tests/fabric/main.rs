@@ -1,0 +1,44 @@
+//! The preloaded library on a real fabric: ibsim, opensm and the stock daemon.
+//!
+//! Needs the Debian packages that loader-test names, and gcc, libibverbs-dev and libibumad-dev for the probe.
+
+mod daemon;
+mod events;
+mod probe;
+mod timeouts;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use loader_test::rig::{Builder, Rig};
+
+/// How long something may take that should not take long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the subnet manager sits, on the rig's own net of four hosts.
+const MANAGER: &str = "Hca1";
+/// Where the one daemon sits.
+const DAEMON: &str = "Hca2";
+/// Where probes sit.
+const PROBED: &str = "Hca3";
+
+/// A fabric with one stock daemon, with the stock provider.
+fn fabric() -> Builder {
+    let folders = std::fs::read_dir("/usr/lib")
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path());
+    let provider = folders
+        .chain([PathBuf::from("/usr/lib64"), PathBuf::from("/usr/lib")])
+        .map(|folder| folder.join("ibacm/libibacmp.so"))
+        .find(|path| path.is_file())
+        .expect("no stock provider; as root: apt-get install ibacm");
+    Rig::builder(provider).host(DAEMON).fabric_sim(fabric_sim())
+}
+
+/// The library, built beside this test since it is the same package's.
+fn fabric_sim() -> PathBuf {
+    std::env::current_exe()
+        .unwrap()
+        .with_file_name("libfabric_sim.so")
+}
