@@ -26,6 +26,12 @@ pub type Inbox = FdQueue<Packet>;
 /// How long the receiving thread waits at a time; it notices within this that it is to end.
 const RECEIVE_SLICE: Duration = Duration::from_millis(100);
 
+/// How long a process that ends waits for answers that are still to come.
+const LAST_ANSWERS: Duration = Duration::from_millis(250);
+
+/// Agents of one kind out of use, from which on they are used again. umad2sim has room for 32 in all.
+const MANY_SPARES: usize = 8;
+
 /// Why a packet was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
@@ -61,13 +67,26 @@ struct Agent {
 #[derive(Default)]
 struct State {
     agents: HashMap<u32, Agent>,
-    /// Agents of the layer below that nobody uses now.
+    /// Agents of the layer below that nobody uses now, the longest unused first.
     spare: Vec<(Registration, u32)>,
     transactions: Transactions,
+    /// `exit` was called: nothing is sent any more,
     ending: bool,
+    /// nor received.
+    ended: bool,
 }
 
 impl State {
+    /// The agent of that kind that is out of use longest, if there are so many that it surely gets no late answers.
+    fn take_spare(&mut self, registration: &Registration) -> Option<u32> {
+        let same = |(spare, _): &(Registration, u32)| spare == registration;
+        if self.spare.iter().filter(|spare| same(spare)).count() < MANY_SPARES {
+            return None;
+        }
+        let oldest = self.spare.iter().position(same)?;
+        Some(self.spare.remove(oldest).1)
+    }
+
     fn inbox(&self, agent: u32) -> Option<Arc<Inbox>> {
         self.agents.get(&agent)?.inbox.upgrade()
     }
@@ -78,8 +97,8 @@ pub struct MadPort {
     library: &'static Libibumad,
     below: i32,
     state: Mutex<State>,
-    /// Signalled when the next deadline may be another one.
-    deadlines_changed: Condvar,
+    /// Signalled when a request begins or ends to wait, so that the next deadline may be another one.
+    waiting_changed: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -107,16 +126,16 @@ impl MadPort {
             library,
             below,
             state: Mutex::default(),
-            deadlines_changed: Condvar::new(),
+            waiting_changed: Condvar::new(),
             threads: Mutex::default(),
         });
         let (receiver, timer) = (port.clone(), port.clone());
         *port.threads.lock() = vec![
-            std::thread::spawn(move || receiver.receive_until_ending()),
+            std::thread::spawn(move || receiver.receive_until_ended()),
             std::thread::spawn(move || timer.watch_deadlines()),
         ];
         if ports.is_empty() {
-            end_threads_at_exit();
+            end_ports_at_exit();
         }
         ports.insert(key, port.clone());
         Ok(port)
@@ -133,12 +152,8 @@ impl MadPort {
         undeliverable: Undeliverable,
     ) -> Result<u32, LowerError> {
         let mut state = self.state.lock();
-        let id = match state
-            .spare
-            .iter()
-            .position(|(spare, _)| *spare == registration)
-        {
-            Some(index) => state.spare.swap_remove(index).1,
+        let id = match state.take_spare(&registration) {
+            Some(id) => id,
             None => self.library.register(self.below, &registration)?,
         };
         state.agents.insert(
@@ -194,7 +209,7 @@ impl MadPort {
                 state
                     .transactions
                     .start(Instant::now(), key, packet.clone(), timeout, retries)?;
-                self.deadlines_changed.notify_one();
+                self.waiting_changed.notify_all();
             }
         }
         self.library
@@ -207,13 +222,13 @@ impl MadPort {
             })
     }
 
-    /// Whether the process is at its end, so that nothing is received any more.
+    /// Whether the process is at its end, so that nothing is sent any more.
     pub fn is_ending(&self) -> bool {
         self.state.lock().ending
     }
 
-    fn receive_until_ending(&self) {
-        while !self.is_ending() {
+    fn receive_until_ended(&self) {
+        while !self.state.lock().ended {
             let begin = Instant::now();
             match self.library.receive(self.below, RECEIVE_SLICE) {
                 Some(packet) => self.dispatch(packet),
@@ -244,7 +259,7 @@ impl MadPort {
             if !state.transactions.finish(&Key::of(id, packet)) {
                 return Vec::new();
             }
-            self.deadlines_changed.notify_one();
+            self.waiting_changed.notify_all();
             return state
                 .inbox(id)
                 .map(|inbox| (id, inbox))
@@ -276,7 +291,7 @@ impl MadPort {
         if packet.is_response() || !at_once || !state.transactions.finish(&Key::of(id, &packet)) {
             return;
         }
-        self.deadlines_changed.notify_one();
+        self.waiting_changed.notify_all();
         packet.set_sent_by(id, 0, 0);
         packet.time_out();
         if let Some(inbox) = state.inbox(id) {
@@ -286,7 +301,7 @@ impl MadPort {
 
     fn watch_deadlines(&self) {
         let mut state = self.state.lock();
-        while !state.ending {
+        while !state.ended {
             let due = state.transactions.due(Instant::now());
             if !due.is_empty() {
                 let inboxes: Vec<_> = due.iter().map(|(key, _)| state.inbox(key.agent)).collect();
@@ -299,9 +314,9 @@ impl MadPort {
             }
             match state.transactions.next_deadline() {
                 Some(deadline) => {
-                    self.deadlines_changed.wait_until(&mut state, deadline);
+                    self.waiting_changed.wait_until(&mut state, deadline);
                 }
-                None => self.deadlines_changed.wait(&mut state),
+                None => self.waiting_changed.wait(&mut state),
             }
         }
     }
@@ -319,22 +334,33 @@ impl MadPort {
         }
     }
 
-    fn end_threads(&self) {
-        self.state.lock().ending = true;
-        self.deadlines_changed.notify_all();
+    /// Waits for what is out, for a moment, and ends the threads.
+    fn end(&self) {
+        let mut state = self.state.lock();
+        state.ending = true;
+        let deadline = Instant::now() + LAST_ANSWERS;
+        while !state.transactions.is_empty()
+            && !self
+                .waiting_changed
+                .wait_until(&mut state, deadline)
+                .timed_out()
+        {}
+        state.ended = true;
+        drop(state);
+        self.waiting_changed.notify_all();
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
         }
     }
 }
 
-/// umad2sim's own exit handler frees what our threads wait on. It was registered when the first port was opened, so ours,
-/// registered after, runs before it.
-fn end_threads_at_exit() {
+/// umad2sim's own exit handler frees what our threads wait on, and hangs if something arrives meanwhile. It was registered
+/// when the first port was opened, so ours, registered after, runs before it.
+fn end_ports_at_exit() {
     extern "C" fn end() {
         let ports: Vec<_> = open_ports().lock().values().cloned().collect();
         for port in ports {
-            port.end_threads();
+            port.end();
         }
     }
     // SAFETY: a function that takes and returns nothing; the library that holds it stays loaded (it is preloaded or part

@@ -103,6 +103,11 @@ impl Transactions {
         self.deadlines.retain(|(_, key)| key.agent != agent);
     }
 
+    /// Whether no request waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// When something is due next.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)

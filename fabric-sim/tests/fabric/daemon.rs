@@ -79,7 +79,11 @@ fn survives_an_sa_that_is_killed() {
     rig.kill_opensm().unwrap();
     assert_eq!(client.receive(request).unwrap().status, Status::ETIMEDOUT);
     assert_eq!(resolve(&rig, MANAGER), Status::ETIMEDOUT);
+    let mark = log_end(&rig);
     rig.start_opensm().unwrap();
+    // It is told that the new master knows nothing of its membership.
+    wait_for_log(&rig, mark, "ibsim0 1 has reregistered");
+    wait_for_log(&rig, mark, "join successful");
     assert_eq!(resolve(&rig, PROBED), Status::SUCCESS);
 }
 

@@ -140,3 +140,21 @@ fn a_destination_that_does_not_exist() {
     probe.ask_for_path(200, 1, 1, 0xbfff, 1);
     assert_timed_out(&probe.wait_for_mad(1), 200, 1);
 }
+
+/// umad2sim has room for 8 descriptors and 32 agents, and crashes on an answer to one that is closed.
+#[test]
+fn ports_are_closed_with_requests_out() {
+    let rig = fabric().start().unwrap();
+    let mut probe = Probe::start(&rig, PROBED);
+    let (sm, dlid) = (rig.lid(MANAGER).unwrap().0, rig.lid(DAEMON).unwrap().0);
+    let answer = probe.ask(&format!("reopen 100 {sm} {dlid}"), "reopened ");
+    assert_eq!(answer, "reopened 100");
+    // All of that has been answered once this is.
+    probe.ask_for_path(5000, 5, 2, sm, dlid);
+    assert_answered(&probe.wait_for_mad(2));
+    assert_eq!(
+        probe.received(1),
+        [],
+        "answers for closed ports are not for this one"
+    );
+}

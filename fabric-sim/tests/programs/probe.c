@@ -5,6 +5,7 @@
  *
  *   port PORT                                          -> port PORT state=S lid=L sm_lid=L pkeys=P,... gid=GID
  *   path TIMEOUT_MS RETRIES TRANSACTION SM_LID DLID    -> sent TRANSACTION or refused TRANSACTION ERRNO
+ *   reopen COUNT SM_LID DLID                           -> reopened COUNT, having left a request in each port it closed
  *   verbs                                              -> verbs followed by what each failed with
  *   quit                                               (ends as a program should)
  *   exit                                               (ends without closing anything)
@@ -109,7 +110,7 @@ static void show_port(int port)
 	pthread_mutex_unlock(&output);
 }
 
-static void ask_for_path(int timeout, int retries, uint32_t transaction, int sm_lid, int dlid)
+static int send_path_query(int port, int from, int timeout, int retries, uint32_t transaction, int sm_lid, int dlid)
 {
 	char buffer[sizeof(struct ib_user_mad) + MAD_SIZE] = { 0 };
 	uint8_t *mad = umad_get_mad(buffer);
@@ -134,10 +135,29 @@ static void ask_for_path(int timeout, int retries, uint32_t transaction, int sm_
 
 	umad_set_addr(buffer, sm_lid, 1, 0, 0x80010000);
 	sent_at[transaction % SENT_MAX] = now();
-	if (umad_send(port_id, agent, buffer, MAD_SIZE, timeout, retries))
+	return umad_send(port, from, buffer, MAD_SIZE, timeout, retries);
+}
+
+static void ask_for_path(int timeout, int retries, uint32_t transaction, int sm_lid, int dlid)
+{
+	if (send_path_query(port_id, agent, timeout, retries, transaction, sm_lid, dlid))
 		SAY("refused %" PRIu32 " %d\n", transaction, errno);
 	else
 		SAY("sent %" PRIu32 "\n", transaction);
+}
+
+static void reopen(int count, int sm_lid, int dlid)
+{
+	for (int i = 0; i < count; i++) {
+		int port = umad_open_port(NULL, 0);
+		int from = port < 0 ? port : umad_register(port, SA_CLASS, 2, 0, NULL);
+		if (from < 0 || send_path_query(port, from, 100, 1, 1, sm_lid, dlid)) {
+			SAY("reopened %d: %s\n", i, strerror(errno));
+			return;
+		}
+		umad_close_port(port);
+	}
+	SAY("reopened %d\n", count);
 }
 
 static void try_unsimulated_verbs(void)
@@ -185,12 +205,14 @@ int main(void)
 
 	char line[256];
 	while (fgets(line, sizeof(line), stdin)) {
-		int port, timeout, retries, sm_lid, dlid;
+		int port, timeout, retries, count, sm_lid, dlid;
 		uint32_t transaction;
 		if (sscanf(line, "port %d", &port) == 1)
 			show_port(port);
 		else if (sscanf(line, "path %d %d %" SCNu32 " %d %d", &timeout, &retries, &transaction, &sm_lid, &dlid) == 5)
 			ask_for_path(timeout, retries, transaction, sm_lid, dlid);
+		else if (sscanf(line, "reopen %d %d %d", &count, &sm_lid, &dlid) == 3)
+			reopen(count, sm_lid, dlid);
 		else if (!strcmp(line, "verbs\n"))
 			try_unsimulated_verbs();
 		else if (!strcmp(line, "exit\n"))
