@@ -13,6 +13,7 @@ pub mod acme;
 pub mod client;
 pub mod compare;
 pub mod demo;
+pub mod elf;
 pub mod error;
 pub mod fabric;
 pub mod ibacm;

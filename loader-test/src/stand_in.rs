@@ -9,6 +9,7 @@
 //! The functions that a provider calls are exported by name; one core at a time is behind them.
 
 pub mod fabric;
+pub mod hide;
 pub mod ledger;
 pub mod library;
 pub mod memory;
@@ -19,7 +20,7 @@ pub mod trace;
 mod exports;
 mod shared;
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -38,13 +39,14 @@ use message::{Addr, FLAG_QUERY_SA, Gid, Kind, Message, PATH, Path, Reply};
 use sa::{Question, SaThread};
 use shared::{KnownEndpoint, Shared, lock};
 
+pub use exports::FUNCTIONS;
 pub use shared::MadFaults;
 
 /// How the core is set up.
 pub struct Setup {
     /// The devices of this node.
     pub devices: Vec<DeviceSpec>,
-    /// Lines of ibacm_opts.cfg, without the end of the line.
+    /// Lines of ibacm_opts.cfg, without the end of the line. None: there is no such file.
     pub options: Vec<String>,
     /// Where the core's files are put; it must exist.
     pub folder: PathBuf,
@@ -116,6 +118,9 @@ pub struct StandIn {
     next_tid: u64,
     /// How long a request may take before a check gives it up: the provider's own deadline and some more.
     pub patience: Duration,
+    /// Device and port memory is inaccessible while it is closed. The real core's lives on, so a provider that uses it
+    /// then harms nobody.
+    pub hides_closed: bool,
 }
 
 /// Calls a slot of the provider's table and traces it; a NULL slot is the caller's to rule out.
@@ -192,7 +197,10 @@ impl StandIn {
             path
         };
         write("hosts", &fabric::hosts_file());
-        let options_file = write("ibacm_opts.cfg", &(options.join("\n") + "\n"));
+        let mut options_file = write("ibacm_opts.cfg", &(options.join("\n") + "\n"));
+        if options.is_empty() {
+            options_file = folder.join("no such file");
+        }
         let number = |key: &str, default: u64| {
             options
                 .iter()
@@ -259,6 +267,7 @@ impl StandIn {
             next_client: 1,
             next_tid: 0x5a5a_0000_0000_0001,
             patience,
+            hides_closed: false,
         }
     }
 
@@ -344,7 +353,8 @@ impl StandIn {
     /// get addresses.
     ///
     /// # Errors
-    /// The callback that refused. A device that was opened just now stays open then, which is how the core does it.
+    /// The callback that refused. A device that was opened just now is not closed then but forgotten, and opened once more
+    /// the next time, which is how the core does it.
     pub fn port_up(&mut self, id: PortId) -> Result<(), Refused> {
         let gids: Vec<Gid> = self
             .port(id)
@@ -356,9 +366,12 @@ impl StandIn {
         let port = &device.ports[usize::from(id.port) - 1];
         let acm_port = port.acm.as_ptr();
         self.shared.set_gids(acm_port, gids);
-        if device.users == 0 && device.context.is_null() {
+        device.acm.set_accessible(true);
+        port.acm.set_accessible(true);
+        if device.users == 0 {
             let mut context = std::ptr::null_mut();
             let acm_device = device.acm.as_ptr();
+            device.context = context;
             let code = call!(self, open_device(acm_device.cast_const(), &raw mut context));
             self.take_context("open_device", code, context)?;
             self.devices[id.device].context = context;
@@ -462,40 +475,17 @@ impl StandIn {
         let text = CString::new(addr.to_string().replace('\0', " ")).unwrap_or_default();
         let text = Lent::array(text.as_bytes_with_nul());
         let endpoint = &mut self.port_mut(id).endpoints[index];
-        // The array grows, and so moves; what lies at its old place is gone.
-        let mut entries: Vec<acm_address> = endpoint
-            .array
-            .as_ref()
-            .map(|array| {
-                (0..endpoint.addresses.len())
-                    .map(|known| array.get(known))
-                    .collect()
-            })
-            .unwrap_or_default();
-        entries.push(acm_address {
-            endpoint: endpoint.acm.as_ptr(),
-            info: acm_ep_info { addr: addr.field() },
-            id_string: text.as_ptr().cast(),
-            r#type: AcmEpType(addr.code()),
-        });
-        let array = Lent::array(&entries);
-        let last = array.as_ptr().wrapping_add(entries.len() - 1);
-        endpoint.array = Some(array);
-        endpoint.addresses.push(LocalAddress {
-            addr: addr.clone(),
-            context: std::ptr::null_mut(),
-            valid: false,
-        });
+        let ep_context = endpoint.context;
+        let (place, entry) = endpoint.place(addr, text.as_ptr().cast());
         let address = AddressId {
             port: id,
             pkey,
-            index: endpoint.addresses.len() - 1,
+            index: place,
         };
-        let ep_context = endpoint.context;
         let mut context = std::ptr::null_mut();
         let code = call!(
             self,
-            add_address(last.cast_const(), ep_context, &raw mut context)
+            add_address(entry.cast_const(), ep_context, &raw mut context)
         );
         self.take_context("add_address", code, context)?;
         let entry = &mut self.port_mut(id).endpoints[index].addresses[address.index];
@@ -584,13 +574,20 @@ impl StandIn {
             return;
         }
         call!(self, close_port(context));
-        self.devices[id.device].users -= 1;
-        if self.devices[id.device].users == 0 {
-            let context =
-                std::mem::replace(&mut self.devices[id.device].context, std::ptr::null_mut());
-            if !context.is_null() {
-                call!(self, close_device(context));
-            }
+        if self.hides_closed {
+            self.port_mut(id).acm.set_accessible(false);
+        }
+        let device = &mut self.devices[id.device];
+        device.users -= 1;
+        if device.users > 0 {
+            return;
+        }
+        let context = std::mem::replace(&mut device.context, std::ptr::null_mut());
+        if !context.is_null() {
+            call!(self, close_device(context));
+        }
+        if self.hides_closed {
+            self.devices[id.device].acm.set_accessible(false);
         }
     }
 
@@ -791,6 +788,12 @@ impl StandIn {
         [device, port, endpoint, self.address_context(id)]
     }
 
+    /// Empties the books of what is over and done with: for checks that look at how memory grows.
+    pub fn forget_history(&self) {
+        self.shared.forget_history();
+        self.shared.sa.forget_questions();
+    }
+
     /// Closes everything that is open, as no real core ever does: the end of a check.
     pub fn close_all(&mut self) {
         for device in 0..self.devices.len() {
@@ -903,6 +906,44 @@ pub struct AddressId {
     pub pkey: u16,
     /// Its place in the endpoint's array.
     pub index: usize,
+}
+
+impl Endpoint {
+    /// Puts an address into the array, as the core does: at the first free place, else the array grows, and so moves;
+    /// what lies at its old place is gone. Its index, and where it is now.
+    fn place(&mut self, addr: &Addr, id_string: *mut c_char) -> (usize, *mut acm_address) {
+        let entry = acm_address {
+            endpoint: self.acm.as_ptr(),
+            info: acm_ep_info { addr: addr.field() },
+            id_string,
+            r#type: AcmEpType(addr.code()),
+        };
+        let known = LocalAddress {
+            addr: addr.clone(),
+            context: std::ptr::null_mut(),
+            valid: false,
+        };
+        let free = self.addresses.iter().position(|address| !address.valid);
+        let (index, array) = match (free, self.array.take()) {
+            (Some(free), Some(mut array)) => {
+                array.set(free, entry);
+                self.addresses[free] = known;
+                (free, array)
+            }
+            (_, old) => {
+                let entries: Vec<acm_address> = old
+                    .iter()
+                    .flat_map(|old| (0..self.addresses.len()).map(|known| old.get(known)))
+                    .chain([entry])
+                    .collect();
+                self.addresses.push(known);
+                (entries.len() - 1, Lent::array(&entries))
+            }
+        };
+        let pointer = array.as_ptr().wrapping_add(index);
+        self.array = Some(array);
+        (index, pointer)
+    }
 }
 
 impl Device {

@@ -3,6 +3,7 @@
 //! A [`Check`] is declared once, in its family's file; everything else (the list, the runner, the reports, the test that
 //! each check has failed on its own faulty provider) goes over [`all`].
 
+pub mod apart;
 pub mod bench;
 pub mod cli;
 pub mod fault;
@@ -46,7 +47,7 @@ pub struct Check {
 pub type Outcome = Result<(), Finding>;
 
 /// Why a check did not simply pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub enum Finding {
     /// Somebody is harmed.
     Failed {
@@ -141,5 +142,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
 
 /// The check of a name, of the suite or of a command of its own.
 pub fn find(name: &str) -> Option<&'static Check> {
-    all().chain([&fuzz::FUZZ, &session::SESSION]).find(|check| check.name == name)
+    all()
+        .chain([&fuzz::FUZZ, &session::SESSION])
+        .find(|check| check.name == name)
 }

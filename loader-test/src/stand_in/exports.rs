@@ -17,6 +17,31 @@ use acm_prov_api::abi::{
 use super::message::{self, Kind, Path, Reply};
 use super::shared::Shared;
 
+/// The names of the core's functions that providers find in the daemon.
+pub const FUNCTIONS: [&CStr; 21] = [
+    c"acm_write",
+    c"acm_format_name",
+    c"ib_any_gid",
+    c"acm_gid_index",
+    c"acm_get_gid",
+    c"acm_path_comp_mask",
+    c"acm_resolve_response",
+    c"acm_query_response",
+    c"acm_get_rate",
+    c"acm_convert_mtu",
+    c"acm_convert_rate",
+    c"acm_alloc_sa_mad",
+    c"acm_free_sa_mad",
+    c"acm_send_sa_mad",
+    c"acm_get_opts_file",
+    c"acm_increment_counter",
+    c"acm_if_get_pkey",
+    c"acm_if_get_sgid",
+    c"acm_if_iter_sys",
+    c"acm_init_if_iter_sys",
+    c"acm_fini_if_iter_sys",
+];
+
 static CURRENT: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
 
 /// Makes `shared` the core that the exported functions work on.

@@ -1,6 +1,6 @@
 //! A provider's library, opened as the core opens it.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -52,6 +52,18 @@ impl Library {
     /// # Errors
     /// Why the core would not.
     pub fn open(path: &Path) -> Result<Self, LoadError> {
+        Self::open_with(path, libc::RTLD_LAZY)
+    }
+
+    /// The same, with every function that the library calls looked up at once.
+    ///
+    /// # Errors
+    /// Why the core would not, or a function that does not exist.
+    pub fn open_now(path: &Path) -> Result<Self, LoadError> {
+        Self::open_with(path, libc::RTLD_NOW)
+    }
+
+    fn open_with(path: &Path, mode: c_int) -> Result<Self, LoadError> {
         let owned = || path.to_owned();
         let metadata = std::fs::symlink_metadata(path).map_err(|error| LoadError::NoFile {
             path: owned(),
@@ -74,7 +86,7 @@ impl Library {
                 reason: error.to_string(),
             })?;
         // SAFETY: a terminated name. The library's constructors run, which is what loading means.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) };
+        let handle = unsafe { libc::dlopen(name.as_ptr(), mode) };
         if handle.is_null() {
             Err(LoadError::Dlopen(last_error()))
         } else {
@@ -87,6 +99,15 @@ impl Library {
         // SAFETY: an open handle and a terminated name.
         let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
         (!address.is_null()).then_some(address)
+    }
+
+    /// Calls `provider_query` and judges what it gives: the table, NULL if there is none, and what is wrong with it.
+    ///
+    /// # Errors
+    /// If there is no `provider_query`.
+    pub fn judge(&self) -> Result<(*const acm_provider, check::Report), LoadError> {
+        // SAFETY: the library is open; its table is a constant of it.
+        Ok(unsafe { check::judge_query(self.provider_query()?) })
     }
 
     /// The library's `provider_query`.
@@ -105,8 +126,7 @@ impl Library {
     /// # Errors
     /// What the core would refuse, or crash on.
     pub fn provider(self) -> Result<&'static acm_provider, LoadError> {
-        // SAFETY: the library stays open; its table is a constant of it.
-        let (table, report) = unsafe { check::judge_query(self.provider_query()?) };
+        let (table, report) = self.judge()?;
         if !report.is_accepted() || table.is_null() {
             return Err(LoadError::Refused(report.to_string()));
         }

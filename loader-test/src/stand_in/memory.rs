@@ -1,7 +1,7 @@
 //! Memory that the stand-in core lends to a provider, arranged so that a pointer kept too long is found out.
 //!
-//! A lent value ends at an inaccessible page: reading past it faults. When it is taken back it is overwritten and made
-//! inaccessible: touching it afterwards faults, where a real daemon would read somebody else's data.
+//! A lent value ends at an inaccessible page: reading past it faults. When it is taken back it is gone and inaccessible:
+//! touching it afterwards faults, where a real daemon would read somebody else's data.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -112,14 +112,26 @@ impl<T: Copy> Lent<T> {
     }
 }
 
+impl<T> Lent<T> {
+    /// Makes the value inaccessible, or accessible again with its contents.
+    pub fn set_accessible(&self, accessible: bool) {
+        let start = std::ptr::with_exposed_provenance_mut(self.area.start);
+        let access = if accessible {
+            libc::PROT_READ | libc::PROT_WRITE
+        } else {
+            libc::PROT_NONE
+        };
+        // SAFETY: our own mapping, all but its last page, which stays inaccessible.
+        unsafe { libc::mprotect(start, (self.area.pages - 1) * PAGE, access) };
+    }
+}
+
 impl<T> Drop for Lent<T> {
     fn drop(&mut self) {
-        let start = std::ptr::with_exposed_provenance_mut::<u8>(self.area.start);
-        // SAFETY: our own mapping, whose last page is inaccessible already.
-        unsafe {
-            start.write_bytes(0xdb, (self.area.pages - 1) * PAGE);
-            libc::mprotect(start.cast(), self.area.pages * PAGE, libc::PROT_NONE);
-        }
+        self.set_accessible(false);
+        let start = std::ptr::with_exposed_provenance_mut(self.area.start);
+        // SAFETY: our own mapping, whose contents nobody may use any more: the system gets the pages, not the addresses.
+        unsafe { libc::madvise(start, self.area.pages * PAGE, libc::MADV_DONTNEED) };
         let mut taken_back = TAKEN_BACK
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -168,6 +180,10 @@ mod tests {
             }
         };
         assert!(is_readable(address));
+        lent.set_accessible(false);
+        assert!(!is_readable(address));
+        lent.set_accessible(true);
+        assert_eq!(lent.get(0), 1);
         drop(lent);
         assert!(!is_readable(address));
     }

@@ -190,6 +190,11 @@ impl SaThread {
         lock(&self.inner.state).questions.clone()
     }
 
+    /// Forgets what was asked so far; numbers begin anew. Only while nothing is out.
+    pub(super) fn forget_questions(&self) {
+        lock(&self.inner.state).questions.clear();
+    }
+
     /// The most MADs that the core had from one port at a time.
     pub fn most_out(&self) -> usize {
         lock(&self.inner.state).most_out

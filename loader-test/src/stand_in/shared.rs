@@ -304,6 +304,29 @@ impl Shared {
         0
     }
 
+    /// Empties the books of what is over.
+    pub fn forget_history(&self) {
+        self.check_freed_mads();
+        lock(&self.lines).clear();
+        let mut ledger = lock(&self.ledger);
+        ledger
+            .requests
+            .retain(|_, request| request.replies.is_empty());
+        let freed: Vec<usize> = ledger
+            .mads
+            .extract_if(|_, state| *state == MadState::Freed)
+            .map(|(address, _)| address)
+            .collect();
+        let mut handlers = lock(&self.handlers);
+        for address in freed {
+            handlers.remove(&address);
+            let mad = std::ptr::with_exposed_provenance_mut::<acm_sa_mad>(address);
+            // SAFETY: made by `Box::into_raw` in `alloc_mad`, freed by the provider, and in no book any more.
+            drop(unsafe { Box::from_raw(mad) });
+        }
+        lock(&self.endpoints).retain(|_, endpoint| endpoint.open);
+    }
+
     /// Freed MADs that somebody wrote to since.
     pub fn check_freed_mads(&self) {
         let mut ledger = lock(&self.ledger);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Finding, Outcome, failed};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::{Harmed, Violation, ViolationKind};
-use crate::stand_in::library::LoadError;
+use crate::stand_in::library::{Library, LoadError};
 use crate::stand_in::message::{ANSWER_FLAGS, Addr, Message, PATH, Path as PathRecord, Reply};
 use crate::stand_in::trace::Trace;
 use crate::stand_in::{AddressId, FIRST_PORT, Refused, Setup, StandIn};
@@ -72,20 +72,60 @@ impl Bench {
         let mut options = StandIn::default_options(&self.folder);
         options.extend(self.options.iter().cloned());
         options.extend(extra.iter().map(|line| (*line).to_owned()));
+        let setup = self.setup(devices, options)?;
+        self.start(setup)
+    }
+
+    /// A core with one device and port whose ibacm_opts.cfg is missing, the provider loaded, nothing open.
+    ///
+    /// # Errors
+    /// If the core would not load the library, or the provider needs options.
+    pub fn core_without_options(&mut self) -> Result<&mut StandIn, Finding> {
+        if !self.options.is_empty() {
+            let reason = "the provider needs the options that --opts gives";
+            return Err(Finding::Skipped(reason.into()));
+        }
+        let setup = self.setup(vec![DeviceSpec::single()], Vec::new())?;
+        self.start(setup)
+    }
+
+    /// The library alone, opened as the core opens it: `provider_query` is not called.
+    ///
+    /// # Errors
+    /// If the core would not open it.
+    pub fn open(&mut self) -> Result<Library, Finding> {
+        self.install_core()?;
+        Library::open(&self.library).map_err(not_loaded)
+    }
+
+    /// A core behind the exported functions, for libraries that are opened by hand.
+    ///
+    /// # Errors
+    /// If the trace cannot be written.
+    pub fn install_core(&mut self) -> Result<(), Finding> {
+        let mut options = StandIn::default_options(&self.folder);
+        options.extend(self.options.iter().cloned());
+        StandIn::install_alone(self.setup(vec![DeviceSpec::single()], options)?);
+        Ok(())
+    }
+
+    fn setup(&self, devices: Vec<DeviceSpec>, options: Vec<String>) -> Result<Setup, Finding> {
         let trace = match &self.trace {
             Some(path) => {
                 Some(Trace::create(path).map_err(|error| failed("a trace", error.to_string()))?)
             }
             None => None,
         };
-        let setup = Setup {
+        Ok(Setup {
             devices,
             options,
             folder: self.folder.clone(),
             trace,
-        };
-        let core = StandIn::start(setup, &self.library)
-            .map_err(|error: LoadError| failed("a library that ibacm loads", error.to_string()))?;
+        })
+    }
+
+    fn start(&mut self, setup: Setup) -> Result<&mut StandIn, Finding> {
+        let core = StandIn::start(setup, &self.library).map_err(not_loaded)?;
         Ok(self.core.insert(core))
     }
 
@@ -144,6 +184,11 @@ impl Bench {
         }
         violations
     }
+}
+
+/// Turns the core's refusal to load a library into a finding.
+pub fn not_loaded(error: LoadError) -> Finding {
+    failed("a library that ibacm loads", error.to_string())
 }
 
 /// Turns a refusal to open into a finding.

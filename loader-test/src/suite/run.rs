@@ -288,7 +288,8 @@ fn cut(text: &str, length: usize) -> &str {
     }
 }
 
-fn signal_name(signal: i32) -> String {
+/// A signal by its name.
+pub(super) fn signal_name(signal: i32) -> String {
     let known = match signal {
         libc::SIGSEGV => "SIGSEGV",
         libc::SIGBUS => "SIGBUS",

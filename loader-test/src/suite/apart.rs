@@ -1,0 +1,95 @@
+//! A piece of a check in a process of its own: it may crash, and what it changes in the process is gone afterwards.
+
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+
+use super::bench::{Bench, judge};
+use super::run::signal_name;
+use super::{Outcome, failed};
+
+/// How the piece ended.
+#[derive(Debug)]
+pub enum End {
+    /// It came to its end with this.
+    Came(Outcome),
+    /// The process was ended first: by a signal, by its name, or with an exit code.
+    Lost(String),
+}
+
+/// How the process ends once the piece has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// At once, as the daemon does.
+    AtOnce,
+    /// By way of all exit handlers.
+    WithHandlers,
+}
+
+impl Bench {
+    /// Runs `piece` in a copy of this process, closes everything in there, and judges its books.
+    ///
+    /// # Errors
+    /// If the system has no process left, or the result cannot be kept.
+    pub fn apart(
+        &mut self,
+        exit: Exit,
+        piece: impl FnOnce(&mut Self) -> Outcome,
+    ) -> io::Result<End> {
+        let result = self.folder().join("apart.json");
+        let _ = std::fs::remove_file(&result);
+        // SAFETY: in a check's process no other thread runs before its core is started; the copy uses what this thread
+        // owns.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => self.copy_runs(exit, piece, &result),
+            child => wait(child, &result),
+        }
+    }
+
+    fn copy_runs(
+        &mut self,
+        exit: Exit,
+        piece: impl FnOnce(&mut Self) -> Outcome,
+        result: &Path,
+    ) -> ! {
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+            let outcome = piece(self);
+            let (harm, _) = judge(self.finish());
+            match (outcome, harm.first()) {
+                (Ok(()), Some(breach)) => Err(failed("no breach of the contract", &breach.text)),
+                (outcome, _) => outcome,
+            }
+        }))
+        .unwrap_or_else(|_| Err(failed("a check that can be run", "a panic")));
+        let written = serde_json::to_vec(&outcome)
+            .map_err(io::Error::from)
+            .and_then(|text| std::fs::write(result, text));
+        if written.is_ok() && exit == Exit::WithHandlers {
+            // SAFETY: nothing of this copy needs to live on; whether exit handlers do is what is being tested.
+            unsafe { libc::exit(0) };
+        }
+        // SAFETY: ends the copy at once.
+        unsafe { libc::_exit(written.is_err().into()) }
+    }
+}
+
+fn wait(child: libc::pid_t, result: &Path) -> io::Result<End> {
+    let mut status = 0;
+    // SAFETY: our own child, waited for once.
+    while unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    if libc::WIFSIGNALED(status) {
+        return Ok(End::Lost(signal_name(libc::WTERMSIG(status))));
+    }
+    let code = libc::WEXITSTATUS(status);
+    if code != 0 || !result.exists() {
+        return Ok(End::Lost(format!("exit code {code}")));
+    }
+    let outcome = serde_json::from_slice(&std::fs::read(result)?)?;
+    Ok(End::Came(outcome))
+}

@@ -1,0 +1,71 @@
+//! The options file, and what a provider says beside the log.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::stand_in::FIRST_PORT;
+use crate::stand_in::fabric::Peer;
+use crate::suite::bench::{Bench, by_lid, expect_path, expected_path, refused, resolve};
+use crate::suite::{Finding, Outcome, failed};
+
+pub(super) fn no_file(bench: &mut Bench) -> Outcome {
+    let core = bench.core_without_options()?;
+    let from = core.up(FIRST_PORT).map_err(refused)?;
+    core.settle();
+    let peer = Peer::number(1);
+    let reply = resolve(core, from, &by_lid(&peer))?;
+    expect_path(&reply, &expected_path(core, &peer))
+}
+
+pub(super) fn odd_lines(bench: &mut Bench) -> Outcome {
+    let long = "x".repeat(5000);
+    let lines = [
+        "",
+        " \t ",
+        "# timeout 1",
+        "#",
+        "lonely",
+        "foreign_key of another provider",
+        "addr_timeout soon",
+        "\troute_timeout \t 10",
+        "  loopback_prot   local  ",
+        "resolve_depth 1\r",
+        "min_rate -1",
+        "min_mtu 99999999999999999999",
+        &long,
+        &format!("route_prot {long}"),
+        &format!("{long} {long}"),
+        "not\u{0}text \u{7f}\u{ff}",
+        "send_depth",
+    ];
+    let (core, from) = bench.up_with(&lines)?;
+    let peer = Peer::number(1);
+    let reply = resolve(core, from, &by_lid(&peer))?;
+    expect_path(&reply, &expected_path(core, &peer))
+}
+
+pub(super) fn quiet(bench: &mut Bench) -> Outcome {
+    let file = bench.folder().join("printed");
+    let cannot = |error: io::Error| failed("standard output into a file", error.to_string());
+    let kept = io::stdout().as_fd().try_clone_to_owned().map_err(cannot)?;
+    let redirect = |to: &dyn AsFd| {
+        // SAFETY: all streams of C are flushed, none is touched otherwise.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
+        rustix::stdio::dup2_stdout(to).map_err(|error| cannot(error.into()))
+    };
+    redirect(&File::create(&file).map_err(cannot)?)?;
+    let session = bench
+        .up()
+        .and_then(|(core, from)| resolve(core, from, &by_lid(&Peer::number(1))));
+    redirect(&kept)?;
+    session?;
+    let printed = std::fs::read(&file).map_err(cannot)?;
+    if printed.is_empty() {
+        return Ok(());
+    }
+    Err(Finding::Warned(format!(
+        "the provider writes to standard output: {:?}",
+        String::from_utf8_lossy(&printed[..printed.len().min(200)])
+    )))
+}

@@ -1,0 +1,81 @@
+//! The table that `provider_query` gives.
+
+use acm_prov_api::check::Finding as Fault;
+
+use crate::stand_in::FIRST_PORT;
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::library::Library;
+use crate::suite::bench::{Bench, by_lid, not_loaded, refused, resolve};
+use crate::suite::{Outcome, failed};
+
+pub(super) fn query(bench: &mut Bench) -> Outcome {
+    judge(bench, "0 and a table", |fault| {
+        matches!(fault, Fault::QueryFailed { .. } | Fault::NullTable)
+    })
+}
+
+pub(super) fn version(bench: &mut Bench) -> Outcome {
+    judge(bench, "version 1 in both places", |fault| {
+        matches!(
+            fault,
+            Fault::OlderVersion { .. } | Fault::NewerVersion { .. } | Fault::VersionsDiffer { .. }
+        )
+    })
+}
+
+pub(super) fn size(bench: &mut Bench) -> Outcome {
+    judge(bench, "a table of 120 bytes", |fault| {
+        matches!(
+            fault,
+            Fault::ShorterTable { .. } | Fault::LongerTable { .. } | Fault::Truncated { .. }
+        )
+    })
+}
+
+pub(super) fn name(bench: &mut Bench) -> Outcome {
+    judge(bench, "a name that the options file can hold", |fault| {
+        matches!(
+            fault,
+            Fault::NullName
+                | Fault::EmptyName
+                | Fault::LongName { .. }
+                | Fault::WhiteSpaceInName { .. }
+                | Fault::NameNotUtf8 { .. }
+        )
+    })
+}
+
+pub(super) fn slots(bench: &mut Bench) -> Outcome {
+    judge(bench, "twelve callbacks", |fault| {
+        matches!(fault, Fault::NullSlot(_))
+    })
+}
+
+/// Fails for the faults that `concerns` this check.
+fn judge(bench: &mut Bench, expected: &str, concerns: impl Fn(&Fault) -> bool) -> Outcome {
+    let (_, report) = bench.open()?.judge().map_err(not_loaded)?;
+    let seen: Vec<String> = report
+        .findings()
+        .iter()
+        .filter(|fault| concerns(fault))
+        .map(Fault::to_string)
+        .collect();
+    if seen.is_empty() {
+        Ok(())
+    } else {
+        Err(failed(expected, seen.join("; ")))
+    }
+}
+
+pub(super) fn query_twice(bench: &mut Bench) -> Outcome {
+    // The core asks first when it loads the library, then this check does.
+    let library = bench.library().to_owned();
+    let core = bench.core()?;
+    let again = Library::open(&library).map_err(not_loaded)?;
+    let (_, report) = again.judge().map_err(not_loaded)?;
+    if !report.is_accepted() {
+        return Err(failed("the same the second time", report.to_string()));
+    }
+    let from = core.up(FIRST_PORT).map_err(refused)?;
+    resolve(core, from, &by_lid(&Peer::number(1))).map(drop)
+}
