@@ -1,0 +1,94 @@
+//! Providers compiled from C and C++ source, kept in the target folder: the same source is compiled once.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The good provider, in C.
+pub const SA_PROVIDER: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../include/examples/sa_provider.c"
+);
+
+/// As the example's own build line, without the time that optimization takes.
+const FLAGS: [&str; 6] = [
+    "-std=gnu11",
+    "-g",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-shared",
+    "-Wl,-z,now",
+];
+const LIBRARIES: [&str; 2] = ["-libverbs", "-lpthread"];
+/// What the compiled code depends on besides its source.
+const HEADER: &str = "/usr/include/infiniband/acm_prov.h";
+
+/// The text of [`SA_PROVIDER`].
+pub fn sa_provider() -> String {
+    fs::read_to_string(SA_PROVIDER).unwrap_or_else(|error| panic!("{SA_PROVIDER}: {error}"))
+}
+
+/// A library from C source; `name` is for people.
+pub fn compile(name: &str, source: &str) -> PathBuf {
+    static SERIAL: AtomicU32 = AtomicU32::new(0);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c-providers");
+    fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let header = fs::read(HEADER)
+        .unwrap_or_else(|error| panic!("{HEADER}: {error}; it is in the package ibacm"));
+    let mut hasher = DefaultHasher::new();
+    (source, header, FLAGS, LIBRARIES).hash(&mut hasher);
+    let library = folder.join(format!("{name}-{:016x}.so", hasher.finish()));
+    if library.exists() {
+        return library;
+    }
+    let draft = folder.join(format!(
+        "{name}-{}-{}",
+        std::process::id(),
+        SERIAL.fetch_add(1, Ordering::Relaxed)
+    ));
+    let (file, built) = (draft.with_extension("c"), draft.with_extension("draft"));
+    fs::write(&file, source).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    // Warnings are off: faults look suspicious to a compiler, too.
+    let output = Command::new("cc")
+        .args(FLAGS)
+        .arg("-w")
+        .arg("-o")
+        .arg(&built)
+        .arg(&file)
+        .args(LIBRARIES)
+        .output()
+        .expect("the C compiler cc");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: cc: {errors}");
+    forget_older(&folder, name);
+    let _ = fs::remove_file(&file);
+    // Whole or not at all: another test may look for the same library.
+    fs::rename(&built, &library).unwrap_or_else(|error| panic!("{}: {error}", library.display()));
+    library
+}
+
+/// Removes what was compiled under this name from earlier source.
+fn forget_older(folder: &Path, name: &str) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_older = entry
+            .file_name()
+            .to_str()
+            .and_then(|file| {
+                file.strip_prefix(name)?
+                    .strip_prefix('-')?
+                    .strip_suffix(".so")
+            })
+            .is_some_and(|hash| hash.len() == 16 && !hash.contains('-'));
+        if is_older {
+            // Somebody else may have removed it.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The library of the good provider.
+pub fn good() -> PathBuf {
+    compile("sa-provider", &sa_provider())
+}

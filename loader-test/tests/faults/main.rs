@@ -1,0 +1,207 @@
+//! Every check of the suite has passed on a good provider and failed on its own faulty one, and on that one no other check
+//! fails but those that the fault declares.
+//!
+//! `FAULTS=RE` in the environment restricts all of this to the checks whose names match, for work on one of them.
+
+mod compiler;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use loader_test::suite::run::{Plan, Report, run_all};
+use loader_test::suite::{Check, Status, all};
+use regex_lite::Regex;
+
+/// More than the processors: a check sleeps most of its time.
+const CHECKS_AT_A_TIME: usize = 8;
+/// More than any check takes on a provider that does not hang.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+
+fn plan(jobs: usize) -> Plan {
+    Plan {
+        program: env!("CARGO_BIN_EXE_loader-test").into(),
+        // Checks of multicast groups need a provider that joins one; it must not disturb the others.
+        options: vec!["sa_example_join yes".to_owned()],
+        strict: true,
+        time_limit: TIME_LIMIT,
+        jobs,
+        in_process: false,
+        trace: None,
+    }
+}
+
+/// The checks that this run is about.
+fn chosen() -> Vec<&'static Check> {
+    let only = env::var("FAULTS").ok().map(|only| {
+        Regex::new(&only).unwrap_or_else(|error| panic!("FAULTS is no regular expression: {error}"))
+    });
+    let checks: Vec<_> = all()
+        .filter(|check| only.as_ref().is_none_or(|only| only.is_match(check.name)))
+        .collect();
+    assert!(!checks.is_empty(), "no check has such a name");
+    checks
+}
+
+/// Does something for each of the checks, `threads` at a time, and fails with everything that went wrong.
+fn for_each_check(threads: usize, judge: impl Fn(&'static Check) -> Result<(), String> + Sync) {
+    let checks = chosen();
+    let next = AtomicUsize::new(0);
+    let wrong = Mutex::new(BTreeMap::new());
+    let work = || {
+        while let Some(check) = checks.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(problem) = judge(check) {
+                wrong.lock().unwrap().insert(check.name, problem);
+            }
+        }
+    };
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    fail_if_any(&wrong.into_inner().unwrap(), checks.len());
+}
+
+fn fail_if_any(wrong: &BTreeMap<&str, String>, of: usize) {
+    let list: Vec<_> = wrong
+        .iter()
+        .map(|(name, problem)| format!("{name}: {problem}"))
+        .collect();
+    assert!(
+        list.is_empty(),
+        "{} of {of} checks:\n{}",
+        list.len(),
+        list.join("\n")
+    );
+}
+
+/// The library with a fault.
+fn faulty(check: &Check) -> Result<PathBuf, String> {
+    static GOOD: OnceLock<String> = OnceLock::new();
+    let source = check
+        .fault
+        .apply(GOOD.get_or_init(compiler::sa_provider))
+        .map_err(|error| error.to_string())?;
+    Ok(compiler::compile(check.name, &source))
+}
+
+fn run(checks: &[&'static Check], library: &Path, jobs: usize) -> Vec<Report> {
+    run_all(checks, library, &plan(jobs), &|_| {}).expect("a child that runs a check")
+}
+
+fn shown(report: &Report) -> String {
+    let mut text = format!("{} {}", report.name, report.status);
+    for line in report.message.lines().chain(report.output.lines()).take(6) {
+        text += &format!("\n    {line}");
+    }
+    text
+}
+
+/// path-cache, built from the present source.
+fn path_cache() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["build", "--quiet", "-p", "provider-cache", "--target-dir"])
+        .arg(target)
+        .output()
+        .expect("cargo, to build path-cache");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo build: {errors}");
+    target.join("debug/libibacm_path_cache.so")
+}
+
+#[test]
+fn every_fault_is_well_declared() {
+    let source = compiler::sa_provider();
+    let everything: Vec<_> = all().collect();
+    for_each_check(1, |check| {
+        let made = check.fault.apply(&source);
+        made.and_then(|_| check.fault.examine(&everything))
+            .map_err(|error| error.to_string())
+    });
+}
+
+#[test]
+fn every_check_passes_on_a_good_provider_that_has_the_ability() {
+    let checks = chosen();
+    let mut reports = run(&checks, &compiler::good(), CHECKS_AT_A_TIME);
+    let skipped: Vec<_> = checks
+        .iter()
+        .zip(&reports)
+        .filter(|(_, report)| report.status == Status::Skipped)
+        .map(|(check, _)| *check)
+        .collect();
+    reports.retain(|report| report.status != Status::Skipped);
+    if !skipped.is_empty() {
+        reports.extend(run(&skipped, &path_cache(), CHECKS_AT_A_TIME));
+    }
+    let wrong = reports
+        .iter()
+        .filter(|report| report.status != Status::Passed)
+        .map(|report| (&*report.name, shown(report)))
+        .collect();
+    fail_if_any(&wrong, checks.len());
+}
+
+#[test]
+fn every_check_fails_on_its_own_faulty_provider() {
+    for_each_check(CHECKS_AT_A_TIME, |check| {
+        let [report] = &run(&[check], &faulty(check)?, 1)[..] else {
+            return Err("was not run".to_owned());
+        };
+        if check.fault.status.contains(&report.status) {
+            Ok(())
+        } else {
+            let expected: Vec<_> = check
+                .fault
+                .status
+                .iter()
+                .map(|status| status.name())
+                .collect();
+            Err(format!(
+                "ends otherwise than {}: {}",
+                expected.join(" or "),
+                shown(report)
+            ))
+        }
+    });
+}
+
+#[test]
+fn no_other_check_fails_on_a_faulty_provider() {
+    let everything: Vec<_> = all().collect();
+    for_each_check(2, |check| {
+        let library = faulty(check)?;
+        let fault = &check.fault;
+        let others: Vec<_> = everything
+            .iter()
+            .copied()
+            .filter(|other| other.name != check.name && !fault.may_fail(other))
+            .collect();
+        let is_bad = |report: &&Report| report.status.is_bad(true);
+        let suspects: Vec<_> = run(&others, &library, CHECKS_AT_A_TIME)
+            .iter()
+            .filter(is_bad)
+            .filter_map(|report| {
+                others
+                    .iter()
+                    .copied()
+                    .find(|other| other.name == report.name)
+            })
+            .collect();
+        // Once more, without a crowd: on a machine that is overwhelmed even a good provider misses its deadlines.
+        let undeclared: Vec<_> = run(&suspects, &library, 1)
+            .iter()
+            .filter(is_bad)
+            .map(shown)
+            .collect();
+        if undeclared.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("these fail, too:\n  {}", undeclared.join("\n  ")))
+        }
+    });
+}
