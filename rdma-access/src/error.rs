@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -39,7 +40,7 @@ impl Error {
         Self::new(
             operation,
             inputs,
-            Cause::System {
+            Cause::Io {
                 source,
                 likely: likely.into(),
             },
@@ -64,7 +65,7 @@ impl Error {
     /// The system's error number, if the cause has one.
     pub fn raw_os_error(&self) -> Option<i32> {
         match &self.cause {
-            Cause::System { source, .. } => source.raw_os_error(),
+            Cause::Io { source, .. } => source.raw_os_error(),
             _ => None,
         }
     }
@@ -76,16 +77,22 @@ impl Error {
 pub enum Cause {
     /// A library or the kernel answered with an error number.
     #[error("{source}{}", Aside(likely))]
-    System {
+    Io {
         /// The error number.
         source: io::Error,
         /// What it most likely means here and what to do; may be empty.
         likely: String,
     },
 
-    /// There is no such device.
-    #[error("no such device; there {}", Listed(present))]
+    /// The kernel does not offer it, or in a version that does not fit.
+    #[error("{0}")]
+    NotSupported(String),
+
+    /// There is no device that would do.
+    #[error("there is no {wanted}; devices here: {}", Listed(present))]
     NoDevice {
+        /// What was looked for.
+        wanted: String,
         /// The devices that there are.
         present: Vec<String>,
     },
@@ -105,9 +112,40 @@ pub enum Cause {
     #[error("{0}")]
     Full(String),
 
-    /// The device's library does not offer the operation.
+    /// Nobody answered in time.
+    #[error("no answer within {} ms{}", limit.as_millis(), Aside(likely))]
+    TimedOut {
+        /// How long it was waited for.
+        limit: Duration,
+        /// What it most likely means here; may be empty.
+        likely: String,
+    },
+
+    /// The device's driver library does not offer the operation.
     #[error("the device's driver library does not offer it")]
     NotOffered,
+
+    /// A native library cannot be loaded.
+    #[error("{library} cannot be loaded ({reason}); {remedy}")]
+    NoLibrary {
+        /// Its file name, or the path that was given.
+        library: String,
+        /// What the dynamic loader says.
+        reason: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+
+    /// A native library lacks a function.
+    #[error("{library} has no {symbol}: it is too old, or another library; {remedy}")]
+    NoSymbol {
+        /// Its file name, or the path that was given.
+        library: String,
+        /// The function.
+        symbol: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
 }
 
 /// Text after a colon, or nothing.
@@ -127,9 +165,8 @@ struct Listed<'a>(&'a [String]);
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            [] => f.write_str("is none at all"),
-            [one] => write!(f, "is only {one}"),
-            many => write!(f, "are {}", many.join(", ")),
+            [] => f.write_str("none"),
+            names => f.write_str(&names.join(", ")),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! | module | what it reaches | C library |
 //! | --- | --- | --- |
 //! | [`verbs`] | devices, contexts, ports | libibverbs |
+//! | [`umad`] | management datagrams: SMI and GSI ports | libibumad, at run time |
 //! | [`ud`] | datagrams: queue pairs, completions, buffers, multicast | libibverbs |
 //!
 //! # Rules that hold everywhere
@@ -12,11 +13,15 @@
 //! - Numbers are in host byte order; a [`Gid`] is bytes in the order of the wire.
 //! - Every type may be sent to and shared with other threads unless its page says otherwise.
 
+mod diagnosis;
 mod error;
 mod handle;
+mod library;
 mod teardown;
+mod text;
 mod types;
 pub mod ud;
+pub mod umad;
 pub mod verbs;
 
 pub use error::{Cause, Error, Result};

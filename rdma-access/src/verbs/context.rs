@@ -5,10 +5,11 @@ use std::fmt;
 
 use ibverbs_sys as ffi;
 
-use super::device::{Device, text};
+use super::device::Device;
 use super::port::PortAttributes;
 use crate::error::{Cause, Error, Result};
 use crate::handle::{Handle, errno_of};
+use crate::text;
 use crate::types::{Gid, Guid, PKey};
 
 /// An open device. Share it by `Arc`: it is one thing, so it has no copy.
@@ -69,7 +70,7 @@ impl Context {
     /// The device is alive during the call.
     pub(super) unsafe fn open(device: *mut ffi::ibv_device) -> Result<Self> {
         // SAFETY: the caller's promise.
-        let name = text(unsafe { &(*device).name }).to_owned();
+        let name = text::of_array(unsafe { &(*device).name }).to_owned();
         // SAFETY: the caller's promise; the result is nobody else's.
         let handle = unsafe {
             Handle::take(ffi::ibv_open_device(device), |errno| {

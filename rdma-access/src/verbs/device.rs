@@ -1,6 +1,5 @@
 //! The devices that the process can see.
 
-use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -11,6 +10,7 @@ use ibverbs_sys as ffi;
 use super::Context;
 use crate::error::{Cause, Error, Result};
 use crate::handle::last_errno;
+use crate::text;
 use crate::types::Guid;
 
 /// The list of `ibv_get_device_list`, freed when the last device of it is dropped.
@@ -118,6 +118,7 @@ impl Device {
                 }
             }
             (None, _) => Cause::NoDevice {
+                wanted: "such device".to_owned(),
                 present: all.iter().map(ToString::to_string).collect(),
             },
         };
@@ -127,19 +128,19 @@ impl Device {
     /// The kernel's name for it, such as `mlx5_0`.
     pub fn name(&self) -> &str {
         // SAFETY: the device lives as long as its list, and its texts do not change.
-        text(unsafe { &(*self.raw.as_ptr()).name })
+        text::of_array(unsafe { &(*self.raw.as_ptr()).name })
     }
 
     /// Name of its file in `/dev/infiniband`, such as `uverbs0`.
     pub fn device_node(&self) -> &str {
         // SAFETY: as for the name.
-        text(unsafe { &(*self.raw.as_ptr()).dev_name })
+        text::of_array(unsafe { &(*self.raw.as_ptr()).dev_name })
     }
 
     /// Its folder below `/sys/class/infiniband`.
     pub fn sysfs_path(&self) -> &Path {
         // SAFETY: as for the name.
-        Path::new(text(unsafe { &(*self.raw.as_ptr()).ibdev_path }))
+        Path::new(text::of_array(unsafe { &(*self.raw.as_ptr()).ibdev_path }))
     }
 
     /// The node GUID; 0 if the kernel has none for it.
@@ -175,16 +176,5 @@ impl fmt::Display for Device {
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({self})")
-    }
-}
-
-/// The text in a C array, up to its NUL, the array's end or the first byte that is no UTF-8 (names are ASCII).
-pub(super) fn text(array: &[c_char]) -> &str {
-    // SAFETY: c_char and u8 have the same size and no invalid values.
-    let bytes = unsafe { std::slice::from_raw_parts(array.as_ptr().cast::<u8>(), array.len()) };
-    let whole = CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes);
-    match std::str::from_utf8(whole) {
-        Ok(text) => text,
-        Err(error) => std::str::from_utf8(&whole[..error.valid_up_to()]).unwrap_or(""),
     }
 }

@@ -115,7 +115,7 @@ fn devices_are_found_by_name_guid_and_node() {
     assert_eq!(Device::by_node_guid(Guid(0x103)).unwrap().name(), "sim3");
     let error = Device::by_name("sim4").unwrap_err();
     assert!(
-        matches!(error.cause(), Cause::NoDevice { present } if present.len() == 2),
+        matches!(error.cause(), Cause::NoDevice { present, .. } if present.len() == 2),
         "{error}"
     );
     assert!(

@@ -1,0 +1,45 @@
+//! Says which port a program would get for subnet management, or why it would get none.
+//!
+//! `smi_port [DEVICE|- [PORT|-]]`: `-` leaves it open. Prints `DEVICE PORT`, or the kind of failure in the words of
+//! umad_open_smi_port(3), and on stderr the whole of it.
+
+use std::env;
+use std::process::ExitCode;
+
+use rdma_access::umad::Umad;
+use rdma_access::{Cause, Error};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let argument = |index: usize| {
+        arguments
+            .get(index)
+            .map(String::as_str)
+            .filter(|&text| text != "-")
+    };
+    let Ok(port) = argument(1).map(str::parse).transpose() else {
+        eprintln!("smi_port: a port is a number from 0 to 255");
+        return ExitCode::FAILURE;
+    };
+    match Umad::load().and_then(|umad| umad.open_smi_port(argument(0), port)) {
+        Ok(port) => {
+            println!("{} {}", port.device(), port.number());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("{}", kind(&error));
+            eprintln!("smi_port: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn kind(error: &Error) -> &'static str {
+    match error.cause() {
+        Cause::NotSupported(_) => "NotSupported",
+        Cause::NoDevice { .. } => "NoDevice",
+        Cause::Invalid(_) => "Invalid",
+        Cause::Io { .. } => "Io",
+        _ => "other",
+    }
+}

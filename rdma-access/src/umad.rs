@@ -1,0 +1,183 @@
+//! Management datagrams: `umad_open_port(3)`, `umad_open_smi_port(3)`, `umad_register(3)`, `umad_send(3)`,
+//! `umad_recv(3)`. libibumad (libibumad.so.3) is looked up at run time.
+//!
+//! A port sends and receives for its agents; an agent is registered for one management class. The examples `node_info`
+//! (NodeInfo by directed route, over an SMI port) and `sa_class_port_info` (ClassPortInfo of the SA) show the whole way.
+//!
+//! # Which port is opened
+//! Device and port can each be left open. Of what fits, the first active port is taken, else the first whose link is up,
+//! else the first that is not disabled; devices in the order of `umad_get_ca_device_list(3)`, ports by number. A switch
+//! has port 0. That is what libibumad does, but it is done here, so that [`Port::device`] and [`Port::number`] are known
+//! and one libibumad chooses as any other.
+//!
+//! # Where this differs from libibumad
+//! | case | libibumad | here | why |
+//! | --- | --- | --- | --- |
+//! | `umad_open_smi_port` with device and port named, SMI disabled there | opens | [`Cause::Invalid`] | the C function looks at neither; no SMP would ever be answered |
+//! | the same, port not InfiniBand | opens | [`Cause::Invalid`] | Ethernet has no SMI |
+//! | `umad_open_smi_port` chooses, only ports without a link are left | takes an Ethernet port as well | InfiniBand only | as above |
+//! | nothing named, nothing fits | tries `mthca0` port 1, `-EINVAL` | [`Cause::NoDevice`] with the devices that there are | that name is long gone, and the manual says `-ENODEV` |
+//! | `umad_open_smi_port` before libibumad 53 | does not exist | same choice, then `umad_open_port` | the two open the same file |
+//! | ib_umad not loaded, or of a version below 5 | `-EOPNOTSUPP` | [`Cause::NotSupported`] that says which | |
+//! | the file cannot be opened | `-EIO` | [`Cause::Io`] with the real errno, and whose file it is | |
+//! | a MAD longer than the buffer | `-ENOSPC`, and the caller has to ask again | comes whole | |
+//!
+//! # Threads
+//! All types may be used from any thread. A port's packets are one stream: whoever receives gets the next one, whichever
+//! agent it is for.
+
+mod agent;
+mod ffi;
+mod packet;
+mod port;
+mod select;
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::library::NativeLibrary;
+use crate::types::{Guid, Lid};
+
+pub use agent::{Agent, Methods};
+pub use packet::{MadAddress, MadRoute, Received};
+pub use port::Port;
+
+#[cfg(doc)]
+use crate::Cause;
+
+const LIBRARY: &str = "libibumad.so.3";
+const REMEDY: &str = "install libibumad (Debian: libibumad3)";
+
+/// libibumad, loaded.
+#[derive(Clone, Debug)]
+pub struct Umad {
+    functions: Arc<ffi::Functions>,
+}
+
+/// A device that has ports for MADs, as libibumad shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UmadDevice {
+    /// Its name.
+    pub name: String,
+    /// Whether it is a switch, whose management port is port 0.
+    pub is_switch: bool,
+    /// Its ports, by number.
+    pub ports: Vec<UmadPort>,
+}
+
+/// A port of a [`UmadDevice`], as of the moment that it was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UmadPort {
+    /// Its number.
+    pub number: u8,
+    /// Logical state: 1 down, 2 initialised, 3 armed, 4 active.
+    pub state: u32,
+    /// Physical state: 2 polling, 3 disabled, 5 link up.
+    pub physical_state: u32,
+    /// What it is linked to: `InfiniBand`, `IB` (older kernels) or `Ethernet`.
+    pub link_layer: String,
+    /// Capability bits of PortInfo.
+    pub capabilities: u32,
+    /// Base LID.
+    pub lid: Lid,
+    /// LID of the subnet manager.
+    pub sm_lid: Lid,
+    /// Service level to the subnet manager.
+    pub sm_sl: u8,
+    /// GUID of the port.
+    pub guid: Guid,
+}
+
+impl UmadPort {
+    /// Bit IsSMDisabled of PortInfo's CapabilityMask.
+    const SM_DISABLED: u32 = 1 << 10;
+
+    /// Whether subnet management packets are not answered here, and cannot be sent.
+    pub fn is_smi_disabled(&self) -> bool {
+        self.capabilities & Self::SM_DISABLED != 0
+    }
+
+    /// Whether it is an InfiniBand port.
+    pub fn is_infiniband(&self) -> bool {
+        matches!(self.link_layer.as_str(), "InfiniBand" | "IB")
+    }
+}
+
+impl Umad {
+    /// Loads the system's libibumad.
+    ///
+    /// # Errors
+    /// [`Cause::NoLibrary`], [`Cause::NoSymbol`].
+    pub fn load() -> Result<Self> {
+        Self::of(NativeLibrary::system(LIBRARY, "load libibumad", REMEDY)?)
+    }
+
+    /// Loads the libibumad in a file.
+    ///
+    /// # Errors
+    /// [`Cause::NoLibrary`], [`Cause::NoSymbol`].
+    pub fn load_from(path: impl AsRef<Path>) -> Result<Self> {
+        Self::of(NativeLibrary::in_file(
+            path.as_ref(),
+            "load libibumad",
+            REMEDY,
+        )?)
+    }
+
+    fn of(library: NativeLibrary) -> Result<Self> {
+        Ok(Self {
+            functions: Arc::new(ffi::Functions::find(library)?),
+        })
+    }
+
+    /// Whether this libibumad has `umad_open_smi_port` (since rdma-core 53).
+    pub fn has_smi_open(&self) -> bool {
+        self.functions.open_smi_port.is_some()
+    }
+
+    /// All devices of InfiniBand's kind that can be read, in libibumad's order.
+    pub fn devices(&self) -> Vec<UmadDevice> {
+        let functions = &*self.functions;
+        let mut devices = Vec::new();
+        // SAFETY: the function takes nothing; what it returns is freed below.
+        let list = unsafe { (functions.get_ca_device_list)() };
+        // SAFETY: NULL, or a list of nodes that stay until it is freed.
+        let mut next = unsafe { list.as_ref() };
+        while let Some(node) = next {
+            // SAFETY: each node has a name that ends in NUL.
+            devices.extend(self.device(unsafe { CStr::from_ptr(node.ca_name) }));
+            // SAFETY: as above.
+            next = unsafe { node.next.as_ref() };
+        }
+        // SAFETY: from `umad_get_ca_device_list`, not used any more; NULL is allowed.
+        unsafe { (functions.free_ca_device_list)(list) };
+        devices
+    }
+
+    /// A device by name; `None` if it cannot be read.
+    fn device(&self, name: &CStr) -> Option<UmadDevice> {
+        let functions = &*self.functions;
+        let mut ca = MaybeUninit::<ffi::umad_ca>::zeroed();
+        // SAFETY: the name ends in NUL, and the device may be written.
+        if unsafe { (functions.get_ca)(name.as_ptr(), ca.as_mut_ptr()) } < 0 {
+            return None;
+        }
+        // SAFETY: zeroed, which is a value of this struct, and then filled.
+        let mut ca = unsafe { ca.assume_init() };
+        let ports = ca.ports.iter().filter_map(|&port| {
+            // SAFETY: NULL, or a port that stays until the device is released.
+            unsafe { port.as_ref() }.map(UmadPort::from)
+        });
+        let device = UmadDevice {
+            name: name.to_string_lossy().into_owned(),
+            is_switch: ca.node_type == ffi::NODE_TYPE_SWITCH,
+            ports: ports.collect(),
+        };
+        // SAFETY: filled by `umad_get_ca`, and not used any more.
+        unsafe { (functions.release_ca)(&raw mut ca) };
+        Some(device)
+    }
+}

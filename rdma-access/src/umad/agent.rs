@@ -1,0 +1,266 @@
+//! Agents: who sends MADs of a class, and gets those that come.
+
+use std::ffi::{c_int, c_long};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::Port;
+use super::packet::{Buffer, MadAddress, Received, transaction_id};
+use super::port::{MAD_LENGTH, milliseconds};
+use crate::error::{Cause, Error, Result};
+use crate::handle::last_errno;
+use crate::teardown;
+
+/// Requests that an agent wants: a bit a method. Answers to what it sent itself come without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Methods(u128);
+
+impl Methods {
+    /// None: the agent only asks.
+    pub const NONE: Self = Self(0);
+
+    /// These, and `method` (0 to 127; responses have the bit above and are nothing to register for).
+    pub fn and(self, method: u8) -> Self {
+        Self(self.0 | 1u128.checked_shl(method.into()).unwrap_or(0))
+    }
+
+    fn to_c(self) -> [c_long; 16 / size_of::<c_long>()] {
+        // The kernel reads a bitmap of longs.
+        std::array::from_fn(|index| (self.0 >> (index * 8 * size_of::<c_long>())) as c_long)
+    }
+}
+
+/// An agent for a management class. It holds its port.
+pub struct Agent {
+    port: Arc<Port>,
+    id: c_int,
+    class: u8,
+}
+
+/// Bytes of a MAD's header.
+const HEADER_LENGTH: usize = 24;
+
+impl Port {
+    /// Registers an agent for a management class (0x01 subnet management, 0x81 by directed route, 0x03 subnet
+    /// administration, ...) of a class version, and the requests of that class that it wants.
+    ///
+    /// # Errors
+    /// What `umad_register` fails with: another agent, in most cases the subnet manager, wants the same requests.
+    pub fn register(self: &Arc<Self>, class: u8, version: u8, methods: Methods) -> Result<Agent> {
+        let mut mask = methods.to_c();
+        let functions = &self.functions;
+        // SAFETY: the port is open, and the mask has 128 bits.
+        let id = unsafe {
+            (functions.register)(self.id, class.into(), version.into(), 0, mask.as_mut_ptr())
+        };
+        if id < 0 {
+            let errno = last_errno();
+            let likely = match Errno::from_raw_os_error(errno) {
+                Errno::INVAL => {
+                    "the port has no such service (no SMI on it?), or another agent takes these requests"
+                }
+                Errno::NOMEM => "32 agents is the most that a port has",
+                _ => "",
+            };
+            return Err(self.fault(
+                "umad_register",
+                format_args!("class {class:#04x}"),
+                errno,
+                likely,
+            ));
+        }
+        Ok(Agent {
+            port: self.clone(),
+            id,
+            class,
+        })
+    }
+}
+
+impl Agent {
+    /// Its number on its port, which received packets name.
+    pub fn id(&self) -> u32 {
+        self.id.cast_unsigned()
+    }
+
+    /// Its port.
+    pub fn port(&self) -> &Arc<Port> {
+        &self.port
+    }
+
+    /// Sends a MAD. With a `timeout` it is a request: the kernel sends it `retries` more times, and if no answer has come
+    /// then, returns it with status 110. Without one it is an answer, and nothing comes back.
+    ///
+    /// # Errors
+    /// [`Cause::Invalid`] for less than a header; what `umad_send` fails with, EINVAL for a MAD of another class.
+    pub fn send(
+        &self,
+        to: &MadAddress,
+        mad: &[u8],
+        timeout: Option<Duration>,
+        retries: u32,
+    ) -> Result<()> {
+        const OPERATION: &str = "umad_send";
+        let inputs = || {
+            format!(
+                "class {:#04x}, {} bytes to LID {}",
+                self.class,
+                mad.len(),
+                to.lid
+            )
+        };
+        let length = c_int::try_from(mad.len())
+            .ok()
+            .filter(|_| mad.len() >= HEADER_LENGTH);
+        let Some(length) = length else {
+            let cause = Cause::Invalid(format!("a MAD has at least {HEADER_LENGTH} bytes"));
+            return Err(Error::new(OPERATION, inputs(), cause));
+        };
+        let functions = &self.port.functions;
+        let mut buffer = Buffer::filled(functions, to, mad);
+        let retries = c_int::try_from(retries).unwrap_or(c_int::MAX);
+        let timeout = timeout.map_or(0, milliseconds);
+        // SAFETY: the port is open, and the MAD of that length stands behind the header.
+        let returned = unsafe {
+            (functions.send)(
+                self.port.id,
+                self.id,
+                buffer.as_mut_ptr(),
+                length,
+                timeout,
+                retries,
+            )
+        };
+        match returned {
+            0 => Ok(()),
+            _ => Err(self.port.fault(OPERATION, inputs(), last_errno(), "")),
+        }
+    }
+
+    /// Sends a request and waits for its answer, told by the low half of the transaction ID. For a port that nobody
+    /// else receives from: other packets that come meanwhile are lost.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send) and [`Port::receive`]; [`Cause::TimedOut`] if no answer comes within
+    /// `timeout` x (`retries` + 1).
+    pub fn exchange(
+        &self,
+        to: &MadAddress,
+        mad: &[u8],
+        timeout: Duration,
+        retries: u32,
+    ) -> Result<Received> {
+        let transaction = |mad: &[u8]| transaction_id(mad).map(|id| id as u32);
+        self.send(to, mad, Some(timeout), retries)?;
+        let limit = timeout.saturating_mul(retries.saturating_add(1));
+        // The kernel keeps the time; this is for a kernel, or a simulation, that does not.
+        let deadline = Instant::now() + limit + Duration::from_secs(1);
+        let silent = |likely: &str| {
+            let inputs = format_args!(
+                "{} port {}, class {:#04x}, LID {}",
+                self.port.device(),
+                self.port.number(),
+                self.class,
+                to.lid
+            );
+            Error::new(
+                "umad_recv",
+                inputs,
+                Cause::TimedOut {
+                    limit,
+                    likely: likely.to_owned(),
+                },
+            )
+        };
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(silent("nor did the kernel return the request"));
+            }
+            let Some(received) = self.port.receive(Some(left))? else {
+                continue;
+            };
+            if received.agent != self.id() || transaction(&received.mad) != transaction(mad) {
+                continue;
+            }
+            return match received.status {
+                0 => Ok(received),
+                status if status == Errno::TIMEDOUT.raw_os_error().cast_unsigned() => Err(silent(
+                    "the destination is not there, or does not serve this class",
+                )),
+                status => Err(self.port.fault(
+                    "umad_send",
+                    "returned by the kernel",
+                    status.cast_signed(),
+                    "",
+                )),
+            };
+        }
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// What `umad_unregister` fails with; the kernel then ends it with the port.
+    pub fn unregister(self) -> Result<()> {
+        let this = ManuallyDrop::new(self);
+        let ended = this.end();
+        // SAFETY: `this` is not used any more, and nothing else of it has a destructor.
+        drop(unsafe { std::ptr::read(&raw const this.port) });
+        ended
+    }
+
+    fn end(&self) -> Result<()> {
+        // SAFETY: the port is open.
+        match unsafe { (self.port.functions.unregister)(self.port.id, self.id) } {
+            0 => Ok(()),
+            _ => Err(self.port.fault(
+                "umad_unregister",
+                format_args!("agent {}", self.id),
+                last_errno(),
+                "",
+            )),
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            teardown::report(&error);
+        }
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Agent({}, class {:#04x} on {:?})",
+            self.id, self.class, self.port
+        )
+    }
+}
+
+const _: () = assert!(HEADER_LENGTH < MAD_LENGTH);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_are_bits_of_the_kernels_map() {
+        let words = Methods::NONE.and(0x01).and(0x05).and(0x7f).and(0x81).to_c();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(bytes.len(), 16);
+        assert_eq!(words[0] & 0xff, 0b10_0010);
+        assert_eq!(
+            words[words.len() - 1].cast_unsigned() >> (c_long::BITS - 1),
+            1
+        );
+    }
+}

@@ -1,0 +1,266 @@
+//! An open port.
+
+use std::ffi::{CString, c_int};
+use std::fmt;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::ffi::{ABI_VERSION, Functions};
+use super::packet::{Buffer, Received};
+use super::select::{Purpose, select};
+use super::{Umad, UmadDevice};
+use crate::diagnosis;
+use crate::error::{Cause, Error, Result};
+use crate::handle::last_errno;
+
+/// Bytes of a MAD that comes in one piece.
+pub(super) const MAD_LENGTH: usize = 256;
+/// The longest MAD that is received; a longer one is an error of who sends it.
+const LONGEST: usize = 1 << 26;
+const CLASS_DIRECTORY: &str = "/sys/class/infiniband_mad";
+
+/// A port that is open for MADs. Dropping it, and all its agents, closes it.
+pub struct Port {
+    pub(super) functions: Arc<Functions>,
+    pub(super) id: c_int,
+    device: String,
+    number: u8,
+}
+
+impl Umad {
+    /// Opens a port (`umad_open_port(3)`). What is left open is chosen; port 0 is as good as none.
+    ///
+    /// # Errors
+    /// [`Cause::NotSupported`]: ib_umad is not loaded, or too old. [`Cause::NoDevice`]: nothing fits.
+    /// [`Cause::Invalid`]: there is no such port, or no file for it. [`Cause::Io`]: the file cannot be opened.
+    pub fn open_port(&self, device: Option<&str>, port: Option<u8>) -> Result<Port> {
+        self.open("umad_open_port", device, port, Purpose::Any)
+    }
+
+    /// Opens a port that takes subnet management packets (`umad_open_smi_port(3)`). What is left open is chosen among
+    /// those.
+    ///
+    /// # Errors
+    /// As for [`open_port`](Self::open_port); [`Cause::Invalid`] also for a named port without an SMI.
+    pub fn open_smi_port(&self, device: Option<&str>, port: Option<u8>) -> Result<Port> {
+        self.open("umad_open_smi_port", device, port, Purpose::Smi)
+    }
+
+    fn open(
+        &self,
+        operation: &'static str,
+        device: Option<&str>,
+        port: Option<u8>,
+        purpose: Purpose,
+    ) -> Result<Port> {
+        // UMAD_ANY_PORT; a switch has no other.
+        let port = port.filter(|&number| number != 0);
+        let inputs = format!("{}, {}", device.unwrap_or("any device"), asked(port));
+        let fault = |cause| Error::new(operation, &inputs, cause);
+        let devices = self.devices();
+        let (name, number) = match select(&devices, device, port, purpose) {
+            Ok(selected) => selected,
+            // Without ib_umad no device shows: say the first reason first.
+            Err(cause) => return Err(fault(self.unsupported().unwrap_or(cause))),
+        };
+        let Ok(c_name) = CString::new(name.as_str()) else {
+            return Err(fault(Cause::Invalid(
+                "a device's name holds no NUL".to_owned(),
+            )));
+        };
+        let functions = &self.functions;
+        let open = match purpose {
+            Purpose::Smi => functions.open_smi_port.unwrap_or(functions.open_port),
+            Purpose::Any => functions.open_port,
+        };
+        // SAFETY: the name ends in NUL.
+        let id = unsafe { open(c_name.as_ptr(), number.into()) };
+        if id < 0 {
+            let errno = last_errno();
+            return Err(fault(self.open_fault(id, errno, &name, number, &devices)));
+        }
+        Ok(Port {
+            functions: functions.clone(),
+            id,
+            device: name,
+            number,
+        })
+    }
+
+    /// The cause, if libibumad finds that the kernel's side does not fit. It remembers what it found first.
+    fn unsupported(&self) -> Option<Cause> {
+        // No device is called so; the version is looked at before the name.
+        // SAFETY: the name ends in NUL.
+        let id = unsafe { (self.functions.open_port)(c"".as_ptr(), 1) };
+        (id == -Errno::OPNOTSUPP.raw_os_error()).then(|| Cause::NotSupported(kernel_side()))
+    }
+
+    /// What a negative return value of `umad_open_port` means.
+    fn open_fault(
+        &self,
+        returned: c_int,
+        errno: i32,
+        name: &str,
+        number: u8,
+        devices: &[UmadDevice],
+    ) -> Cause {
+        match Errno::from_raw_os_error(-returned) {
+            Errno::OPNOTSUPP => Cause::NotSupported(kernel_side()),
+            Errno::NODEV => Cause::NoDevice {
+                wanted: format!("device {name} with port {number}"),
+                present: devices.iter().map(|device| device.name.clone()).collect(),
+            },
+            Errno::INVAL => Cause::Invalid(invalid(name, number, devices)),
+            _ => match device_file(name, number) {
+                Some(path) => diagnosis::open_failed(&path, errno),
+                None => Cause::Io {
+                    source: std::io::Error::from_raw_os_error(errno),
+                    likely: String::new(),
+                },
+            },
+        }
+    }
+}
+
+fn invalid(name: &str, number: u8, devices: &[UmadDevice]) -> String {
+    let device = devices.iter().find(|device| device.name == name);
+    match device.map(|device| device.ports.iter().any(|port| port.number == number)) {
+        None => {
+            let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+            format!(
+                "there is no device {name}; devices here: {}",
+                names.join(", ")
+            )
+        }
+        Some(false) => format!("{name} has no port {number}"),
+        Some(true) => {
+            format!(
+                "the kernel offers no MADs on port {number} of {name} (nothing in {CLASS_DIRECTORY} names it)"
+            )
+        }
+    }
+}
+
+fn asked(port: Option<u8>) -> impl fmt::Display {
+    fmt::from_fn(move |f| match port {
+        Some(number) => write!(f, "port {number}"),
+        None => f.write_str("any port"),
+    })
+}
+
+/// What the kernel's side says about itself.
+fn kernel_side() -> String {
+    let path = format!("{CLASS_DIRECTORY}/abi_version");
+    match std::fs::read_to_string(&path) {
+        Ok(version) => format!(
+            "the kernel's ib_umad has interface version {}, libibumad needs {ABI_VERSION} or later",
+            version.trim()
+        ),
+        Err(error) => format!("{path}: {error}; is the module ib_umad loaded? (modprobe ib_umad)"),
+    }
+}
+
+/// The file in `/dev` of a port.
+fn device_file(name: &str, number: u8) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(CLASS_DIRECTORY).ok()?;
+    let read = |path: &Path, file: &str| std::fs::read_to_string(path.join(file)).ok();
+    let fitting = entries.filter_map(Result::ok).find(|entry| {
+        read(&entry.path(), "ibdev").is_some_and(|text| text.trim() == name)
+            && read(&entry.path(), "port").is_some_and(|text| text.trim().parse() == Ok(number))
+    })?;
+    Some(Path::new("/dev/infiniband").join(fitting.file_name()))
+}
+
+impl Port {
+    /// The device's name.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// The port's number.
+    pub fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// The descriptor to poll (`umad_get_fd(3)`), open as long as the port is.
+    ///
+    /// Poll it by the C library: under a simulation that takes the C library's place it is no descriptor of the kernel.
+    pub fn raw_fd(&self) -> RawFd {
+        // SAFETY: the port is open.
+        unsafe { (self.functions.get_fd)(self.id) }
+    }
+
+    /// The next packet, whichever agent it is for; `None` if none comes within `timeout` (`None`: for ever).
+    ///
+    /// # Errors
+    /// What `umad_recv` fails with: EIO if the device is gone.
+    pub fn receive(&self, timeout: Option<Duration>) -> Result<Option<Received>> {
+        let mut wait = timeout.map_or(-1, milliseconds);
+        let mut buffer = Buffer::new(MAD_LENGTH);
+        loop {
+            let mut length = c_int::try_from(buffer.capacity()).unwrap_or(c_int::MAX);
+            // SAFETY: the port is open; there is room for a MAD of that length behind the header.
+            let agent = unsafe {
+                (self.functions.receive)(self.id, buffer.as_mut_ptr(), &raw mut length, wait)
+            };
+            let errno = last_errno();
+            let length = usize::try_from(length).unwrap_or(0);
+            if agent >= 0 {
+                return Ok(Some(buffer.received(&self.functions, length)));
+            }
+            match Errno::from_raw_os_error(errno) {
+                Errno::TIMEDOUT | Errno::AGAIN | Errno::INTR => return Ok(None),
+                // It stays in the kernel, which has said how long it is.
+                Errno::NOSPC if (buffer.capacity() + 1..=LONGEST).contains(&length) => {
+                    buffer = Buffer::new(length);
+                    wait = 0;
+                }
+                _ => return Err(self.fault("umad_recv", "", errno, "")),
+            }
+        }
+    }
+
+    /// Closes it, and lets the kernel end its agents. Returns it if an agent is left, which holds it.
+    pub fn close(self: Arc<Self>) -> Result<(), Arc<Self>> {
+        Arc::try_unwrap(self).map(drop)
+    }
+
+    pub(super) fn fault(
+        &self,
+        operation: &'static str,
+        inputs: impl fmt::Display,
+        errno: i32,
+        likely: &str,
+    ) -> Error {
+        let separator = if inputs.to_string().is_empty() {
+            ""
+        } else {
+            ", "
+        };
+        let inputs = format_args!("{} port {}{separator}{inputs}", self.device, self.number);
+        Error::errno(operation, inputs, errno, likely)
+    }
+}
+
+/// Whole milliseconds, rounded up, as C takes them.
+pub(super) fn milliseconds(duration: Duration) -> c_int {
+    c_int::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        // It closes a descriptor and cannot fail.
+        // SAFETY: opened by `umad_open_port`, and not used any more.
+        unsafe { (self.functions.close_port)(self.id) };
+    }
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Port({} port {})", self.device, self.number)
+    }
+}

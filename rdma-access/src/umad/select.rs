@@ -1,0 +1,173 @@
+//! Which device and port to open: libibumad's rules, see the page of [`umad`](super).
+
+use super::{UmadDevice, UmadPort};
+use crate::error::Cause;
+
+/// What a port is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Anything: `umad_open_port`.
+    Any,
+    /// Subnet management: `umad_open_smi_port`.
+    Smi,
+}
+
+/// How good a port is; the best is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Usable,
+    LinkUp,
+    Active,
+}
+
+const ACTIVE: u32 = 4;
+const DISABLED: u32 = 3;
+const LINK_UP: u32 = 5;
+
+impl Purpose {
+    fn refuses(self, port: &UmadPort) -> bool {
+        self == Self::Smi && port.is_smi_disabled()
+    }
+
+    /// What a device has to have, for an error.
+    fn wanted(self) -> &'static str {
+        match self {
+            Self::Any => "usable port for MADs",
+            Self::Smi => "InfiniBand port that takes subnet management packets (an SMI port)",
+        }
+    }
+}
+
+/// Device and port to open.
+///
+/// For [`Purpose::Any`] a port named together with its device is not looked at: opening it says what is wrong.
+pub fn select(
+    devices: &[UmadDevice],
+    name: Option<&str>,
+    port: Option<u8>,
+    purpose: Purpose,
+) -> Result<(String, u8), Cause> {
+    let named = name.map(|name| devices.iter().find(|device| device.name == name));
+    match (name, named.flatten(), port) {
+        (Some(name), _, Some(port)) if purpose == Purpose::Any => Ok((name.to_owned(), port)),
+        (Some(name), None, Some(_)) => Err(Cause::Invalid(format!(
+            "there is no device {name}; devices here: {}",
+            names(devices).join(", ")
+        ))),
+        (Some(name), Some(device), Some(number)) => match misfit(device, number) {
+            Some(why) => Err(Cause::Invalid(format!("port {number} of {name} {why}"))),
+            None => Ok((name.to_owned(), number)),
+        },
+        (Some(name), device, None) => device
+            .and_then(|device| best_port(device, None, purpose))
+            .map(|(_, port)| (name.to_owned(), port))
+            .ok_or_else(|| none(devices, purpose)),
+        (None, _, port) => {
+            let mut best: Option<(Rank, &UmadDevice, u8)> = None;
+            for device in devices {
+                // Between devices only active counts; else the first one that has any.
+                if let Some((rank, number)) = best_port(device, port, purpose)
+                    && best.is_none_or(|(old, ..)| old < Rank::Active && rank == Rank::Active)
+                {
+                    best = Some((rank, device, number));
+                }
+            }
+            best.map(|(_, device, number)| (device.name.clone(), number))
+                .ok_or_else(|| none(devices, purpose))
+        }
+    }
+}
+
+/// What keeps a named port from being used for subnet management.
+fn misfit(device: &UmadDevice, number: u8) -> Option<&'static str> {
+    if device.is_switch {
+        return Some("is not a switch's management port, which is port 0");
+    }
+    let Some(port) = device.ports.iter().find(|port| port.number == number) else {
+        return Some("does not exist");
+    };
+    if !port.is_infiniband() {
+        Some("is not an InfiniBand port, so it has no SMI")
+    } else if port.is_smi_disabled() {
+        Some(
+            "has its SMI disabled (IsSMDisabled), as virtual functions and some planes of a multi-plane device have",
+        )
+    } else {
+        None
+    }
+}
+
+/// The best port of a device, or how good the one asked for is.
+fn best_port(device: &UmadDevice, wanted: Option<u8>, purpose: Purpose) -> Option<(Rank, u8)> {
+    if device.is_switch {
+        return Some((Rank::Active, 0));
+    }
+    if let Some(number) = wanted {
+        let port = device.ports.iter().find(|port| port.number == number)?;
+        if !port.is_infiniband() || purpose.refuses(port) {
+            return None;
+        }
+        return match (port.state, port.physical_state) {
+            (ACTIVE, _) => Some((Rank::Active, number)),
+            (_, DISABLED) => None,
+            _ => Some((Rank::LinkUp, number)),
+        };
+    }
+    let rank = |port: &UmadPort| {
+        if purpose.refuses(port) {
+            None
+        } else if port.is_infiniband() && port.state == ACTIVE {
+            Some(Rank::Active)
+        } else if port.is_infiniband() && port.physical_state == LINK_UP {
+            Some(Rank::LinkUp)
+        } else if port.physical_state != DISABLED
+            && (port.is_infiniband() || purpose == Purpose::Any)
+        {
+            Some(Rank::Usable)
+        } else {
+            None
+        }
+    };
+    let mut best = None;
+    for port in &device.ports {
+        if let Some(rank) = rank(port)
+            && best.is_none_or(|(old, _)| old < rank)
+        {
+            best = Some((rank, port.number));
+        }
+    }
+    best
+}
+
+fn none(devices: &[UmadDevice], purpose: Purpose) -> Cause {
+    let describe = |device: &UmadDevice| {
+        let ports: Vec<String> = device.ports.iter().map(describe_port).collect();
+        format!("{} ({})", device.name, ports.join("; "))
+    };
+    Cause::NoDevice {
+        wanted: purpose.wanted().to_owned(),
+        present: devices.iter().map(describe).collect(),
+    }
+}
+
+fn describe_port(port: &UmadPort) -> String {
+    let state = match (port.state, port.physical_state) {
+        (ACTIVE, _) => "active",
+        (_, DISABLED) => "disabled",
+        (_, LINK_UP) => "link up",
+        _ => "no link",
+    };
+    let smi = if port.is_smi_disabled() {
+        ", SMI disabled"
+    } else {
+        ""
+    };
+    format!("port {} {}, {state}{smi}", port.number, port.link_layer)
+}
+
+fn names(devices: &[UmadDevice]) -> Vec<String> {
+    match devices {
+        [] => vec!["none".to_owned()],
+        devices => devices.iter().map(|device| device.name.clone()).collect(),
+    }
+}

@@ -1,0 +1,244 @@
+//! Which port is opened for subnet management, compared with the real `umad_open_smi_port`.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+
+use rustix::io::Errno;
+
+use super::tree::{ACTIVE, DISABLED, Device, LINK_UP, POLLING, Port, Tree};
+use super::{Machine, debian, example, text, under};
+
+/// Device and port, or the error number of C.
+type Choice = Result<(String, u8), Errno>;
+
+fn trees() -> Vec<Tree> {
+    let one = |ports: &[Port]| Tree::new([Device::new("mlx5_0", ports)]);
+    let two = |first: &[Port], second: &[Port]| {
+        Tree::new([Device::new("mlx5_0", first), Device::new("mlx5_1", second)])
+    };
+    vec![
+        Tree::new([]),
+        one(&[ACTIVE]),
+        one(&[LINK_UP]),
+        one(&[POLLING]),
+        one(&[DISABLED]),
+        one(&[ACTIVE.without_smi()]),
+        one(&[ACTIVE.on_ethernet()]),
+        one(&[POLLING.on_ethernet()]),
+        one(&[DISABLED.on_ethernet()]),
+        one(&[ACTIVE.without_umad()]),
+        one(&[LINK_UP, ACTIVE]),
+        one(&[POLLING, LINK_UP]),
+        one(&[DISABLED, POLLING]),
+        one(&[ACTIVE.without_smi(), LINK_UP]),
+        one(&[ACTIVE.on_ethernet(), ACTIVE]),
+        one(&[ACTIVE.on_ethernet(), POLLING]),
+        one(&[ACTIVE.on_ethernet(), ACTIVE.without_smi()]),
+        one(&[ACTIVE.without_umad(), ACTIVE]),
+        two(&[LINK_UP], &[ACTIVE]),
+        two(&[POLLING], &[LINK_UP]),
+        two(&[ACTIVE.without_smi()], &[ACTIVE]),
+        two(
+            &[ACTIVE.without_smi(), ACTIVE.without_smi()],
+            &[POLLING, LINK_UP],
+        ),
+        two(&[ACTIVE.on_ethernet()], &[LINK_UP]),
+        two(&[ACTIVE.without_smi()], &[DISABLED]),
+        two(&[ACTIVE], &[ACTIVE]),
+        two(&[POLLING, ACTIVE], &[ACTIVE, POLLING]),
+        two(&[DISABLED, LINK_UP], &[POLLING, DISABLED]),
+        Tree::new([
+            Device::new("mlx5_0", &[ACTIVE.on_ethernet()]),
+            Device::new("mlx5_1", &[POLLING.without_smi(), POLLING]),
+            Device::new("mlx4_0", &[LINK_UP, ACTIVE.without_smi()]),
+        ]),
+        Tree::new([Device::switch("sw0", &[ACTIVE, LINK_UP])]),
+        Tree::new([
+            Device::new("mlx5_0", &[LINK_UP]),
+            Device::switch("sw0", &[LINK_UP]),
+        ]),
+        Tree {
+            abi_version: None,
+            ..one(&[ACTIVE])
+        },
+        Tree {
+            abi_version: Some(4),
+            ..one(&[ACTIVE])
+        },
+    ]
+}
+
+/// Device and port, `-` and 0 for any.
+type Question<'a> = (&'a str, &'static str);
+
+fn questions(tree: &Tree) -> Vec<Question<'_>> {
+    let mut names = vec!["-", "no_such"];
+    names.extend(tree.devices.iter().map(|device| device.name));
+    names
+        .into_iter()
+        .flat_map(|name| ["0", "1", "2", "3"].map(|port| (name, port)))
+        .collect()
+}
+
+/// Compiles the program that asks C.
+fn probe(folder: &Path) -> String {
+    let program = folder.join("smi_probe");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sysfs/smi_probe.c");
+    let status = Command::new("cc")
+        .args([source, "-o"])
+        .arg(&program)
+        .status()
+        .unwrap();
+    assert!(status.success(), "cc {source}: {status}");
+    program.display().to_string()
+}
+
+/// Device and port that a file stands for.
+fn behind(machine: &Machine, file: &str) -> (String, u8) {
+    let read = |name: &str| {
+        let path = machine.path(&format!("sys/class/infiniband_mad/{file}/{name}"));
+        fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+            .trim()
+            .to_owned()
+    };
+    (read("ibdev"), read("port").parse().unwrap())
+}
+
+/// Runs a program once for each question, and gives the first line that it prints and all others.
+fn ask(machine: &Machine, program: &[String], questions: &[Question<'_>]) -> Vec<(String, String)> {
+    let script =
+        r#"while read -r name port; do "$@" "$name" "$port" 2>&1 </dev/null; echo --; done"#;
+    let lines: String = questions
+        .iter()
+        .map(|(name, port)| format!("{name} {port}\n"))
+        .collect();
+    fs::write(machine.path("questions"), lines).unwrap();
+    let mut words = ["sh", "-c", script, "ask"].map(str::to_owned).to_vec();
+    words.extend_from_slice(program);
+    let output = machine.run(File::open(machine.path("questions")).unwrap(), &words);
+    let answers: Vec<_> = text(&output.stdout)
+        .split_terminator("--")
+        .map(|answer| {
+            // libibumad has its say, too.
+            let mut lines = answer
+                .trim()
+                .lines()
+                .filter(|line| !line.starts_with("ibwarn:"));
+            let first = lines.next().unwrap_or_default().to_owned();
+            (first, lines.collect::<Vec<_>>().join("\n"))
+        })
+        .collect();
+    assert_eq!(answers.len(), questions.len(), "{output:?}");
+    answers
+}
+
+fn c_choice(machine: &Machine, answer: &str) -> Choice {
+    match answer.parse() {
+        Ok(errno) => Err(Errno::from_raw_os_error(errno)),
+        Err(_) => Ok(behind(machine, answer)),
+    }
+}
+
+/// The kinds of failure as the error numbers that the manual gives them.
+fn our_choice(answer: &str) -> Choice {
+    match answer {
+        "NotSupported" => Err(Errno::OPNOTSUPP),
+        "NoDevice" => Err(Errno::NODEV),
+        "Invalid" => Err(Errno::INVAL),
+        "Io" => Err(Errno::IO),
+        found => {
+            let (name, port) = found.split_once(' ').unwrap_or_else(|| panic!("{answer}"));
+            Ok((name.to_owned(), port.parse().unwrap()))
+        }
+    }
+}
+
+/// What is documented to come of a question to which C gives this answer.
+fn fits(tree: &Tree, (name, port): Question<'_>, theirs: &Choice, ours: &Choice) -> bool {
+    let number: u8 = port.parse().unwrap();
+    let named = tree.device(name);
+    let on_ethernet = |(name, port): &(String, u8)| {
+        tree.device(name)
+            .and_then(|device| device.port(*port))
+            .unwrap()
+            .link_layer
+            == "Ethernet"
+    };
+    if theirs == &Err(Errno::OPNOTSUPP) {
+        return ours == theirs;
+    }
+    // A named port that C does not look at.
+    if number != 0
+        && let Some(device) = named
+        && let Some(port) = device.port(number)
+        && (port.smi_disabled || port.link_layer == "Ethernet" || device.node_type == 2)
+    {
+        return ours == &Err(Errno::INVAL);
+    }
+    match theirs {
+        // C falls back on mthca0.
+        Err(Errno::INVAL) if name == "-" => {
+            ours == &Err(Errno::NODEV)
+                // ... or it chose a port on which the kernel offers no MADs.
+                || (ours == theirs && tree.devices.iter().flat_map(|device| &device.ports).any(|port| !port.umad))
+        }
+        Ok(chosen) if on_ethernet(chosen) => match ours {
+            Ok(chosen) => !on_ethernet(chosen),
+            Err(errno) => *errno == Errno::NODEV,
+        },
+        same => ours == same,
+    }
+}
+
+fn compare(suite: &str, ours: impl Fn(&Path) -> Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let root = debian(suite);
+    let mut c_command = under(&root);
+    c_command.push(probe(folder.path()));
+    let our_command = ours(&root);
+    let mut failures = Vec::new();
+    let mut opened = 0;
+    for tree in trees() {
+        let machine = Machine::new(&tree);
+        let questions = questions(&tree);
+        let theirs = ask(&machine, &c_command, &questions);
+        let ours = ask(&machine, &our_command, &questions);
+        for ((question, (theirs, _)), (ours, said)) in questions.into_iter().zip(theirs).zip(ours) {
+            let theirs = c_choice(&machine, &theirs);
+            let ours = our_choice(&ours);
+            opened += usize::from(ours.is_ok());
+            if !fits(&tree, question, &theirs, &ours) {
+                failures.push(format!(
+                    "{question:?} of {tree:?}:\n  C: {theirs:?}, here: {ours:?} {said}"
+                ));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(opened > 30, "only {opened} questions opened a port");
+}
+
+/// With Debian 12's libibumad, which has no such function.
+#[test]
+fn without_the_c_function_the_choice_is_that_of_rdma_core_65() {
+    compare("sid", |_| vec![example("smi_port").display().to_string()]);
+}
+
+#[test]
+fn without_the_c_function_the_choice_is_that_of_rdma_core_56() {
+    compare("trixie", |_| {
+        vec![example("smi_port").display().to_string()]
+    });
+}
+
+/// With a libibumad that has it.
+#[test]
+fn with_the_c_function_the_choice_is_the_same() {
+    compare("sid", |root| {
+        let mut command = under(root);
+        command.push(example("smi_port").display().to_string());
+        command
+    });
+}
