@@ -17,14 +17,27 @@
 //! | `FABRIC_SIM_POLL_MS` | how often the port's attributes are read, in milliseconds | 100 |
 //! | `FABRIC_SIM_CONTROL` | path of the [control] socket; for one process | none |
 //!
+//! # What it adds
+//! - [`verbs`]: devices, ports, queues, UD queue pairs, multicast attachment, asynchronous events.
+//! - [`live`]: the port's attributes, P_Keys and GIDs as the fabric has them now, and an event for each change.
+//! - [`umad`]: a request that gets no answer is sent again and comes back with status 110, as the kernel does it.
+//! - [`control`]: events on demand.
+//!
 //! # Limits
-//! - What changes and changes back between two polls is not seen.
-//! - ibsim keeps no ClientReregister bit, so that event is derived: [`model::port::PortSnapshot::events_of_change_to`].
-//! - The ports of a node that its `SIM_HOST` process does not show through libibumad are there, but down.
+//! - What changes and changes back between two readings is not seen.
+//! - ibsim keeps no ClientReregister bit, so that event is derived:
+//!   [`model::port::PortSnapshot::events_of_change_to`]. For it each process asks the subnet manager for its SMInfo, once
+//!   in eleven readings.
+//! - The ports of a node that libumad2sim does not show for its `SIM_HOST` are there, but down.
 //! - Datagrams that are sent go nowhere until somebody sets a [data path](model::data_path::DataPath).
 //! - Reliable queue pairs, shared receive queues, memory windows and extended verbs are not simulated: such a call
 //!   fails with `ENOSYS` and says its name once on stderr.
-//! - A blocking call (`ibv_get_cq_event`, `ibv_get_async_event`, `umad_recv`) is no cancellation point.
+//! - RMPP is not simulated: a MAD is at most 256 bytes.
+//! - A blocking call (`ibv_get_cq_event`, `ibv_get_async_event`, `umad_recv`) is no cancellation point, and destroying
+//!   something does not wait for its events to be acknowledged.
+//! - A process that ends waits up to a quarter of a second for answers that are out. libumad2sim hangs if one arrives
+//!   later, in the moment of its own clean-up.
+//! - libumad2sim waits for ever for an ibsim that does not run, and ends the process if ibsim has no place for it.
 
 pub mod config;
 pub mod control;
