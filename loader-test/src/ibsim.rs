@@ -169,7 +169,12 @@ impl Ibsim {
     pub fn drop_dead_clients(&self) -> Result<()> {
         for client in self.clients()? {
             if !Path::new(&format!("/proc/{}", client.pid)).exists() {
-                self.order(&format!("X {}", client.number))?;
+                let command = format!("X {}", client.number);
+                let answer = self.command(&command)?;
+                // ibsim drops a dead client by itself once it fails to write to it, at any moment.
+                if !answer.is_empty() && !answer.contains("bad clientid") {
+                    return Err(Error::protocol("ibsim", format!("{command}: {}", answer.trim())));
+                }
             }
         }
         Ok(())
