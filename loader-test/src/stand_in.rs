@@ -511,7 +511,7 @@ impl StandIn {
             .unwrap_or(0xffff);
         let octet = 200 + flat(id) as u8;
         self.add_address(id, pkey, &Addr::Name(format!("self{}", flat(id))))?;
-        self.add_address(id, pkey, &Addr::Ip([10, 0, 1, octet].into()))
+        self.add_address(id, pkey, &Addr::Ip([10, 1, 0, octet].into()))
     }
 
     /// Takes an address away.
@@ -888,7 +888,11 @@ impl StandIn {
             if path.sgid() != [0; 16] {
                 return is_own(path.sgid());
             }
-            path.slid() == 0 || path.slid() & !((1 << spec.lmc) - 1) == spec.lid
+            if path.slid() != 0 {
+                return path.slid() & !((1 << spec.lmc) - 1) == spec.lid;
+            }
+            let dgid = path.dgid();
+            dgid == [0; 16] || dgid[..8] == fabric::PREFIX.to_be_bytes()
         };
         let same_partition = |pkey: u16| path.pkey() == 0 || (path.pkey() ^ pkey) & 0x7fff == 0;
         self.addresses()

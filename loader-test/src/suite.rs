@@ -129,7 +129,10 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
     [
         load::CHECKS,
         lifecycle::CHECKS,
-        resolve::CHECKS,
+        resolve::DESTINATIONS,
+        resolve::DEMANDS,
+        resolve::ANSWERS,
+        resolve::CLIENTS,
         query::CHECKS,
         sa::CHECKS,
         event::CHECKS,

@@ -235,7 +235,7 @@ fn level_of_service(asked: &Path) -> u16 {
     match asked.qos_sl() & 0xf {
         0 => {
             let class = u64::from(asked.tclass()) + u64::from(asked.qos_sl() >> 4);
-            ((asked.service_id() + class) % 15) as u16
+            ((asked.service_id() % 15 + class) % 15) as u16
         }
         sl => sl,
     }

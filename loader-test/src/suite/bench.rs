@@ -8,6 +8,7 @@ use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::{Harmed, Violation, ViolationKind};
 use crate::stand_in::library::{Library, LoadError};
 use crate::stand_in::message::{ANSWER_FLAGS, Addr, Message, PATH, Path as PathRecord, Reply};
+use crate::stand_in::sa::{Question, Reaction};
 use crate::stand_in::trace::Trace;
 use crate::stand_in::{AddressId, FIRST_PORT, Refused, Setup, StandIn};
 
@@ -19,6 +20,8 @@ pub const ENODATA: u8 = 3;
 pub const ETIMEDOUT: u8 = 6;
 /// ACM status: bad destination type.
 pub const EDESTTYPE: u8 = 10;
+/// Every ACM status that is an error.
+pub const ERRORS: [u8; 9] = [1, 2, 3, 5, 6, 7, 8, 9, 10];
 
 /// See the module.
 pub struct Bench {
@@ -223,12 +226,36 @@ pub fn resolve(core: &mut StandIn, from: AddressId, message: &Message) -> Result
 
 /// The record that the SA has for a path from the first port to a peer.
 pub fn expected_path(core: &StandIn, peer: &Peer) -> PathRecord {
+    expected_record(core, &PathRecord::default().with_dgid(peer.gid()))
+}
+
+/// The record that the SA has for a question from the first port and, if it names no other, its first partition.
+pub fn expected_record(core: &StandIn, asked: &PathRecord) -> PathRecord {
     let port = core.port(FIRST_PORT);
-    let asked = PathRecord::default()
-        .with_sgid(port.gid())
-        .with_dgid(peer.gid())
-        .with_pkey(port.pkeys[0]);
+    let mut asked = asked.with_sgid(port.gid());
+    if asked.pkey() == 0 {
+        asked = asked.with_pkey(port.pkeys[0]);
+    }
     crate::stand_in::fabric::path_record(&asked, std::slice::from_ref(port)).unwrap_or_default()
+}
+
+/// The SA keeps its answers to path queries back until [`let_go`].
+pub fn hold(core: &StandIn) {
+    core.sa().script(|question| {
+        if question.is_path_query() {
+            Reaction::Hold
+        } else {
+            Reaction::Answer
+        }
+    });
+}
+
+/// The SA answers what it kept back, and all that comes.
+pub fn let_go(core: &StandIn) {
+    core.sa().script(|_| Reaction::Answer);
+    for question in core.sa().questions() {
+        core.sa().release(question.number, Reaction::Answer);
+    }
 }
 
 /// A request for the path to a peer by its DLID.
@@ -284,6 +311,29 @@ pub fn expect_path(reply: &Reply, expected: &PathRecord) -> Outcome {
         return Err(failed(format!("{expected:?}"), format!("{seen:?}")));
     }
     Ok(())
+}
+
+/// Skips the check if the provider says that it cannot resolve what was asked: a type that it does not know, or an address
+/// that it does not find; one that asks a multicast group for addresses finds nobody there.
+///
+/// # Errors
+/// That it is skipped.
+pub fn able(core: &StandIn, reply: &Reply, what: &str) -> Outcome {
+    let reason = match reply.status {
+        ENODATA | EDESTTYPE => format!("refused with status {}", reply.status),
+        ETIMEDOUT if joins_group(core) => {
+            "asked of a multicast group, which nobody else is in".into()
+        }
+        _ => return Ok(()),
+    };
+    Err(Finding::Skipped(format!(
+        "the provider does not resolve {what} here: {reason}"
+    )))
+}
+
+/// Whether the provider has joined a multicast group, by which it asks other nodes for addresses.
+pub fn joins_group(core: &StandIn) -> bool {
+    core.sa().questions().iter().any(Question::is_join)
 }
 
 /// Checks the status of an answer.

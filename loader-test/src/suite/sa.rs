@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::bench::{
-    Bench, ETIMEDOUT, QUIET, SUCCESS, by_gid, by_lid, expect_path, expect_status, expected_path,
+    Bench, ERRORS, ETIMEDOUT, QUIET, SUCCESS, by_gid, by_lid, expect_path, expect_status, expected_path,
     reply, resolve,
 };
 use super::fault::Fault;
@@ -197,9 +197,6 @@ pub(super) const CHECKS: &[Check] = &[
         fault: NO_FAULT_YET,
     },
 ];
-
-/// Everything but success.
-const ERRORS: [u8; 9] = [1, 2, 3, 5, 6, 7, 8, 9, 10];
 
 /// The SA reacts so to path queries for one peer, and well to all else.
 fn only(peer: Peer, reaction: Reaction) -> impl FnMut(&Question) -> Reaction + Send {

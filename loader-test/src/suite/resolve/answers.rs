@@ -1,0 +1,274 @@
+//! The answer: its form, how often it comes, and when.
+
+use std::time::Instant;
+
+use super::NO_FAULT_YET;
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{
+    ANSWER_FLAGS, Addr, ENTRY, FLAG_NODELAY, FLAG_SOURCE, HEADER, Message, PATH, Path, Reply,
+};
+use crate::stand_in::{AddressId, StandIn};
+use crate::suite::bench::{
+    Bench, EDESTTYPE, ENODATA, QUIET, SUCCESS, able, by_addr, by_gid, by_lid, expect_path,
+    expect_status, expected_path, hold, let_go, reply, resolve,
+};
+use crate::suite::{Check, Outcome, failed};
+
+pub(in crate::suite) const CHECKS: &[Check] = &[
+    Check {
+        name: "resolve-header",
+        rule: "an answer has the version, the opcode and the transaction id of its request, and zeros for data",
+        harmed: Harmed::Client,
+        run: |bench| {
+            form(bench, |answer| {
+                if answer.version() == 1 {
+                    Ok(())
+                } else {
+                    Err(failed("version 1", format!("{}", answer.version())))
+                }
+            })
+        },
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-length",
+        rule: "a path is one entry of 72 bytes behind the 16 of the header; an error is the header alone",
+        harmed: Harmed::Client,
+        run: |bench| {
+            form(bench, |answer| {
+                let expected = match answer.status {
+                    SUCCESS => HEADER + ENTRY,
+                    _ => HEADER,
+                };
+                if usize::from(answer.length) == expected {
+                    Ok(())
+                } else {
+                    Err(failed(
+                        format!("length {expected} for status {}", answer.status),
+                        format!("{}", answer.length),
+                    ))
+                }
+            })
+        },
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-byte-order",
+        rule: "the length is in the byte order of the machine, the path record in that of the network",
+        harmed: Harmed::Client,
+        run: |bench| {
+            let (core, from) = bench.up()?;
+            // No byte of its LID is the other, as with most.
+            let peer = Peer::number(300);
+            let answer = resolve(core, from, &by_lid(&peer))?;
+            expect_path(&answer, &expected_path(core, &peer))
+        },
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-flags",
+        rule: "a path is flagged as usable for general management, primary, and in both directions",
+        harmed: Harmed::Client,
+        run: |bench| {
+            form(bench, |answer| match answer.entry(0) {
+                Some((flags, code, _)) if (flags, code) != (ANSWER_FLAGS, PATH) => Err(failed(
+                    format!("type {PATH:#x}, flags {ANSWER_FLAGS:#x}"),
+                    format!("type {code:#x}, flags {flags:#x}"),
+                )),
+                _ => Ok(()),
+            })
+        },
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-return-value",
+        rule: "resolve returns 0 when the request is or will be answered, whatever the answer says",
+        harmed: Harmed::Client,
+        // The core looks at what is returned.
+        run: |bench| form(bench, |_| Ok(())),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-source-chosen",
+        rule: "a source that the core chose is the second entry of the answer, as the core wrote it",
+        harmed: Harmed::Client,
+        run: source_chosen,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-source-given",
+        rule: "a source that the client gave is not sent back: the answer is the path alone",
+        harmed: Harmed::Client,
+        run: source_given,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-once",
+        rule: "every request is answered once, from the cache, by the SA, and with an error",
+        harmed: Harmed::Client,
+        run: answered_once,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-nodelay",
+        rule: "a client that wants no delay gets the cached path or ENODATA at once, and the lookup is begun",
+        harmed: Harmed::Client,
+        run: |bench| nodelay(bench, |_, peer| by_gid(peer).with_flags(0, FLAG_NODELAY)),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-nodelay-address",
+        rule: "the flag for no delay counts on the entry of the destination address as well",
+        harmed: Harmed::Client,
+        run: |bench| {
+            nodelay(bench, |own, peer| {
+                by_addr(own, &Addr::Ip(peer.ip)).with_flags(1, FLAG_NODELAY)
+            })
+        },
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-cached",
+        rule: "the second request for a destination is answered without asking the SA again",
+        harmed: Harmed::Sa,
+        run: second_from_the_cache,
+        fault: NO_FAULT_YET,
+    },
+];
+
+/// Looks at the answers from the SA, from the cache, and with an error.
+fn form(bench: &mut Bench, right: fn(&Reply) -> Outcome) -> Outcome {
+    let (core, from) = bench.up()?;
+    for message in [
+        by_lid(&Peer::number(3)),
+        by_lid(&Peer::number(3)),
+        Message::path(&Path::default().with_dlid(0x0bad)),
+    ] {
+        let answer = resolve(core, from, &message)?;
+        right(&answer)?;
+    }
+    Ok(())
+}
+
+/// Asks for an IP address without a source, of which the core then chooses one: by the SA's answer, and from the cache.
+fn source_chosen(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    let own = core.address(from).clone();
+    let expected = (FLAG_SOURCE, own.code(), own.field());
+    for _ in 0..2 {
+        let message = Message::destination(None, &Addr::Ip(peer.ip));
+        let id = core
+            .ask(&message)
+            .map_err(|status| failed("a source for the destination", format!("status {status}")))?;
+        let answer = reply(core, id)?;
+        able(core, &answer, "IPv4 addresses")?;
+        expect_path(&answer, &expected_path(core, &peer))?;
+        if answer.entries() != 2 || answer.entry(1) != Some(expected) {
+            return Err(failed(
+                format!("a second entry: the source {own}"),
+                format!("{} entries, {:02x?}", answer.entries(), answer.entry(1)),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn source_given(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    let own = core.address(from).clone();
+    for _ in 0..2 {
+        let answer = resolve(core, from, &by_addr(&own, &Addr::Ip(peer.ip)))?;
+        able(core, &answer, "IPv4 addresses")?;
+        expect_path(&answer, &expected_path(core, &peer))?;
+        if answer.entries() != 1 {
+            return Err(failed("one entry", format!("{}", answer.entries())));
+        }
+    }
+    Ok(())
+}
+
+fn answered_once(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let messages = [
+        by_lid(&Peer::number(3)),
+        by_lid(&Peer::number(3)),
+        by_lid(&Peer::number(4)).with_flags(0, FLAG_NODELAY),
+        Message::path(&Path::default().with_dlid(0x0bad)),
+    ];
+    let mut ids = Vec::new();
+    for message in &messages {
+        let id = core.resolve_from(from, message);
+        reply(core, id)?;
+        ids.push(id);
+    }
+    core.settle();
+    // A second answer has nothing to wait for, so it comes soon.
+    std::thread::sleep(QUIET);
+    for id in ids {
+        let answers = core.replies(id);
+        if answers.len() != 1 {
+            return Err(failed("one answer", format!("{answers:?}")));
+        }
+    }
+    Ok(())
+}
+
+fn nodelay(bench: &mut Bench, message: fn(&Addr, &Peer) -> Message) -> Outcome {
+    // A deadline that is long beside the time that an answer takes on a busy machine.
+    let (core, from) = bench.up_with(&["timeout 2000", "retries 0"])?;
+    let peer = Peer::number(3);
+    let message = message(&core.address(from).clone(), &peer);
+    hold(core);
+    let asked = core.sa().questions().len();
+    let before = Instant::now();
+    let answer = resolve(core, from, &message)?;
+    if answer.status == EDESTTYPE {
+        return able(core, &answer, "such destinations");
+    }
+    expect_status(&answer, &[ENODATA])?;
+    if before.elapsed() >= core.deadline() {
+        return Err(failed(
+            "ENODATA at once",
+            format!("after {:?}", before.elapsed()),
+        ));
+    }
+    if core.questions(asked + 1).is_none() {
+        return Err(failed("the lookup begun", "no query to the SA"));
+    }
+    let_go(core);
+    core.settle();
+    expect_soon(core, from, &message, &peer)
+}
+
+/// The answer comes from the cache as soon as the lookup is over.
+fn expect_soon(core: &mut StandIn, from: AddressId, message: &Message, peer: &Peer) -> Outcome {
+    let deadline = Instant::now() + core.deadline();
+    loop {
+        let answer = resolve(core, from, message)?;
+        if answer.status != ENODATA || Instant::now() > deadline {
+            return expect_path(&answer, &expected_path(core, peer));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+fn second_from_the_cache(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    let first = resolve(core, from, &by_gid(&peer))?;
+    expect_path(&first, &expected_path(core, &peer))?;
+    let asked = core.sa().questions().len();
+    let second = resolve(core, from, &by_gid(&peer))?;
+    expect_path(&second, &expected_path(core, &peer))?;
+    let again = core.sa().questions().len();
+    if again != asked {
+        return Err(failed(
+            "no further query",
+            format!("{} more", again - asked),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Who asks: the kernel, librdmacm, many at once, and some that do not wait.
+
+use super::NO_FAULT_YET;
+use crate::stand_in::FIRST_PORT;
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{Addr, FLAG_DEST, FLAG_NODELAY, FLAG_SOURCE, Message, PATH, Path};
+use crate::suite::bench::{
+    Bench, QUIET, able, by_gid, by_lid, expect_path, expected_path, hold, let_go, reply, resolve,
+};
+use crate::suite::{Check, Outcome, failed};
+
+pub(in crate::suite) const CHECKS: &[Check] = &[
+    Check {
+        name: "resolve-kernel",
+        rule: "the kernel (client 0, whose transaction id is a pointer) is answered once, with its id and one path",
+        harmed: Harmed::Daemon,
+        run: kernel,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-librdmacm",
+        rule: "a path entry beside source and destination addresses holds hints: the path leads to the destination address",
+        harmed: Harmed::Client,
+        run: librdmacm,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-client-gone",
+        rule: "an answer to a client that has left is given once, and the next client is served",
+        harmed: Harmed::Client,
+        run: client_gone,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-message-gone",
+        rule: "a message is the core's again when resolve returns: nothing of it is read afterwards",
+        harmed: Harmed::Daemon,
+        run: message_gone,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-many",
+        rule: "many requests at once for as many destinations are answered, each with its own path",
+        harmed: Harmed::Client,
+        run: many,
+        fault: NO_FAULT_YET,
+    },
+];
+
+/// As the kernel asks through netlink: SGID, DGID, P_Key, one reversible path.
+fn kernel(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    let asked = Path::default()
+        .with_sgid(core.port(FIRST_PORT).gid())
+        .with_dgid(peer.gid())
+        .with_pkey(from.pkey)
+        .with_reversible_numpath(0x81);
+    for _ in 0..2 {
+        let id = core.kernel_asks(from, &asked);
+        let answer = reply(core, id)?;
+        expect_path(&answer, &expected_path(core, &peer))?;
+        core.settle();
+        let answers = core.replies(id).len();
+        if answers != 1 || answer.entries() != 1 {
+            return Err(failed(
+                "one answer of one entry",
+                format!("{answers} answers, {} entries", answer.entries()),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// As rdma_getaddrinfo asks for a numeric address with a route as a hint.
+fn librdmacm(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let (peer, hinted) = (Peer::number(3), Peer::number(4));
+    let own = core.address(from).clone();
+    let message = |flags| {
+        let destination = Addr::Ip(peer.ip);
+        let hints = Path::default().with_dgid(hinted.gid()).with_pkey(from.pkey);
+        Message::resolve()
+            .with_entry(FLAG_SOURCE, own.code(), &own.field())
+            .with_entry(FLAG_DEST | flags, destination.code(), &destination.field())
+            .with_entry(0, PATH, &hints.0)
+    };
+    for flags in [0, FLAG_NODELAY] {
+        let id = core.ask(&message(flags)).map_err(|status| {
+            failed("a message that the core takes", format!("status {status}"))
+        })?;
+        let answer = reply(core, id)?;
+        if flags == 0 {
+            able(core, &answer, "IPv4 addresses")?;
+        }
+        expect_path(&answer, &expected_path(core, &peer))?;
+        if answer.entries() != 1 {
+            return Err(failed("one entry", format!("{}", answer.entries())));
+        }
+    }
+    Ok(())
+}
+
+fn client_gone(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let (peer, other) = (Peer::number(3), Peer::number(4));
+    hold(core);
+    let gone = core.resolve_from(from, &by_lid(&peer));
+    core.client_leaves(gone);
+    let_go(core);
+    reply(core, gone)?;
+    for peer in [&peer, &other] {
+        let answer = resolve(core, from, &by_lid(peer))?;
+        expect_path(&answer, &expected_path(core, peer))?;
+    }
+    std::thread::sleep(QUIET);
+    match core.replies(gone).len() {
+        1 => Ok(()),
+        answers => Err(failed(
+            "one answer to the client that left",
+            format!("{answers}"),
+        )),
+    }
+}
+
+/// Two different requests while the SA is silent; the core's buffers are gone when it speaks.
+fn message_gone(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peers = [Peer::number(3), Peer::number(4), Peer::number(5)];
+    let own = core.address(from).clone();
+    hold(core);
+    let first = core.resolve_from(from, &by_lid(&peers[0]));
+    let second = core.resolve_from(from, &by_gid(&peers[1]));
+    let third = core
+        .ask(&Message::destination(None, &Addr::Ip(peers[2].ip)))
+        .map_err(|status| failed("a source for the destination", format!("status {status}")))?;
+    let_go(core);
+    for (id, peer) in [first, second].into_iter().zip(&peers) {
+        expect_path(&reply(core, id)?, &expected_path(core, peer))?;
+    }
+    let answer = reply(core, third)?;
+    if answer.status == 0 {
+        expect_path(&answer, &expected_path(core, &peers[2]))?;
+        let source = answer.entry(1).map(|(_, _, field)| field);
+        if source != Some(own.field()) {
+            return Err(failed(
+                format!("the source {own}"),
+                format!("{source:02x?}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn many(bench: &mut Bench) -> Outcome {
+    const CLIENTS: u16 = 200;
+    let (core, from) = bench.up()?;
+    hold(core);
+    let ids: Vec<(u64, Peer)> = (1..=CLIENTS)
+        .map(Peer::number)
+        .map(|peer| (core.resolve_from(from, &by_gid(&peer)), peer))
+        .collect();
+    let_go(core);
+    for (id, peer) in ids {
+        expect_path(&reply(core, id)?, &expected_path(core, &peer))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! What a request demands of a path besides where it leads.
+
+use super::NO_FAULT_YET;
+use crate::stand_in::FIRST_PORT;
+use crate::stand_in::fabric::{DeviceSpec, Peer};
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{Addr, Message, Path};
+use crate::suite::bench::{Bench, able, expect_path, expected_record, refused, reply, resolve};
+use crate::suite::{Check, Outcome, failed};
+
+pub(in crate::suite) const CHECKS: &[Check] = &[
+    Check {
+        name: "resolve-traffic-class",
+        rule: "a request for another traffic class is not answered with a path for the usual one, nor the other way round",
+        harmed: Harmed::Client,
+        run: |bench| demand(bench, "traffic classes", |path| path.with_tclass(0x21)),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-service-id",
+        rule: "a request for a service is not answered with the path of another service, nor the other way round",
+        harmed: Harmed::Client,
+        run: |bench| {
+            demand(bench, "service ids", |path| {
+                path.with_service_id(0x0100_0000_0106_4853)
+            })
+        },
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-qos-class",
+        rule: "a request for a QoS class is not answered with the path of another, nor the other way round",
+        harmed: Harmed::Client,
+        run: |bench| demand(bench, "QoS classes", |path| path.with_qos_sl(0x0050)),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-sl",
+        rule: "a request for a service level is not answered with a path of another one",
+        harmed: Harmed::Client,
+        run: |bench| demand(bench, "service levels", |path| path.with_qos_sl(0x0006)),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-partition",
+        rule: "a path is answered for the partition of the endpoint that the request concerns",
+        harmed: Harmed::Client,
+        run: partitions,
+        fault: NO_FAULT_YET,
+    },
+];
+
+/// Asks as it is, with a demand, and as it is; then the other way round for another peer.
+fn demand(bench: &mut Bench, what: &str, demanding: fn(Path) -> Path) -> Outcome {
+    let (core, from) = bench.up()?;
+    for (peer, order) in [
+        (Peer::number(3), [false, true, false]),
+        (Peer::number(4), [true, false, true]),
+    ] {
+        for demands in order {
+            let plain = Path::default().with_dlid(peer.lid);
+            let asked = if demands { demanding(plain) } else { plain };
+            let answer = resolve(core, from, &Message::path(&asked))?;
+            if demands {
+                able(core, &answer, what)?;
+            }
+            expect_path(&answer, &expected_record(core, &asked))?;
+        }
+    }
+    Ok(())
+}
+
+/// A second endpoint, in another partition.
+fn partitions(bench: &mut Bench) -> Outcome {
+    const OTHER: u16 = 0x8001;
+    let mut device = DeviceSpec::single();
+    device.ports[0].pkeys.push(OTHER);
+    let core = bench.core_with(vec![device], &[])?;
+    core.up(FIRST_PORT).map_err(refused)?;
+    core.add_address(FIRST_PORT, OTHER, &Addr::Ip([10, 1, 0, 2].into()))
+        .map_err(refused)?;
+    core.settle();
+    // An asymmetrical LID shows slips of the byte order.
+    let peer = Peer::number(300);
+    let plain = Path::default().with_dlid(peer.lid);
+    for asked in [plain, plain.with_pkey(OTHER), plain, plain.with_pkey(OTHER)] {
+        let id = core
+            .ask(&Message::path(&asked))
+            .map_err(|status| failed("an endpoint for the P_Key", format!("status {status}")))?;
+        expect_path(&reply(core, id)?, &expected_record(core, &asked))?;
+    }
+    Ok(())
+}

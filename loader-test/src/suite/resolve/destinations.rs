@@ -1,0 +1,292 @@
+//! What a path is asked to: LIDs, GIDs, names and IP addresses, in every spelling.
+
+use super::NO_FAULT_YET;
+use crate::stand_in::fabric::{Peer, gid};
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{Addr, Message, Path};
+use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::suite::bench::{
+    Bench, EDESTTYPE, ERRORS, ETIMEDOUT, able, by_addr, by_gid, by_lid, expect_path, expect_status,
+    expected_path, refused, resolve,
+};
+use crate::suite::{Check, Finding, Outcome, failed};
+
+pub(in crate::suite) const CHECKS: &[Check] = &[
+    Check {
+        name: "resolve-by-lid",
+        rule: "a path request with a DLID is answered with the SA's path to that LID",
+        harmed: Harmed::Client,
+        run: |bench| known_to_the_sa(bench, by_lid),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-by-gid",
+        rule: "a path request with a DGID is answered with the SA's path to that GID",
+        harmed: Harmed::Client,
+        run: |bench| known_to_the_sa(bench, by_gid),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-by-name",
+        rule: "a name is answered with the SA's path to its host",
+        harmed: Harmed::Client,
+        run: |bench| address(bench, "names", name_of),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-by-ip",
+        rule: "an IPv4 address is answered with the SA's path to its host",
+        harmed: Harmed::Client,
+        run: |bench| address(bench, "IPv4 addresses", ip_of),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-by-ip6",
+        rule: "an IPv6 address is answered with the SA's path to its host",
+        harmed: Harmed::Client,
+        run: |bench| address(bench, "IPv6 addresses", ip6_of),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-gid-address",
+        rule: "a destination of the address type GID is answered with the SA's path to that GID",
+        harmed: Harmed::Client,
+        run: |bench| address(bench, "addresses of type GID", |peer| Addr::Gid(peer.gid())),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-lid-address",
+        rule: "a destination of the address type LID is answered with the SA's path to that LID",
+        harmed: Harmed::Client,
+        run: |bench| address(bench, "addresses of type LID", |peer| Addr::Lid(peer.lid)),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-own-name",
+        rule: "an endpoint's own name is answered with the path from the port to itself",
+        harmed: Harmed::Client,
+        run: |bench| own_address(bench, |core, ip| core.address(name_beside(ip)).clone()),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-own-ip",
+        rule: "an endpoint's own IP address is answered with the path from the port to itself",
+        harmed: Harmed::Client,
+        run: |bench| own_address(bench, |core, ip| core.address(ip).clone()),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-name-case",
+        rule: "names compare without case",
+        harmed: Harmed::Client,
+        run: |bench| spelled(bench, "names", name_of, upper_case),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-own-name-case",
+        rule: "an endpoint's own name is known in upper case and in lower case",
+        harmed: Harmed::Client,
+        run: own_name_in_upper_case,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-name-end",
+        rule: "a name ends at its first NUL: what follows in the 64 bytes does not count",
+        harmed: Harmed::Client,
+        run: |bench| spelled(bench, "names", name_of, Addr::with_garbage),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-ip-length",
+        rule: "an IPv4 address is four bytes: what follows in the 64 bytes does not count",
+        harmed: Harmed::Client,
+        run: |bench| spelled(bench, "IPv4 addresses", ip_of, Addr::with_garbage),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-ip6-length",
+        rule: "an IPv6 address is sixteen bytes: what follows in the 64 bytes does not count",
+        harmed: Harmed::Client,
+        run: |bench| spelled(bench, "IPv6 addresses", ip6_of, Addr::with_garbage),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-own-length",
+        rule: "an endpoint's own address is known whatever follows it in the 64 bytes, in the request and when it was added",
+        harmed: Harmed::Client,
+        run: own_address_with_garbage,
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-unknown-lid",
+        rule: "a LID that the SA does not know is answered with an error, and by the deadline",
+        harmed: Harmed::Client,
+        run: |bench| unknown(bench, |_| Message::path(&Path::default().with_dlid(0x0bad))),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-unknown-gid",
+        rule: "a GID that the SA does not know is answered with an error, and by the deadline",
+        harmed: Harmed::Client,
+        run: |bench| {
+            unknown(bench, |_| {
+                Message::path(&Path::default().with_dgid(gid(0x0bad)))
+            })
+        },
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-unknown-name",
+        rule: "a name that nobody knows is answered with an error, and by the deadline",
+        harmed: Harmed::Client,
+        run: |bench| unknown(bench, |own| by_addr(own, &Addr::Name("nobody".into()))),
+        fault: NO_FAULT_YET,
+    },
+    Check {
+        name: "resolve-unknown-ip",
+        rule: "an IP address that nobody has is answered with an error, and by the deadline",
+        harmed: Harmed::Client,
+        run: |bench| unknown(bench, |own| by_addr(own, &Addr::Ip([10, 9, 9, 9].into()))),
+        fault: NO_FAULT_YET,
+    },
+];
+
+fn name_of(peer: &Peer) -> Addr {
+    Addr::Name(peer.name.clone())
+}
+
+fn ip_of(peer: &Peer) -> Addr {
+    Addr::Ip(peer.ip)
+}
+
+fn ip6_of(peer: &Peer) -> Addr {
+    Addr::Ip6(peer.ip6)
+}
+
+/// The usual start gives an endpoint a name and then the IP address that requests come from.
+fn name_beside(ip: AddressId) -> AddressId {
+    AddressId { index: 0, ..ip }
+}
+
+/// A peer that the SA knows is asked for by a path record.
+fn known_to_the_sa(bench: &mut Bench, message: fn(&Peer) -> Message) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    let answer = resolve(core, from, &message(&peer))?;
+    if answer.status == EDESTTYPE {
+        return able(core, &answer, "such destinations");
+    }
+    expect_path(&answer, &expected_path(core, &peer))
+}
+
+/// Asks for a peer by an address.
+fn address(bench: &mut Bench, what: &str, address: fn(&Peer) -> Addr) -> Outcome {
+    let (core, from) = bench.up()?;
+    let (own, peer) = (core.address(from).clone(), Peer::number(3));
+    let answer = resolve(core, from, &by_addr(&own, &address(&peer)))?;
+    able(core, &answer, what)?;
+    expect_path(&answer, &expected_path(core, &peer))
+}
+
+/// Asks for a peer by an address in another spelling; then in the usual one and again, since it must be the same address.
+fn spelled(
+    bench: &mut Bench,
+    what: &str,
+    address: fn(&Peer) -> Addr,
+    spell: fn(&Addr) -> Addr,
+) -> Outcome {
+    let (core, from) = bench.up()?;
+    let (own, peer) = (core.address(from).clone(), Peer::number(3));
+    let usual = address(&peer);
+    let unusual = spell(&usual);
+    let known = resolve(core, from, &by_addr(&own, &usual))?;
+    able(core, &known, what)?;
+    let expected = expected_path(core, &peer);
+    expect_path(&known, &expected)?;
+    for (spelling, name) in [(&unusual, "the other spelling"), (&usual, "the usual one")] {
+        let answer = resolve(core, from, &by_addr(&own, spelling))?;
+        if answer.status != 0 {
+            return Err(failed(
+                format!("the path to {usual} for {spelling} ({name}) as well"),
+                format!("status {}", answer.status),
+            ));
+        }
+        expect_path(&answer, &expected)?;
+    }
+    Ok(())
+}
+
+/// The path from the port to itself: the record may be the provider's own.
+fn expect_own_path(core: &mut StandIn, from: AddressId, asked: &Addr) -> Outcome {
+    let source = core.address(from).clone();
+    let answer = resolve(core, from, &by_addr(&source, asked))?;
+    able(core, &answer, "the endpoint's own addresses")?;
+    let (lid, gid) = {
+        let port = core.port(FIRST_PORT);
+        (port.lid, port.gid())
+    };
+    match answer.path().filter(|_| answer.status == 0) {
+        Some(path)
+            if (path.slid(), path.dlid()) == (lid, lid)
+                && (path.sgid(), path.dgid()) == (gid, gid) =>
+        {
+            Ok(())
+        }
+        _ => Err(failed(
+            format!("for {asked} a path from LID {lid} to itself"),
+            format!("{answer:?}"),
+        )),
+    }
+}
+
+fn own_address(bench: &mut Bench, own: fn(&StandIn, AddressId) -> Addr) -> Outcome {
+    let (core, from) = bench.up()?;
+    let asked = own(core, from);
+    expect_own_path(core, from, &asked)
+}
+
+fn own_name_in_upper_case(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let name = core.address(name_beside(from)).clone();
+    expect_own_path(core, from, &name)?;
+    let asked = upper_case(&name);
+    let answer = resolve(core, from, &by_addr(&name, &asked))?;
+    if answer.status == ETIMEDOUT {
+        // One that asks its multicast group is answered by itself, but for the simulated adapter, which carries nothing.
+        able(core, &answer, "its own name in another case")?;
+    }
+    still_known(core, from, &asked)
+}
+
+fn own_address_with_garbage(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let clean = core.address(from).clone();
+    expect_own_path(core, from, &clean)?;
+    let added = Addr::Ip([10, 1, 0, 99].into());
+    core.add_address(FIRST_PORT, from.pkey, &added.with_garbage())
+        .map_err(refused)?;
+    still_known(core, from, &added)?;
+    still_known(core, from, &clean.with_garbage())
+}
+
+/// Own addresses are known: that one is not found in another spelling is no missing ability.
+fn still_known(core: &mut StandIn, from: AddressId, asked: &Addr) -> Outcome {
+    match expect_own_path(core, from, asked) {
+        Err(Finding::Skipped(seen)) => Err(failed(format!("the own path for {asked}"), seen)),
+        outcome => outcome,
+    }
+}
+
+fn upper_case(name: &Addr) -> Addr {
+    match name {
+        Addr::Name(name) => Addr::Name(name.to_uppercase()),
+        other => other.clone(),
+    }
+}
+
+fn unknown(bench: &mut Bench, message: fn(&Addr) -> Message) -> Outcome {
+    let (core, from) = bench.up()?;
+    let own = core.address(from).clone();
+    let answer = resolve(core, from, &message(&own))?;
+    expect_status(&answer, &ERRORS)
+}
