@@ -121,6 +121,16 @@ pub enum Cause {
         likely: String,
     },
 
+    /// Memory is exhausted.
+    #[error("out of memory")]
+    OutOfMemory,
+
+    /// The context is not one of the libmana that was asked.
+    #[error(
+        "the device is not driven by this libmana: it is no MANA adapter, or another copy of the library drives it"
+    )]
+    NotMana,
+
     /// The device's driver library does not offer the operation.
     #[error("the device's driver library does not offer it")]
     NotOffered,

@@ -4,6 +4,8 @@
 //! | --- | --- | --- |
 //! | [`verbs`] | devices, contexts, ports | libibverbs |
 //! | [`umad`] | management datagrams: SMI and GSI ports | libibumad, at run time |
+//! | [`cm`] | the device behind an IP address | librdmacm, at run time |
+//! | [`mana`] | buffer allocators of MANA adapters | libmana, at run time |
 //! | [`ud`] | datagrams: queue pairs, completions, buffers, multicast | libibverbs |
 //!
 //! # Rules that hold everywhere
@@ -13,10 +15,14 @@
 //! - Numbers are in host byte order; a [`Gid`] is bytes in the order of the wire.
 //! - Every type may be sent to and shared with other threads unless its page says otherwise.
 
+pub mod cm;
 mod diagnosis;
 mod error;
 mod handle;
+#[cfg(test)]
+mod layout;
 mod library;
+pub mod mana;
 mod teardown;
 mod text;
 mod types;

@@ -1,5 +1,7 @@
 //! Native libraries that are looked up at run time, because a distribution may lack them.
 
+use std::ffi::c_void;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -98,4 +100,13 @@ impl NativeLibrary {
             Error::new(operation, &self.name, cause)
         })
     }
+}
+
+/// Where the library or program that an address is in begins in memory.
+pub fn image_of(address: *const c_void) -> Option<NonZero<usize>> {
+    // SAFETY: all zero is a value of this struct of pointers.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: the address is only compared, and the information may be written.
+    let found = unsafe { libc::dladdr(address, &raw mut info) };
+    NonZero::new(info.dli_fbase.addr()).filter(|_| found != 0)
 }

@@ -27,7 +27,7 @@
 //! agent it is for.
 
 mod agent;
-mod ffi;
+pub(crate) mod ffi;
 mod packet;
 mod port;
 mod select;

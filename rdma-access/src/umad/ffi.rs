@@ -1,5 +1,5 @@
-//! The part of `<infiniband/umad.h>` that is used here. Its layout is compared with the installed header's by
-//! `tests/layout.rs`.
+//! The part of `<infiniband/umad.h>` that is used here. Its layout is compared with the installed header's in
+//! `crate::layout`.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 

@@ -2,13 +2,17 @@
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::mem::ManuallyDrop;
 
 use ibverbs_sys as ffi;
+use parking_lot::Mutex;
 
 use super::device::Device;
 use super::port::PortAttributes;
 use crate::error::{Cause, Error, Result};
 use crate::handle::{Handle, errno_of};
+use crate::mana::Shim;
+use crate::teardown;
 use crate::text;
 use crate::types::{Gid, Guid, PKey};
 
@@ -17,9 +21,12 @@ use crate::types::{Gid, Guid, PKey};
 /// C's own context ends at [`close`](Self::close), or when this and all that was made in it are dropped.
 #[derive(Debug)]
 pub struct Context {
-    handle: Handle<ffi::ibv_context>,
+    // Ended by `end` alone.
+    handle: ManuallyDrop<Handle<ffi::ibv_context>>,
     name: String,
     node_guid: Guid,
+    /// Called by the driver until the context has ended.
+    mana_allocator: Mutex<Option<Box<Shim>>>,
 }
 
 impl Context {
@@ -80,9 +87,10 @@ impl Context {
         // SAFETY: the caller's promise.
         let node_guid = Guid(u64::from_be(unsafe { ffi::ibv_get_device_guid(device) }));
         Ok(Self {
-            handle,
+            handle: ManuallyDrop::new(handle),
             name,
             node_guid,
+            mana_allocator: Mutex::new(None),
         })
     }
 
@@ -91,7 +99,29 @@ impl Context {
     /// # Errors
     /// What `ibv_close_device` fails with; the context then stays, for ever.
     pub fn close(self) -> Result<()> {
-        self.handle.destroy()
+        let mut this = ManuallyDrop::new(self);
+        let ended = this.end();
+        // SAFETY: `this` is not used any more; what has a destructor of its own is dropped once.
+        unsafe {
+            std::ptr::drop_in_place(&raw mut this.name);
+            std::ptr::drop_in_place(&raw mut this.mana_allocator);
+        }
+        ended
+    }
+
+    /// Called once, as the last thing before the fields are dropped.
+    fn end(&mut self) -> Result<()> {
+        // SAFETY: taken here alone, and this is called once.
+        let ended = unsafe { ManuallyDrop::take(&mut self.handle) }.destroy();
+        if ended.is_err() {
+            // The driver lives on, and may call it.
+            std::mem::forget(self.mana_allocator.get_mut().take());
+        }
+        ended
+    }
+
+    pub(crate) fn mana_allocator(&self) -> &Mutex<Option<Box<Shim>>> {
+        &self.mana_allocator
     }
 
     /// The device's name.
@@ -212,5 +242,13 @@ impl Context {
             inputs => format!("{}, {inputs}", self.name),
         };
         Error::errno(operation, inputs, errno, likely)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            teardown::report(&error);
+        }
     }
 }

@@ -1,0 +1,234 @@
+//! IP addresses with a scope.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use rustix::fd::OwnedFd;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::error::{Cause, Error, Result};
+
+/// An IPv4 or IPv6 address; an IPv6 one with the interface that it is meant on, if that matters.
+///
+/// As text: `192.0.2.1`, `2001:db8::1`, `fe80::1%ib0` or `fe80::1%3` (name or number of an interface).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Address {
+    ip: IpAddr,
+    scope: u32,
+}
+
+impl Address {
+    /// An IPv6 address on the interface of that number (`if_nametoindex(3)`), 0 for any.
+    pub fn with_scope(ip: Ipv6Addr, scope: u32) -> Self {
+        Self {
+            ip: ip.into(),
+            scope,
+        }
+    }
+
+    /// The address.
+    pub fn ip(&self) -> IpAddr {
+        self.ip
+    }
+
+    /// Number of the interface, 0 for any.
+    pub fn scope(&self) -> u32 {
+        self.scope
+    }
+
+    /// Why it cannot lead to one device.
+    pub(super) fn misfit(&self) -> Option<&'static str> {
+        match self.ip {
+            ip if ip.is_unspecified() => Some("an address of all interfaces leads to no device"),
+            ip if ip.is_multicast() => Some("a multicast address leads to no device"),
+            IpAddr::V6(ip) if ip.is_unicast_link_local() && self.scope == 0 => {
+                Some("a link-local address needs its interface, as in fe80::1%ib0")
+            }
+            _ => None,
+        }
+    }
+
+    /// As C has it, port 0.
+    pub(super) fn to_c(self) -> libc::sockaddr_storage {
+        // SAFETY: all zero is a value of this struct of numbers.
+        let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+        let start = &raw mut storage;
+        match self.ip {
+            IpAddr::V4(ip) => {
+                let c = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: 0,
+                    sin_addr: libc::in_addr {
+                        s_addr: u32::from(ip).to_be(),
+                    },
+                    sin_zero: [0; 8],
+                };
+                // SAFETY: a storage has room and alignment for each family's address.
+                unsafe { start.cast::<libc::sockaddr_in>().write(c) };
+            }
+            IpAddr::V6(ip) => {
+                let c = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: 0,
+                    sin6_flowinfo: 0,
+                    sin6_addr: libc::in6_addr {
+                        s6_addr: ip.octets(),
+                    },
+                    sin6_scope_id: self.scope,
+                };
+                // SAFETY: as above.
+                unsafe { start.cast::<libc::sockaddr_in6>().write(c) };
+            }
+        }
+        storage
+    }
+}
+
+impl From<IpAddr> for Address {
+    fn from(ip: IpAddr) -> Self {
+        Self { ip, scope: 0 }
+    }
+}
+
+impl From<Ipv4Addr> for Address {
+    fn from(ip: Ipv4Addr) -> Self {
+        IpAddr::from(ip).into()
+    }
+}
+
+impl From<Ipv6Addr> for Address {
+    fn from(ip: Ipv6Addr) -> Self {
+        IpAddr::from(ip).into()
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.ip.fmt(f)?;
+        match self.scope {
+            0 => Ok(()),
+            scope => write!(f, "%{scope}"),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    /// # Errors
+    /// [`Cause::Invalid`] for what is no address, or a scope that no interface has.
+    fn from_str(text: &str) -> Result<Self> {
+        let fault = |why: String| Error::new("read an address", text, Cause::Invalid(why));
+        let (ip, scope) = match text.split_once('%') {
+            Some((ip, scope)) => (ip, Some(scope)),
+            None => (text, None),
+        };
+        let ip: IpAddr = ip
+            .parse()
+            .map_err(|_| fault("it is neither an IPv4 nor an IPv6 address".to_owned()))?;
+        let Some(scope) = scope else {
+            return Ok(ip.into());
+        };
+        let IpAddr::V6(ip) = ip else {
+            return Err(fault("only IPv6 addresses have a scope".to_owned()));
+        };
+        let index = match scope.parse() {
+            Ok(0) => return Err(fault("no interface has the number 0".to_owned())),
+            Ok(index) => index,
+            Err(_) => interface(scope)
+                .map_err(|error| fault(format!("there is no interface {scope:?} ({error})")))?,
+        };
+        Ok(Self::with_scope(ip, index))
+    }
+}
+
+fn interface(name: &str) -> rustix::io::Result<u32> {
+    let any: OwnedFd = socket_with(
+        AddressFamily::UNIX,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    name_to_index(any, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_with_their_scope() {
+        for (text, ip, scope) in [
+            ("192.0.2.1", "192.0.2.1", 0),
+            ("2001:db8::1", "2001:db8::1", 0),
+            ("fe80::1%7", "fe80::1", 7),
+            // Every Linux has it, as number 1.
+            ("fe80::1%lo", "fe80::1", 1),
+            ("::ffff:192.0.2.1", "::ffff:192.0.2.1", 0),
+        ] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!(
+                (address.ip(), address.scope()),
+                (ip.parse().unwrap(), scope),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_the_reason() {
+        for (text, reason) in [
+            ("", "neither"),
+            ("192.0.2", "neither"),
+            ("192.0.2.1.5", "neither"),
+            ("192.0.2.256", "neither"),
+            ("host.example", "neither"),
+            ("fe80::1::2", "neither"),
+            ("[fe80::1]", "neither"),
+            ("fe80::1%", "no interface"),
+            ("fe80::1%0", "number 0"),
+            ("fe80::1%nosuch0", "no interface \"nosuch0\""),
+            ("fe80::1%a-name-that-is-longer-than-any", "no interface"),
+            ("192.0.2.1%lo", "only IPv6"),
+        ] {
+            let error = text.parse::<Address>().unwrap_err();
+            assert!(matches!(error.cause(), Cause::Invalid(_)), "{error}");
+            assert!(error.to_string().contains(reason), "{error}");
+            assert_eq!(error.inputs(), text);
+        }
+    }
+
+    #[test]
+    fn what_leads_to_no_single_device_is_known_beforehand() {
+        for text in ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1"] {
+            assert!(
+                text.parse::<Address>().unwrap().misfit().is_some(),
+                "{text}"
+            );
+        }
+        for text in ["192.0.2.1", "127.0.0.1", "::1", "fe80::1%lo", "2001:db8::1"] {
+            assert_eq!(text.parse::<Address>().unwrap().misfit(), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn c_gets_address_and_scope() {
+        let c = "192.0.2.1".parse::<Address>().unwrap().to_c();
+        // SAFETY: the family says what it is.
+        let v4 = unsafe { *(&raw const c).cast::<libc::sockaddr_in>() };
+        assert_eq!(
+            (i32::from(c.ss_family), v4.sin_addr.s_addr.to_ne_bytes()),
+            (libc::AF_INET, [192, 0, 2, 1])
+        );
+        let c = "fe80::1%7".parse::<Address>().unwrap().to_c();
+        // SAFETY: as above.
+        let v6 = unsafe { *(&raw const c).cast::<libc::sockaddr_in6>() };
+        assert_eq!(
+            (i32::from(c.ss_family), v6.sin6_scope_id),
+            (libc::AF_INET6, 7)
+        );
+        assert_eq!(v6.sin6_addr.s6_addr[..2], [0xfe, 0x80]);
+    }
+}
