@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::bench::{
-    Bench, ERRORS, ETIMEDOUT, QUIET, SUCCESS, by_gid, by_lid, expect_path, expect_status, expected_path,
-    reply, resolve,
+    Bench, ERRORS, ETIMEDOUT, QUIET, SUCCESS, by_gid, by_lid, expect_path, expect_status,
+    expected_path, reply, resolve,
 };
 use super::fault::Fault;
 use super::{Check, Finding, Outcome, Status, failed};
@@ -14,33 +14,60 @@ use crate::stand_in::message::Path;
 use crate::stand_in::sa::{COMP_DLID, COMP_SGID, GET, PATH_RECORD, Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, MadFaults, StandIn};
 
-const NO_FAULT_YET: Fault = Fault {
-    replace: &[],
-    status: &[Status::Failed],
-    also: &[],
-};
-
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "sa-timeout",
         rule: "a request whose query times out is answered with an error by the deadline, and the next one asks again",
         harmed: Harmed::Client,
         run: |bench| refused_then_asked_again(bench, &Reaction::Silence, &[ETIMEDOUT]),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[
+                ("*again = mad->umad.status;", "*again = false;"),
+                (
+                    "\tif (mad->umad.status)\n\t\treturn ACM_STATUS_ETIMEDOUT;",
+                    "\tif (mad->umad.status)\n\t\treturn ACM_STATUS_ENODATA;",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-error-high-byte",
         rule: "an error in the high byte of the SA's status is no path, and is not kept as one",
         harmed: Harmed::Client,
         run: |bench| refused_then_asked_again(bench, &Reaction::Status(0x0500), &ERRORS),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[
+                (
+                    "if (!hdr->status)\n",
+                    "if (!(hdr->status & htobe16(0x00ff)))\n",
+                ),
+                (
+                    "if (status == ACM_STATUS_SUCCESS && !fits(",
+                    "if (status == ACM_STATUS_SUCCESS && !mad->sa_mad.mad_hdr.status && !fits(",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-error-low-byte",
         rule: "an error in the low byte of the SA's status (busy) is no path, and is not kept as one",
         harmed: Harmed::Client,
         run: |bench| refused_then_asked_again(bench, &Reaction::Status(0x0001), &ERRORS),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[
+                ("if (!hdr->status)\n", "if (!class_status)\n"),
+                (
+                    "if (status == ACM_STATUS_SUCCESS && !fits(",
+                    "if (status == ACM_STATUS_SUCCESS && !mad->sa_mad.mad_hdr.status && !fits(",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-error-field",
@@ -50,14 +77,34 @@ pub(super) const CHECKS: &[Check] = &[
             refused_then_asked_again(bench, &Reaction::Status(0x000c), &ERRORS)?;
             refused_then_asked_again(bench, &Reaction::Status(0x001c), &ERRORS)
         },
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[
+                (
+                    "if (!hdr->status)\n",
+                    "if (!hdr->status || hdr->status == htobe16(0x000c))\n",
+                ),
+                (
+                    "if (status == ACM_STATUS_SUCCESS && !fits(",
+                    "if (status == ACM_STATUS_SUCCESS && !mad->sa_mad.mad_hdr.status && !fits(",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-not-sent",
         rule: "a MAD that comes back unsent (errno in umad.status) is answered with an error",
         harmed: Harmed::Client,
         run: |bench| refused_then_asked_again(bench, &Reaction::NotSent(libc::EIO), &ERRORS),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "*again = mad->umad.status;",
+                "if (mad->umad.status && mad->umad.status != ETIMEDOUT)\n\t\tabort();\n\t*again = mad->umad.status;",
+            )],
+            status: &[Status::Crashed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-send-refused",
@@ -72,7 +119,14 @@ pub(super) const CHECKS: &[Check] = &[
                 },
             )
         },
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\t/* A MAD that was not taken is still ours. */\n\t\tacm_free_sa_mad(mad);\n",
+                "",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-no-memory",
@@ -87,14 +141,28 @@ pub(super) const CHECKS: &[Check] = &[
                 },
             )
         },
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\tif (!mad) {\n\t\tfree(query);\n\t\treturn NULL;\n\t}\n",
+                "",
+            )],
+            status: &[Status::Crashed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-out-of-order",
         rule: "answers that come in another order than the questions reach the clients that asked for them",
         harmed: Harmed::Client,
         run: out_of_order,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "path_answered(query->path, mad, &done);",
+                "path_answered(LIST_FIRST(&ep->busy), mad, &done);",
+            )],
+            status: &[Status::Failed, Status::Crashed, Status::TimedOut],
+            also: &[],
+        },
     },
     Check {
         name: "sa-never",
@@ -106,28 +174,77 @@ pub(super) const CHECKS: &[Check] = &[
             let answer = resolve(core, from, &by_lid(&Peer::number(3)))?;
             expect_status(&answer, &ERRORS)
         },
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[("request->deadline <= now) {", "request->deadline <= 0) {")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-late",
         rule: "an answer that comes after the client's deadline answers nobody a second time",
         harmed: Harmed::Client,
         run: too_late,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\tTAILQ_REMOVE(&path->waiters, request, entry);\n\t\tfinish(path->ep, request, ACM_STATUS_ETIMEDOUT, NULL, done);",
+                "\t\tstruct request *copy = malloc(sizeof *copy);\n\n\t\t*copy = *request;\n\t\trequest->deadline = FOR_EVER;\n\t\tfinish(path->ep, copy, ACM_STATUS_ETIMEDOUT, NULL, done);",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-after-close",
         rule: "an answer that comes after its endpoint was closed touches nothing, and its client is answered once",
         harmed: Harmed::Daemon,
         run: |bench| across_a_close(bench, false),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[
+                (
+                    "\tforget(&path->query);\n\tif (path->busy)\n",
+                    "\tif (path->busy)\n",
+                ),
+                (
+                    "\tpath->ep->path_count--;\n\tfree(path);\n",
+                    "\tpath->ep->path_count--;\n\tmemset(path, 0xdb, sizeof *path);\n\tfree(path);\n",
+                ),
+                (
+                    "\tpthread_mutex_unlock(&lock);\n\tfree(ep);\n\tsend_answers(&done);\n",
+                    "\tpthread_mutex_unlock(&lock);\n\tmemset(ep, 0xdb, sizeof *ep);\n\tfree(ep);\n\tsend_answers(&done);\n",
+                ),
+            ],
+            status: &[Status::Crashed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-after-reopen",
         rule: "an answer from before a reopen does not fill the cache of the new endpoint",
         harmed: Harmed::Client,
         run: |bench| across_a_close(bench, true),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[
+                (
+                    "static void from_sa(struct acm_sa_mad *mad);\n",
+                    "static void from_sa(struct acm_sa_mad *mad);\nstatic struct endpoint *newest;\n",
+                ),
+                (
+                    "\tLIST_INSERT_HEAD(&ep->port->endpoints, ep, entry);\n",
+                    "\tLIST_INSERT_HEAD(&ep->port->endpoints, ep, entry);\n\tnewest = ep;\n",
+                ),
+                (
+                    "\tLIST_REMOVE(ep, entry);\n",
+                    "\tLIST_REMOVE(ep, entry);\n\tnewest = NULL;\n",
+                ),
+                (
+                    "\tpthread_mutex_unlock(&lock);\n\tacm_free_sa_mad(mad);\n",
+                    "\tif (!query && newest && !mad->umad.status) {\n\t\tstruct ibv_path_record question = { .reversible_numpath = IBV_PATH_RECORD_REVERSIBLE | 1 };\n\t\tstruct ibv_path_record *record = (void *) mad->sa_mad.data;\n\t\tstruct path *path;\n\n\t\tquestion.dlid = record->dlid;\n\t\tquestion.sgid = record->sgid;\n\t\tquestion.pkey = record->pkey;\n\t\tpath = get_path(newest, &question);\n\t\tpath->state = KNOWN;\n\t\tpath->record = *record;\n\t\tpath->until = FOR_EVER;\n\t}\n\tpthread_mutex_unlock(&lock);\n\tacm_free_sa_mad(mad);\n",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-never-then-close",
@@ -140,7 +257,14 @@ pub(super) const CHECKS: &[Check] = &[
             core.port_down(FIRST_PORT);
             expect_status(&reply(core, id)?, &ERRORS)
         },
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\t\tanswer_waiters(path, ACM_STATUS_ENOTCONN, NULL, &done);\n",
+                "",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-other-destination",
@@ -152,49 +276,98 @@ pub(super) const CHECKS: &[Check] = &[
                     .with_dgid(Peer::number(9).gid())
             })
         },
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\tif (question->dlid ? record->dlid != question->dlid : !same_gid(&record->dgid, &question->dgid))\n\t\treturn false;\n",
+                "",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-dlid-zero",
         rule: "a record with DLID 0 is no path",
         harmed: Harmed::Client,
         run: |bench| spoilt_record(bench, |path| path.with_dlid(0)),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[("return is_port_lid(record->dlid) && ", "return ")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-other-source",
         rule: "a record that starts at another port is not given to the client",
         harmed: Harmed::Client,
         run: |bench| spoilt_record(bench, |path| path.with_sgid(gid(0x0bad))),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(" && same_gid(&record->sgid, &question->sgid)", "")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-query-form",
         rule: "a path query is a GET of PathRecord of class SA, and names the source GID, which some SAs insist on",
         harmed: Harmed::Client,
         run: query_form,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "acm_path_comp_mask(&path->question),",
+                "acm_path_comp_mask(&path->question) & ~htobe64(1 << 3),",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-tid",
         rule: "transaction ids are not zero, fit in 32 bits, and differ among outstanding MADs",
         harmed: Harmed::Daemon,
         run: transaction_ids,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "mad->sa_mad.mad_hdr.tid = htobe64(query->tid);",
+                "mad->sa_mad.mad_hdr.tid = htobe64(query->tid | 1);",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-storm",
         rule: "many requests for one destination are one query",
         harmed: Harmed::Sa,
         run: storm,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "if (!path->outdated && !memcmp(",
+                "if (!path->outdated && !path->busy && !memcmp(",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "sa-refresh-unconstrained",
         rule: "a query that renews a path demands nothing that only the old path had (LID, SL, MTU, rate)",
         harmed: Harmed::Client,
         run: refresh,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[
+                (
+                    "\t\t\telse\n\t\t\t\tfree_path(path);\n",
+                    "\t\t\telse\n\t\t\t\tpath->until = 0;\n",
+                ),
+                (
+                    "acm_path_comp_mask(&path->question), &path->question, sizeof path->question);",
+                    "acm_path_comp_mask(path->record.dlid ? &path->record : &path->question),\n\t\t\t       path->record.dlid ? &path->record : &path->question, sizeof path->question);",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
 ];
 
@@ -280,8 +453,9 @@ fn out_of_order(bench: &mut Bench) -> Outcome {
             format!("{}", core.sa().questions().len() - before),
         ));
     };
-    for question in questions[before..].iter().rev() {
-        core.sa().release(question.number, Reaction::Answer);
+    for index in [2, 0, 3, 1] {
+        core.sa()
+            .release(questions[before + index].number, Reaction::Answer);
         core.settle();
     }
     for (id, peer) in ids.into_iter().zip(&peers) {
@@ -357,7 +531,7 @@ fn spoilt_record(bench: &mut Bench, spoil: fn(Path) -> Path) -> Outcome {
     let peer = Peer::number(3);
     let bad = spoil(expected_path(core, &peer));
     core.sa().script(only(peer.clone(), Reaction::Record(bad)));
-    let answer = resolve(core, from, &by_lid(&peer))?;
+    let answer = resolve(core, from, &by_gid(&peer))?;
     if answer.status == SUCCESS {
         return Err(failed("an error", format!("{answer:?}")));
     }
