@@ -63,6 +63,13 @@ pub struct PortId {
     pub port: u8,
 }
 
+impl PortId {
+    /// Its number over all devices, which is how the SA names it in a [`Question`].
+    pub fn number(self) -> usize {
+        self.device * 16 + usize::from(self.port)
+    }
+}
+
 /// The first port of the first device.
 pub const FIRST_PORT: PortId = PortId { device: 0, port: 1 };
 
@@ -387,7 +394,7 @@ impl StandIn {
         let port = self.port_mut(id);
         port.context = context;
         port.is_up = true;
-        self.shared.sa.set_down(flat(id), false);
+        self.shared.sa.set_down(id.number(), false);
         Ok(())
     }
 
@@ -447,7 +454,7 @@ impl StandIn {
             lock(&self.shared.endpoints).insert(
                 acm.as_ptr().addr(),
                 KnownEndpoint {
-                    port: flat(id),
+                    port: id.number(),
                     open: true,
                 },
             );
@@ -509,8 +516,8 @@ impl StandIn {
             .copied()
             .find(|pkey| pkey & 0x7fff != 0)
             .unwrap_or(0xffff);
-        let octet = 200 + flat(id) as u8;
-        self.add_address(id, pkey, &Addr::Name(format!("self{}", flat(id))))?;
+        let octet = 200 + id.number() as u8;
+        self.add_address(id, pkey, &Addr::Name(format!("self{}", id.number())))?;
         self.add_address(id, pkey, &Addr::Ip([10, 1, 0, octet].into()))
     }
 
@@ -550,7 +557,7 @@ impl StandIn {
     }
 
     fn close_port(&mut self, id: PortId, removes_addresses: bool) {
-        self.shared.sa.set_down(flat(id), true);
+        self.shared.sa.set_down(id.number(), true);
         let endpoints = std::mem::take(&mut self.port_mut(id).endpoints);
         for endpoint in endpoints {
             for address in &endpoint.addresses {
@@ -792,6 +799,7 @@ impl StandIn {
     pub fn forget_history(&self) {
         self.shared.forget_history();
         self.shared.sa.forget_questions();
+        memory::give_up_taken_back();
     }
 
     /// Closes everything that is open, as no real core ever does: the end of a check.
@@ -976,11 +984,6 @@ impl Device {
             ports,
         }
     }
-}
-
-/// A number for a port over all devices.
-fn flat(id: PortId) -> usize {
-    id.device * 16 + usize::from(id.port)
 }
 
 /// What a good SA answers.

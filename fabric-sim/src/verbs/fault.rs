@@ -16,7 +16,8 @@ struct Plan {
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 static PLAN: Mutex<Option<Plan>> = Mutex::new(None);
 
-/// Counts the calls of this process from now on, and lets the one of this number, from 0, fail: `ENOMEM`.
+/// Counts the calls of this process from now on, and lets the one of this number, from 0, fail: `ENOMEM`. With
+/// `usize::MAX` none does.
 pub fn fail_call(number: usize) {
     *PLAN.lock() = Some(Plan {
         number,
@@ -42,7 +43,7 @@ pub(super) fn strikes(call: &'static str) -> bool {
     let mut plan = PLAN.lock();
     let Some(plan) = &mut *plan else { return false };
     plan.calls.push(call);
-    plan.calls.len() == plan.number + 1
+    plan.calls.len() - 1 == plan.number
 }
 
 #[cfg(test)]
@@ -55,6 +56,9 @@ mod tests {
         fail_call(1);
         assert_eq!(["a", "b", "c"].map(strikes), [false, true, false]);
         assert_eq!(stop(), ["a", "b", "c"]);
+        fail_call(usize::MAX);
+        assert!(!strikes("a"));
+        assert_eq!(stop(), ["a"]);
         assert!(!strikes("after"));
         assert_eq!(stop(), [""; 0]);
     }

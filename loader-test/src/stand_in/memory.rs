@@ -20,6 +20,14 @@ struct Area {
     pages: usize,
 }
 
+impl Area {
+    fn unmap(self) {
+        let start = std::ptr::with_exposed_provenance_mut(self.start);
+        // SAFETY: a mapping of ours that was taken back, which nobody may use any more.
+        unsafe { libc::munmap(start, self.pages * PAGE) };
+    }
+}
+
 /// A value, or an array of them, lent to the provider. It never moves.
 pub struct Lent<T> {
     area: Area,
@@ -139,14 +147,18 @@ impl<T> Drop for Lent<T> {
         if taken_back.len() > QUARANTINE
             && let Some(oldest) = taken_back.pop_front()
         {
-            // SAFETY: a mapping of ours that nobody may use any more.
-            unsafe {
-                libc::munmap(
-                    std::ptr::with_exposed_provenance_mut(oldest.start),
-                    oldest.pages * PAGE,
-                );
-            }
+            oldest.unmap();
         }
+    }
+}
+
+/// Gives all that was taken back to the system: for checks that look at how memory grows.
+pub(super) fn give_up_taken_back() {
+    let mut taken_back = TAKEN_BACK
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    for area in taken_back.drain(..) {
+        area.unmap();
     }
 }
 

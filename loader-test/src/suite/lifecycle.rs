@@ -1,5 +1,439 @@
-//! Checks of the family `lifecycle`.
+//! Checks of the family `lifecycle`: opening, closing, opening again, and what lies between.
 
-use super::Check;
+mod address;
+mod close;
+mod failure;
+mod growth;
+mod open;
 
-pub(super) const CHECKS: &[Check] = &[];
+use super::bench::{SUCCESS, able, by_addr, by_lid, expect_path, resolve};
+use super::fault::Fault;
+use super::{Check, Outcome, Status, failed};
+use crate::stand_in::fabric::{Peer, path_record};
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{Addr, Path};
+use crate::stand_in::{AddressId, StandIn};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "lifecycle-open-close",
+        rule: "a port opens, serves, closes and opens again; one without an address comes and goes, too",
+        harmed: Harmed::Client,
+        run: open::open_close,
+        fault: Fault {
+            replace: &[
+                (
+                    "\tep->port = port_context;\n\tep->acm = acm;",
+                    "\tep->port = port_context;\n\tep->port->served = true;\n\tep->acm = acm;",
+                ),
+                ("\tbool stop;\n", "\tbool stop, served;\n"),
+                (
+                    "static void close_port(void *port_context)\n{\n\tstruct port *port = port_context;\n",
+                    "static void close_port(void *port_context)\n{\n\tstruct port *port = port_context;\n\n\tif (!port->served)\n\t\tabort();\n",
+                ),
+            ],
+            status: &[Status::Crashed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "lifecycle-two-devices",
+        rule: "two devices are served at a time, each by its own port, whichever of them closes",
+        harmed: Harmed::Client,
+        run: |bench| open::two_devices(bench, 0x0011_0000),
+        fault: Fault {
+            replace: &[(
+                "\tif (acm_get_gid(acm->port, 0, &ep->gid)) {",
+                "\tstatic struct acm_port *first;\n\n\tif (!first)\n\t\tfirst = acm->port;\n\tif (acm_get_gid(first, 0, &ep->gid)) {",
+            )],
+            status: &[Status::Failed],
+            also: &[
+                "lifecycle-shared-node-guid",
+                "lifecycle-two-ports",
+                "lifecycle-address-moved",
+            ],
+        },
+    },
+    Check {
+        name: "lifecycle-shared-node-guid",
+        rule: "physical and virtual functions share a node GUID: it is no key for a device",
+        harmed: Harmed::Daemon,
+        run: |bench| open::two_devices(bench, 0x0010_0000),
+        fault: Fault {
+            replace: &[
+                (
+                    "\tconst struct acm_device *acm;\n\tunsigned int open_ports;",
+                    "\tconst struct acm_device *acm;\n\t__be64 guid;\n\tunsigned int open_ports;",
+                ),
+                (
+                    "\t\tif (dev->acm == acm && !dev->open_ports)\n\t\t\tfree_device(dev);",
+                    "\t\tif (dev->guid == acm->dev_guid) {\n\t\t\tdev->acm = acm;\n\t\t\t*dev_context = dev;\n\t\t\treturn 0;\n\t\t}",
+                ),
+                (
+                    "\tdev->acm = acm;\n\tread_options(dev);",
+                    "\tdev->acm = acm;\n\tdev->guid = acm->dev_guid;\n\tread_options(dev);",
+                ),
+                (
+                    "static void close_device(void *dev_context)\n{\n\tfree_device(dev_context);",
+                    "static void close_device(void *dev_context)\n{\n\tstruct device *dev = dev_context;\n\n\tacm_log(1, \"device 0x%lx is closed\\n\", be64toh(dev->acm->dev_guid));\n\tdev->acm = NULL;",
+                ),
+            ],
+            status: &[Status::Crashed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "lifecycle-two-ports",
+        rule: "two ports of a device are served at a time, and one of them goes on when the other closes",
+        harmed: Harmed::Client,
+        run: open::two_ports,
+        fault: Fault {
+            replace: &[(
+                "\tport->dev->open_ports--;",
+                "\tport->dev->open_ports--;\n\tport->dev->patience = 0;",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "lifecycle-pkeys",
+        rule: "each endpoint resolves in the partition of its P_Key, and keeps its answers to itself",
+        harmed: Harmed::Node,
+        run: |bench| open::pkeys(bench, &[0xffff, 0x8001, 0x8002], &[0xffff, 0x8001, 0x8002]),
+        fault: Fault {
+            replace: &[(
+                "question->pkey = htobe16(ep->acm->pkey);",
+                "question->pkey = htobe16(0xffff);",
+            )],
+            status: &[Status::Failed],
+            also: &["lifecycle-pkey-holes"],
+        },
+    },
+    Check {
+        name: "lifecycle-pkey-holes",
+        rule: "holes (0x0000) and invalid entries (0x8000) in the P_Key table do not matter to the others",
+        harmed: Harmed::Client,
+        run: |bench| {
+            let table = [0x0000, 0x8000, 0x8001, 0x0000, 0xffff, 0x0000];
+            open::pkeys(bench, &table, &[0x8001, 0xffff])
+        },
+        fault: Fault {
+            replace: &[(
+                "static int open_endpoint(const struct acm_endpoint *acm, void *port_context, void **ep_context)\n{\n\tstruct endpoint *ep;\n",
+                "static int open_endpoint(const struct acm_endpoint *acm, void *port_context, void **ep_context)\n{\n\tstruct endpoint *ep;\n\t__be16 pkey = 0;\n\tint i = 0;\n\n\tdo\n\t\tif (ibv_query_pkey(acm->port->dev->verbs, acm->port->port_num, i++, &pkey) || !pkey)\n\t\t\treturn ENOENT;\n\twhile (pkey != htobe16(acm->pkey));\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "lifecycle-limited-member",
+        rule: "a limited member (0x7fff) beside the full one is an endpoint of the same partition",
+        harmed: Harmed::Client,
+        run: |bench| open::pkeys(bench, &[0x7fff, 0xffff], &[0x7fff, 0xffff]),
+        fault: Fault {
+            replace: &[(
+                "static int open_endpoint(const struct acm_endpoint *acm, void *port_context, void **ep_context)\n{\n\tstruct endpoint *ep;\n",
+                "static int open_endpoint(const struct acm_endpoint *acm, void *port_context, void **ep_context)\n{\n\tstruct endpoint *ep;\n\n\tif (!(acm->pkey & 0x8000))\n\t\treturn EINVAL;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "lifecycle-hundred-addresses",
+        rule: "an endpoint has as many addresses as the core gives it: there is no limit",
+        harmed: Harmed::Daemon,
+        run: address::hundred,
+        fault: Fault {
+            replace: &[(
+                "\taddress->ep = ep_context;\n",
+                "\taddress->ep = ep_context;\n\n\tstruct address *other;\n\tint count = 0;\n\n\tLIST_FOREACH(other, &address->ep->addresses, entry)\n\t\tcount++;\n\tif (count == 4) {\n\t\tfree(address);\n\t\treturn ENOSPC;\n\t}\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "lifecycle-address-removed",
+        rule: "an address that was taken away leads here no more, and does again when it was added again",
+        harmed: Harmed::Client,
+        run: address::removed,
+        fault: Fault {
+            replace: &[
+                (
+                    "\tpthread_mutex_lock(&lock);\n\tLIST_REMOVE(address, entry);\n\tpthread_mutex_unlock(&lock);\n\tfree(address);\n",
+                    "\tacm_log(2, \"type %u\\n\", address->type);\n",
+                ),
+                (
+                    "\twhile (!LIST_EMPTY(&ep->addresses))\n\t\tremove_address(LIST_FIRST(&ep->addresses));\n",
+                    "\tstruct address *address;\n\n\twhile ((address = LIST_FIRST(&ep->addresses))) {\n\t\tLIST_REMOVE(address, entry);\n\t\tfree(address);\n\t}\n",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &["lifecycle-address-moved"],
+        },
+    },
+    Check {
+        name: "lifecycle-address-twice",
+        rule: "an address may be added a second time without having been removed: the core loses a notice now and then",
+        harmed: Harmed::Daemon,
+        run: address::twice,
+        fault: Fault {
+            replace: &[(
+                "static int add_address(const struct acm_address *acm, void *ep_context, void **addr_context)\n{\n\tstruct address *address;\n",
+                "static int add_address(const struct acm_address *acm, void *ep_context, void **addr_context)\n{\n\tstruct address *address;\n\n\tif (is_own_addr(ep_context, acm->type, acm->info.addr))\n\t\treturn EEXIST;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "lifecycle-address-moved",
+        rule: "an address that moved to another port leads to that port alone",
+        harmed: Harmed::Client,
+        run: address::moved,
+        fault: Fault {
+            replace: &[
+                (
+                    "struct address {\n\tLIST_ENTRY(address) entry;\n",
+                    "struct address {\n\tLIST_ENTRY(address) entry, any_entry;\n\tconst struct acm_port *port;\n",
+                ),
+                (
+                    "static uint32_t last_tid;\n",
+                    "static uint32_t last_tid;\nstatic LIST_HEAD(, address) all_addresses;\n",
+                ),
+                (
+                    "\tLIST_INSERT_HEAD(&address->ep->addresses, address, entry);\n",
+                    "\taddress->port = address->ep->acm->port;\n\tLIST_INSERT_HEAD(&address->ep->addresses, address, entry);\n\tLIST_INSERT_HEAD(&all_addresses, address, any_entry);\n",
+                ),
+                (
+                    "\tLIST_REMOVE(address, entry);\n",
+                    "\tLIST_REMOVE(address, entry);\n\tLIST_REMOVE(address, any_entry);\n",
+                ),
+                (
+                    "\tLIST_FOREACH(own, &ep->addresses, entry)\n",
+                    "\tLIST_FOREACH(own, &all_addresses, any_entry)\n",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "lifecycle-address-memory",
+        rule: "struct acm_address and its id_string are the core's: they move when another address is added",
+        harmed: Harmed::Daemon,
+        run: address::memory,
+        fault: Fault {
+            replace: &[
+                (
+                    "struct address {\n\tLIST_ENTRY(address) entry;\n",
+                    "struct address {\n\tLIST_ENTRY(address) entry;\n\tconst struct acm_address *acm;\n",
+                ),
+                (
+                    "\taddress->type = acm->type;\n",
+                    "\taddress->acm = acm;\n\taddress->type = acm->type;\n",
+                ),
+                (
+                    "\t} else if (by_address && same_gid(&question.dgid, &ep->gid) && own_path(ep, &own)) {\n",
+                    "\t} else if (by_address && same_gid(&question.dgid, &ep->gid) && own_path(ep, &own)) {\n\t\tacm_log(2, \"from an address of type %u\\n\", ((struct address *) addr_context)->acm->type);\n",
+                ),
+            ],
+            status: &[Status::Crashed],
+            also: &["lifecycle-address-removed", "lifecycle-hundred-addresses"],
+        },
+    },
+    Check {
+        name: "lifecycle-address-kept",
+        rule: "addresses die with their endpoint, also when they were never removed",
+        harmed: Harmed::Client,
+        run: address::kept,
+        fault: Fault {
+            replace: &[
+                (
+                    "struct address {\n\tLIST_ENTRY(address) entry;\n",
+                    "struct address {\n\tLIST_ENTRY(address) entry, any_entry;\n\tconst struct acm_port *port;\n",
+                ),
+                (
+                    "static uint32_t last_tid;\n",
+                    "static uint32_t last_tid;\nstatic LIST_HEAD(, address) all_addresses;\n",
+                ),
+                (
+                    "\tLIST_INSERT_HEAD(&address->ep->addresses, address, entry);\n",
+                    "\taddress->port = address->ep->acm->port;\n\tLIST_INSERT_HEAD(&address->ep->addresses, address, entry);\n\tLIST_INSERT_HEAD(&all_addresses, address, any_entry);\n",
+                ),
+                (
+                    "\tLIST_REMOVE(address, entry);\n",
+                    "\tLIST_REMOVE(address, entry);\n\tLIST_REMOVE(address, any_entry);\n",
+                ),
+                (
+                    "\tLIST_FOREACH(own, &ep->addresses, entry)\n\t\tif (same_addr(",
+                    "\tLIST_FOREACH(own, &all_addresses, any_entry)\n\t\tif (own->port == ep->acm->port && same_addr(",
+                ),
+                (
+                    "\t\tremove_address(LIST_FIRST(&ep->addresses));\n",
+                    "\t\tLIST_REMOVE(LIST_FIRST(&ep->addresses), entry);\n",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "lifecycle-close-in-flight",
+        rule: "requests that are in flight when the port closes are answered once, by their deadline",
+        harmed: Harmed::Client,
+        run: close::in_flight,
+        fault: Fault {
+            replace: &[(
+                "\t\t\tanswer_waiters(path, ACM_STATUS_ENOTCONN, NULL, &done);\n",
+                "",
+            )],
+            status: &[Status::Failed],
+            also: &["sa-*"],
+        },
+    },
+    Check {
+        name: "lifecycle-closed-memory",
+        rule: "the core's device and port structures are left alone while they are closed (with --strict)",
+        harmed: Harmed::Daemon,
+        run: close::memory,
+        fault: Fault {
+            replace: &[
+                (
+                    "\tbool stop;\n",
+                    "\tbool stop;\n\tconst struct acm_port *acm;\n",
+                ),
+                (
+                    "\tport->dev = dev;\n",
+                    "\tport->dev = dev;\n\tport->acm = acm;\n",
+                ),
+                (
+                    "\tpthread_mutex_unlock(&lock);\n\treturn NULL;\n}\n",
+                    "\tpthread_mutex_unlock(&lock);\n\tnanosleep(&(struct timespec) { .tv_nsec = 10000000 }, NULL);\n\tacm_log(1, \"port %u keeps no deadlines any more\\n\", port->acm->port_num);\n\tfree(port);\n\treturn NULL;\n}\n",
+                ),
+                (
+                    "\tpthread_join(port->thread, NULL);\n\tpthread_cond_destroy(&port->wake);\n",
+                    "\tpthread_detach(port->thread);\n",
+                ),
+                (
+                    "\tport->dev->open_ports--;\n\tfree(port);\n",
+                    "\tport->dev->open_ports--;\n",
+                ),
+            ],
+            status: &[Status::Warned],
+            also: &[],
+        },
+    },
+    Check {
+        name: "lifecycle-reopen-thousand",
+        rule: "a port may flap for ever: memory, descriptors and threads do not grow with it",
+        harmed: Harmed::Daemon,
+        run: growth::thousand,
+        fault: Fault {
+            replace: &[(
+                "\tport->dev->open_ports--;\n\tfree(port);\n",
+                "\tport->dev->open_ports--;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "lifecycle-verb-fails",
+        rule: "whichever verb fails during an open, the open fails and leaves its context unwritten, or what opened works; the next open is whole again",
+        harmed: Harmed::Client,
+        run: failure::verbs,
+        fault: Fault {
+            replace: &[(
+                "\tif (ret) {\n\t\tfree(port);\n\t\treturn ret;\n\t}\n\tdev->open_ports++;\n\t*port_context = port;\n",
+                "\t*port_context = port;\n\tif (ret) {\n\t\tfree(port);\n\t\treturn ret;\n\t}\n\tdev->open_ports++;\n",
+            )],
+            status: &[Status::Failed],
+            also: &["lifecycle-ethernet-port"],
+        },
+    },
+    Check {
+        name: "lifecycle-mad-fails",
+        rule: "whichever MAD of an open or of the first request cannot be had or sent, clients are answered, and the next open is whole again",
+        harmed: Harmed::Client,
+        run: failure::mads,
+        fault: Fault {
+            replace: &[(
+                "\tif (!mad) {\n\t\tfree(query);\n\t\treturn NULL;\n\t}\n",
+                "",
+            )],
+            status: &[Status::Failed],
+            also: &["sa-no-memory"],
+        },
+    },
+    Check {
+        name: "lifecycle-ethernet-port",
+        rule: "a port whose link layer is Ethernet is refused or serves nobody, and the InfiniBand port beside it does",
+        harmed: Harmed::Client,
+        run: failure::ethernet,
+        fault: Fault {
+            replace: &[(
+                "\tif (!ret && port->attr.link_layer == IBV_LINK_LAYER_ETHERNET) {\n",
+                "\tstatic bool is_ethernet;\n\n\tis_ethernet |= port->attr.link_layer == IBV_LINK_LAYER_ETHERNET;\n\tif (!ret && is_ethernet) {\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+];
+
+/// Checks that an address resolves a peer by its LID: the SA's path for its port and its partition.
+fn serves(core: &mut StandIn, from: AddressId, peer: u16) -> Outcome {
+    let peer = Peer::number(peer);
+    let reply = resolve(core, from, &by_lid(&peer))?;
+    let port = core.port(from.port);
+    let pkey = reply.path().map_or(from.pkey, |path| path.pkey());
+    if (pkey ^ from.pkey) & 0x7fff != 0 {
+        let expected = format!("a path in the partition of {:#06x}", from.pkey);
+        return Err(failed(expected, format!("{reply:?}")));
+    }
+    let asked = Path::default()
+        .with_sgid(port.gid())
+        .with_dlid(peer.lid)
+        .with_pkey(pkey);
+    let record = path_record(&asked, std::slice::from_ref(port)).unwrap_or_default();
+    expect_path(&reply, &record)
+}
+
+/// Checks that an own address leads to its own port.
+///
+/// # Errors
+/// If it leads elsewhere; or that the check is skipped, because the provider does not resolve such addresses.
+fn leads_here(core: &mut StandIn, from: AddressId, address: &Addr) -> Outcome {
+    let reply = resolve(core, from, &by_addr(address, address))?;
+    able(core, &reply, "its own addresses")?;
+    let port = core.port(from.port);
+    let (lid, gid) = (port.lid, port.gid());
+    let is_own = |path: Path| {
+        (path.dlid(), path.slid(), path.dgid(), path.sgid()) == (lid, lid, gid, gid)
+            && (path.pkey() ^ from.pkey) & 0x7fff == 0
+    };
+    if reply.status == SUCCESS && reply.path().is_some_and(is_own) {
+        return Ok(());
+    }
+    Err(failed(
+        format!("a path from LID {lid} to itself for {address}"),
+        format!("{reply:?}"),
+    ))
+}
+
+/// Checks that an address is no address of the port's any more.
+fn leads_elsewhere(core: &mut StandIn, from: AddressId, source: &Addr, gone: &Addr) -> Outcome {
+    let reply = resolve(core, from, &by_addr(source, gone))?;
+    let lid = core.port(from.port).lid;
+    match reply.path() {
+        Some(path) if reply.status == SUCCESS && path.dlid() == lid => Err(failed(
+            format!("no path to the own LID {lid} for {gone}, which is not here any more"),
+            format!("{reply:?}"),
+        )),
+        _ => Ok(()),
+    }
+}

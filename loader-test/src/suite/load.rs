@@ -15,120 +15,233 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "the library's file name ends in .so: ibacm passes over every other one",
         harmed: Harmed::Operator,
         run: file::name,
-        fault: OUTSIDE_THE_SOURCE,
+        fault: OF_THE_FILE,
     },
     Check {
         name: "load-regular-file",
         rule: "the library is a regular file: ibacm follows no symbolic links and opens no directories",
         harmed: Harmed::Operator,
         run: file::is_regular,
-        fault: OUTSIDE_THE_SOURCE,
+        fault: OF_THE_FILE,
     },
     Check {
         name: "load-exports",
         rule: "the library is a shared object for this machine and exports provider_query, and none of the core's names",
         harmed: Harmed::Operator,
         run: file::exports,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[("__attribute__((visibility(\"default\")))\n", "")],
+            status: &[Status::Failed],
+            also: EVERYTHING,
+        },
     },
     Check {
         name: "load-imports",
         rule: "everything that the library needs from others is there in ibacm: a function that is missing ends the daemon when it is called first",
         harmed: Harmed::Daemon,
         run: file::imports,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[(
+                "static struct acm_provider provider = {",
+                "void acm_of_the_future(void);\nvoid (*future)(void) = acm_of_the_future;\n\nstatic struct acm_provider provider = {",
+            )],
+            status: &[Status::Failed],
+            also: EVERYTHING,
+        },
     },
     Check {
         name: "load-query",
         rule: "provider_query returns 0 and stores a table",
         harmed: Harmed::Daemon,
         run: table::query,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[("*info = &provider;", "*info = NULL;")],
+            status: &[Status::Failed],
+            also: EVERYTHING,
+        },
     },
     Check {
         name: "load-query-twice",
         rule: "provider_query may be called again, as happens to a file with two names, and gives a usable table each time",
         harmed: Harmed::Daemon,
         run: table::query_twice,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[(
+                "*info = &provider;",
+                "static struct acm_provider *once = &provider;\n\n\t*info = once;\n\tonce = NULL;",
+            )],
+            status: &[Status::Failed],
+            also: &["load-missing-function"],
+        },
     },
     Check {
         name: "load-version",
         rule: "provider_query and the table name version 1 of the interface",
         harmed: Harmed::Operator,
         run: table::version,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[(".version = 1,", ".version = 2,")],
+            status: &[Status::Failed],
+            also: EVERYTHING,
+        },
     },
     Check {
         name: "load-size",
         rule: "the table's size is that of struct acm_provider, 120 bytes",
         harmed: Harmed::Operator,
         run: table::size,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[(
+                ".size = sizeof(struct acm_provider),",
+                ".size = sizeof(struct acm_provider) + sizeof(void *),",
+            )],
+            status: &[Status::Failed],
+            also: EVERYTHING,
+        },
     },
     Check {
         name: "load-name",
         rule: "the provider has a name of 1 to 63 bytes without white space, so that the options file can name it",
         harmed: Harmed::Operator,
         run: table::name,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[(".name = \"sa-example\"", ".name = \"sa example\"")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "load-slots",
         rule: "no callback in the table is NULL: the core calls all of them unchecked",
         harmed: Harmed::Daemon,
         run: table::slots,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[("\t.query_perf = query_perf,\n", "")],
+            status: &[Status::Failed],
+            also: &["perf-*"],
+        },
     },
     Check {
         name: "load-missing-function",
         rule: "in a core that lacks a function the provider is refused or does without; it never runs into the gap",
         harmed: Harmed::Daemon,
         run: unload::missing_function,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[(
+                "#define FOR_EVER\t\tUINT64_MAX\n",
+                "#define FOR_EVER\t\tUINT64_MAX\n#pragma weak acm_increment_counter\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "load-refused-unloads",
         rule: "a provider that refuses to be loaded leaves no thread, mapping or exit handler behind",
         harmed: Harmed::Daemon,
         run: unload::refused_by_itself,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[
+                (
+                    "#define FOR_EVER\t\tUINT64_MAX\n",
+                    "#define FOR_EVER\t\tUINT64_MAX\n#pragma weak acm_increment_counter\n",
+                ),
+                (
+                    "#include <time.h>\n",
+                    "#include <time.h>\n#include <unistd.h>\n",
+                ),
+                (
+                    "static struct acm_provider provider = {",
+                    "static void *idle(void *unused)\n{\n\tfor (;;)\n\t\tpause();\n}\n\n__attribute__((constructor))\nstatic void start(void)\n{\n\tpthread_t thread;\n\n\tpthread_create(&thread, NULL, idle, NULL);\n}\n\nstatic struct acm_provider provider = {",
+                ),
+                (
+                    "*info = &provider;",
+                    "if (!acm_increment_counter)\n\t\treturn ENOSYS;\n\t*info = &provider;",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &["load-rejected-unloads"],
+        },
     },
     Check {
         name: "load-rejected-unloads",
         rule: "a provider that the core rejects and unloads leaves nothing behind that runs in its unmapped code",
         harmed: Harmed::Daemon,
         run: unload::rejected_by_the_core,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[
+                (
+                    "#include <time.h>\n",
+                    "#include <time.h>\n#include <unistd.h>\n",
+                ),
+                (
+                    "static struct acm_provider provider = {",
+                    "static void *idle(void *unused)\n{\n\tfor (;;)\n\t\tpause();\n}\n\n__attribute__((constructor))\nstatic void start(void)\n{\n\tpthread_t thread;\n\n\tpthread_create(&thread, NULL, idle, NULL);\n}\n\nstatic struct acm_provider provider = {",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "load-without-options-file",
         rule: "without ibacm_opts.cfg the provider runs by its defaults, as the core does",
         harmed: Harmed::Client,
         run: options::no_file,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[(
+                "\tif (!stream) {\n\t\tacm_log(0, \"%s: %s\\n\", file, strerror(errno));\n\t\treturn;\n\t}\n",
+                "",
+            )],
+            status: &[Status::Crashed],
+            also: &[],
+        },
     },
     Check {
         name: "load-odd-options",
         rule: "lines of ibacm_opts.cfg that are foreign, incomplete, overlong or odd in their white space do no harm",
         harmed: Harmed::Daemon,
         run: options::odd_lines,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[(
+                "if (second && first[0] != '#')",
+                "if (first && first[0] != '#')",
+            )],
+            status: &[Status::Crashed],
+            also: &[],
+        },
     },
     Check {
         name: "load-quiet",
         rule: "the provider writes to the core's log and not to standard output",
         harmed: Harmed::Operator,
         run: options::quiet,
-        fault: NOT_YET,
+        fault: Fault {
+            replace: &[(
+                "*info = &provider;",
+                "puts(\"sa-example is loaded\");\n\tfflush(stdout);\n\t*info = &provider;",
+            )],
+            status: &[Status::Warned],
+            also: EVERYTHING,
+        },
     },
 ];
 
-/// The fault is in the file's name or kind: the runner's tests show it.
-const OUTSIDE_THE_SOURCE: Fault = Fault {
+/// What is wrong from the first moment on fails every check.
+const EVERYTHING: &[&str] = &[
+    "load-*",
+    "lifecycle-*",
+    "resolve-*",
+    "query-*",
+    "sa-*",
+    "event-*",
+    "perf-*",
+    "hostile-*",
+];
+
+/// The fault is in the file's name or kind, not in the source.
+const OF_THE_FILE: Fault = Fault {
     replace: &[],
     status: &[Status::Failed],
-    also: &["*"],
+    also: EVERYTHING,
 };
-
-const NOT_YET: Fault = OUTSIDE_THE_SOURCE;

@@ -10,12 +10,19 @@ use crate::suite::bench::{Bench, by_lid, expect_path, expected_path, refused, re
 use crate::suite::{Finding, Outcome, failed};
 
 pub(super) fn no_file(bench: &mut Bench) -> Outcome {
-    let core = bench.core_without_options()?;
-    let from = core.up(FIRST_PORT).map_err(refused)?;
-    core.settle();
-    let peer = Peer::number(1);
-    let reply = resolve(core, from, &by_lid(&peer))?;
-    expect_path(&reply, &expected_path(core, &peer))
+    let outcome = bench.core_without_options().and_then(|core| {
+        let from = core.up(FIRST_PORT).map_err(refused)?;
+        core.settle();
+        let peer = Peer::number(1);
+        let reply = resolve(core, from, &by_lid(&peer))?;
+        expect_path(&reply, &expected_path(core, &peer))
+    });
+    match outcome {
+        Err(Finding::Failed { .. }) if bench.has_options() => Err(Finding::Skipped(
+            "the provider needs the options that it is tested with (--opts)".into(),
+        )),
+        outcome => outcome,
+    }
 }
 
 pub(super) fn odd_lines(bench: &mut Bench) -> Outcome {
@@ -37,7 +44,7 @@ pub(super) fn odd_lines(bench: &mut Bench) -> Outcome {
         &format!("route_prot {long}"),
         &format!("{long} {long}"),
         "not\u{0}text \u{7f}\u{ff}",
-        "send_depth",
+        "timeout",
     ];
     let (core, from) = bench.up_with(&lines)?;
     let peer = Peer::number(1);

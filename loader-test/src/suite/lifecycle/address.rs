@@ -1,0 +1,128 @@
+//! Addresses that come, go, come back and move.
+
+use super::{leads_elsewhere, leads_here, serves};
+use crate::stand_in::fabric::{DeviceSpec, PortSpec};
+use crate::stand_in::message::Addr;
+use crate::stand_in::{FIRST_PORT, PortId};
+use crate::suite::Outcome;
+use crate::suite::bench::{Bench, refused};
+
+const PKEY: u16 = 0xffff;
+
+fn ip(last: u8) -> Addr {
+    Addr::Ip([10, 1, 0, last].into())
+}
+
+pub(super) fn hundred(bench: &mut Bench) -> Outcome {
+    let address = |number: u8| match number % 3 {
+        0 => Addr::Name(format!("alias{number}")),
+        1 => ip(number),
+        _ => Addr::Ip6([0xfd00, 0, 0, 0, 0, 0, 1, number.into()].into()),
+    };
+    let core = bench.core()?;
+    core.port_up(FIRST_PORT).map_err(refused)?;
+    let mut added = Vec::new();
+    for number in 0..100 {
+        let from = core.add_address(FIRST_PORT, PKEY, &address(number));
+        added.push(from.map_err(refused)?);
+    }
+    core.settle();
+    let (odd, even): (Vec<u8>, Vec<u8>) = (0..100).partition(|number| number % 2 == 1);
+    for number in &odd {
+        core.remove_address(added[usize::from(*number)]);
+    }
+    for number in [0, 48, 98] {
+        serves(core, added[number], 1)?;
+    }
+    for number in even {
+        leads_here(core, added[usize::from(number)], &address(number))?;
+    }
+    Ok(())
+}
+
+pub(super) fn removed(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let (first, second) = (ip(201), ip(77));
+    let mut added = core
+        .add_address(FIRST_PORT, PKEY, &second)
+        .map_err(refused)?;
+    serves(core, added, 1)?;
+    core.remove_address(added);
+    serves(core, from, 2)?;
+    added = core
+        .add_address(FIRST_PORT, PKEY, &second)
+        .map_err(refused)?;
+    serves(core, added, 3)?;
+    leads_here(core, added, &second)?;
+    core.remove_address(added);
+    leads_elsewhere(core, from, &first, &second)?;
+    added = core
+        .add_address(FIRST_PORT, PKEY, &second)
+        .map_err(refused)?;
+    leads_here(core, added, &second)?;
+    leads_here(core, from, &first)
+}
+
+pub(super) fn twice(bench: &mut Bench) -> Outcome {
+    let (core, mut from) = bench.up()?;
+    for peer in 1..=3 {
+        core.lose_address(from);
+        from = core
+            .add_address(FIRST_PORT, PKEY, &ip(201))
+            .map_err(refused)?;
+        serves(core, from, peer)?;
+    }
+    core.remove_address(from);
+    core.port_down(FIRST_PORT);
+    from = core.up(FIRST_PORT).map_err(refused)?;
+    core.settle();
+    serves(core, from, 1)
+}
+
+pub(super) fn moved(bench: &mut Bench) -> Outcome {
+    let second = PortId { device: 0, port: 2 };
+    let mut device = DeviceSpec::single();
+    device.ports.push(PortSpec::new(0x0010_0002, 11));
+    let core = bench.core_with(vec![device], &[])?;
+    let (stays, moves) = (ip(201), ip(77));
+    let first_from = core.up(FIRST_PORT).map_err(refused)?;
+    core.up(second).map_err(refused)?;
+    core.settle();
+    let before = core
+        .add_address(FIRST_PORT, PKEY, &moves)
+        .map_err(refused)?;
+    serves(core, before, 1)?;
+    leads_here(core, before, &moves)?;
+    core.remove_address(before);
+    let after = core.add_address(second, PKEY, &moves).map_err(refused)?;
+    serves(core, after, 1)?;
+    leads_here(core, after, &moves)?;
+    leads_elsewhere(core, first_from, &stays, &moves)
+}
+
+pub(super) fn memory(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    // The array has moved when the second address came; by now it moves again.
+    let last = core
+        .add_address(FIRST_PORT, PKEY, &ip(77))
+        .map_err(refused)?;
+    serves(core, from, 1)?;
+    leads_here(core, from, &ip(201))?;
+    core.remove_address(from);
+    serves(core, last, 2)?;
+    leads_here(core, last, &ip(77))
+}
+
+pub(super) fn kept(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    serves(core, from, 1)?;
+    core.port_down_keeping_addresses(FIRST_PORT);
+    core.port_up(FIRST_PORT).map_err(refused)?;
+    let new = core
+        .add_address(FIRST_PORT, PKEY, &ip(77))
+        .map_err(refused)?;
+    core.settle();
+    serves(core, new, 1)?;
+    leads_here(core, new, &ip(77))?;
+    leads_elsewhere(core, new, &ip(77), &ip(201))
+}

@@ -1,0 +1,80 @@
+//! A close, and what is under way.
+
+use std::time::{Duration, Instant};
+
+use super::serves;
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::message::{Message, Path};
+use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::suite::apart::{End, Exit};
+use crate::suite::bench::{Bench, QUIET, by_lid, hold, let_go, refused, reply};
+use crate::suite::{Finding, Outcome, failed};
+
+/// What a busy machine may add to a deadline.
+const ALLOWANCE: Duration = Duration::from_secs(2);
+
+pub(super) fn in_flight(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let start = Instant::now();
+    let clients = ask_in_vain(core, from);
+    core.port_down(FIRST_PORT);
+    for client in &clients {
+        reply(core, *client)?;
+    }
+    let took = start.elapsed();
+    if took > core.deadline() + ALLOWANCE {
+        return Err(failed(
+            format!("answers within {:?}", core.deadline()),
+            format!("the last one after {took:?}"),
+        ));
+    }
+    // What the SA says by now concerns nobody.
+    let again = core.up(FIRST_PORT).map_err(refused)?;
+    let_go(core);
+    core.settle();
+    serves(core, again, 1)
+}
+
+/// Requests of both kinds, one of them twice, to an SA that keeps its answers back.
+fn ask_in_vain(core: &mut StandIn, from: AddressId) -> Vec<u64> {
+    hold(core);
+    let mut clients = Vec::new();
+    for number in [1, 2, 3, 1] {
+        let peer = Peer::number(number);
+        clients.push(core.resolve_from(from, &by_lid(&peer)));
+        let path = Path::default().with_dgid(peer.gid());
+        clients.push(core.query_from(from, &Message::query(&path)));
+    }
+    clients
+}
+
+pub(super) fn memory(bench: &mut Bench) -> Outcome {
+    if !bench.strict {
+        let text = "looked at with --strict alone: in the daemon this memory lives on";
+        return Err(Finding::Skipped(text.into()));
+    }
+    let end = bench.apart(Exit::AtOnce, |bench| {
+        let (core, from) = bench.up()?;
+        core.hides_closed = true;
+        let clients = ask_in_vain(core, from);
+        core.port_down(FIRST_PORT);
+        for client in clients {
+            reply(core, client)?;
+        }
+        // A thread of the provider's may look at its port once more.
+        std::thread::sleep(QUIET);
+        core.up(FIRST_PORT).map_err(refused)?;
+        let_go(core);
+        core.settle();
+        core.port_down(FIRST_PORT);
+        Ok(())
+    });
+    match end {
+        // Whether clients are answered is another check's matter.
+        Ok(End::Came(_)) => Ok(()),
+        Ok(End::Lost(how)) => Err(Finding::Warned(format!(
+            "{how} once closed device and port structures are inaccessible; the daemon never frees them"
+        ))),
+        Err(error) => Err(failed("a process for the check", error.to_string())),
+    }
+}

@@ -1,0 +1,193 @@
+//! Opens that meet with failure, and ports that are of no use.
+
+use fabric_sim::verbs::fault;
+
+use super::serves;
+use crate::stand_in::fabric::{DeviceSpec, Peer, PortSpec};
+use crate::stand_in::message::{Addr, Message, Path};
+use crate::stand_in::sa::Reaction;
+use crate::stand_in::{FIRST_PORT, MadFaults, PortId, StandIn};
+use crate::suite::apart::{End, Exit};
+use crate::suite::bench::{Bench, SUCCESS, by_addr, by_lid, refused, resolve};
+use crate::suite::{Finding, Outcome, failed};
+
+/// The IP address that [`StandIn::up`] gives to the first port.
+const OWN: Addr = Addr::Ip(std::net::Ipv4Addr::new(10, 1, 0, 201));
+
+/// Something of the core's or the system's that is made to fail.
+trait Services {
+    /// Lets one of the calls fail, from now on.
+    fn fail(&self, core: &StandIn, call: &Call);
+    /// Lets nothing fail any more.
+    fn heal(&self, core: &StandIn);
+    /// The calls that the provider has made since the core was started.
+    fn calls(&self, core: &StandIn) -> Vec<Call>;
+}
+
+/// A call, by name and number.
+type Call = (String, usize);
+
+struct Verbs;
+
+impl Services for Verbs {
+    fn fail(&self, _core: &StandIn, call: &Call) {
+        fault::fail_call(call.1);
+    }
+
+    fn heal(&self, _core: &StandIn) {
+        fault::stop();
+    }
+
+    fn calls(&self, _core: &StandIn) -> Vec<Call> {
+        fault::stop()
+            .into_iter()
+            .map(str::to_owned)
+            .zip(0..)
+            .collect()
+    }
+}
+
+struct Mads;
+
+const ALLOC: &str = "acm_alloc_sa_mad";
+const SEND: &str = "acm_send_sa_mad";
+
+impl Services for Mads {
+    fn fail(&self, core: &StandIn, call: &Call) {
+        core.fail_mads(MadFaults {
+            no_memory: call.0 == ALLOC,
+            refuse: call.0 == SEND,
+            only_call: Some(call.1),
+        });
+    }
+
+    fn heal(&self, core: &StandIn) {
+        core.fail_mads(MadFaults::default());
+    }
+
+    fn calls(&self, core: &StandIn) -> Vec<Call> {
+        let (allocations, sends) = core.mad_calls();
+        let named = |name: &'static str, count| (0..count).map(|number| (name.to_owned(), number));
+        named(ALLOC, allocations)
+            .chain(named(SEND, sends))
+            .collect()
+    }
+}
+
+pub(super) fn verbs(bench: &mut Bench) -> Outcome {
+    each_fails_once(bench, &Verbs)
+}
+
+pub(super) fn mads(bench: &mut Bench) -> Outcome {
+    each_fails_once(bench, &Mads)
+}
+
+/// Each call of an open and a first request in turn fails, each time in a process of its own; after that all is well.
+fn each_fails_once(bench: &mut Bench, services: &dyn Services) -> Outcome {
+    let list = bench.folder().join("calls.json");
+    let cannot =
+        |error: std::io::Error| failed("a process for a piece of the check", error.to_string());
+    let counted = bench.apart(Exit::AtOnce, |bench| {
+        let core = bench.core()?;
+        services.fail(core, &(String::new(), usize::MAX));
+        opens_or_refuses(core)?;
+        let text = serde_json::to_vec(&services.calls(core)).unwrap_or_default();
+        std::fs::write(&list, text).map_err(cannot)
+    });
+    judge(counted.map_err(cannot)?, "while nothing fails")?;
+    let text = std::fs::read(&list).map_err(cannot)?;
+    let calls: Vec<Call> = serde_json::from_slice(&text).unwrap_or_default();
+    for call in &calls {
+        let end = bench.apart(Exit::AtOnce, |bench| {
+            let core = bench.core()?;
+            services.fail(core, call);
+            let outcome = opens_or_refuses(core);
+            services.heal(core);
+            outcome?;
+            core.port_down(FIRST_PORT);
+            let from = core.up(FIRST_PORT).map_err(refused)?;
+            core.settle();
+            serves(core, from, 1)
+        });
+        let when = format!("when {} fails once (call {})", call.0, call.1);
+        judge(end.map_err(cannot)?, &when)?;
+    }
+    Ok(())
+}
+
+fn judge(end: End, when: &str) -> Outcome {
+    match end {
+        End::Came(Err(Finding::Failed { expected, seen })) => {
+            Err(failed(expected, format!("{seen} {when}")))
+        }
+        End::Came(outcome) => outcome,
+        End::Lost(how) => Err(failed("a provider that lives on", format!("{how} {when}"))),
+    }
+}
+
+/// Opens a port. What opens answers requests, and what it answers with success is right.
+fn opens_or_refuses(core: &mut StandIn) -> Outcome {
+    let Ok(from) = core.up(FIRST_PORT) else {
+        return Ok(());
+    };
+    core.settle();
+    let peer = Peer::number(1);
+    let lid = core.port(FIRST_PORT).lid;
+    for (message, dlid) in [(by_lid(&peer), peer.lid), (by_addr(&OWN, &OWN), lid)] {
+        let reply = resolve(core, from, &message)?;
+        let path = reply.path().unwrap_or_default();
+        if reply.status == SUCCESS && (path.slid(), path.dlid()) != (lid, dlid) {
+            let expected = format!("an error, or the path from LID {lid} to LID {dlid}");
+            return Err(failed(expected, format!("{reply:?}")));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn ethernet(bench: &mut Bench) -> Outcome {
+    let port = PortId { device: 0, port: 2 };
+    let mut device = DeviceSpec::single();
+    device.ports.push(PortSpec {
+        ethernet: true,
+        sm_lid: 0,
+        ..PortSpec::new(0x0010_0002, 0)
+    });
+    let core = bench.core_with(vec![device], &[])?;
+    // There is no subnet manager behind that port.
+    core.sa().script(move |question| {
+        if question.port == port.number() {
+            Reaction::Silence
+        } else {
+            Reaction::Answer
+        }
+    });
+    let peer = Peer::number(1);
+    for opened_before in [false, true] {
+        if opened_before {
+            let from = core.up(FIRST_PORT).map_err(refused)?;
+            core.settle();
+            serves(core, from, 1)?;
+        }
+        if let Ok(from) = core.up(port) {
+            let asked = Path::default().with_dgid(peer.gid());
+            for message in [by_lid(&peer), Message::path(&asked)] {
+                let reply = resolve(core, from, &message)?;
+                if reply.status == SUCCESS {
+                    return Err(failed(
+                        "no path from an Ethernet port",
+                        format!("{reply:?}"),
+                    ));
+                }
+            }
+        }
+        if opened_before {
+            core.port_down(port);
+        }
+        let from = core.up(FIRST_PORT).map_err(refused)?;
+        core.settle();
+        serves(core, from, 2)?;
+        core.port_down(FIRST_PORT);
+        core.port_down(port);
+    }
+    Ok(())
+}
