@@ -72,10 +72,25 @@ pub fn denied(path: &Path) -> String {
     }
 }
 
-/// Whether permissions do not count for this process.
+/// Whether permissions do not count for this thread.
 fn overrides() -> bool {
-    let effective = capabilities(None).map(|sets| sets.effective);
-    effective.is_ok_and(|set| set.contains(CapabilitySet::DAC_OVERRIDE))
+    is_capable(CapabilitySet::DAC_OVERRIDE)
+}
+
+fn is_capable(of: CapabilitySet) -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(of))
+}
+
+/// How much memory a device may be given.
+pub fn memory_limit() -> String {
+    match getrlimit(Resource::Memlock).current {
+        Some(limit) if !is_capable(CapabilitySet::IPC_LOCK) => format!(
+            "this process may lock {} KiB of memory, which devices need: raise ulimit -l \
+             (/etc/security/limits.conf, LimitMEMLOCK= of systemd), or give it CAP_IPC_LOCK",
+            limit / 1024
+        ),
+        _ => "the device has no room for it, or the system no memory".to_owned(),
+    }
 }
 
 /// How many descriptors there may be.

@@ -97,6 +97,15 @@ pub enum Cause {
         present: Vec<String>,
     },
 
+    /// The kernel has the device, but libibverbs cannot use it.
+    #[error("{why}")]
+    Unusable {
+        /// Its name.
+        device: String,
+        /// What is missing.
+        why: String,
+    },
+
     /// More than one device fits.
     #[error("{} devices fit, {}; name one", fitting.len(), fitting.join(", "))]
     Ambiguous {

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
+use crate::diagnosis;
 use crate::error::Result;
 use crate::handle::{Handle, last_errno};
 use crate::verbs::Context;
@@ -38,7 +39,11 @@ impl CompletionChannel {
         // SAFETY: the context is open; the result is nobody else's.
         let handle = unsafe {
             Handle::take(ffi::ibv_create_comp_channel(context.raw()), |errno| {
-                context.fault(OPERATION, &"", errno, descriptor_limit(errno))
+                let likely = match Errno::from_raw_os_error(errno) {
+                    Errno::MFILE => diagnosis::descriptor_limit(),
+                    _ => String::new(),
+                };
+                context.fault(OPERATION, &"", errno, &likely)
             })
         }?;
         let channel = Self {
@@ -120,13 +125,5 @@ impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel is alive, and its descriptor open as long as it is.
         unsafe { BorrowedFd::borrow_raw((*self.handle.as_ptr()).fd) }
-    }
-}
-
-fn descriptor_limit(errno: i32) -> &'static str {
-    if errno == Errno::MFILE.raw_os_error() {
-        "the process has as many descriptors open as it may (ulimit -n)"
-    } else {
-        ""
     }
 }

@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use ibverbs_sys as ffi;
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use super::ProtectionDomain;
+use crate::diagnosis;
 use crate::error::{Cause, Error, Result};
 use crate::handle::Handle;
 use crate::teardown;
@@ -57,7 +59,7 @@ impl MemoryRegion {
         };
         // SAFETY: the size is not 0.
         let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
-            let errno = rustix::io::Errno::NOMEM.raw_os_error();
+            let errno = Errno::NOMEM.raw_os_error();
             return Err(Error::errno(OPERATION, inputs, errno, ""));
         };
         let access = ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
@@ -70,7 +72,11 @@ impl MemoryRegion {
                 access.cast_signed(),
             );
             Handle::take(region, |errno| {
-                Error::errno(OPERATION, inputs, errno, memory_limit(errno))
+                let likely = match Errno::from_raw_os_error(errno) {
+                    Errno::NOMEM | Errno::AGAIN => diagnosis::memory_limit(),
+                    _ => String::new(),
+                };
+                Error::errno(OPERATION, inputs, errno, likely)
             })
         };
         let handle = match registered {
@@ -158,14 +164,6 @@ impl fmt::Debug for MemoryRegion {
             "MemoryRegion({bytes} bytes in slots of {})",
             self.slot_size
         )
-    }
-}
-
-fn memory_limit(errno: i32) -> &'static str {
-    if errno == rustix::io::Errno::NOMEM.raw_os_error() {
-        "the process may lock too little memory (ulimit -l, LimitMEMLOCK= of systemd) or the device has no room"
-    } else {
-        ""
     }
 }
 

@@ -8,6 +8,7 @@ use ibverbs_sys as ffi;
 use parking_lot::Mutex;
 
 use super::device::Device;
+use super::diagnosis;
 use super::port::PortAttributes;
 use crate::error::{Cause, Error, Result};
 use crate::handle::{Handle, errno_of};
@@ -81,7 +82,8 @@ impl Context {
         // SAFETY: the caller's promise; the result is nobody else's.
         let handle = unsafe {
             Handle::take(ffi::ibv_open_device(device), |errno| {
-                Error::errno("ibv_open_device", &name, errno, "")
+                let node = text::of_array(&(*device).dev_name);
+                Error::new("ibv_open_device", &name, diagnosis::not_opened(node, errno))
             })
         }?;
         // SAFETY: the caller's promise.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ibverbs_sys as ffi;
 
-use super::Context;
+use super::{Context, diagnosis};
 use crate::error::{Cause, Error, Result};
 use crate::handle::last_errno;
 use crate::text;
@@ -46,13 +46,17 @@ unsafe impl Sync for Device {}
 /// All devices for which there is a driver library, in the order of libibverbs. None at all is no error.
 ///
 /// # Errors
-/// What `ibv_get_device_list` fails with.
+/// [`Cause::NotSupported`] if ib_uverbs is not loaded or of another version; else what `ibv_get_device_list` fails with.
 pub fn devices() -> Result<Vec<Device>> {
     let mut count = 0;
     // SAFETY: the count may be written.
     let list = unsafe { ffi::ibv_get_device_list(&raw mut count) };
     let Some(list) = NonNull::new(list) else {
-        return Err(Error::errno("ibv_get_device_list", "", last_errno(), ""));
+        let errno = last_errno();
+        return Err(match diagnosis::kernel_side() {
+            Some(cause) => Error::new("ibv_get_device_list", "", cause),
+            None => Error::errno("ibv_get_device_list", "", errno, ""),
+        });
     };
     let holder = Arc::new(List(list));
     let count = usize::try_from(count).unwrap_or(0);
@@ -71,9 +75,10 @@ impl Device {
     /// The device of that name, such as `mlx5_0`.
     ///
     /// # Errors
-    /// [`Cause::NoDevice`] with the names that there are.
+    /// Those of [`devices`]; [`Cause::NoDevice`] with the names that there are; [`Cause::Unusable`] if the kernel has it
+    /// and libibverbs does not.
     pub fn by_name(name: &str) -> Result<Self> {
-        Self::find("find a device by name", &name, |device| {
+        Self::find("find a device by name", &name, Some(name), |device| {
             device.name() == name
         })
     }
@@ -83,7 +88,7 @@ impl Device {
     /// # Errors
     /// [`Cause::NoDevice`], or [`Cause::Ambiguous`]: a physical function and its virtual ones can share a node GUID.
     pub fn by_node_guid(guid: Guid) -> Result<Self> {
-        Self::find("find a device by node GUID", &guid, |device| {
+        Self::find("find a device by node GUID", &guid, None, |device| {
             device.node_guid() == guid
         })
     }
@@ -97,14 +102,18 @@ impl Device {
         let node = path
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());
-        Self::find("find a device by device node", &path.display(), |device| {
-            Some(device.device_node()) == node.as_deref()
-        })
+        Self::find(
+            "find a device by device node",
+            &path.display(),
+            None,
+            |device| Some(device.device_node()) == node.as_deref(),
+        )
     }
 
     fn find(
         operation: &'static str,
         wanted: &dyn fmt::Display,
+        name: Option<&str>,
         fits: impl Fn(&Self) -> bool,
     ) -> Result<Self> {
         let all = devices()?;
@@ -117,10 +126,7 @@ impl Device {
                     fitting: fitting.map(|device| device.name().to_owned()).collect(),
                 }
             }
-            (None, _) => Cause::NoDevice {
-                wanted: "such device".to_owned(),
-                present: all.iter().map(ToString::to_string).collect(),
-            },
+            (None, _) => diagnosis::no_device(&all, name),
         };
         Err(Error::new(operation, wanted, cause))
     }
@@ -154,7 +160,9 @@ impl Device {
     /// Opens a context of its own.
     ///
     /// # Errors
-    /// What `ibv_open_device` fails with.
+    /// [`Cause::Io`] with the error number of what failed, found anew since libibverbs loses it, and its likely cause: no
+    /// file in `/dev/infiniband`, no permission (whose file, which user and groups), no descriptor left, too little memory
+    /// to lock, or a kernel that the driver library does not fit.
     pub fn open(&self) -> Result<Context> {
         // SAFETY: the device lives as long as its list, which `self` holds.
         unsafe { Context::open(self.raw.as_ptr()) }

@@ -3,6 +3,7 @@
 mod errors;
 mod selection;
 mod tree;
+mod verbs;
 
 use std::env;
 use std::ffi::OsStr;

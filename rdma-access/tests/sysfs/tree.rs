@@ -97,6 +97,10 @@ impl Device {
 #[derive(Clone, Debug)]
 pub struct Tree {
     pub devices: Vec<Device>,
+    /// Devices with a verbs file, by name, with the version of the driver's interface.
+    pub verbs: Vec<(&'static str, u32)>,
+    /// ib_uverbs's interface version; `None` without the module.
+    pub verbs_abi_version: Option<u32>,
     /// ib_umad's interface version; `None` without the module.
     pub abi_version: Option<u32>,
 }
@@ -105,6 +109,8 @@ impl Tree {
     pub fn new(devices: impl Into<Vec<Device>>) -> Self {
         Self {
             devices: devices.into(),
+            verbs: Vec::new(),
+            verbs_abi_version: None,
             abi_version: Some(5),
         }
     }
@@ -122,6 +128,16 @@ impl Tree {
         fs::write(root.join("dev/null"), "").unwrap();
         if let Some(version) = self.abi_version {
             put(&class.join("infiniband_mad"), "abi_version", version);
+        }
+        if let Some(version) = self.verbs_abi_version {
+            put(&class.join("infiniband_verbs"), "abi_version", version);
+        }
+        for (index, (name, version)) in self.verbs.iter().enumerate() {
+            let folder = class.join(format!("infiniband_verbs/uverbs{index}"));
+            put(&folder, "ibdev", name);
+            put(&folder, "abi_version", version);
+            put(&folder, "dev", format!("231:{}", 192 + index));
+            put(&root.join("dev/infiniband"), &format!("uverbs{index}"), "");
         }
         let mut umad = 0;
         for (index, device) in self.devices.iter().enumerate() {

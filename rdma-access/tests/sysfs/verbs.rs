@@ -1,0 +1,156 @@
+//! Failures of finding and opening a verbs device, brought about, and what is said about them.
+//!
+//! libibverbs takes a device called `rxe0` for a soft-RoCE one by its name, and has a driver for it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use super::tree::{ACTIVE, Device, Tree};
+use super::{Machine, example, text};
+
+/// The version of the interface that the soft-RoCE driver library knows.
+const RXE_VERSION: u32 = 2;
+
+fn tree() -> Tree {
+    Tree {
+        verbs: vec![("rxe0", RXE_VERSION), ("mlx9_0", 1)],
+        verbs_abi_version: Some(6),
+        ..Tree::new([
+            Device::new("rxe0", &[ACTIVE.on_ethernet()]),
+            Device::new("mlx9_0", &[ACTIVE]),
+        ])
+    }
+}
+
+fn run(machine: &Machine, wrapper: &[&str], name: Option<&str>) -> (String, String, bool) {
+    let mut words: Vec<String> = wrapper.iter().copied().map(str::to_owned).collect();
+    words.push(example("open_device").display().to_string());
+    words.extend(name.map(str::to_owned));
+    let output = machine.run(Stdio::null(), &words);
+    (
+        text(&output.stdout).to_owned(),
+        text(&output.stderr).to_owned(),
+        output.status.success(),
+    )
+}
+
+fn expect(machine: &Machine, wrapper: &[&str], name: Option<&str>, words: &[&str]) {
+    let (out, message, success) = run(machine, wrapper, name);
+    assert!(!success, "{out}");
+    for word in words {
+        assert!(message.contains(word), "{word:?} is not in: {message}");
+    }
+}
+
+#[test]
+fn a_device_with_a_driver_library_is_listed() {
+    let (out, message, success) = run(&Machine::new(&tree()), &[], None);
+    assert!(success, "{message}");
+    assert_eq!(out, "rxe0 (uverbs0, node GUID 0x0002c90300000000)");
+}
+
+#[test]
+fn a_device_without_a_driver_library_is_explained() {
+    let machine = Machine::new(&tree());
+    expect(
+        &machine,
+        &[],
+        Some("mlx9_0"),
+        &[
+            "(mlx9_0)",
+            "interface version 1",
+            "no driver library",
+            "ibverbs-providers",
+        ],
+    );
+    expect(
+        &machine,
+        &[],
+        Some("mlx9_7"),
+        &["no such device", "rxe0 (uverbs0", "mlx9_0 (not usable: "],
+    );
+}
+
+#[test]
+fn a_driver_library_for_another_version_of_the_kernel_is_explained() {
+    let machine = Machine::new(&Tree {
+        verbs: vec![("rxe0", 77)],
+        ..tree()
+    });
+    expect(
+        &machine,
+        &[],
+        Some("rxe0"),
+        &["interface version 77", "none for that version"],
+    );
+}
+
+#[test]
+fn a_kernel_without_ib_uverbs_is_named() {
+    let machine = Machine::new(&Tree {
+        verbs: vec![],
+        verbs_abi_version: None,
+        ..tree()
+    });
+    for name in [None, Some("mlx9_9")] {
+        expect(
+            &machine,
+            &[],
+            name,
+            &[
+                "/sys/class/infiniband_verbs/abi_version",
+                "modprobe ib_uverbs",
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_kernel_of_an_unknown_version_is_named() {
+    let machine = Machine::new(&Tree {
+        verbs_abi_version: Some(99),
+        ..tree()
+    });
+    expect(&machine, &[], Some("rxe0"), &["version 99", "knows 3 to 6"]);
+}
+
+#[test]
+fn a_missing_device_file_is_named() {
+    let machine = Machine::new(&tree());
+    fs::remove_file(machine.path("dev/infiniband/uverbs0")).unwrap();
+    expect(
+        &machine,
+        &[],
+        Some("rxe0"),
+        &["(rxe0)", "there is no /dev/infiniband/uverbs0", "udev"],
+    );
+}
+
+#[test]
+fn what_stands_in_the_device_files_place_is_named() {
+    expect(
+        &Machine::new(&tree()),
+        &[],
+        Some("rxe0"),
+        &["/dev/infiniband/uverbs0 is no device file"],
+    );
+}
+
+#[test]
+fn who_may_not_open_the_file_learns_whose_it_is() {
+    let machine = Machine::new(&tree());
+    fs::set_permissions(
+        machine.path("dev/infiniband/uverbs0"),
+        fs::Permissions::from_mode(0o060),
+    )
+    .unwrap();
+    let wrapper = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
+    let words = [
+        "os error 13",
+        "/dev/infiniband/uverbs0 is of user 0",
+        "mode 0060",
+        "runs as user 0 with groups 0",
+    ];
+    expect(&machine, &wrapper, Some("rxe0"), &words);
+}
