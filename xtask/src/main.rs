@@ -4,6 +4,7 @@
 
 mod demo;
 mod error;
+mod headers;
 mod lint;
 mod processes;
 mod setup;
@@ -30,6 +31,8 @@ enum Command {
     Test(test::Options),
     /// Check the format, clippy and the documentation; any warning is an error.
     Lint,
+    /// Write the C header anew, from the Rust mirror.
+    Headers,
     /// Only install what is missing.
     Setup,
 }
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Command::Demo => demo::run(),
         Command::Test(options) => test::run(&options),
         Command::Lint => lint::run(),
+        Command::Headers => headers::run(),
         Command::Setup => setup::ensure(),
     };
     match outcome {
