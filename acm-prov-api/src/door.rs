@@ -68,6 +68,12 @@ fn message(payload: &(dyn Any + Send)) -> &str {
         .unwrap_or("a value that is no text")
 }
 
+/// Runs a body of a provider's own thread: what it gives, or `fallback` if it panics. The panic's message and place go to
+/// the core's log, and `what` says whose it was.
+pub fn guard<R>(host: &Host, what: &str, fallback: R, body: impl FnOnce() -> R) -> R {
+    enter(what, Some(host), fallback, || Ok(body()))
+}
+
 /// Runs one callback's body: what it answers, or `fallback` if it refuses or panics.
 pub(crate) fn enter<R>(
     callback: &str,

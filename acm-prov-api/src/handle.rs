@@ -89,6 +89,20 @@ impl DeviceHandle {
         self.0.verbs.0.cast_mut()
     }
 
+    /// Opens a verbs context of the provider's own on the device: what is made in it lives as long as the provider wants,
+    /// whenever the core closes its own.
+    ///
+    /// # Errors
+    /// When the device is closed, or does not open.
+    #[cfg(feature = "verbs")]
+    pub fn open_verbs(&self) -> Result<rdma_access::verbs::Context, OpenVerbsError> {
+        self.0.gate.with(|_| {
+            // SAFETY: the gate keeps the device, and so the core's context, open during the call.
+            unsafe { rdma_access::verbs::Context::open_same_device(self.verbs().cast()) }
+                .map_err(OpenVerbsError::Verbs)
+        })?
+    }
+
     /// The core that opened the device.
     pub fn host(&self) -> &Host {
         &self.0.host
@@ -97,6 +111,18 @@ impl DeviceHandle {
     pub(crate) fn close(&self) {
         self.0.gate.close();
     }
+}
+
+/// Why there is no verbs context of the provider's own.
+#[cfg(feature = "verbs")]
+#[derive(Debug, thiserror::Error)]
+pub enum OpenVerbsError {
+    /// See [`Closed`].
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// The device does not open.
+    #[error(transparent)]
+    Verbs(rdma_access::Error),
 }
 
 /// Attributes of a port, as `ibv_query_port` gives them at the time of the call.

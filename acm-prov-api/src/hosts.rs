@@ -50,10 +50,15 @@ impl Hosts {
     pub fn read(file: &Path) -> Self {
         match lines::open(file) {
             Ok(reader) => Self::parse(file, reader),
-            Err(error) => Self {
-                gids: HashMap::new(),
-                reports: vec![of_error(file, &error)],
-            },
+            Err(error) => Self::unread(of_error(file, &error)),
+        }
+    }
+
+    /// No hosts, and the reason.
+    pub(crate) fn unread(report: Report) -> Self {
+        Self {
+            gids: HashMap::new(),
+            reports: vec![report],
         }
     }
 

@@ -22,7 +22,9 @@ pub mod check;
 pub mod clock;
 mod counters;
 mod door;
+pub mod dump;
 mod export;
+pub mod followed;
 mod handle;
 mod host;
 pub mod hosts;
@@ -43,6 +45,9 @@ pub mod testing;
 
 pub use abi::AcmStatus as Status;
 pub use counters::Counters;
+pub use door::guard;
+#[cfg(feature = "verbs")]
+pub use handle::OpenVerbsError;
 pub use handle::{Closed, DeviceHandle, EndpointHandle, PortAttributes, PortError, PortHandle};
 pub use host::{Host, HostTable, LogLevel, LogWriter, MissingHostFunctions};
 pub use load::{Exported, load};

@@ -207,6 +207,8 @@ pub struct TestCore {
     endpoint: Option<Box<acm_endpoint>>,
     contexts: [*mut c_void; 4],
     _verbs: Box<[u8; 4096]>,
+    #[cfg(feature = "verbs")]
+    context: Option<std::sync::Arc<rdma_access::verbs::Context>>,
     next_id: u64,
     options_file: Option<std::path::PathBuf>,
     expects_panics: bool,
@@ -278,6 +280,8 @@ impl TestCore {
             endpoint: None,
             contexts: [ptr::null_mut(); 4],
             _verbs: verbs,
+            #[cfg(feature = "verbs")]
+            context: None,
             next_id: 1,
             options_file,
             expects_panics: false,
@@ -328,6 +332,14 @@ impl TestCore {
             None => return Err("add_address"),
         }
         Ok(())
+    }
+
+    /// Takes a real device, such as a simulated one, as the one that is opened: for providers that open it for themselves.
+    /// To be called before [`open`](Self::open).
+    #[cfg(feature = "verbs")]
+    pub fn use_device(&mut self, context: std::sync::Arc<rdma_access::verbs::Context>) {
+        self.device.verbs = context.as_ptr().cast();
+        self.context = Some(context);
     }
 
     /// Adds an address to the endpoint; its context, or `None` if the provider refused.

@@ -58,6 +58,7 @@ impl PortState<CacheOnly> for CachedPort {
                 waiters: 100,
             },
             flush_file: None,
+            routes_file: None,
         };
         Ok(Self(PortCache::open(port, settings)?))
     }

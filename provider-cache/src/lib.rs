@@ -1,12 +1,11 @@
 //! `path-cache`: an ibacm provider that answers from a bounded cache of SA paths.
 //!
 //! It needs nothing on the peers: every path comes from the subnet administrator, through the core's SA requests. Names and
-//! IP addresses lead to GIDs by an `acm_hosts` file. The work is done by the SDK's cache engine; here are the options, the
+//! IP addresses lead to GIDs by an `acm_hosts` file, which is followed. The work is done by the SDK's cache engine; here are the options, the
 //! addresses, and what a request asks.
 
 #![forbid(unsafe_code)]
 
-mod own_path;
 mod settings;
 
 #[cfg(test)]
@@ -14,7 +13,9 @@ mod tests;
 
 use acm_prov_api::abi::AcmCounter;
 use acm_prov_api::cache::engine::{self, EndpointCache, Outcome, PortCache};
+use acm_prov_api::cache::own_path;
 use acm_prov_api::cache::question::{Question, Target};
+use acm_prov_api::followed::Followed;
 use acm_prov_api::hosts::Hosts;
 use acm_prov_api::introspection::OptionInfo;
 use acm_prov_api::prelude::*;
@@ -23,13 +24,12 @@ use acm_prov_api::{
     Device, EndpointHandle, EndpointState, Plain, Port, PortHandle, PortState, QueryRequest,
 };
 
-use own_path::own_path;
 use settings::Settings;
 
 /// The provider.
 struct PathCache {
     settings: Settings,
-    hosts: Hosts,
+    hosts: Option<Arc<Followed<Hosts>>>,
 }
 
 /// An open port: its cache, with the thread that keeps deadlines.
@@ -39,6 +39,13 @@ struct CachedPort(PortCache);
 struct CachedEndpoint {
     cache: EndpointCache,
     own_path: Option<PathRecord>,
+}
+
+impl PathCache {
+    /// The GID that the hosts file has for an address.
+    fn host(&self, address: &Address) -> Option<Gid> {
+        self.hosts.as_ref()?.with(|hosts| hosts.get(address))
+    }
 }
 
 impl Provider for PathCache {
@@ -51,10 +58,11 @@ impl Provider for PathCache {
         let hosts = settings
             .hosts_file
             .as_deref()
-            .map(Hosts::read)
-            .unwrap_or_default();
-        for report in hosts.reports() {
-            host.log(LogLevel::ALWAYS, format_args!("{report}"));
+            .map(|file| Arc::new(Followed::hosts(file)));
+        if let Some(hosts) = &hosts {
+            for report in hosts.get().reports() {
+                host.log(LogLevel::ALWAYS, format_args!("{report}"));
+            }
         }
         Ok(Self { settings, hosts })
     }
@@ -75,7 +83,7 @@ impl Provider for PathCache {
                         }
                         None => Target::Gid(cache.source().gid),
                     }
-                } else if let Some(gid) = self.hosts.get(&destination) {
+                } else if let Some(gid) = self.host(&destination) {
                     Target::Gid(gid)
                 } else {
                     return request.refuse(Status::ENODATA);
@@ -111,10 +119,12 @@ impl PortState<PathCache> for CachedPort {
     type Device = Plain;
 
     fn open(device: &Arc<Device<PathCache>>, port: &PortHandle) -> Result<Self, Error> {
-        Ok(Self(PortCache::open(
-            port,
-            device.provider().settings.cache.clone(),
-        )?))
+        let provider = device.provider();
+        let cache = PortCache::open(port, provider.settings.cache.clone())?;
+        if let Some(hosts) = &provider.hosts {
+            cache.follow(Arc::clone(hosts) as _);
+        }
+        Ok(Self(cache))
     }
 
     fn reregister(&self, _: &PortHandle) {

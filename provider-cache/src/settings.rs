@@ -79,6 +79,20 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
     ),
     OptionInfo::new("retries", "number", "", "2", "further tries of a query"),
     OptionInfo::new(
+        "route_data_file",
+        "path",
+        "",
+        "/etc/rdma/ibacm_route.data",
+        "the dump of OpenSM's dump_pr plugin",
+    ),
+    OptionInfo::new(
+        "route_preload",
+        "none|opensm_full_v1",
+        "",
+        "none",
+        "paths that are known without asking",
+    ),
+    OptionInfo::new(
         "route_timeout",
         "minutes",
         "min",
@@ -127,17 +141,24 @@ impl Settings {
             lookups: LookupLimits::DEFAULT_LOOKUPS,
             waiters: LookupLimits::DEFAULT_WAITERS,
         };
+        let reads_routes = options.choice(
+            "route_preload",
+            false,
+            &[("none", false), ("no", false), ("opensm_full_v1", true)],
+        );
+        let routes_file = options.path("route_data_file", "/etc/rdma/ibacm_route.data");
         let cache = CacheSettings {
             store,
             lookups,
             flush_file: options.optional_path("path_cache_flush_file"),
+            routes_file: reads_routes.then_some(routes_file),
         };
         let answers_own_addresses =
             options.choice("loopback_prot", true, &[("none", false), ("local", true)]);
         let reads_hosts = options.choice(
             "addr_preload",
             false,
-            &[("none", false), ("acm_hosts", true)],
+            &[("none", false), ("no", false), ("acm_hosts", true)],
         );
         let hosts_file = options.path("addr_data_file", "/etc/rdma/ibacm_hosts.data");
         options.report_unknown("path_cache_");

@@ -18,6 +18,7 @@ use super::store::{Epoch, PathStore, StoreLimits};
 use crate::abi::{AcmCounter, AcmStatus};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
+use crate::followed::{Follow, TICK};
 use crate::handle::{EndpointHandle, PortError, PortHandle};
 use crate::host::LogLevel;
 use crate::path::PathRecord;
@@ -26,7 +27,10 @@ use crate::sa::{SaError, SaSendError};
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
+mod preload;
 mod worker;
+
+use preload::Preload;
 
 /// What an operator can set.
 #[derive(Clone, Debug)]
@@ -37,6 +41,8 @@ pub struct CacheSettings {
     pub lookups: LookupLimits,
     /// When this file is touched, everything is dropped.
     pub flush_file: Option<PathBuf>,
+    /// A dump (see [`dump`](crate::dump)) whose paths are answered without asking the SA. It is followed.
+    pub routes_file: Option<PathBuf>,
 }
 
 /// Why a cache could not be opened.
@@ -69,11 +75,15 @@ pub enum Outcome {
     Refused,
 }
 
-/// A client that waits.
+/// Who waits.
 enum Waiter {
     Resolve(ResolveRequest),
     Query(QueryRequest),
+    Provider(Done),
 }
+
+/// What a provider does with a path that it wants for itself.
+type Done = Box<dyn FnOnce(Result<PathRecord, AcmStatus>) + Send>;
 
 impl Waiter {
     fn reply(self, reply: Result<PathRecord, AcmStatus>) {
@@ -82,6 +92,7 @@ impl Waiter {
             (Self::Resolve(request), Err(status)) => request.refuse(status),
             (Self::Query(request), Ok(path)) => request.answer(&path),
             (Self::Query(request), Err(status)) => request.refuse(status),
+            (Self::Provider(done), reply) => done(reply),
         }
     }
 }
@@ -116,6 +127,10 @@ struct Shared {
     settings: CacheSettings,
     /// Where the core sends its queries until the port is opened again.
     sm_lid: Lid,
+    /// The LID bits that tell ports from each other: all but those of the LMC.
+    lid_mask: u16,
+    preload: Option<Preload>,
+    followed: Mutex<Vec<Arc<dyn Follow>>>,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -129,6 +144,8 @@ struct State {
     /// The SM LID that the operator was last told of.
     told_sm_lid: Lid,
     flushed: Option<SystemTime>,
+    /// When followed files are looked at again.
+    looks_at: Moment,
     closed: bool,
 }
 
@@ -138,7 +155,27 @@ impl PortCache {
     /// # Errors
     /// When the port does not tell its attributes, or the thread does not start.
     pub fn open(port: &PortHandle, settings: CacheSettings) -> Result<Self, OpenError> {
-        let sm_lid = port.attributes()?.sm_lid;
+        let attributes = port.attributes()?;
+        let sm_lid = attributes.sm_lid;
+        let now = Moment::now();
+        let preload = match &settings.routes_file {
+            Some(file) => {
+                let gid = port.gid(0).ok_or(OpenError::NoGid(port.number()))?;
+                let (preload, told) = Preload::new(
+                    file,
+                    gid.interface_id(),
+                    attributes.lid,
+                    attributes.subnet_timeout,
+                    settings.store.ttl,
+                    now,
+                );
+                for line in told {
+                    port.host().log(LogLevel::ALWAYS, format_args!("{line}"));
+                }
+                Some(preload)
+            }
+            None => None,
+        };
         let flushed = settings.flush_file.as_deref().and_then(worker::touched);
         let state = State {
             lookups: Lookups::new(settings.lookups, RandomState::new().hash_one(port.number())),
@@ -147,6 +184,7 @@ impl PortCache {
             wakes_at: Moment::NEVER,
             told_sm_lid: sm_lid,
             flushed,
+            looks_at: now.after(TICK),
             closed: false,
         };
         let port = port.clone();
@@ -154,6 +192,9 @@ impl PortCache {
             port,
             settings,
             sm_lid,
+            lid_mask: u16::MAX << attributes.lmc.min(7),
+            preload,
+            followed: Mutex::default(),
             state: Mutex::new(state),
             wake: Condvar::new(),
         });
@@ -170,6 +211,13 @@ impl PortCache {
             shared,
             worker: Mutex::new(Some(worker)),
         })
+    }
+
+    /// Has the port's thread follow a file.
+    pub fn follow(&self, file: Arc<dyn Follow>) {
+        self.shared.followed.lock().push(file);
+        self.shared.state.lock().wakes_at = Moment::default();
+        self.shared.wake.notify_one();
     }
 
     /// Opens the cache of one of the port's endpoints.
@@ -269,6 +317,62 @@ impl EndpointCache {
         self.look_up(question, request, now)
     }
 
+    /// The path that answers a question, for the provider itself: from what is known, or from the SA. `done` is called
+    /// once, maybe before this returns, with no lock of the engine held.
+    ///
+    /// A failure is given as the status that a client would get.
+    pub fn path_to(
+        &self,
+        question: &Question,
+        done: impl FnOnce(Result<PathRecord, AcmStatus>) + Send + 'static,
+    ) {
+        let now = Moment::now();
+        if let Some(path) = self.known(question, now) {
+            return done(Ok(path));
+        }
+        let stale = self.endpoint.store.lock().get_stale(question, now);
+        let state = self.shared.state.lock();
+        if let Some(path) = stale.filter(|_| state.health.is_silent()) {
+            drop(state);
+            return done(Ok(path));
+        }
+        self.shared.ask(
+            state,
+            self.key(question),
+            Waiter::Provider(Box::new(done)),
+            stale,
+        );
+    }
+
+    /// What answers a question without asking anybody.
+    fn known(&self, question: &Question, now: Moment) -> Option<PathRecord> {
+        self.endpoint
+            .store
+            .lock()
+            .get(question, now)
+            .or_else(|| self.preloaded(question, now))
+    }
+
+    fn preloaded(&self, question: &Question, now: Moment) -> Option<PathRecord> {
+        self.shared
+            .preload
+            .as_ref()?
+            .path(question, &self.endpoint.source, now)
+    }
+
+    /// A port of the subnet was seen at a LID: a path to it that leads elsewhere is forgotten, whoever gave it.
+    pub fn seen(&self, gid: Gid, lid: Lid) {
+        let mask = self.shared.lid_mask;
+        if gid.subnet_prefix() != self.endpoint.source.gid.subnet_prefix() || !lid.is_unicast() {
+            return;
+        }
+        let is_there = |known: Lid| known.0 & mask == lid.0 & mask;
+        self.endpoint.store.lock().forget_unless(gid, is_there);
+        if let Some(preload) = &self.shared.preload {
+            preload.seen(gid.interface_id(), is_there);
+        }
+    }
+
     /// Asks the SA, whatever is known. The answer is kept.
     pub fn query(&self, question: &Question, request: QueryRequest) -> Outcome {
         let state = self.shared.state.lock();
@@ -295,6 +399,10 @@ impl EndpointCache {
 
     #[cold]
     fn look_up(&self, question: &Question, request: ResolveRequest, now: Moment) -> Outcome {
+        if let Some(path) = self.preloaded(question, now) {
+            self.answer(request, Some(path));
+            return Outcome::Known;
+        }
         let mut state = self.shared.state.lock();
         let (path, stale, missing) = {
             let mut store = self.endpoint.store.lock();

@@ -1,13 +1,14 @@
 //! The path from a port to itself, for its own addresses (`loopback_prot local`).
 
-use acm_prov_api::EndpointHandle;
-use acm_prov_api::path::{PathRecord, Selector};
+use crate::handle::EndpointHandle;
+use crate::path::{PathRecord, Selector};
 
 /// The record that the SA has for the port itself, made from the port's attributes: no hop, no delay, SL 0.
 ///
 /// `None` when the port does not say enough, as with a rate that the core does not know (HDR and newer): the SA is then
 /// asked like for any other destination.
-pub(crate) fn own_path(endpoint: &EndpointHandle) -> Option<PathRecord> {
+#[must_use]
+pub fn own_path(endpoint: &EndpointHandle) -> Option<PathRecord> {
     let port = endpoint.port();
     let gid = port.gid(0)?;
     let attributes = port.attributes().ok()?;

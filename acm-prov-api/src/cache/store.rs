@@ -147,6 +147,21 @@ impl PathStore {
         self.evict();
     }
 
+    /// Forgets a destination whose plain path does not lead where `is_there` says.
+    pub fn forget_unless(&mut self, gid: Gid, is_there: impl Fn(Lid) -> bool) {
+        let leads_elsewhere =
+            |destination: &Destination| destination.plain_lid().is_some_and(|lid| !is_there(lid));
+        if !self.destinations.peek(&gid).is_some_and(leads_elsewhere) {
+            return;
+        }
+        if let Some(destination) = self.destinations.pop(&gid) {
+            self.answers -= destination.len();
+            for lid in destination.lids() {
+                self.forget_lid(lid, gid);
+            }
+        }
+    }
+
     /// Remembers that the SA has no such path. `asked` as for [`learn`](PathStore::learn).
     pub fn learn_missing(&mut self, question: &Question, asked: Epoch, now: Moment) {
         if asked == self.epoch() {

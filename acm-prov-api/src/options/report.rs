@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Something wrong with an options or hosts file; shown as one line, `FILE:LINE: what is wrong`.
+use crate::address::Lid;
+
+/// Something wrong with an options, hosts or dump file; shown as one line, `FILE:LINE: what is wrong`.
 ///
 /// Text from the file is escaped and cut, so that a report is fit for a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,6 +86,30 @@ pub enum Problem {
         text: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// A line of a dump is none that a dump has.
+    #[error("{text}: {reason}; line skipped")]
+    BadRoute {
+        /// The line.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A dump has paths to LIDs of which it does not say whose they are.
+    #[error("{count} paths lead to LIDs that no section of the dump has; skipped")]
+    RoutesWithoutOwner {
+        /// How many.
+        count: usize,
+    },
+    /// A dump has no section for the port whose paths are wanted.
+    #[error(
+        "no section for the port with GUID {guid:#018x} and base LID {lid}; is the dump from before the port moved?"
+    )]
+    NoSection {
+        /// The port's GUID.
+        guid: u64,
+        /// The port's base LID.
+        lid: Lid,
     },
     /// More lines were wrong than are reported one by one.
     #[error("{count} more bad lines skipped")]

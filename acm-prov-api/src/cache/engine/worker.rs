@@ -1,4 +1,4 @@
-//! A port's own thread: deadlines, and the file that flushes.
+//! A port's own thread: deadlines, the file that flushes, and files that are followed.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -7,6 +7,7 @@ use super::{Shared, State, reply};
 use crate::cache::lookups::Replies;
 use crate::clock::Moment;
 use crate::door;
+use crate::followed::TICK;
 use crate::host::LogLevel;
 use crate::sync::{Arc, MutexGuard};
 
@@ -36,7 +37,11 @@ fn turn(shared: &Arc<Shared>) -> bool {
         shared.send();
         return true;
     }
+    let looks = look_is_due(&mut state, now);
     drop(state);
+    if looks {
+        look(shared, now);
+    }
     // Something that rested may be sendable.
     shared.send();
     let mut state = shared.state.lock();
@@ -93,17 +98,44 @@ fn overdue(shared: &Shared, state: &State) -> Option<(Moment, Moment)> {
     state.health.would_tell(sent).then_some((sent, due))
 }
 
+fn follows(shared: &Shared) -> bool {
+    shared.preload.is_some() || !shared.followed.lock().is_empty()
+}
+
+fn look_is_due(state: &mut State, now: Moment) -> bool {
+    let due = state.looks_at <= now;
+    if due {
+        state.looks_at = now.after(TICK);
+    }
+    due
+}
+
+/// Looks after the operator's files, with no lock held: they can be long.
+fn look(shared: &Shared, now: Moment) {
+    let followed = shared.followed.lock().clone();
+    let mut told: Vec<String> = followed.iter().flat_map(|file| file.look(now)).collect();
+    told.extend(shared.preload.iter().flat_map(|preload| preload.look(now)));
+    for line in told {
+        shared
+            .port
+            .host()
+            .log(LogLevel::ALWAYS, format_args!("{line}"));
+    }
+}
+
 fn next_turn(shared: &Shared, state: &State) -> Moment {
     let flush = shared
         .settings
         .flush_file
         .as_ref()
         .map(|_| Moment::now().after(FLUSH_TICK));
+    let look = follows(shared).then_some(state.looks_at);
     [
         state.lookups.next_deadline(),
         state.health.next_poll(),
         overdue(shared, state).map(|(_, due)| due),
         flush,
+        look,
     ]
     .into_iter()
     .flatten()

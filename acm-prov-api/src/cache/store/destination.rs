@@ -91,6 +91,11 @@ impl Destination {
         self.variants.as_ref().map_or(&[], |variants| &variants.0)
     }
 
+    /// DLID of the answer to the plain question.
+    pub fn plain_lid(&self) -> Option<Lid> {
+        self.plain.as_ref().map(Plain::dlid)
+    }
+
     /// DLIDs of all answers, some more than once.
     pub fn lids(&self) -> impl Iterator<Item = Lid> {
         let variants = self.variants().iter().map(|variant| variant.path.dlid());

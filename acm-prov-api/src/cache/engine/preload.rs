@@ -1,0 +1,125 @@
+//! Paths that an operator gave in a dump, for one port.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use crate::address::{Gid, Lid};
+use crate::cache::question::{Question, Source, Target};
+use crate::clock::Moment;
+use crate::dump::Routes;
+use crate::followed::{Follow, Followed};
+use crate::path::{PathRecord, Selector};
+use crate::sync::Mutex;
+
+/// A dump that is followed, and what is known to have changed since it was written.
+pub(super) struct Preload {
+    routes: Followed<Routes>,
+    base_lid: Lid,
+    /// Packet lifetime of paths to others: the port's subnet time-out.
+    lifetime: u8,
+    /// Milliseconds that a dump is good for.
+    ttl: Option<u64>,
+    state: Mutex<State>,
+}
+
+struct State {
+    read: Moment,
+    /// GUIDs of ports that were seen at another LID.
+    moved: HashSet<u64>,
+}
+
+impl Preload {
+    /// Reads the dump. Lines for the operator.
+    pub(super) fn new(
+        file: &Path,
+        guid: u64,
+        base_lid: Lid,
+        lifetime: u8,
+        ttl: Option<u64>,
+        now: Moment,
+    ) -> (Self, Vec<String>) {
+        let routes = Followed::routes(file, guid, base_lid);
+        let told = routes.with(|routes| routes.reports().iter().map(ToString::to_string).collect());
+        let state = Mutex::new(State {
+            read: now,
+            moved: HashSet::new(),
+        });
+        (
+            Self {
+                routes,
+                base_lid,
+                lifetime,
+                ttl,
+                state,
+            },
+            told,
+        )
+    }
+
+    /// Follows the dump. Lines for the operator.
+    pub(super) fn look(&self, now: Moment) -> Vec<String> {
+        let before = self.routes.get();
+        let told = self.routes.look(now);
+        if !std::sync::Arc::ptr_eq(&before, &self.routes.get()) {
+            *self.state.lock() = State {
+                read: now,
+                moved: HashSet::new(),
+            };
+        }
+        told
+    }
+
+    /// The path that answers the question, if it makes no demands: what a dump has is the path for everybody.
+    pub(super) fn path(
+        &self,
+        question: &Question,
+        source: &Source,
+        now: Moment,
+    ) -> Option<PathRecord> {
+        if !question.demands.is_none() {
+            return None;
+        }
+        let (dlid, route) = self.routes.with(|routes| {
+            let dlid = match question.target {
+                Target::Lid(lid) => lid,
+                Target::Gid(gid) if gid.subnet_prefix() == source.gid.subnet_prefix() => {
+                    routes.lid_of(gid.interface_id())?
+                }
+                Target::Gid(_) => return None,
+            };
+            Some((dlid, routes.by_lid(dlid)?))
+        })?;
+        let state = self.state.lock();
+        let is_good = self.ttl.is_none_or(|ttl| now.since(state.read) < ttl)
+            && !state.moved.contains(&route.guid);
+        drop(state);
+        if !is_good {
+            return None;
+        }
+        let lifetime = if dlid == self.base_lid {
+            0
+        } else {
+            self.lifetime
+        };
+        let mut path = PathRecord::default();
+        path.set_sgid(source.gid)
+            .set_slid(source.lid)
+            .set_dgid(Gid::new(source.gid.subnet_prefix(), route.guid))
+            .set_dlid(dlid)
+            .set_pkey(source.pkey)
+            .set_reversible(true)
+            .set_sl(route.sl)
+            .set_mtu(Selector::Exactly, route.mtu)
+            .set_rate(Selector::Exactly, route.rate)
+            .set_packet_lifetime(Selector::Exactly, lifetime);
+        Some(path)
+    }
+
+    /// A port of the subnet was seen at a LID. If the dump has another, it is not asked about that port any more.
+    pub(super) fn seen(&self, guid: u64, is_there: impl Fn(Lid) -> bool) {
+        let known = self.routes.with(|routes| routes.lid_of(guid));
+        if known.is_some_and(|known| !is_there(known)) {
+            self.state.lock().moved.insert(guid);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The queue pair of an endpoint: what it sends with, receives with, and the group that it listens to.
+
+use acm_prov_api::address::{Gid, Lid, PKey};
+use acm_prov_api::path::PathRecord;
+use acm_prov_api::sa::MulticastMember;
+use acm_prov_api::sync::Arc;
+use rdma_access::ud::{
+    AddressAttributes, AddressHandle, Completion, CompletionQueue, Destination, GRH_LENGTH,
+    GlobalRoute, MemoryRegion, MulticastAttachment, PostError, ProtectionDomain, QueueId, Slot,
+    UdAttributes, UdQueuePair,
+};
+use rdma_access::{QKey, Qpn};
+
+use crate::device::DeviceVerbs;
+use crate::groups::QKEY;
+use crate::wire;
+
+/// Why an endpoint has no queue pair.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    #[error(
+        "port {port} has no P_Key {pkey}; ask the partition manager (partitions.conf of OpenSM), or take the P_Key out of the address file"
+    )]
+    NoPKey { port: u8, pkey: PKey },
+    #[error(transparent)]
+    Verbs(#[from] rdma_access::Error),
+    #[error(transparent)]
+    Post(#[from] PostError),
+}
+
+/// How many datagrams may be out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Depths {
+    pub requests: u32,
+    pub answers: u32,
+    pub receives: u32,
+}
+
+/// A queue pair with its buffers.
+pub(crate) struct Datagrams {
+    port: u8,
+    pair: Arc<UdQueuePair>,
+    queue: Arc<CompletionQueue>,
+    requests: Arc<MemoryRegion>,
+    answers: Arc<MemoryRegion>,
+    domain: Arc<ProtectionDomain>,
+}
+
+/// The shared group, listened to.
+pub(crate) struct Listening {
+    address: Arc<AddressHandle>,
+    attachment: MulticastAttachment,
+}
+
+/// The way to a peer.
+pub(crate) struct Way {
+    pub attributes: AddressAttributes,
+    pub qp_number: Qpn,
+}
+
+impl Datagrams {
+    /// Makes the queue pair, with all receives posted.
+    pub(crate) fn open(
+        verbs: &DeviceVerbs,
+        port: u8,
+        pkey: PKey,
+        depths: Depths,
+    ) -> Result<Self, OpenError> {
+        let context = &verbs.context;
+        let pkey_index = context
+            .pkey_index(port, rdma_access::PKey(pkey.0))?
+            .ok_or(OpenError::NoPKey { port, pkey })?;
+        let domain = Arc::clone(&verbs.domain);
+        let capacity = depths.requests + depths.answers + depths.receives;
+        let queue = Arc::new(CompletionQueue::new(
+            context,
+            capacity,
+            Some(&verbs.channel),
+        )?);
+        let attributes = UdAttributes {
+            port,
+            pkey_index,
+            qkey: QKey(QKEY),
+            send_depth: depths.requests + depths.answers,
+            receive_depth: depths.receives,
+        };
+        let region = |size, count| MemoryRegion::new(&domain, size, count).map(Arc::new);
+        let receives = region(GRH_LENGTH + wire::LENGTH, depths.receives)?;
+        let datagrams = Self {
+            port,
+            pair: Arc::new(UdQueuePair::new(&domain, &queue, &queue, &attributes)?),
+            requests: region(wire::LENGTH, depths.requests)?,
+            answers: region(wire::LENGTH, depths.answers)?,
+            queue,
+            domain,
+        };
+        while let Some(slot) = receives.take_slot() {
+            datagrams.receive(slot)?;
+        }
+        datagrams.queue.arm(false)?;
+        Ok(datagrams)
+    }
+
+    /// What events say of this queue pair's completions.
+    pub(crate) fn id(&self) -> QueueId {
+        self.queue.id()
+    }
+
+    /// Gives a slot to the device for what comes next.
+    pub(crate) fn receive(&self, slot: Slot) -> Result<(), PostError> {
+        self.pair.post_receive(slot, 0)
+    }
+
+    /// Has the channel told of the next completion.
+    pub(crate) fn arm(&self) -> Result<(), rdma_access::Error> {
+        self.queue.arm(false)
+    }
+
+    /// Takes some completions; how many the device had.
+    pub(crate) fn poll(&self, into: &mut Vec<Completion>) -> Result<usize, rdma_access::Error> {
+        self.queue.poll(into)
+    }
+
+    /// Room for a request; none while as many as may be are out.
+    pub(crate) fn request_slot(&self) -> Option<Slot> {
+        self.requests.take_slot()
+    }
+
+    /// Room for an answer; none while as many as may be are out.
+    pub(crate) fn answer_slot(&self) -> Option<Slot> {
+        self.answers.take_slot()
+    }
+
+    /// Sends to the shared group.
+    pub(crate) fn send_to_group(
+        &self,
+        slot: Slot,
+        bytes: &[u8; wire::LENGTH],
+        group: &Listening,
+    ) -> Result<(), rdma_access::Error> {
+        self.send(slot, bytes, &group.address, Qpn::MULTICAST)
+    }
+
+    /// Sends to a peer.
+    pub(crate) fn send_to_peer(
+        &self,
+        slot: Slot,
+        bytes: &[u8; wire::LENGTH],
+        way: &Way,
+    ) -> Result<(), rdma_access::Error> {
+        let address = Arc::new(AddressHandle::new(&self.domain, &way.attributes)?);
+        self.send(slot, bytes, &address, way.qp_number)
+    }
+
+    fn send(
+        &self,
+        mut slot: Slot,
+        bytes: &[u8; wire::LENGTH],
+        address: &Arc<AddressHandle>,
+        qp_number: Qpn,
+    ) -> Result<(), rdma_access::Error> {
+        slot.copy_from_slice(bytes);
+        let to = Destination {
+            address,
+            qp_number,
+            qkey: QKey(QKEY),
+        };
+        Ok(self.pair.post_send(slot, bytes.len(), &to, 0)?)
+    }
+
+    /// Listens to a group that was joined, instead of the one that was listened to before.
+    pub(crate) fn listen(
+        &self,
+        member: &MulticastMember,
+        before: Option<Listening>,
+    ) -> Result<Listening, rdma_access::Error> {
+        let address = Arc::new(AddressHandle::new(
+            &self.domain,
+            &self.group_address(member),
+        )?);
+        let (mgid, mlid) = (
+            rdma_access::Gid(member.mgid.0),
+            rdma_access::Lid(member.mlid.0),
+        );
+        let attachment = match before {
+            Some(before)
+                if before.attachment.group() == mgid && before.attachment.lid() == mlid =>
+            {
+                before.attachment
+            }
+            before => {
+                drop(before);
+                MulticastAttachment::new(&self.pair, mgid, mlid)?
+            }
+        };
+        Ok(Listening {
+            address,
+            attachment,
+        })
+    }
+
+    fn group_address(&self, member: &MulticastMember) -> AddressAttributes {
+        self.address_in_group(member, member.mlid, member.mgid)
+    }
+
+    /// The way to a member of a group, by what the group's record says.
+    pub(crate) fn address_in_group(
+        &self,
+        group: &MulticastMember,
+        lid: Lid,
+        gid: Gid,
+    ) -> AddressAttributes {
+        AddressAttributes {
+            port: self.port,
+            destination_lid: rdma_access::Lid(lid.0),
+            sl: group.sl,
+            source_path_bits: 0,
+            static_rate: group.rate,
+            route: Some(GlobalRoute {
+                destination: rdma_access::Gid(gid.0),
+                source_index: 0,
+                flow_label: group.flow_label,
+                hop_limit: group.hop_limit,
+                traffic_class: group.tclass,
+            }),
+        }
+    }
+
+    /// The way that a path record describes. The GRH always goes along: it tells the other side our GID. `path_bits` are
+    /// those bits of the source LID that the LMC leaves to the port.
+    pub(crate) fn address_on_path(&self, path: &PathRecord, path_bits: u16) -> AddressAttributes {
+        AddressAttributes {
+            port: self.port,
+            destination_lid: rdma_access::Lid(path.dlid().0),
+            sl: path.sl(),
+            source_path_bits: (path.slid().0 & path_bits) as u8,
+            static_rate: path.rate(),
+            route: Some(GlobalRoute {
+                destination: rdma_access::Gid(path.dgid().0),
+                source_index: 0,
+                flow_label: path.flow_label(),
+                hop_limit: path.hop_limit(),
+                traffic_class: path.traffic_class(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! `mcast-sa`: an ibacm provider for any node of a cluster, beside stock's or instead of it.
+//!
+//! Names and IP addresses are resolved by the ACM multicast protocol, which the stock provider speaks as well; paths come
+//! from the SA (`route_prot sa`) or from the group that both ends share (`route_prot acm`). It reads stock's options, and
+//! speaks stock's datagrams, so that clusters can mix both.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `wire` | the protocol's datagram: checked view, writer |
+//! | `groups` | which groups, when to join them (state machine) |
+//! | `resolver` | who has an address, who waits for it (state machine) |
+//! | `flood` | what was dropped, one line a second (state machine) |
+//! | `datagrams` | queue pair and buffers |
+//! | `device` | the device's thread |
+//! | `endpoint` | joins all of these to the core and to the SDK's cache engine |
+
+#![forbid(unsafe_code)]
+
+mod datagrams;
+mod device;
+mod endpoint;
+mod flood;
+mod groups;
+mod resolver;
+mod settings;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use acm_prov_api::cache::engine::{OpenError, PortCache};
+use acm_prov_api::clock::Moment;
+use acm_prov_api::followed::Followed;
+use acm_prov_api::hosts::Hosts;
+use acm_prov_api::introspection::OptionInfo;
+use acm_prov_api::prelude::*;
+use acm_prov_api::sync::{Arc, Mutex, Weak};
+use acm_prov_api::{
+    AddressState, Device, DeviceHandle, DeviceState, Endpoint, EndpointHandle, EndpointState, Port,
+    PortHandle, PortState, QueryRequest,
+};
+
+use datagrams::{Datagrams, Depths};
+use device::OpenDevice;
+use endpoint::{AcmEndpoint, Parts};
+use groups::{Groups, Speed};
+use settings::{RouteProtocol, Settings};
+
+/// The provider.
+struct McastSa {
+    settings: Arc<Settings>,
+    hosts: Option<Arc<Followed<Hosts>>>,
+    endpoints: Mutex<Vec<Weak<AcmEndpoint>>>,
+}
+
+impl McastSa {
+    /// The open endpoints of all ports.
+    fn endpoints(&self) -> Vec<Arc<AcmEndpoint>> {
+        let mut endpoints = self.endpoints.lock();
+        endpoints.retain(|endpoint| endpoint.strong_count() > 0);
+        endpoints.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// An open port.
+struct OpenPort {
+    cache: PortCache,
+    /// What its own group would be joined with; none if the adapter does not say in terms that the core knows.
+    speed: Option<Speed>,
+    lmc: u8,
+    endpoints: Mutex<Vec<Arc<AcmEndpoint>>>,
+}
+
+/// An open endpoint.
+struct OpenEndpoint {
+    endpoint: Arc<AcmEndpoint>,
+    port: Arc<Port<McastSa>>,
+}
+
+/// One of an endpoint's addresses.
+struct OpenAddress {
+    endpoint: Arc<AcmEndpoint>,
+    provider: Arc<McastSa>,
+}
+
+impl Provider for McastSa {
+    const NAME: &CStr = c"mcast-sa";
+    const OPTIONS: &'static [OptionInfo] = settings::OPTIONS;
+    type Endpoint = OpenEndpoint;
+
+    fn load(host: &Host, options: &Options) -> Result<Self, Error> {
+        let settings = Arc::new(Settings::read(options));
+        let hosts = settings
+            .hosts_file
+            .as_deref()
+            .map(|file| Arc::new(Followed::hosts(file)));
+        if let Some(hosts) = &hosts {
+            for report in hosts.get().reports() {
+                host.log(LogLevel::ALWAYS, format_args!("{report}"));
+            }
+        }
+        Ok(Self {
+            settings,
+            hosts,
+            endpoints: Mutex::default(),
+        })
+    }
+
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+        from.state().endpoint.resolve(from.address(), request);
+    }
+
+    fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
+        from.state().endpoint.query(request);
+    }
+}
+
+impl DeviceState<McastSa> for OpenDevice {
+    fn open(_: &Arc<McastSa>, device: &DeviceHandle) -> Result<Self, Error> {
+        Ok(OpenDevice::open(device)?)
+    }
+
+    fn close(&self) {
+        OpenDevice::close(self);
+    }
+}
+
+impl PortState<McastSa> for OpenPort {
+    type Device = OpenDevice;
+
+    fn open(device: &Arc<Device<McastSa>>, port: &PortHandle) -> Result<Self, Error> {
+        let provider = device.provider();
+        let attributes = port.attributes()?;
+        let cache = PortCache::open(port, provider.settings.cache.clone())?;
+        if let Some(hosts) = &provider.hosts {
+            cache.follow(Arc::clone(hosts) as _);
+        }
+        let rate = port
+            .host()
+            .rate(attributes.active_width, attributes.active_speed);
+        let speed = u8::try_from(rate.0)
+            .ok()
+            .filter(|&rate| rate != 0)
+            .map(|rate| Speed {
+                rate,
+                mtu: attributes.active_mtu,
+            });
+        Ok(Self {
+            cache,
+            speed,
+            lmc: attributes.lmc,
+            endpoints: Mutex::default(),
+        })
+    }
+
+    fn reregister(&self, _: &PortHandle) {
+        self.cache.reregister();
+        let endpoints = self.endpoints.lock().clone();
+        for endpoint in endpoints {
+            endpoint.reregister();
+        }
+    }
+
+    fn close(&self) {
+        self.endpoints.lock().clear();
+        self.cache.close();
+    }
+}
+
+impl EndpointState<McastSa> for OpenEndpoint {
+    type Port = OpenPort;
+    type Address = OpenAddress;
+
+    fn open(port: &Arc<Port<McastSa>>, handle: &EndpointHandle) -> Result<Self, Error> {
+        let provider = port.provider();
+        let settings = &provider.settings;
+        let device = port.device().state();
+        let number = port.handle().number();
+        let depths = Depths {
+            requests: u32::try_from(settings.resolver.out)?,
+            answers: settings.send_depth,
+            receives: settings.receive_depth,
+        };
+        let datagrams = Datagrams::open(device.verbs(), number, handle.pkey(), depths)?;
+        let gid = port.handle().gid(0).ok_or(OpenError::NoGid(number))?;
+        let shared = Speed {
+            rate: settings.min_rate,
+            mtu: settings.min_mtu,
+        };
+        let own = port
+            .state()
+            .speed
+            .filter(|_| settings.route_protocol == RouteProtocol::Acm);
+        let now = Moment::now();
+        let groups = Groups::new(
+            gid,
+            handle.pkey(),
+            shared,
+            own,
+            settings.cache.lookups.patience(),
+            now,
+        );
+        let endpoint = Arc::new(AcmEndpoint::new(Parts {
+            handle: handle.clone(),
+            cache: port.state().cache.open_endpoint(handle)?,
+            settings: Arc::clone(settings),
+            hosts: provider.hosts.clone(),
+            datagrams,
+            groups,
+            lmc: port.state().lmc,
+            waker: device.waker(),
+        }));
+        port.state().endpoints.lock().push(Arc::clone(&endpoint));
+        provider.endpoints.lock().push(Arc::downgrade(&endpoint));
+        device.serve(&endpoint);
+        Ok(Self {
+            endpoint,
+            port: Arc::clone(port),
+        })
+    }
+
+    fn close(&self) {
+        let partition = |endpoint: &AcmEndpoint| endpoint.source().pkey.partition();
+        let others = {
+            let mut endpoints = self.port.state().endpoints.lock();
+            endpoints.retain(|endpoint| !Arc::ptr_eq(endpoint, &self.endpoint));
+            endpoints.clone()
+        };
+        // The membership is the port's: another endpoint of the partition (as full and limited member) goes on with it.
+        let is_last = others
+            .iter()
+            .all(|other| partition(other) != partition(&self.endpoint));
+        // Nothing gets out of a port that is down, and a query would only be in the way of those when it is up again.
+        const ACTIVE: u32 = 4;
+        let is_active = self
+            .port
+            .handle()
+            .attributes()
+            .is_ok_and(|attributes| attributes.state == ACTIVE);
+        if is_last && is_active {
+            self.endpoint.leave_groups();
+        }
+        self.port.device().state().leave(&self.endpoint);
+        self.endpoint.close();
+    }
+}
+
+impl AddressState<McastSa> for OpenAddress {
+    fn add(endpoint: &Arc<Endpoint<McastSa>>, address: &Address) -> Result<Self, Error> {
+        let own = &endpoint.state().endpoint;
+        own.add_address(address);
+        Ok(Self {
+            endpoint: Arc::clone(own),
+            provider: Arc::clone(endpoint.provider()),
+        })
+    }
+
+    fn remove(&self, address: &Address) {
+        self.endpoint.remove_address(address);
+        // It may come back at another port, or at another host.
+        for endpoint in self.provider.endpoints() {
+            endpoint.forget_address(address);
+        }
+    }
+}
+
+acm_prov_api::export_provider!(McastSa);

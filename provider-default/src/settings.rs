@@ -1,0 +1,368 @@
+//! The options that mcast-sa reads from ibacm_opts.cfg: all of the stock provider's, with its defaults, and one of its own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use acm_prov_api::cache::engine::CacheSettings;
+use acm_prov_api::cache::lookups::LookupLimits;
+use acm_prov_api::cache::store::StoreLimits;
+use acm_prov_api::introspection::OptionInfo;
+use acm_prov_api::options::Options;
+
+use crate::resolver::ResolverLimits;
+
+/// Where paths come from once an address is known (`route_prot`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RouteProtocol {
+    /// The SA is asked.
+    Sa,
+    /// The group that both ends are members of says what the path can do.
+    Acm,
+}
+
+/// What an operator has set.
+pub(crate) struct Settings {
+    /// For the engine.
+    pub cache: CacheSettings,
+    /// For address resolution.
+    pub resolver: ResolverLimits,
+    /// See there.
+    pub route_protocol: RouteProtocol,
+    /// Whether own addresses are answered without asking anybody (`loopback_prot local`).
+    pub answers_own_addresses: bool,
+    /// Answers to others that may be posted at a time.
+    pub send_depth: u32,
+    /// Receives that are posted.
+    pub receive_depth: u32,
+    /// MTU code of the group that everybody shares.
+    pub min_mtu: u8,
+    /// Rate code of the group that everybody shares.
+    pub min_rate: u8,
+    /// The acm_hosts file, if one is to be read.
+    pub hosts_file: Option<PathBuf>,
+}
+
+/// The options, for those who ask the library what it knows.
+pub(crate) const OPTIONS: &[OptionInfo] = &[
+    OptionInfo::new(
+        "addr_data_file",
+        "path",
+        "",
+        "/etc/rdma/ibacm_hosts.data",
+        "the acm_hosts file",
+    ),
+    OptionInfo::new(
+        "addr_preload",
+        "none|acm_hosts",
+        "",
+        "none",
+        "addresses that are known without asking",
+    ),
+    OptionInfo::new(
+        "addr_prot",
+        "acm",
+        "",
+        "acm",
+        "how addresses are resolved: by the ACM multicast protocol",
+    ),
+    OptionInfo::new(
+        "addr_timeout",
+        "minutes",
+        "min",
+        "1440",
+        "how long an address, and a path, is kept, -1 for ever",
+    ),
+    OptionInfo::new(
+        "loopback_prot",
+        "none|local",
+        "",
+        "local",
+        "whether own addresses are answered without asking",
+    ),
+    OptionInfo::new(
+        "mcast_sa_capacity",
+        "number",
+        "",
+        "65536",
+        "addresses, and paths, kept an endpoint",
+    ),
+    OptionInfo::new(
+        "min_mtu",
+        "number",
+        "bytes",
+        "2048",
+        "MTU of the group that everybody shares",
+    ),
+    OptionInfo::new(
+        "min_rate",
+        "number",
+        "Gb/s",
+        "10",
+        "rate of the group that everybody shares",
+    ),
+    OptionInfo::new(
+        "recv_depth",
+        "number",
+        "receives",
+        "1024",
+        "posted an endpoint",
+    ),
+    OptionInfo::new(
+        "resolve_depth",
+        "number",
+        "requests",
+        "1",
+        "address requests out at a time, an endpoint",
+    ),
+    OptionInfo::new(
+        "retries",
+        "number",
+        "",
+        "2",
+        "further tries of a request or query",
+    ),
+    OptionInfo::new(
+        "route_data_file",
+        "path",
+        "",
+        "/etc/rdma/ibacm_route.data",
+        "the dump of OpenSM's dump_pr plugin",
+    ),
+    OptionInfo::new(
+        "route_preload",
+        "none|opensm_full_v1",
+        "",
+        "none",
+        "paths that are known without asking",
+    ),
+    OptionInfo::new(
+        "route_prot",
+        "sa|acm",
+        "",
+        "sa",
+        "who says what a path is like: the SA or the group",
+    ),
+    OptionInfo::new(
+        "route_timeout",
+        "minutes",
+        "min",
+        "-1",
+        "how long a path is kept, -1 for ever",
+    ),
+    OptionInfo::new(
+        "sa_depth",
+        "number",
+        "MADs",
+        "1",
+        "queries of a port that the core sends at a time",
+    ),
+    OptionInfo::new(
+        "send_depth",
+        "number",
+        "answers",
+        "1",
+        "answers to others out at a time, an endpoint",
+    ),
+    OptionInfo::new(
+        "timeout",
+        "number",
+        "ms",
+        "2000",
+        "one try of a request or query; a client waits timeout x (retries + 1) for each of the two",
+    ),
+];
+
+/// An hour: longer waits in milliseconds are slips of the pen.
+const HOUR: u64 = 3_600_000;
+/// How long older paths stand in for a silent SA after a re-registration. The stock provider goes on with them for ever.
+const STALE: u64 = 600_000;
+/// More work requests than any adapter takes.
+const DEPTH: u32 = 32_768;
+
+impl Settings {
+    pub(crate) fn read(options: &Options) -> Self {
+        options.choice("addr_prot", (), &[("acm", ())]);
+        let addr_timeout = options
+            .minutes("addr_timeout", Some(Duration::from_mins(1440)))
+            .map(millis);
+        let route_timeout = options.minutes("route_timeout", None).map(millis);
+        let capacity = options.number("mcast_sa_capacity", 65_536, 1..=16_777_216);
+        let timeout = options.number("timeout", 2_000, 1..=HOUR);
+        let retries = options.number("retries", 2, 0..=255);
+        let store = StoreLimits {
+            capacity,
+            ttl: [addr_timeout, route_timeout].into_iter().flatten().min(),
+            stale_ttl: STALE,
+            // Stock asks again each time.
+            negative_ttl: 0,
+        };
+        let lookups = LookupLimits {
+            timeout,
+            retries,
+            out: options.number("sa_depth", 1, 1..=65_535_usize) + 1,
+            lookups: LookupLimits::DEFAULT_LOOKUPS,
+            waiters: LookupLimits::DEFAULT_WAITERS,
+        };
+        let resolver = ResolverLimits {
+            timeout,
+            retries,
+            out: options.number("resolve_depth", 1, 1..=DEPTH) as usize,
+            waiters: LookupLimits::DEFAULT_WAITERS,
+            addresses: capacity,
+            ttl: addr_timeout,
+        };
+        let route_protocol = options.choice(
+            "route_prot",
+            RouteProtocol::Sa,
+            &[("sa", RouteProtocol::Sa), ("acm", RouteProtocol::Acm)],
+        );
+        let preloads =
+            |key, word| options.choice(key, false, &[("none", false), ("no", false), (word, true)]);
+        let reads_hosts = preloads("addr_preload", "acm_hosts");
+        let reads_routes = preloads("route_preload", "opensm_full_v1");
+        let hosts_file = options.path("addr_data_file", "/etc/rdma/ibacm_hosts.data");
+        let routes_file = options.path("route_data_file", "/etc/rdma/ibacm_route.data");
+        let settings = Self {
+            cache: CacheSettings {
+                store,
+                lookups,
+                flush_file: None,
+                routes_file: reads_routes.then_some(routes_file),
+            },
+            resolver,
+            route_protocol,
+            answers_own_addresses: options.choice(
+                "loopback_prot",
+                true,
+                &[("none", false), ("local", true)],
+            ),
+            send_depth: options.number("send_depth", 1, 1..=DEPTH),
+            receive_depth: options.number("recv_depth", 1_024, 1..=DEPTH),
+            min_mtu: options.choice("min_mtu", 4, MTUS),
+            min_rate: options.choice("min_rate", 3, RATES),
+            hosts_file: reads_hosts.then_some(hosts_file),
+        };
+        options.report_unknown("mcast_sa_");
+        settings
+    }
+}
+
+/// Codes of the MTUs that `acm_convert_mtu` knows.
+const MTUS: &[(&str, u8)] = &[
+    ("256", 1),
+    ("512", 2),
+    ("1024", 3),
+    ("2048", 4),
+    ("4096", 5),
+];
+
+/// Codes of the rates, in Gb/s, that `acm_convert_rate` knows.
+const RATES: &[(&str, u8)] = &[
+    ("2", 2),
+    ("5", 5),
+    ("10", 3),
+    ("14", 11),
+    ("20", 6),
+    ("25", 15),
+    ("30", 4),
+    ("40", 7),
+    ("56", 12),
+    ("60", 8),
+    ("80", 9),
+    ("100", 16),
+    ("112", 13),
+    ("120", 10),
+    ("168", 14),
+    ("200", 17),
+    ("300", 18),
+];
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Settings, Vec<String>) {
+        let options = Options::parse("opts", text.as_bytes());
+        let settings = Settings::read(&options);
+        (
+            settings,
+            options.reports().iter().map(ToString::to_string).collect(),
+        )
+    }
+
+    #[test]
+    fn the_options_that_are_read_are_those_that_are_told() {
+        let options = Options::parse("", &b""[..]);
+        Settings::read(&options);
+        let told: Vec<&str> = OPTIONS.iter().map(|option| option.key.as_str()).collect();
+        assert_eq!(options.asked(), told);
+    }
+
+    #[test]
+    fn defaults_are_stocks() {
+        let (settings, reports) = read("");
+        assert_eq!(reports, [""; 0]);
+        assert_eq!(settings.route_protocol, RouteProtocol::Sa);
+        assert!(settings.answers_own_addresses);
+        assert_eq!((settings.min_mtu, settings.min_rate), (4, 3));
+        assert_eq!((settings.send_depth, settings.receive_depth), (1, 1024));
+        let limits = settings.resolver;
+        assert_eq!((limits.timeout, limits.retries, limits.out), (2000, 2, 1));
+        assert_eq!(limits.ttl, Some(1440 * 60_000));
+        assert_eq!(
+            (settings.hosts_file, settings.cache.routes_file),
+            (None, None)
+        );
+    }
+
+    #[test]
+    fn every_option_is_heard() {
+        let (settings, reports) = read(
+            "addr_prot acm\naddr_timeout -1\nroute_prot ACM\nroute_timeout 7\nloopback_prot none\ntimeout 500\n\
+             retries 15\nresolve_depth 4\nsend_depth 5\nrecv_depth 6\nmin_mtu 4096\nmin_rate 100\n\
+             route_preload opensm_full_v1\nroute_data_file /r\naddr_preload acm_hosts\naddr_data_file /h\n\
+             mcast_sa_capacity 9\n",
+        );
+        assert_eq!(reports, [""; 0]);
+        assert_eq!(settings.route_protocol, RouteProtocol::Acm);
+        assert!(!settings.answers_own_addresses);
+        assert_eq!((settings.min_mtu, settings.min_rate), (5, 16));
+        assert_eq!((settings.send_depth, settings.receive_depth), (5, 6));
+        let limits = settings.resolver;
+        assert_eq!((limits.timeout, limits.retries, limits.out), (500, 15, 4));
+        assert_eq!((limits.ttl, limits.addresses), (None, 9));
+        assert_eq!(settings.cache.store.ttl, Some(7 * 60_000));
+        assert_eq!(settings.hosts_file, Some("/h".into()));
+        assert_eq!(settings.cache.routes_file, Some("/r".into()));
+    }
+
+    /// Fault 26: `retries -1`, `resolve_depth 0`, `retries abc`.
+    #[test]
+    fn values_out_of_range_are_reported_and_replaced() {
+        let (settings, reports) =
+            read("retries -1\nresolve_depth 0\nmin_rate 11\nsend_depth many\n");
+        assert_eq!((settings.resolver.retries, settings.resolver.out), (2, 1));
+        assert_eq!((settings.min_rate, settings.send_depth), (3, 1));
+        assert_eq!(reports.len(), 4, "{reports:?}");
+        assert!(reports[0].contains("retries -1"), "{reports:?}");
+    }
+
+    /// Fault 36: an unknown value silently ignored.
+    #[test]
+    fn an_unknown_word_is_reported() {
+        let (_, reports) = read("addr_prot sa\nroute_preload osm_full_v1\nmcast_sa_capcity 3\n");
+        assert_eq!(reports.len(), 3, "{reports:?}");
+        assert!(
+            reports[0].contains("addr_prot sa: none of acm"),
+            "{reports:?}"
+        );
+        assert!(
+            reports[2].contains("known are mcast_sa_capacity"),
+            "{reports:?}"
+        );
+    }
+}
