@@ -131,7 +131,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
                 (
                     "\tpthread_mutex_unlock(&lock);\n\tfree(ep);\n\tsend_answers(&done);\n",
-                    "\tpthread_mutex_unlock(&lock);\n\tmemset(ep, 0xdb, sizeof *ep);\n\tfree(ep);\n\tsend_answers(&done);\n",
+                    "\tpthread_mutex_unlock(&lock);\n\tmemset(ep, 0xdb, sizeof *ep);\n\tsend_answers(&done);\n",
                 ),
             ],
             status: &[Status::Crashed],
@@ -165,7 +165,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
                 (
                     "\tpthread_mutex_unlock(&lock);\n\tfree(ep);\n\tsend_answers(&done);\n",
-                    "\tpthread_mutex_unlock(&lock);\n\tmemset(ep, 0xdb, sizeof *ep);\n\tfree(ep);\n\tsend_answers(&done);\n",
+                    "\tpthread_mutex_unlock(&lock);\n\tmemset(ep, 0xdb, sizeof *ep);\n\tsend_answers(&done);\n",
                 ),
             ],
             status: &[Status::Crashed],

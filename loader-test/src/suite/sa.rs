@@ -27,6 +27,10 @@ pub(super) const CHECKS: &[Check] = &[
                     "\tif (mad->umad.status)\n\t\treturn ACM_STATUS_ETIMEDOUT;",
                     "\tif (mad->umad.status)\n\t\treturn ACM_STATUS_ENODATA;",
                 ),
+                (
+                    "finish(path->ep, request, ACM_STATUS_ETIMEDOUT, NULL, done);",
+                    "finish(path->ep, request, ACM_STATUS_ENODATA, NULL, done);",
+                ),
             ],
             status: &[Status::Failed],
             also: &[],
@@ -207,11 +211,11 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
                 (
                     "\tpath->ep->path_count--;\n\tfree(path);\n",
-                    "\tpath->ep->path_count--;\n\tmemset(path, 0xdb, sizeof *path);\n\tfree(path);\n",
+                    "\tpath->ep->path_count--;\n\tmemset(path, 0xdb, sizeof *path);\n",
                 ),
                 (
                     "\tpthread_mutex_unlock(&lock);\n\tfree(ep);\n\tsend_answers(&done);\n",
-                    "\tpthread_mutex_unlock(&lock);\n\tmemset(ep, 0xdb, sizeof *ep);\n\tfree(ep);\n\tsend_answers(&done);\n",
+                    "\tpthread_mutex_unlock(&lock);\n\tmemset(ep, 0xdb, sizeof *ep);\n\tsend_answers(&done);\n",
                 ),
             ],
             status: &[Status::Crashed],
