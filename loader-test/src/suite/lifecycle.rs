@@ -51,6 +51,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "lifecycle-shared-node-guid",
                 "lifecycle-two-ports",
                 "lifecycle-address-moved",
+                "sa-error-field",
             ],
         },
     },
@@ -152,7 +153,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "\taddress->ep = ep_context;\n\n\tstruct address *other;\n\tint count = 0;\n\n\tLIST_FOREACH(other, &address->ep->addresses, entry)\n\t\tcount++;\n\tif (count == 4) {\n\t\tfree(address);\n\t\treturn ENOSPC;\n\t}\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["lifecycle-address-twice"],
         },
     },
     Check {
@@ -242,7 +243,11 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Crashed],
-            also: &["lifecycle-address-removed", "lifecycle-hundred-addresses"],
+            also: &[
+                "lifecycle-address-removed",
+                "lifecycle-hundred-addresses",
+                "resolve-own-length",
+            ],
         },
     },
     Check {

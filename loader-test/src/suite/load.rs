@@ -71,7 +71,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "static struct acm_provider *once = &provider;\n\n\t*info = once;\n\tonce = NULL;",
             )],
             status: &[Status::Failed],
-            also: &["load-missing-function"],
+            also: &["load-missing-function", "sa-error-field"],
         },
     },
     Check {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -91,4 +92,22 @@ fn forget_older(folder: &Path, name: &str) {
 /// The library of the good provider.
 pub fn good() -> PathBuf {
     compile("sa-provider", &sa_provider())
+}
+
+/// The library of the good provider in a file that the daemon passes over, for a check of that.
+pub fn badly_filed(check: &str) -> io::Result<PathBuf> {
+    let good = good();
+    let folder = good.with_file_name(check);
+    fs::create_dir_all(&folder)?;
+    let draft = folder.join(format!("{:?}", std::thread::current().id()));
+    let library = if check == "load-file-name" {
+        fs::copy(&good, &draft)?;
+        folder.join("libsa_example.so.1")
+    } else {
+        std::os::unix::fs::symlink(&good, &draft)?;
+        folder.join("libsa_example.so")
+    };
+    // Another test may use the one that is there.
+    fs::rename(&draft, &library)?;
+    Ok(library)
 }

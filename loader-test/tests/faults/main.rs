@@ -77,8 +77,14 @@ fn fail_if_any(wrong: &BTreeMap<&str, String>, of: usize) {
     );
 }
 
+/// Checks whose fault is the file's and not the source's.
+const OF_THE_FILE: [&str; 2] = ["load-file-name", "load-regular-file"];
+
 /// The library with a fault.
 fn faulty(check: &Check) -> Result<PathBuf, String> {
+    if OF_THE_FILE.contains(&check.name) {
+        return compiler::badly_filed(check.name).map_err(|error| error.to_string());
+    }
     static GOOD: OnceLock<String> = OnceLock::new();
     let source = check
         .fault
@@ -118,7 +124,10 @@ fn every_fault_is_well_declared() {
     let source = compiler::sa_provider();
     let everything: Vec<_> = all().collect();
     for_each_check(1, |check| {
-        let made = check.fault.apply(&source);
+        let made = match OF_THE_FILE.contains(&check.name) {
+            true => Ok(String::new()),
+            false => check.fault.apply(&source),
+        };
         made.and_then(|_| check.fault.examine(&everything))
             .map_err(|error| error.to_string())
     });

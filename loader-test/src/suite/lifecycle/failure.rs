@@ -4,11 +4,11 @@ use fabric_sim::verbs::fault;
 
 use super::serves;
 use crate::stand_in::fabric::{DeviceSpec, Peer, PortSpec};
-use crate::stand_in::message::{Addr, Message, Path};
+use crate::stand_in::message::Addr;
 use crate::stand_in::sa::Reaction;
-use crate::stand_in::{FIRST_PORT, MadFaults, PortId, StandIn};
+use crate::stand_in::{AddressId, FIRST_PORT, MadFaults, PortId, StandIn};
 use crate::suite::apart::{End, Exit};
-use crate::suite::bench::{Bench, SUCCESS, by_addr, by_lid, refused, resolve};
+use crate::suite::bench::{Bench, SUCCESS, by_addr, by_gid, by_lid, refused, resolve};
 use crate::suite::{Finding, Outcome, failed};
 
 /// The IP address that [`StandIn::up`] gives to the first port.
@@ -161,33 +161,37 @@ pub(super) fn ethernet(bench: &mut Bench) -> Outcome {
             Reaction::Answer
         }
     });
-    let peer = Peer::number(1);
-    for opened_before in [false, true] {
-        if opened_before {
-            let from = core.up(FIRST_PORT).map_err(refused)?;
+    for is_first in [true, false] {
+        let mut served = None;
+        if !is_first {
+            served = Some(core.up(FIRST_PORT).map_err(refused)?);
             core.settle();
-            serves(core, from, 1)?;
         }
         if let Ok(from) = core.up(port) {
-            let asked = Path::default().with_dgid(peer.gid());
-            for message in [by_lid(&peer), Message::path(&asked)] {
-                let reply = resolve(core, from, &message)?;
-                if reply.status == SUCCESS {
-                    return Err(failed(
-                        "no path from an Ethernet port",
-                        format!("{reply:?}"),
-                    ));
-                }
-            }
+            serves_nobody(core, from)?;
         }
-        if opened_before {
-            core.port_down(port);
-        }
-        let from = core.up(FIRST_PORT).map_err(refused)?;
+        let served = match served {
+            Some(served) => served,
+            None => core.up(FIRST_PORT).map_err(refused)?,
+        };
         core.settle();
-        serves(core, from, 2)?;
-        core.port_down(FIRST_PORT);
+        serves(core, served, 1)?;
         core.port_down(port);
+        serves(core, served, 2)?;
+        core.port_down(FIRST_PORT);
+    }
+    Ok(())
+}
+
+/// Whatever is asked from here, there is no path.
+fn serves_nobody(core: &mut StandIn, from: AddressId) -> Outcome {
+    let peer = Peer::number(1);
+    for message in [by_lid(&peer), by_gid(&peer)] {
+        let reply = resolve(core, from, &message)?;
+        if reply.status == SUCCESS {
+            let seen = format!("{reply:?}");
+            return Err(failed("no path from an Ethernet port", seen));
+        }
     }
     Ok(())
 }
