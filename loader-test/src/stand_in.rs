@@ -759,12 +759,13 @@ impl StandIn {
         true
     }
 
+    /// What the values of [`query_perf`](Self::query_perf) are that a provider leaves alone.
+    pub const UNTOUCHED: u64 = 0xa5a5_a5a5_a5a5_a5a5;
+
     /// An endpoint's counters by `query_perf`: the count, and the 72 values that the core's message has room for.
     pub fn query_perf(&mut self, id: PortId, pkey: u16) -> Option<(u8, Vec<u64>)> {
-        /// What the values are before the call.
-        const UNTOUCHED: u64 = 0xa5a5_a5a5_a5a5_a5a5;
         let context = self.endpoint_mut(id, pkey)?.context;
-        let values = Lent::array(&[Be64::from_host(UNTOUCHED); 72]);
+        let values = Lent::array(&[Be64::from_host(Self::UNTOUCHED); 72]);
         let count = Lent::new(0_u8);
         let (values_pointer, count_pointer) = (values.as_ptr(), count.as_ptr());
         call!(self, query_perf(context, values_pointer, count_pointer));

@@ -434,6 +434,21 @@ impl Message {
     }
 }
 
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "length {}, data {:02x?}", self.length(), &self.0[3..6])?;
+        for index in 0..self.entries() {
+            let (flags, code) = (self.flags(index), self.code(index));
+            write!(f, "\n    flags {flags:#x}, ")?;
+            match code {
+                PATH => Path(self.field(index)).fmt(f)?,
+                _ => write!(f, "type {code}, {:02x?}", self.field(index))?,
+            }
+        }
+        Ok(())
+    }
+}
+
 /// An answer, read from the provider's memory.
 #[derive(Clone)]
 pub struct Reply {

@@ -1,5 +1,353 @@
-//! Checks of the family `hostile`.
+//! Checks of the family `hostile`: any local program may send any bytes.
 
-use super::Check;
+mod random;
 
-pub(super) const CHECKS: &[Check] = &[];
+use super::bench::{
+    Bench, ERRORS, by_addr, by_lid, expect_path, expect_status, expected_path, reply, resolve,
+};
+use super::fault::Fault;
+use super::{Check, Finding, Outcome, Status, failed};
+use crate::stand_in::fabric::{Peer, gid};
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{Addr, ENTRIES, FLAG_DEST, FLAG_SOURCE, Message, NAME, Path, Reply};
+use crate::stand_in::{FIRST_PORT, StandIn};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "hostile-path-data",
+        rule: "the header's data bytes of a path request are the client's own and mean nothing: no memory leaks by them",
+        harmed: Harmed::Daemon,
+        run: path_data,
+        fault: Fault {
+            replace: &[(
+                "\t\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\t\t*wanted = dest.info.path;\n",
+                "\t\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\t\t*wanted = dest.info.path;\n\t\tif (msg->hdr.src_out) {\n\t\t\tcopy_entry(&request->second, msg, msg->hdr.src_index);\n\t\t\trequest->has_second = true;\n\t\t}\n",
+            )],
+            status: &[Status::Failed, Status::Crashed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "hostile-eight-entries",
+        rule: "the source of a message of eight entries without one lies past its end: it is neither read nor sent back",
+        harmed: Harmed::Daemon,
+        run: eight_entries,
+        fault: Fault {
+            replace: &[(
+                "if (msg->hdr.src_index > entries || msg->hdr.src_index >= ACM_MSG_DATA_LENGTH / ACM_MSG_EP_LENGTH)",
+                "if (msg->hdr.src_index > entries)",
+            )],
+            status: &[Status::Failed, Status::Crashed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "hostile-index",
+        rule: "an index past the message's end is answered with an error",
+        harmed: Harmed::Daemon,
+        run: indices,
+        fault: Fault {
+            replace: &[(
+                "\tif (msg->hdr.dst_index >= entries)\n\t\treturn ACM_STATUS_EINVAL;\n",
+                "",
+            )],
+            status: &[Status::Failed, Status::Crashed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "hostile-length",
+        rule: "a length that is none of a message's is answered, and nothing behind the message is read",
+        harmed: Harmed::Daemon,
+        run: lengths,
+        fault: Fault {
+            replace: &[(
+                "size_t length = earlier(msg->hdr.length, sizeof *msg);",
+                "size_t length = msg->hdr.length;",
+            )],
+            status: &[Status::Crashed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "hostile-type",
+        rule: "a destination of an unknown type is answered with an error",
+        harmed: Harmed::Daemon,
+        run: types,
+        fault: Fault {
+            replace: &[(
+                "\tdefault:\n\t\treturn ACM_STATUS_EDESTTYPE;\n",
+                "\tdefault:\n\t\twanted->dgid = ep->gid;\n\t\treturn ACM_STATUS_SUCCESS;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "hostile-empty-path",
+        rule: "a path request without a destination is answered with an error",
+        harmed: Harmed::Client,
+        run: |bench| no_port(bench, &[Path::default()]),
+        fault: Fault {
+            replace: &[(
+                "\t\t*wanted = dest.info.path;\n\t\treturn ACM_STATUS_SUCCESS;\n",
+                "\t\t*wanted = dest.info.path;\n\t\tif (!wanted->dlid && is_zero(&wanted->dgid))\n\t\t\twanted->dgid = ep->gid;\n\t\treturn ACM_STATUS_SUCCESS;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "hostile-multicast-lid",
+        rule: "no path leads to a multicast LID or the permissive one: a request is answered with an error",
+        harmed: Harmed::Client,
+        run: |bench| {
+            no_port(
+                bench,
+                &[0xc000, 0xfffe, 0xffff].map(|lid| Path::default().with_dlid(lid)),
+            )
+        },
+        fault: Fault {
+            replace: &[(
+                "\t\t*wanted = dest.info.path;\n\t\treturn ACM_STATUS_SUCCESS;\n",
+                "\t\t*wanted = dest.info.path;\n\t\tif (wanted->dlid == 0xffff)\n\t\t\twanted->dlid = htobe16(ep->port->attr.lid);\n\t\treturn ACM_STATUS_SUCCESS;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "hostile-multicast-gid",
+        rule: "no path leads to a multicast GID: a request is answered with an error",
+        harmed: Harmed::Client,
+        run: |bench| {
+            let mut group = gid(1);
+            group[..2].copy_from_slice(&[0xff, 0x12]);
+            no_port(bench, &[Path::default().with_dgid(group)])
+        },
+        fault: Fault {
+            replace: &[(
+                "\t\t*wanted = dest.info.path;\n\t\treturn ACM_STATUS_SUCCESS;\n",
+                "\t\t*wanted = dest.info.path;\n\t\tif (wanted->dgid.raw[0] == 0xff)\n\t\t\twanted->dgid = ep->gid;\n\t\treturn ACM_STATUS_SUCCESS;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "hostile-name-unterminated",
+        rule: "a name may fill its 64 bytes: nothing behind them is read",
+        harmed: Harmed::Daemon,
+        run: |bench| named(bench, &"unterminated-".repeat(5)[..64], |_, _| Ok(())),
+        fault: Fault {
+            replace: &[(
+                "\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
+                "\tacm_log(2, \"%zu bytes\\n\", strlen((char *) msg->resolve_data[msg->hdr.dst_index].info.addr));\n\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
+            )],
+            status: &[Status::Crashed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "hostile-name-format",
+        rule: "a name is never a format: its percent signs come out in the log as they are",
+        harmed: Harmed::Daemon,
+        run: |bench| {
+            named(bench, "%d%x-percent-%n%s%n", |line, name| {
+                if line.contains("-percent-") && !line.contains(name) {
+                    Err(failed(format!("{name} in the log"), line))
+                } else {
+                    Ok(())
+                }
+            })
+        },
+        fault: Fault {
+            replace: &[(
+                "\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
+                "\tchar name[ACM_MAX_ADDRESS + 1] = \"\";\n\n\tmemcpy(name, dest.info.addr, ACM_MAX_ADDRESS);\n\tacm_write(2, name);\n\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
+            )],
+            status: &[Status::Failed, Status::Crashed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "hostile-name-control",
+        rule: "control characters of a name do not come through to the log, where they could forge lines",
+        harmed: Harmed::Operator,
+        run: |bench| {
+            named(bench, "forged\nacm_server: \x1b[2Jline", |line, _| {
+                if line.contains(|character: char| character.is_control()) {
+                    Err(Finding::Warned(format!("in the log: {line:?}")))
+                } else {
+                    Ok(())
+                }
+            })
+        },
+        fault: Fault {
+            replace: &[(
+                "\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
+                "\tacm_log(2, \"%.64s\\n\", (char *) dest.info.addr);\n\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
+            )],
+            status: &[Status::Warned],
+            also: &[],
+        },
+    },
+    Check {
+        name: "hostile-random",
+        rule: "whatever a client sends is answered once, in the form of an answer",
+        harmed: Harmed::Daemon,
+        run: random::run,
+        fault: Fault {
+            replace: &[(
+                "\tfor (i = 0; i < entries; i++) {\n\t\tcopy_entry(&hint, msg, i);\n",
+                "\tfor (i = 0; i <= entries; i++) {\n\t\tcopy_entry(&hint, msg, i);\n",
+            )],
+            status: &[Status::Failed, Status::Crashed],
+            also: &[],
+        },
+    },
+];
+
+/// Data bytes that, as `src_out`, `src_index` and `dst_index`, point behind the message.
+fn path_data(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    for (number, data) in [[1, 200, 0], [1, 8, 0], [1, 255, 255], [0, 200, 200]]
+        .into_iter()
+        .enumerate()
+    {
+        let peer = Peer::number(3 + number as u16);
+        // From the SA, and from the cache.
+        for _ in 0..2 {
+            let answer = resolve(core, from, &by_lid(&peer).with_data(data))?;
+            expect_path(&answer, &expected_path(core, &peer))?;
+            expect_one_entry(&answer)?;
+        }
+    }
+    Ok(())
+}
+
+fn expect_one_entry(answer: &Reply) -> Outcome {
+    match answer.entry(1) {
+        None => Ok(()),
+        Some((_, _, field)) => Err(failed(
+            "one entry",
+            format!("a second one, with the daemon's memory: {field:02x?}"),
+        )),
+    }
+}
+
+/// The last of eight entries is the destination; the core has no room for the source that it chooses. From the SA, and from
+/// the cache.
+fn eight_entries(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    let destination = Addr::Ip(peer.ip);
+    let mut message = Message::resolve();
+    for _ in 1..ENTRIES {
+        message = message.with_entry(0, NAME, &[b'x'; 64]);
+    }
+    message = message.with_entry(FLAG_DEST, destination.code(), &destination.field());
+    let ask = |core: &mut StandIn| {
+        let id = core.ask(&message).map_err(|status| {
+            failed("a message that the core takes", format!("status {status}"))
+        })?;
+        let answer = reply(core, id)?;
+        expect_one_entry(&answer)
+    };
+    ask(core)?;
+    let own = core.address(from).clone();
+    resolve(core, from, &by_addr(&own, &destination))?;
+    ask(core)
+}
+
+/// What ibacm itself never hands on. It costs nobody anything today.
+fn only_strict(bench: &Bench, what: &str) -> Outcome {
+    if bench.strict {
+        return Ok(());
+    }
+    Err(Finding::Skipped(format!(
+        "ibacm refuses {what} itself: looked for with --strict only"
+    )))
+}
+
+fn indices(bench: &mut Bench) -> Outcome {
+    only_strict(bench, "such indices")?;
+    let (core, from) = bench.up()?;
+    let own = core.address(from).clone();
+    let request = by_addr(&own, &Addr::Ip(Peer::number(3).ip));
+    for data in [
+        [0, 0, 8],
+        [0, 0, 200],
+        [0, 0, 255],
+        [1, 8, 8],
+        [1, 255, 255],
+    ] {
+        let answer = resolve(core, from, &request.with_data(data))?;
+        expect_status(&answer, &ERRORS)?;
+    }
+    for data in [[1, 8, 1], [1, 200, 1], [1, 255, 1]] {
+        let answer = resolve(core, from, &request.with_data(data))?;
+        expect_one_entry(&answer)?;
+    }
+    Ok(())
+}
+
+fn lengths(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let own = core.address(from).clone();
+    for request in [
+        by_lid(&Peer::number(3)),
+        by_addr(&own, &Addr::Ip(Peer::number(4).ip)),
+    ] {
+        for length in [0, 15, 16, 17, 87, 89, 592, 593, 0xffff] {
+            let mut message = request;
+            message.set_length(length);
+            let answer = resolve(core, from, &message)?;
+            expect_one_entry(&answer)?;
+        }
+    }
+    Ok(())
+}
+
+fn types(bench: &mut Bench) -> Outcome {
+    only_strict(bench, "such types")?;
+    let (core, from) = bench.up()?;
+    let own = core.address(from).clone();
+    for code in [0, 6, 255, 0xffff] {
+        let unknown = Addr::Raw(code, Box::new([1; 64]));
+        let message = Message::destination(Some(&own), &unknown).with_data([0, 0, 1]);
+        expect_status(&resolve(core, from, &message)?, &ERRORS)?;
+    }
+    Ok(())
+}
+
+fn no_port(bench: &mut Bench, paths: &[Path]) -> Outcome {
+    let (core, from) = bench.up()?;
+    let own = core.port(FIRST_PORT).gid();
+    for path in paths {
+        let answer = resolve(core, from, &Message::path(&path.with_sgid(own)))?;
+        expect_status(&answer, &ERRORS)?;
+    }
+    Ok(())
+}
+
+/// Asks for a name that nobody has, and looks at what came into the log by it.
+fn named(bench: &mut Bench, name: &str, look: fn(&str, &str) -> Outcome) -> Outcome {
+    let (core, from) = bench.up()?;
+    let own = core.address(from).clone();
+    let logged = core.log().len();
+    let destination = Addr::Name(name.into());
+    // The last entry of a message that is full: what follows the name is not the message's.
+    let mut message = Message::resolve().with_entry(FLAG_SOURCE, own.code(), &own.field());
+    for _ in 2..ENTRIES {
+        message = message.with_entry(0, NAME, &[b'x'; 64]);
+    }
+    message = message.with_entry(FLAG_DEST, destination.code(), &destination.field());
+    let id = core
+        .ask(&message)
+        .map_err(|status| failed("a message that the core takes", format!("status {status}")))?;
+    expect_status(&reply(core, id)?, &ERRORS)?;
+    core.log()[logged..]
+        .iter()
+        .try_for_each(|(_, line)| look(line, name))
+}

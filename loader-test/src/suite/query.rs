@@ -1,5 +1,375 @@
-//! Checks of the family `query`.
+//! Checks of the family `query`: the SA is asked, whatever is known.
 
-use super::Check;
+use super::bench::{
+    Bench, ERRORS, ETIMEDOUT, QUIET, SUCCESS, by_gid, expect_path, expect_record, expect_status,
+    expected_path, expected_record, hold, let_go, reply, resolve,
+};
+use super::fault::Fault;
+use super::{Check, Outcome, Status, failed};
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{ENTRY, HEADER, Message, Path, Reply};
+use crate::stand_in::sa::{COMP_SGID, Question, Reaction};
+use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 
-pub(super) const CHECKS: &[Check] = &[];
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "query-answer",
+        rule: "a query is answered with success and the SA's record, in a message of one entry",
+        harmed: Harmed::Client,
+        run: |bench| {
+            let (core, from) = bench.up()?;
+            let peer = Peer::number(3);
+            let answer = query(core, from, &to(core, &peer))?;
+            expect_answer(&answer, &expected_path(core, &peer))
+        },
+        fault: Fault {
+            replace: &[(
+                "\t\tif (request->status != ACM_STATUS_SUCCESS)\n\t\t\tpath = request->second;\n",
+                "\t\tpath = request->second;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "query-header",
+        rule: "a query's answer has the version, the acknowledged opcode and the transaction id of its request",
+        harmed: Harmed::Client,
+        run: |bench| {
+            let (core, from) = bench.up()?;
+            for peer in [Peer::number(3), unknown()] {
+                let answer = query(core, from, &to(core, &peer))?;
+                if answer.version() != 1 {
+                    return Err(failed("version 1", format!("{}", answer.version())));
+                }
+            }
+            Ok(())
+        },
+        fault: Fault {
+            replace: &[(
+                "\tmsg.hdr.version = request->hdr.version;\n",
+                "\tmsg.hdr.version = request->is_query ? 0 : request->hdr.version;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "query-function",
+        rule: "a query is answered by acm_query_response, which does not count it as a resolve",
+        harmed: Harmed::Operator,
+        // The core looks at who answers by which function.
+        run: |bench| {
+            let (core, from) = bench.up()?;
+            let before = core.counters();
+            query(core, from, &to(core, &unknown()))?;
+            let after = core.counters();
+            if after[..3] == before[..3] {
+                Ok(())
+            } else {
+                Err(failed(
+                    format!("the core's counts as before, {:?}", &before[..3]),
+                    format!("{:?}", &after[..3]),
+                ))
+            }
+        },
+        fault: Fault {
+            replace: &[(
+                "\t\tacm_query_response(request->id, &msg);\n",
+                "\t\tacm_resolve_response(request->id, &msg);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "query-once",
+        rule: "every query is answered once, with a path and with an error",
+        harmed: Harmed::Client,
+        run: answered_once,
+        fault: Fault {
+            replace: &[(
+                "\t\tacm_query_response(request->id, &msg);\n",
+                "\t\tacm_query_response(request->id, &msg);\n\t\tif (request->status != ACM_STATUS_SUCCESS)\n\t\t\tacm_query_response(request->id, &msg);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "query-asks-the-sa",
+        rule: "a query is answered with what the SA says now, not with what a cache holds",
+        harmed: Harmed::Client,
+        run: past_the_cache,
+        fault: Fault {
+            replace: &[(
+                "look_up(ep, &question, request, false, true, &done);",
+                "look_up(ep, &question, request, false, false, &done);",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "query-demands",
+        rule: "the SA is asked with everything that the client's record demands",
+        harmed: Harmed::Client,
+        run: demands,
+        fault: Fault {
+            replace: &[(
+                "make_question(ep, &request->second.info.path, &question);",
+                "make_question(ep, &request->second.info.path, &question), question.tclass = 0;",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "query-source",
+        rule: "a query that names no source is put to the SA with the port's GID as SGID, which some SAs insist on",
+        harmed: Harmed::Client,
+        run: source,
+        fault: Fault {
+            replace: &[(
+                "make_question(ep, &request->second.info.path, &question);",
+                "make_question(ep, &request->second.info.path, &question), question.sgid = request->second.info.path.sgid;",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "query-no-records",
+        rule: "a query for what the SA does not know is answered with an error",
+        harmed: Harmed::Client,
+        run: |bench| {
+            let (core, from) = bench.up()?;
+            let answer = query(core, from, &to(core, &unknown()))?;
+            expect_status(&answer, &ERRORS)
+        },
+        fault: Fault {
+            replace: &[(
+                "\t\tif (request->status != ACM_STATUS_SUCCESS)\n\t\t\tpath = request->second;\n",
+                "\t\tif (request->status != ACM_STATUS_SUCCESS)\n\t\t\tpath = request->second;\n\t\tif (request->status == ACM_STATUS_ENODATA)\n\t\t\tmsg.hdr.status = ACM_STATUS_SUCCESS;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "query-error-low-byte",
+        rule: "an error in the low byte of the SA's status (busy) is no success",
+        harmed: Harmed::Client,
+        run: |bench| refused(bench, Reaction::Status(0x0001), &ERRORS),
+        fault: Fault {
+            replace: &[
+                ("\tif (!hdr->status)\n", "\tif (!class_status)\n"),
+                (
+                    "return is_port_lid(record->dlid) && is_port_gid(&record->dgid) && same_gid",
+                    "return is_port_gid(&record->dgid) && same_gid",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "query-error-high-byte",
+        rule: "an error in the high byte of the SA's status is no success",
+        harmed: Harmed::Client,
+        run: |bench| refused(bench, Reaction::Status(0x0500), &ERRORS),
+        fault: Fault {
+            replace: &[
+                (
+                    "\tif (!hdr->status)\n",
+                    "\tif (!(be16toh(hdr->status) & 0xff) && class_status != UMAD_SA_STATUS_NO_RECORDS)\n",
+                ),
+                (
+                    "return is_port_lid(record->dlid) && is_port_gid(&record->dgid) && same_gid",
+                    "return is_port_gid(&record->dgid) && same_gid",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "query-timeout",
+        rule: "a query to a silent SA is answered with a timeout",
+        harmed: Harmed::Client,
+        run: |bench| refused(bench, Reaction::Silence, &[ETIMEDOUT]),
+        fault: Fault {
+            replace: &[(
+                "\tif (mad->umad.status)\n\t\treturn ACM_STATUS_ETIMEDOUT;\n",
+                "\tif (mad->umad.status)\n\t\treturn *again = false, ACM_STATUS_ENODATA;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "query-never",
+        rule: "a MAD that never comes back costs its client the deadline, not for ever",
+        harmed: Harmed::Client,
+        run: |bench| refused(bench, Reaction::Never, &ERRORS),
+        fault: Fault {
+            replace: &[(
+                "\t\trequest->deadline = now + ep->port->dev->patience;\n",
+                "\t\trequest->deadline = request->is_query ? FOR_EVER : now + ep->port->dev->patience;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "query-client-gone",
+        rule: "an answer to a client that has left is given once, and the next client is served",
+        harmed: Harmed::Client,
+        run: client_gone,
+        fault: Fault {
+            replace: &[(
+                "\t\tacm_query_response(request->id, &msg);\n",
+                "\t\tif (acm_query_response(request->id, &msg))\n\t\t\tacm_query_response(request->id, &msg);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+];
+
+/// What ib_acme asks for: source and destination by GID, and the P_Key.
+fn to(core: &StandIn, peer: &Peer) -> Path {
+    let port = core.port(FIRST_PORT);
+    Path::default()
+        .with_sgid(port.gid())
+        .with_dgid(peer.gid())
+        .with_pkey(port.pkeys[0])
+}
+
+/// A host that is not there.
+fn unknown() -> Peer {
+    Peer::number(0x0bad)
+}
+
+fn query(core: &mut StandIn, from: AddressId, asked: &Path) -> Result<Reply, super::Finding> {
+    let id = core.query_from(from, &Message::query(asked));
+    reply(core, id)
+}
+
+fn expect_answer(answer: &Reply, expected: &Path) -> Outcome {
+    expect_status(answer, &[SUCCESS])?;
+    match answer.path() {
+        Some(path) if usize::from(answer.length) == HEADER + ENTRY => {
+            expect_record(&path, expected)
+        }
+        _ => Err(failed(
+            format!("one entry with {expected:?}"),
+            format!("length {}, {answer:?}", answer.length),
+        )),
+    }
+}
+
+fn answered_once(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let mut ids = Vec::new();
+    for peer in [Peer::number(3), unknown()] {
+        let id = core.query_from(from, &Message::query(&to(core, &peer)));
+        reply(core, id)?;
+        ids.push(id);
+    }
+    core.settle();
+    // A second answer has nothing to wait for, so it comes soon.
+    std::thread::sleep(QUIET);
+    for id in ids {
+        let answers = core.replies(id);
+        if answers.len() != 1 {
+            return Err(failed("one answer", format!("{answers:?}")));
+        }
+    }
+    Ok(())
+}
+
+/// A path is cached; then the SA has another one.
+fn past_the_cache(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    resolve(core, from, &by_gid(&peer))?;
+    let renewed = expected_path(core, &peer).with_qos_sl(7);
+    core.sa().script(move |question| {
+        if question.is_path_query() {
+            Reaction::Record(renewed)
+        } else {
+            Reaction::Answer
+        }
+    });
+    expect_answer(&query(core, from, &to(core, &peer))?, &renewed)
+}
+
+fn demands(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let plain = to(core, &Peer::number(3));
+    for asked in [
+        plain.with_service_id(0x0100_0000_0106_4853),
+        plain.with_tclass(0x21),
+        plain.with_qos_sl(0x0050),
+        plain.with_qos_sl(0x0006),
+    ] {
+        let answer = query(core, from, &asked)?;
+        expect_answer(&answer, &expected_record(core, &asked))?;
+    }
+    Ok(())
+}
+
+fn source(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    let asked = core.sa().questions().len();
+    query(core, from, &Path::default().with_dlid(peer.lid))?;
+    let own = core.port(FIRST_PORT).gid();
+    match core.sa().questions().get(asked) {
+        Some(question) if question.mask & COMP_SGID != 0 && question.path().sgid() == own => Ok(()),
+        Some(question) => Err(failed(
+            "the port's GID as SGID, in the record and in the component mask",
+            format!("mask {:#x}, {:?}", question.mask, question.path()),
+        )),
+        None => Err(failed("a query to the SA", "none")),
+    }
+}
+
+/// The SA has no answer at first, and one for the next client.
+fn refused(bench: &mut Bench, reaction: Reaction, statuses: &[u8]) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    core.sa().script(move |question: &Question| {
+        if question.is_path_query() {
+            reaction.clone()
+        } else {
+            Reaction::Answer
+        }
+    });
+    let answer = query(core, from, &to(core, &peer))?;
+    expect_status(&answer, statuses)
+}
+
+fn client_gone(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    hold(core);
+    let gone = core.query_from(from, &Message::query(&to(core, &peer)));
+    core.client_leaves(gone);
+    let_go(core);
+    reply(core, gone)?;
+    let answer = query(core, from, &to(core, &peer))?;
+    expect_answer(&answer, &expected_path(core, &peer))?;
+    let answer = resolve(core, from, &by_gid(&peer))?;
+    expect_path(&answer, &expected_path(core, &peer))?;
+    std::thread::sleep(QUIET);
+    match core.replies(gone).len() {
+        1 => Ok(()),
+        answers => Err(failed(
+            "one answer to the client that left",
+            format!("{answers}"),
+        )),
+    }
+}

@@ -9,11 +9,3 @@ pub(super) use answers::CHECKS as ANSWERS;
 pub(super) use clients::CHECKS as CLIENTS;
 pub(super) use demands::CHECKS as DEMANDS;
 pub(super) use destinations::CHECKS as DESTINATIONS;
-
-use super::fault::Fault;
-
-const NO_FAULT_YET: Fault = Fault {
-    replace: &[],
-    status: &[super::Status::Failed],
-    also: &[],
-};

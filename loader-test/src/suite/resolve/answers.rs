@@ -2,18 +2,18 @@
 
 use std::time::Instant;
 
-use super::NO_FAULT_YET;
-use crate::stand_in::fabric::Peer;
+use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{
     ANSWER_FLAGS, Addr, ENTRY, FLAG_NODELAY, FLAG_SOURCE, HEADER, Message, PATH, Path, Reply,
 };
-use crate::stand_in::{AddressId, StandIn};
+use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::bench::{
     Bench, EDESTTYPE, ENODATA, QUIET, SUCCESS, able, by_addr, by_gid, by_lid, expect_path,
-    expect_status, expected_path, hold, let_go, reply, resolve,
+    expect_status, expected_path, hold, let_go, refused, reply, resolve,
 };
-use crate::suite::{Check, Outcome, failed};
+use crate::suite::fault::Fault;
+use crate::suite::{Check, Outcome, Status, failed};
 
 pub(in crate::suite) const CHECKS: &[Check] = &[
     Check {
@@ -29,7 +29,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 }
             })
         },
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\tmsg.hdr.version = request->hdr.version;\n",
+                "\tmsg.hdr.version = request->is_query ? request->hdr.version : 0;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-length",
@@ -51,20 +58,38 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 }
             })
         },
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\tif (request->status == ACM_STATUS_SUCCESS)\n\t\t\tadd_entry(&msg, &path);\n",
+                "\t\tif (request->status == ACM_STATUS_SUCCESS)\n\t\t\tadd_entry(&msg, &path), add_entry(&msg, &path);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-byte-order",
         rule: "the length is in the byte order of the machine, the path record in that of the network",
         harmed: Harmed::Client,
         run: |bench| {
-            let (core, from) = bench.up()?;
-            // No byte of its LID is the other, as with most.
+            // The two bytes of the LIDs and of the P_Key differ.
+            let mut device = DeviceSpec::single();
+            device.ports[0].pkeys = vec![0x8001];
+            let core = bench.core_with(vec![device], &[])?;
+            let from = core.up(FIRST_PORT).map_err(refused)?;
+            core.settle();
             let peer = Peer::number(300);
             let answer = resolve(core, from, &by_lid(&peer))?;
             expect_path(&answer, &expected_path(core, &peer))
         },
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\tanswer_waiters(path, status, &record, done);\n",
+                "\trecord.pkey = be16toh(record.pkey);\n\tanswer_waiters(path, status, &record, done);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-flags",
@@ -79,7 +104,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 _ => Ok(()),
             })
         },
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "(IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL)",
+                "(IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_OUTBOUND)",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-return-value",
@@ -87,35 +119,67 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         // The core looks at what is returned.
         run: |bench| form(bench, |_| Ok(())),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\tsend_answers(&done);\n\treturn 0;\n}\n\n/* The SA is asked, whatever is known. */",
+                "\tif (!TAILQ_EMPTY(&done))\n\t\tstatus = TAILQ_FIRST(&done)->status;\n\tsend_answers(&done);\n\treturn status;\n}\n\n/* The SA is asked, whatever is known. */",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-source-chosen",
         rule: "a source that the core chose is the second entry of the answer, as the core wrote it",
         harmed: Harmed::Client,
         run: source_chosen,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[("\t\trequest->has_second = true;\n", "")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-source-given",
         rule: "a source that the client gave is not sent back: the answer is the path alone",
         harmed: Harmed::Client,
         run: source_given,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\tif (msg->hdr.src_out) {\n",
+                "\tif (msg->hdr.src_index < entries) {\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-once",
         rule: "every request is answered once, from the cache, by the SA, and with an error",
         harmed: Harmed::Client,
         run: answered_once,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\tpath->owed = !path->query;\n\t\tfinish(ep, request, ACM_STATUS_ENODATA, NULL, done);\n",
+                "\t\tstruct request *again = malloc(sizeof *again);\n\n\t\t*again = *request;\n\t\tagain->deadline = now + ep->port->dev->patience;\n\t\tTAILQ_INSERT_TAIL(&path->waiters, again, entry);\n\t\tfinish(ep, request, ACM_STATUS_ENODATA, NULL, done);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-nodelay",
         rule: "a client that wants no delay gets the cached path or ENODATA at once, and the lookup is begun",
         harmed: Harmed::Client,
         run: |bench| nodelay(bench, |_, peer| by_gid(peer).with_flags(0, FLAG_NODELAY)),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\t\t*wanted = dest.info.path;\n",
+                "\t\t*nodelay = false;\n\t\t*wanted = dest.info.path;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-nodelay-address",
@@ -126,14 +190,25 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 by_addr(own, &Addr::Ip(peer.ip)).with_flags(1, FLAG_NODELAY)
             })
         },
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\tcopy_entry(&dest, msg, msg->hdr.dst_index);\n\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n",
+                "\tcopy_entry(&dest, msg, msg->hdr.dst_index);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-cached",
         rule: "the second request for a destination is answered without asking the SA again",
         harmed: Harmed::Sa,
         run: second_from_the_cache,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[("\t\tpath->state = KNOWN;\n", "")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
 ];
 

@@ -1,6 +1,5 @@
 //! Who asks: the kernel, librdmacm, many at once, and some that do not wait.
 
-use super::NO_FAULT_YET;
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
@@ -8,7 +7,8 @@ use crate::stand_in::message::{Addr, FLAG_DEST, FLAG_NODELAY, FLAG_SOURCE, Messa
 use crate::suite::bench::{
     Bench, QUIET, able, by_gid, by_lid, expect_path, expected_path, hold, let_go, reply, resolve,
 };
-use crate::suite::{Check, Outcome, failed};
+use crate::suite::fault::Fault;
+use crate::suite::{Check, Outcome, Status, failed};
 
 pub(in crate::suite) const CHECKS: &[Check] = &[
     Check {
@@ -16,35 +16,77 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         rule: "the kernel (client 0, whose transaction id is a pointer) is answered once, with its id and one path",
         harmed: Harmed::Daemon,
         run: kernel,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\tacm_resolve_response(request->id, &msg);\n",
+                "\t\tif (request->id)\n\t\t\tacm_resolve_response(request->id, &msg);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-librdmacm",
         rule: "a path entry beside source and destination addresses holds hints: the path leads to the destination address",
         harmed: Harmed::Client,
         run: librdmacm,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\t\t*wanted = hint.info.path;\n\t}\n",
+                "\t\t\treturn *wanted = hint.info.path, ACM_STATUS_SUCCESS;\n\t}\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-client-gone",
         rule: "an answer to a client that has left is given once, and the next client is served",
         harmed: Harmed::Client,
         run: client_gone,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\tacm_resolve_response(request->id, &msg);\n",
+                "\t\tif (acm_resolve_response(request->id, &msg))\n\t\t\tacm_resolve_response(request->id, &msg);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-message-gone",
         rule: "a message is the core's again when resolve returns: nothing of it is read afterwards",
         harmed: Harmed::Daemon,
         run: message_gone,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[
+                (
+                    "\tstruct acm_ep_addr_data second;\t/* resolve:",
+                    "\tconst struct acm_ep_addr_data *kept;\n\tstruct acm_ep_addr_data second;\t/* resolve:",
+                ),
+                (
+                    "copy_entry(&request->second, msg, msg->hdr.src_index);",
+                    "request->kept = &msg->resolve_data[msg->hdr.src_index];",
+                ),
+                (
+                    "add_entry(&msg, &request->second);",
+                    "add_entry(&msg, request->kept);",
+                ),
+            ],
+            status: &[Status::Crashed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-many",
         rule: "many requests at once for as many destinations are answered, each with its own path",
         harmed: Harmed::Client,
         run: many,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[("#define MAX_PATHS\t\t65536", "#define MAX_PATHS\t\t64")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
 ];
 

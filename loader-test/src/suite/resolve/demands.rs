@@ -1,12 +1,12 @@
 //! What a request demands of a path besides where it leads.
 
-use super::NO_FAULT_YET;
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::suite::bench::{Bench, able, expect_path, expected_record, refused, reply, resolve};
-use crate::suite::{Check, Outcome, failed};
+use crate::suite::fault::Fault;
+use crate::suite::{Check, Outcome, Status, failed};
 
 pub(in crate::suite) const CHECKS: &[Check] = &[
     Check {
@@ -14,7 +14,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         rule: "a request for another traffic class is not answered with a path for the usual one, nor the other way round",
         harmed: Harmed::Client,
         run: |bench| demand(bench, "traffic classes", |path| path.with_tclass(0x21)),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[("\tquestion->tclass = wanted->tclass;\n", "")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-service-id",
@@ -25,28 +29,53 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 path.with_service_id(0x0100_0000_0106_4853)
             })
         },
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[("\tquestion->service_id = wanted->service_id;\n", "")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-qos-class",
         rule: "a request for a QoS class is not answered with the path of another, nor the other way round",
         harmed: Harmed::Client,
         run: |bench| demand(bench, "QoS classes", |path| path.with_qos_sl(0x0050)),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\tquestion->qosclass_sl = wanted->qosclass_sl;\n",
+                "\tquestion->qosclass_sl = wanted->qosclass_sl & htobe16(0xf);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-sl",
         rule: "a request for a service level is not answered with a path of another one",
         harmed: Harmed::Client,
         run: |bench| demand(bench, "service levels", |path| path.with_qos_sl(0x0006)),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\tquestion->qosclass_sl = wanted->qosclass_sl;\n",
+                "\tquestion->qosclass_sl = wanted->qosclass_sl & htobe16(0xfff0);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-partition",
         rule: "a path is answered for the partition of the endpoint that the request concerns",
         harmed: Harmed::Client,
         run: partitions,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\tquestion->pkey = htobe16(ep->acm->pkey);\n\tif (wanted->pkey && !same_partition(wanted->pkey, question->pkey))\n\t\tquestion->pkey = wanted->pkey | htobe16(0x8000);\n",
+                "\tquestion->pkey = htobe16(0xffff);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
 ];
 

@@ -1,6 +1,5 @@
 //! What a path is asked to: LIDs, GIDs, names and IP addresses, in every spelling.
 
-use super::NO_FAULT_YET;
 use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
@@ -9,7 +8,8 @@ use crate::suite::bench::{
     Bench, EDESTTYPE, ERRORS, ETIMEDOUT, able, by_addr, by_gid, by_lid, expect_path, expect_status,
     expected_path, refused, resolve,
 };
-use crate::suite::{Check, Finding, Outcome, failed};
+use crate::suite::fault::Fault;
+use crate::suite::{Check, Finding, Outcome, Status, failed};
 
 pub(in crate::suite) const CHECKS: &[Check] = &[
     Check {
@@ -17,112 +17,215 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         rule: "a path request with a DLID is answered with the SA's path to that LID",
         harmed: Harmed::Client,
         run: |bench| known_to_the_sa(bench, by_lid),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\tquestion->dlid = wanted->dlid;\n",
+                "\tquestion->dlid = wanted->dlid ? htobe16(be16toh(wanted->dlid) + 1) : 0;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-by-gid",
         rule: "a path request with a DGID is answered with the SA's path to that GID",
         harmed: Harmed::Client,
         run: |bench| known_to_the_sa(bench, by_gid),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\tquestion->dgid = wanted->dgid;\n",
+                "\t\tquestion->dgid = wanted->dgid, question->dgid.raw[15] |= 0x80;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-by-name",
         rule: "a name is answered with the SA's path to its host",
         harmed: Harmed::Client,
         run: |bench| address(bench, "names", name_of),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "memcpy(host->addr, name, strnlen(name, ACM_MAX_ADDRESS));",
+                "memcpy(host->addr, name, strnlen(name, 5));",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-by-ip",
         rule: "an IPv4 address is answered with the SA's path to its host",
         harmed: Harmed::Client,
         run: |bench| address(bench, "IPv4 addresses", ip_of),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[("\t\treturn 4;\n", "\t\treturn 3;\n")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-by-ip6",
         rule: "an IPv6 address is answered with the SA's path to its host",
         harmed: Harmed::Client,
         run: |bench| address(bench, "IPv6 addresses", ip6_of),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[("\t\treturn 16;\n", "\t\treturn 15;\n")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-gid-address",
         rule: "a destination of the address type GID is answered with the SA's path to that GID",
         harmed: Harmed::Client,
         run: |bench| address(bench, "addresses of type GID", |peer| Addr::Gid(peer.gid())),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\tmemcpy(&wanted->dgid, dest.info.addr, sizeof wanted->dgid);\n",
+                "\t\twanted->dgid = ep->gid;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-lid-address",
         rule: "a destination of the address type LID is answered with the SA's path to that LID",
         harmed: Harmed::Client,
         run: |bench| address(bench, "addresses of type LID", |peer| Addr::Lid(peer.lid)),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\tmemcpy(&wanted->dlid, dest.info.addr, sizeof wanted->dlid);\n",
+                "\t\twanted->dlid = htobe16(ep->port->attr.lid);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-own-name",
         rule: "an endpoint's own name is answered with the path from the port to itself",
         harmed: Harmed::Client,
         run: |bench| own_address(bench, |core, ip| core.address(name_beside(ip)).clone()),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\tfinish(ep, request, ACM_STATUS_SUCCESS, &own, &done);\n",
+                "\t\tif (msg->resolve_data[1].type == ACM_EP_INFO_NAME)\n\t\t\town.dlid = 0;\n\t\tfinish(ep, request, ACM_STATUS_SUCCESS, &own, &done);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-own-ip",
         rule: "an endpoint's own IP address is answered with the path from the port to itself",
         harmed: Harmed::Client,
         run: |bench| own_address(bench, |core, ip| core.address(ip).clone()),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\tpath->slid = path->dlid = htobe16(attr->lid);\n",
+                "\tpath->slid = path->dlid = attr->lid;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-name-case",
         rule: "names compare without case",
         harmed: Harmed::Client,
         run: |bench| spelled(bench, "names", name_of, upper_case),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "sum = (sum ^ (*bytes++ & ~0x20)) * 16777619u;",
+                "sum = (sum ^ *bytes++) * 16777619u;",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-own-name-case",
         rule: "an endpoint's own name is known in upper case and in lower case",
         harmed: Harmed::Client,
         run: own_name_in_upper_case,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[("return !strncasecmp(", "return !strncmp(")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-name-end",
         rule: "a name ends at its first NUL: what follows in the 64 bytes does not count",
         harmed: Harmed::Client,
         run: |bench| spelled(bench, "names", name_of, Addr::with_garbage),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\treturn strnlen((const char *) addr, ACM_MAX_ADDRESS);\n",
+                "\treturn ACM_MAX_ADDRESS;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-ip-length",
         rule: "an IPv4 address is four bytes: what follows in the 64 bytes does not count",
         harmed: Harmed::Client,
         run: |bench| spelled(bench, "IPv4 addresses", ip_of, Addr::with_garbage),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[("\t\treturn 4;\n", "\t\treturn 16;\n")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-ip6-length",
         rule: "an IPv6 address is sixteen bytes: what follows in the 64 bytes does not count",
         harmed: Harmed::Client,
         run: |bench| spelled(bench, "IPv6 addresses", ip6_of, Addr::with_garbage),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[("\t\treturn 16;\n", "\t\treturn ACM_MAX_ADDRESS;\n")],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-own-length",
         rule: "an endpoint's own address is known whatever follows it in the 64 bytes, in the request and when it was added",
         harmed: Harmed::Client,
         run: own_address_with_garbage,
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\tif (same_addr(own->type, own->addr, type, addr))\n",
+                "\t\tif (own->type == type && !memcmp(own->addr, addr, ACM_MAX_ADDRESS))\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-unknown-lid",
         rule: "a LID that the SA does not know is answered with an error, and by the deadline",
         harmed: Harmed::Client,
         run: |bench| unknown(bench, |_| Message::path(&Path::default().with_dlid(0x0bad))),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[
+                (
+                    "ACM_STATUS_EINVAL : ACM_STATUS_ENODATA;",
+                    "ACM_STATUS_EINVAL : ACM_STATUS_SUCCESS;",
+                ),
+                (
+                    "return is_port_lid(record->dlid) && is_port_gid(&record->dgid) && same_gid",
+                    "return is_port_lid(record->dlid) && same_gid",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-unknown-gid",
@@ -133,21 +236,48 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 Message::path(&Path::default().with_dgid(gid(0x0bad)))
             })
         },
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[
+                (
+                    "ACM_STATUS_EINVAL : ACM_STATUS_ENODATA;",
+                    "ACM_STATUS_EINVAL : ACM_STATUS_SUCCESS;",
+                ),
+                (
+                    "return is_port_lid(record->dlid) && is_port_gid(&record->dgid) && same_gid",
+                    "return is_port_gid(&record->dgid) && same_gid",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-unknown-name",
         rule: "a name that nobody knows is answered with an error, and by the deadline",
         harmed: Harmed::Client,
         run: |bench| unknown(bench, |own| by_addr(own, &Addr::Name("nobody".into()))),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\telse\n\t\t\treturn ACM_STATUS_ENODATA;\n\t\treturn ACM_STATUS_SUCCESS;\n",
+                "\t\telse if (dest.type != ACM_EP_INFO_NAME)\n\t\t\treturn ACM_STATUS_ENODATA;\n\t\telse\n\t\t\twanted->dgid = ep->gid;\n\t\treturn ACM_STATUS_SUCCESS;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
     Check {
         name: "resolve-unknown-ip",
         rule: "an IP address that nobody has is answered with an error, and by the deadline",
         harmed: Harmed::Client,
         run: |bench| unknown(bench, |own| by_addr(own, &Addr::Ip([10, 9, 9, 9].into()))),
-        fault: NO_FAULT_YET,
+        fault: Fault {
+            replace: &[(
+                "\t\telse\n\t\t\treturn ACM_STATUS_ENODATA;\n\t\treturn ACM_STATUS_SUCCESS;\n",
+                "\t\telse if (dest.type == ACM_EP_INFO_NAME)\n\t\t\treturn ACM_STATUS_ENODATA;\n\t\telse\n\t\t\twanted->dgid = ep->gid;\n\t\treturn ACM_STATUS_SUCCESS;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
     },
 ];
 
