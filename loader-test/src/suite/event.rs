@@ -30,7 +30,15 @@ pub(super) const CHECKS: &[Check] = &[
                 "\tpthread_cond_signal(&port->wake);\n\treturn 0;\n",
             )],
             status: &[Status::TimedOut],
-            also: &[],
+            also: &[
+                "event-reregister-after-open",
+                "event-reregister-closed-endpoint",
+                "event-reregister-in-flight",
+                "event-reregister-joins-again",
+                "event-reregister-twice",
+                "perf-monotonic",
+                "sa-refresh-unconstrained",
+            ],
         },
     },
     Check {
@@ -135,7 +143,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Crashed],
-            also: &[],
+            also: &["lifecycle-reopen-thousand"],
         },
     },
     Check {
@@ -149,7 +157,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "status = ep->port->dev->join && !ep->joined ? ACM_STATUS_ENODATA :\n\t\tread_resolve(ep, msg, request, &wanted, &by_address, &nodelay);",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["lifecycle-reopen-thousand"],
         },
     },
     Check {
@@ -169,7 +177,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Crashed],
-            also: &[],
+            also: &["lifecycle-reopen-thousand"],
         },
     },
     Check {
@@ -204,7 +212,12 @@ pub(super) const CHECKS: &[Check] = &[
                 "\tif (path) {\n\t\tstatic __be16 slid;\n\n\t\tif (!slid)\n\t\t\tslid = path->slid;\n\t\trequest->path = *path;\n\t\trequest->path.slid = slid;\n\t}\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "lifecycle-address-moved",
+                "lifecycle-shared-node-guid",
+                "lifecycle-two-devices",
+                "lifecycle-two-ports",
+            ],
         },
     },
 ];

@@ -33,7 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &[],
+            also: &["perf-error", "query-timeout"],
         },
     },
     Check {
@@ -53,7 +53,13 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "perf-no-data",
+                "query-error-high-byte",
+                "query-no-records",
+                "resolve-unknown-gid",
+                "resolve-unknown-lid",
+            ],
         },
     },
     Check {
@@ -70,7 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &[],
+            also: &["query-error-low-byte", "sa-error-field"],
         },
     },
     Check {
@@ -129,7 +135,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["lifecycle-mad-fails"],
         },
     },
     Check {
@@ -151,7 +157,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "",
             )],
             status: &[Status::Crashed],
-            also: &[],
+            also: &["lifecycle-mad-fails"],
         },
     },
     Check {
@@ -165,7 +171,11 @@ pub(super) const CHECKS: &[Check] = &[
                 "path_answered(LIST_FIRST(&ep->busy), mad, &done);",
             )],
             status: &[Status::Failed, Status::Crashed, Status::TimedOut],
-            also: &[],
+            also: &[
+                "event-reregister-in-flight",
+                "resolve-many",
+                "resolve-message-gone",
+            ],
         },
     },
     Check {
@@ -181,7 +191,17 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("request->deadline <= now) {", "request->deadline <= 0) {")],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "perf-error",
+                "query-error-low-byte",
+                "query-never",
+                "query-timeout",
+                "sa-error-low-byte",
+                "sa-no-memory",
+                "sa-not-sent",
+                "sa-send-refused",
+                "sa-timeout",
+            ],
         },
     },
     Check {
@@ -195,7 +215,18 @@ pub(super) const CHECKS: &[Check] = &[
                 "\t\tstruct request *copy = malloc(sizeof *copy);\n\n\t\t*copy = *request;\n\t\trequest->deadline = FOR_EVER;\n\t\tfinish(path->ep, copy, ACM_STATUS_ETIMEDOUT, NULL, done);",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "perf-error",
+                "query-error-low-byte",
+                "query-never",
+                "query-timeout",
+                "sa-error-low-byte",
+                "sa-never",
+                "sa-no-memory",
+                "sa-not-sent",
+                "sa-send-refused",
+                "sa-timeout",
+            ],
         },
     },
     Check {
@@ -219,7 +250,12 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Crashed],
-            also: &[],
+            also: &[
+                "lifecycle-close-in-flight",
+                "lifecycle-closed-memory",
+                "lifecycle-reopen-thousand",
+                "sa-after-reopen",
+            ],
         },
     },
     Check {
@@ -267,7 +303,11 @@ pub(super) const CHECKS: &[Check] = &[
                 "",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "lifecycle-close-in-flight",
+                "sa-after-close",
+                "sa-after-reopen",
+            ],
         },
     },
     Check {
@@ -322,7 +362,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "acm_path_comp_mask(&path->question) & ~htobe64(1 << 3),",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["query-source"],
         },
     },
     Check {
@@ -336,7 +376,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "mad->sa_mad.mad_hdr.tid = htobe64(query->tid | 1);",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["event-reregister-in-flight", "sa-out-of-order"],
         },
     },
     Check {
