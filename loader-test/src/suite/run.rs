@@ -403,8 +403,10 @@ fn verdict(check: &Check, outcome: super::Outcome, departures: &[String]) -> Ver
         Err(Finding::Failed { expected, seen }) => Verdict {
             status: Status::Failed,
             message: format!(
-                "expected: {expected}\n  seen: {seen}\n  rule: {}\n  harmed: {}",
-                check.rule, check.harmed
+                "expected: {expected}\n  seen: {seen}\n  rule: {} (CHECKS.md, {})\n  harmed: {}",
+                check.rule,
+                check.family(),
+                check.harmed
             ),
         },
         Err(Finding::Warned(text)) => Verdict {
