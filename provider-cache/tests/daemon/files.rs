@@ -7,7 +7,9 @@ use loader_test::ibacm::Host;
 use loader_test::log::Mark;
 use loader_test::rig::Builder;
 
-use crate::support::{PATIENCE, ask, by_address, by_lid, lines, resolve, rig};
+use crate::support::{
+    PATIENCE, ask, ask_until, assert_equal, by_address, by_lid, lines, resolve, rig,
+};
 
 /// The log that every operator gets.
 fn plain() -> Builder {
@@ -56,7 +58,7 @@ fn bad_options_are_reported_and_the_defaults_hold() {
         (
             "addr_preload",
             "hosts",
-            "none of none, acm_hosts; using none",
+            "none of none, no, acm_hosts; using none",
         ),
     ];
     let plan = bad
@@ -179,4 +181,33 @@ fn bad_lines_of_the_hosts_file_are_reported_and_the_others_count() {
     }
     let skipped = ask(host, &by_address("node1", "node3"));
     assert_eq!(skipped.status, Status::ENODATA);
+}
+
+/// Hosts come and go without a restart.
+#[test]
+fn a_changed_hosts_file_is_read_again() {
+    let rig = plain()
+        .address("Hca1", "node1")
+        .address("Hca2", "node2")
+        .start()
+        .unwrap();
+    let host = rig.host("Hca1").unwrap();
+    let [old, new] = ["node2", "renamed"].map(|name| by_address("node1", name));
+    let path = resolve(&rig, host, &old);
+    assert_eq!(ask(host, &new).status, Status::ENODATA);
+
+    let file = host.directory().join("ibacm_hosts.data");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("node2", "renamed")).unwrap();
+    let answer = ask_until(host, &new, Status::SUCCESS);
+    assert_equal(&answer.into_path().unwrap(), &path);
+    assert_eq!(ask(host, &old).status, Status::ENODATA);
+
+    // Without the file, what it said last counts.
+    let mark = host.log().end();
+    fs::remove_file(&file).unwrap();
+    host.log()
+        .wait_for(mark, "ibacm_hosts.data", PATIENCE)
+        .unwrap();
+    assert_equal(&ask(host, &new).into_path().unwrap(), &path);
 }

@@ -9,8 +9,8 @@ use loader_test::record::{Lid, PathRecord};
 use loader_test::wait;
 
 use crate::support::{
-    PATIENCE, ask, ask_until, by_address, by_gid, by_lid, count_lines, pull_cable, reregister,
-    resolve, rig, send_all,
+    PATIENCE, ask, ask_until, by_address, by_gid, by_lid, count_lines, pull_cable, resolve, rig,
+    send_all,
 };
 
 /// Deadlines that the tests do not reach but where they want to.
@@ -113,6 +113,15 @@ fn an_answer_from_before_a_reopening_does_not_fill_the_cache() {
     assert_eq!(rig.path_queries(host, sa_mark).unwrap().len(), 3);
 }
 
+/// Sets a flag when it is dropped, by a panic too: who waits for the flag does not wait for ever.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Asks without a pause until told to stop, and gives back every path that was answered.
 fn ask_on(host: &Host, destinations: &[Destination], stop: &AtomicBool) -> Vec<PathRecord> {
     let mut paths = Vec::new();
@@ -148,6 +157,7 @@ fn after_a_change_of_its_own_lid_no_answer_has_the_old_one() {
     let stop = AtomicBool::new(false);
     let during = thread::scope(|scope| {
         let asking = scope.spawn(|| ask_on(host, &known, &stop));
+        let stop_asking = SetOnDrop(&stop);
         rig.change_lid("Hca2", new).unwrap();
         wait::until_true("an answer with the new LID", PATIENCE, || {
             let path = host.resolve(&known[0])?.path();
@@ -160,7 +170,7 @@ fn after_a_change_of_its_own_lid_no_answer_has_the_old_one() {
                 assert_eq!(path.slid(), new, "{destination:?}");
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stop_asking);
         asking.join().unwrap()
     });
     // Both LIDs were answered, one after the other and never the old one again.
@@ -199,8 +209,11 @@ fn after_a_change_of_a_destinations_lid_no_answer_leads_to_the_old_one() {
     }
     rig.change_lid("Hca2", new).unwrap();
     for host in hosts {
-        // OpenSM asks for it, and ibsim does not pass it on.
-        reregister(host, &by_gid);
+        wait::until_true(format!("an answer with DLID {new}"), PATIENCE, || {
+            let path = host.resolve(&by_gid)?.path();
+            Ok(path.is_some_and(|path| path.dlid() == new))
+        })
+        .unwrap();
         for _ in 0..3 {
             resolve(&rig, host, &by_gid);
             resolve(&rig, host, &Destination::Lid(new));
