@@ -26,6 +26,9 @@ pub enum Error {
         output: String,
     },
 
+    #[error("cannot make sense of what `{command}` prints")]
+    Unreadable { command: String },
+
     #[error("`{command}` was stopped: its budget of {} s is used up", budget.as_secs())]
     OverBudget { command: String, budget: Duration },
 
@@ -46,6 +49,20 @@ pub enum Error {
         operation: &'static str,
         source: io::Error,
     },
+
+    #[error("cannot {operation} {}: {source}", path.display())]
+    File {
+        operation: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+
+    #[error("`{command}` did not give what was expected: {output}")]
+    Unexpected { command: String, output: String },
+
+    /// The tests in it failed, or it did not run them.
+    #[error("the virtual machine {0}")]
+    VirtualMachine(String),
 
     #[error("stopped by signal {0}")]
     Interrupted(i32),

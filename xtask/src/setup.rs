@@ -30,6 +30,11 @@ const NEEDS: &[Need] = &[
         files: &[Program("cc")],
     },
     Need {
+        package: "g++",
+        why: "compiles the C++ side of the header's tests",
+        files: &[Program("g++")],
+    },
+    Need {
         package: "libc6-dev",
         why: "C library headers and start files",
         files: &[Header("stdio.h")],
@@ -69,6 +74,11 @@ const NEEDS: &[Need] = &[
         files: &[Program("opensm")],
     },
     Need {
+        package: "infiniband-diags",
+        why: "smpquery, whose answers the tests hold ours against",
+        files: &[Program("smpquery")],
+    },
+    Need {
         package: "cmake",
         why: "ibverbs-sys configures the verbs headers that it reads",
         files: &[Program("cmake")],
@@ -92,6 +102,21 @@ const NEEDS: &[Need] = &[
         package: "libclang-dev",
         why: "ibverbs-sys reads the verbs headers with it",
         files: &[Library("libclang.so")],
+    },
+    Need {
+        package: "librdmacm-dev",
+        why: "rdma_cma.h, whose structures a test compares",
+        files: &[Header("rdma/rdma_cma.h")],
+    },
+    Need {
+        package: "infiniband-diags",
+        why: "smpquery, whose answers a test compares",
+        files: &[Program("smpquery")],
+    },
+    Need {
+        package: "qemu-system-x86",
+        why: "runs the virtual machine of the tests that need a kernel with RDMA devices",
+        files: &[Program("qemu-system-x86_64")],
     },
 ];
 

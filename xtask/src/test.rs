@@ -1,4 +1,5 @@
-use std::process::Command;
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -7,8 +8,9 @@ use crate::error::Error;
 use crate::supervise::{self, Budget};
 use crate::{cargo, heading, setup};
 
-/// The packages whose integration tests start the real daemon; everybody else's need no fabric.
-const DAEMON_PACKAGES: [&str; 3] = ["loader-test", "fabric-sim", "provider-cache"];
+/// Integration tests, by the names of their targets, that start programs of the distribution: ibacm, opensm, ibsim. All
+/// others need none.
+const DAEMON_TESTS: [&str; 3] = ["daemon", "fabric", "faults"];
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -23,9 +25,9 @@ enum Tier {
     Build,
     /// Unit tests and the documentation's examples
     Unit,
-    /// Integration tests that need no daemon
+    /// Integration tests that need no program of the distribution
     Suite,
-    /// Integration tests under the distribution's ibacm, with OpenSM and ibsim
+    /// Integration tests with the distribution's ibacm, OpenSM and ibsim
     Daemon,
 }
 
@@ -49,51 +51,29 @@ impl Tier {
         })
     }
 
-    fn commands(self) -> Vec<Command> {
-        if self == Self::Build {
-            let mut commands = vec![cargo(&["build", "--workspace", "--all-targets"])];
-            // The very selections of the tests: cargo compiles anew for others.
-            let tests = Self::value_variants()
-                .iter()
-                .filter(|tier| tier.runs_tests());
-            for selection in tests.flat_map(|tier| tier.selections()) {
-                // The documentation's examples are compiled when they are run.
-                if !selection.contains(&"--doc") {
-                    commands.push(cargo_test(&selection, &["--no-run"]));
-                }
-            }
-            return commands;
-        }
-        self.selections()
-            .iter()
-            .map(|selection| cargo_test(selection, &[]))
-            .collect()
-    }
-
-    /// The tests of this tier, as arguments of `cargo test`.
-    fn selections(self) -> Vec<Vec<&'static str>> {
+    /// What the tier runs; `integration` are the names of all integration tests of the workspace.
+    fn commands(self, integration: &BTreeSet<String>) -> Vec<Command> {
         match self {
-            Self::Build => vec![],
-            Self::Unit => vec![
-                vec!["--workspace", "--lib", "--bins"],
-                vec!["--workspace", "--doc"],
+            // With the features and packages of the tests, or cargo would compile anew for them.
+            Self::Build => vec![
+                cargo(&["build", "--workspace", "--all-targets"]),
+                cargo_test(&["--no-run"], []),
             ],
-            Self::Suite => {
-                let exclude = DAEMON_PACKAGES
-                    .iter()
-                    .flat_map(|package| ["--exclude", package]);
-                vec![
-                    ["--workspace", "--test", "*"]
-                        .into_iter()
-                        .chain(exclude)
-                        .collect(),
-                ]
-            }
-            Self::Daemon => {
-                let include = DAEMON_PACKAGES
-                    .iter()
-                    .flat_map(|package| ["--package", package]);
-                vec![["--test", "*"].into_iter().chain(include).collect()]
+            Self::Unit => vec![
+                cargo_test(&["--lib", "--bins"], []),
+                cargo_test(&["--doc"], []),
+            ],
+            Self::Suite | Self::Daemon => {
+                let wanted = |name: &&String| {
+                    DAEMON_TESTS.contains(&name.as_str()) == (self == Self::Daemon)
+                };
+                let names: Vec<&String> = integration.iter().filter(wanted).collect();
+                // Without a name cargo would run every test there is.
+                if names.is_empty() {
+                    vec![]
+                } else {
+                    vec![cargo_test(&[], names)]
+                }
             }
         }
     }
@@ -106,6 +86,7 @@ impl Tier {
 /// Sets up, builds, and runs the tiers one after the other; the first failure ends the run.
 pub fn run(options: &Options) -> Result<(), Error> {
     setup::ensure()?;
+    let integration = integration_tests()?;
     let mut lines = vec![];
     let mut outcome = Ok(());
     for &tier in Tier::value_variants() {
@@ -120,7 +101,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         ));
         let mut tally = Tally::default();
         let started = Instant::now();
-        outcome = run_tier(tier, &mut tally);
+        outcome = run_tier(tier, &integration, &mut tally);
         lines.push(summary(tier, started.elapsed(), tally, outcome.is_ok()));
         if outcome.is_err() {
             break;
@@ -131,9 +112,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     outcome
 }
 
-fn run_tier(tier: Tier, tally: &mut Tally) -> Result<(), Error> {
+fn run_tier(tier: Tier, integration: &BTreeSet<String>, tally: &mut Tally) -> Result<(), Error> {
     let budget = Budget::start(tier.budget());
-    for mut command in tier.commands() {
+    for mut command in tier.commands(integration) {
         println!("$ {}", crate::shown(&command));
         if tier.runs_tests() {
             supervise::run_clean_reading(&mut command, budget, |line| tally.read(line))?;
@@ -165,10 +146,50 @@ fn summary(tier: Tier, took: Duration, tally: Tally, passed: bool) -> String {
     )
 }
 
-fn cargo_test(selection: &[&str], more: &[&str]) -> Command {
-    let mut command = cargo(&["test", "--all-features"]);
-    command.args(selection).args(more);
+fn cargo_test<'a>(
+    arguments: &[&str],
+    integration: impl IntoIterator<Item = &'a String>,
+) -> Command {
+    let mut command = cargo(&["test", "--workspace", "--all-features"]);
+    command.args(arguments);
+    for name in integration {
+        command.args(["--test", name]);
+    }
     command
+}
+
+/// Names of all integration tests of the workspace, as cargo knows them.
+fn integration_tests() -> Result<BTreeSet<String>, Error> {
+    let mut command = cargo(&["metadata", "--no-deps", "--format-version", "1"]);
+    let name = crate::shown(&command);
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|source| Error::Spawn {
+            command: name.clone(),
+            source,
+        })?;
+    if !output.status.success() {
+        return Err(Error::Failed {
+            command: name,
+            status: output.status,
+        });
+    }
+    test_targets(&output.stdout).ok_or(Error::Unreadable { command: name })
+}
+
+/// The test targets in what `cargo metadata` prints.
+fn test_targets(metadata: &[u8]) -> Option<BTreeSet<String>> {
+    let metadata: serde_json::Value = serde_json::from_slice(metadata).ok()?;
+    let mut names = BTreeSet::new();
+    for package in metadata["packages"].as_array()? {
+        for target in package["targets"].as_array()? {
+            if target["kind"].as_array()?.iter().any(|kind| kind == "test") {
+                names.insert(target["name"].as_str()?.to_owned());
+            }
+        }
+    }
+    Some(names)
 }
 
 /// Tests counted from the closing lines of the test programs.
@@ -230,36 +251,35 @@ mod tests {
     }
 
     #[test]
-    fn every_package_tested_under_the_daemon_is_left_out_of_the_suite() {
-        let holds = |tier: Tier, pair: [&str; 2]| {
-            tier.selections()[0].windows(2).any(|words| words == pair)
-        };
-        for package in DAEMON_PACKAGES {
-            assert!(holds(Tier::Suite, ["--exclude", package]));
-            assert!(holds(Tier::Daemon, ["--package", package]));
+    fn each_integration_test_runs_in_one_tier() {
+        let all = ["layout", "daemon", "fabric", "misuse"]
+            .map(str::to_owned)
+            .into();
+        let line = |tier: Tier| crate::shown(&tier.commands(&all)[0]);
+        assert!(line(Tier::Suite).ends_with("--all-features --test layout --test misuse"));
+        assert!(line(Tier::Daemon).ends_with("--all-features --test daemon --test fabric"));
+        assert!(Tier::Suite.commands(&BTreeSet::new()).is_empty());
+    }
+
+    #[test]
+    fn the_workspace_has_integration_tests_for_both_tiers() {
+        let _alone = crate::processes::alone();
+        let names = integration_tests().unwrap();
+        for name in DAEMON_TESTS.into_iter().chain(["layout"]) {
+            assert!(names.contains(name), "{name} is not among {names:?}");
         }
     }
 
     #[test]
-    fn the_build_compiles_what_the_tiers_run() {
-        let words = |command: &Command| {
-            let words = command
-                .get_args()
-                .map(|word| word.to_string_lossy().into_owned());
-            words.collect::<Vec<_>>()
-        };
-        let built: Vec<_> = Tier::Build.commands().iter().map(words).collect();
-        for &tier in Tier::value_variants()
-            .iter()
-            .filter(|tier| tier.runs_tests())
-        {
-            for mut run in tier.commands().iter().map(words) {
-                run.push("--no-run".to_owned());
-                assert!(
-                    built.contains(&run) || run.contains(&"--doc".to_owned()),
-                    "{run:?}"
-                );
-            }
+    fn test_targets_are_told_from_others() {
+        let metadata = br#"{"packages":[{"targets":[
+            {"kind":["test"],"name":"a"},{"kind":["bin"],"name":"b"},{"kind":["test"],"name":"c"}]}]}"#;
+        assert_eq!(
+            test_targets(metadata),
+            Some(["a".to_owned(), "c".to_owned()].into())
+        );
+        for bad in ["", "{}", r#"{"packages":[{}]}"#] {
+            assert_eq!(test_targets(bad.as_bytes()), None, "{bad}");
         }
     }
 
