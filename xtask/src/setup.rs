@@ -74,11 +74,6 @@ const NEEDS: &[Need] = &[
         files: &[Program("opensm")],
     },
     Need {
-        package: "infiniband-diags",
-        why: "smpquery, whose answers the tests hold ours against",
-        files: &[Program("smpquery")],
-    },
-    Need {
         package: "cmake",
         why: "ibverbs-sys configures the verbs headers that it reads",
         files: &[Program("cmake")],
@@ -132,4 +127,21 @@ pub fn ensure() -> Result<(), Error> {
 /// Name and version of each Debian package of `names` that is installed; empty where there is no dpkg.
 pub fn versions(names: &[&str]) -> Result<Vec<(String, String)>, Error> {
     debian::versions(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_is_needed_once_and_for_a_file() {
+        let packages: std::collections::BTreeSet<&str> =
+            NEEDS.iter().map(|need| need.package).collect();
+        assert_eq!(packages.len(), NEEDS.len());
+        assert!(
+            NEEDS
+                .iter()
+                .all(|need| !need.files.is_empty() && !need.why.is_empty())
+        );
+    }
 }
