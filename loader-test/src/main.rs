@@ -28,6 +28,9 @@ struct Command {
 enum What {
     Check(suite::cli::CheckCommand),
     List(suite::cli::ListCommand),
+    Info(suite::info::InfoCommand),
+    #[command(hide = true)]
+    InfoChild(suite::info::InfoChildCommand),
     Trace(suite::cli::TraceCommand),
     Fuzz(suite::fuzz::FuzzCommand),
     Stock(Stock),
@@ -109,6 +112,8 @@ struct Launch {
     env: Vec<OsString>,
     #[arg(long, num_args = 2)]
     bind: Vec<PathBuf>,
+    #[arg(long)]
+    netlink: bool,
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
@@ -119,6 +124,8 @@ fn main() -> ExitCode {
         What::List(command) => command.run().map_err(|error| Error::Input(error.to_string())),
         What::Trace(command) => command.run().map_err(|error| Error::Input(error.to_string())),
         What::Fuzz(command) => command.run().map_err(|error| Error::Input(error.to_string())),
+        What::Info(command) => command.run().map_err(|error| Error::Input(error.to_string())),
+        What::InfoChild(command) => Ok(command.run()),
         What::RunCheck(command) => Ok(command.run()),
         What::Stock(options) => run_stock(&options),
         What::Demo { library } => run_demo(&library),
@@ -221,6 +228,7 @@ fn run_launch(options: Launch) -> Result<std::convert::Infallible> {
         parent: options.parent,
         environment: options.env,
         binds: binds.collect(),
+        netlink: options.netlink,
         command: options.command,
     })
 }

@@ -8,6 +8,7 @@ pub mod bench;
 pub mod cli;
 pub mod fault;
 pub mod fuzz;
+pub mod info;
 pub mod report;
 pub mod run;
 

@@ -1,0 +1,267 @@
+//! `loader-test info`: what a library is, without running it as a provider.
+//!
+//! The file is read by this process; loading it runs its constructors, and so happens in a child.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use acm_prov_api::check::{self, Finding};
+use acm_prov_api::introspection;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::elf::SharedObject;
+use crate::stand_in::fabric::DeviceSpec;
+use crate::stand_in::library::Library;
+use crate::stand_in::{FUNCTIONS, Setup, StandIn};
+
+/// Slots for callbacks in the table.
+const CALLBACKS: usize = 12;
+/// How long a library may take to load.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Shows a provider library: name, version, table, the symbols that it needs and where they are found, and what it tells
+/// about itself.
+///
+/// Exit status: 0 if ibacm would load it, 1 if not, 2 if it cannot be looked at.
+#[derive(Debug, Args)]
+pub struct InfoCommand {
+    /// The library
+    #[arg(value_name = "LIB")]
+    library: PathBuf,
+}
+
+/// Loads a library and tells of it as JSON. For loader-test itself.
+#[derive(Debug, Args)]
+pub struct InfoChildCommand {
+    library: PathBuf,
+    folder: PathBuf,
+}
+
+/// What the child finds out.
+#[derive(Debug, Serialize, Deserialize)]
+struct Loaded {
+    accepted: bool,
+    findings: Vec<String>,
+    name: Option<String>,
+    version: Option<u32>,
+    size: Option<usize>,
+    empty_slots: usize,
+    introspection: Result<About, String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct About {
+    version: String,
+    sdk_version: String,
+    abi_version: u32,
+    options: Vec<[String; 5]>,
+    counters: Vec<String>,
+}
+
+impl InfoCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// If the library cannot be looked at.
+    pub fn run(self) -> io::Result<ExitCode> {
+        let object = SharedObject::read(&self.library)
+            .map_err(|error| io::Error::other(format!("{}: {error}", self.library.display())))?;
+        println!("{}", self.library.display());
+        let loaded = load_in_child(&self.library)?;
+        if let Some(loaded) = &loaded {
+            show_table(loaded);
+        }
+        show_imports(&object);
+        let Some(loaded) = loaded else {
+            println!("loading it ended the process, or took longer than {PATIENCE:?}");
+            return Ok(ExitCode::FAILURE);
+        };
+        show_about(&loaded.introspection);
+        println!(
+            "ibacm {}",
+            if loaded.accepted {
+                "would load it"
+            } else {
+                "would not load it"
+            }
+        );
+        Ok(u8::from(!loaded.accepted).into())
+    }
+}
+
+fn show_table(loaded: &Loaded) {
+    if let Some(name) = &loaded.name {
+        println!("provider      {name}");
+    }
+    if let (Some(version), Some(size)) = (loaded.version, loaded.size) {
+        println!("table         version {version}, {size} bytes");
+        println!(
+            "callbacks     {} of {CALLBACKS}",
+            CALLBACKS - loaded.empty_slots
+        );
+    }
+    for finding in &loaded.findings {
+        println!("fault         {finding}");
+    }
+}
+
+/// The symbols that are the core's or a library's to have; the C library's own are no news.
+fn show_imports(object: &SharedObject) {
+    println!("needs");
+    let mut any = false;
+    let mut imports: Vec<_> = object.imports.iter().collect();
+    imports.sort_by(|one, other| one.name.cmp(&other.name));
+    for symbol in imports {
+        let is_the_core_s = FUNCTIONS
+            .iter()
+            .any(|known| known.to_bytes() == symbol.name.as_bytes());
+        let place = match symbol.name.as_str() {
+            _ if is_the_core_s => "ibacm",
+            name if name.starts_with("acm_") => "nowhere: ibacm has no such function",
+            name if name.starts_with("ibv_") => "libibverbs",
+            name if name.starts_with("umad_") => "libibumad",
+            name if name.starts_with("rdma_") => "librdmacm",
+            _ => continue,
+        };
+        any = true;
+        println!("  {:<28} {place}", symbol.name);
+    }
+    if !any {
+        println!("  nothing of ibacm or libibverbs at load time");
+    }
+}
+
+fn show_about(about: &Result<About, String>) {
+    match about {
+        Err(reason) => println!("introspection {reason}"),
+        Ok(about) => {
+            println!(
+                "introspection version {}, made with acm-prov-api {} for version {} of the interface",
+                about.version, about.sdk_version, about.abi_version
+            );
+            println!("options");
+            for [key, kind, unit, default, summary] in &about.options {
+                let kind = if unit.is_empty() {
+                    kind.clone()
+                } else {
+                    format!("{kind}, {unit}")
+                };
+                println!("  {key:<26} {summary} ({kind}; {default})");
+            }
+            println!("counters      {}", about.counters.join(", "));
+        }
+    }
+}
+
+/// `None` when the child did not come to an end of its own.
+fn load_in_child(library: &Path) -> io::Result<Option<Loaded>> {
+    let folder = tempfile::Builder::new()
+        .prefix("loader-test-info-")
+        .tempdir()?;
+    let result = folder.path().join("loaded.json");
+    let mut child = Command::new(std::env::current_exe()?)
+        .arg("info-child")
+        .arg(library)
+        .arg(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()?;
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait()?.is_none() {
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    match std::fs::read(result) {
+        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+        Err(_) => Ok(None),
+    }
+}
+
+impl InfoChildCommand {
+    /// Runs the child; ends the process, past the library's exit handlers.
+    pub fn run(self) -> ExitCode {
+        let loaded = self.load();
+        let written = serde_json::to_vec(&loaded)
+            .map_err(io::Error::from)
+            .and_then(|text| std::fs::write(self.folder.join("loaded.json"), text));
+        // SAFETY: ends the process at once; nothing of this program needs to be tidied up.
+        unsafe { libc::_exit(i32::from(written.is_err())) }
+    }
+
+    fn load(&self) -> Loaded {
+        let mut loaded = Loaded {
+            accepted: false,
+            findings: Vec::new(),
+            name: None,
+            version: None,
+            size: None,
+            empty_slots: 0,
+            introspection: about(&self.library),
+        };
+        StandIn::install_alone(Setup {
+            devices: vec![DeviceSpec::single()],
+            options: StandIn::default_options(&self.folder),
+            folder: self.folder.clone(),
+            trace: None,
+        });
+        let query = Library::open(&self.library).and_then(|library| library.provider_query());
+        match query {
+            Err(error) => loaded.findings.push(error.to_string()),
+            Ok(query) => {
+                // SAFETY: the library stays open; its table is a constant of it.
+                let (table, report) = unsafe { check::judge_query(query) };
+                loaded.accepted = report.is_accepted();
+                loaded.findings = report.findings().iter().map(ToString::to_string).collect();
+                loaded.name = report
+                    .name()
+                    .map(|name| name.to_string_lossy().into_owned());
+                if report.is_accepted() && !table.is_null() {
+                    // SAFETY: accepted, so a table of the right version and size.
+                    let table = unsafe { &*table };
+                    loaded.version = Some(table.version);
+                    loaded.size = Some(table.size);
+                    let is_empty_slot =
+                        |finding: &&Finding| matches!(finding, Finding::NullSlot(_));
+                    loaded.empty_slots = report.findings().iter().filter(is_empty_slot).count();
+                }
+            }
+        }
+        loaded
+    }
+}
+
+fn about(library: &Path) -> Result<About, String> {
+    let told = introspection::read(library).map_err(|error| match error {
+        introspection::IntrospectionError::None(_) => {
+            "none: a provider in C, or made with another kit".to_owned()
+        }
+        other => other.to_string(),
+    })?;
+    let options = told
+        .options
+        .iter()
+        .map(|option| {
+            [
+                option.key,
+                option.kind,
+                option.unit,
+                option.default,
+                option.summary,
+            ]
+            .map(|text| text.to_string())
+        })
+        .collect();
+    Ok(About {
+        version: told.version,
+        sdk_version: told.sdk_version,
+        abi_version: told.abi_version,
+        options,
+        counters: told.counters,
+    })
+}

@@ -1,0 +1,168 @@
+//! `info`, `trace` and `fuzz`, on the example provider in C and on faulty ones made from it.
+
+#[path = "../faults/compiler.rs"]
+#[allow(dead_code, reason = "part of it serves other tests")]
+mod compiler;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn loader_test(arguments: &[&str], library: &Path) -> Output {
+    let (command, rest) = arguments.split_first().unwrap();
+    Command::new(env!("CARGO_BIN_EXE_loader-test"))
+        .arg(command)
+        .arg(library)
+        .args(rest)
+        .output()
+        .unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The good provider with one text replaced.
+fn with(name: &str, from: &str, to: &str) -> std::path::PathBuf {
+    let good = compiler::sa_provider();
+    assert_eq!(good.matches(from).count(), 1, "{from:?}");
+    compiler::compile(name, &good.replace(from, to))
+}
+
+#[test]
+fn info_shows_table_symbols_and_introspection() {
+    let output = loader_test(&["info"], &compiler::good());
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for part in [
+        "sa-example",
+        "version 1, 120 bytes",
+        "12 of 12",
+        "acm_send_sa_mad",
+        "introspection none",
+    ] {
+        assert!(text.contains(part), "{part:?} in\n{text}");
+    }
+}
+
+#[test]
+fn info_says_what_ibacm_would_refuse() {
+    let other = with(
+        "info-version",
+        "*version = provider.version;",
+        "*version = 2;",
+    );
+    let output = loader_test(&["info"], &other);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    assert!(
+        stdout(&output).contains("would not load it"),
+        "{}",
+        stdout(&output)
+    );
+    let crash = with(
+        "info-crash",
+        "\t*info = &provider;\n",
+        "\tabort();\n\t*info = &provider;\n",
+    );
+    let output = loader_test(&["info"], &crash);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stdout(&output).contains("ended the process"),
+        "{}",
+        stdout(&output)
+    );
+    assert_eq!(
+        loader_test(&["info"], Path::new("/etc/passwd"))
+            .status
+            .code(),
+        Some(2)
+    );
+}
+
+#[test]
+fn a_trace_survives_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.json");
+    let file_name = file.to_str().unwrap();
+    let output = loader_test(&["trace", "-o", file_name], &compiler::good());
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let whole = std::fs::read_to_string(&file).unwrap();
+    let events: Vec<serde_json::Value> =
+        serde_json::from_str(&(whole.trim_end().trim_end_matches(',').to_owned() + "]")).unwrap();
+    let seen = |name: &str, phase: &str| {
+        events
+            .iter()
+            .any(|event| event["name"] == name && event["ph"] == phase)
+    };
+    for callback in [
+        "open_device",
+        "open_port",
+        "open_endpoint",
+        "add_address",
+        "resolve",
+        "query",
+        "query_perf",
+        "handle_event",
+        "remove_address",
+        "close_endpoint",
+        "close_port",
+        "close_device",
+    ] {
+        assert!(seen(callback, "B") && seen(callback, "E"), "{callback}");
+    }
+    assert!(seen("acm_send_sa_mad", "i") && seen("acm_resolve_response", "i"));
+
+    let crash = with(
+        "trace-crash",
+        "\tif (type != IBV_EVENT_CLIENT_REREGISTER)\n",
+        "\tif (type)\n\t\tabort();\n\tif (type != IBV_EVENT_CLIENT_REREGISTER)\n",
+    );
+    let output = loader_test(&["trace", "-o", file_name], &crash);
+    assert_eq!(output.status.code(), Some(1));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let last = text.trim_end().lines().next_back().unwrap();
+    assert!(
+        last.contains("\"handle_event\"") && last.contains("\"ph\":\"B\""),
+        "the crash is the last call: {last}"
+    );
+}
+
+#[test]
+fn fuzz_finds_shrinks_and_repeats() {
+    // A client that left is answered by a crash.
+    let faulty = with(
+        "fuzz-crash",
+        "\t\tacm_resolve_response(request->id, &msg);\n",
+        "\t\tif (acm_resolve_response(request->id, &msg))\n\t\t\tabort();\n",
+    );
+    let output = loader_test(&["fuzz", "--seed", "1", "--for", "120s"], &faulty);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("crashed") && text.contains("Leave"), "{text}");
+    let steps = text
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.contains("the process"))
+        .count();
+    assert!((1..=8).contains(&steps), "shrunk: {text}");
+    let again = text
+        .lines()
+        .find_map(|line| line.split_once("--seed "))
+        .unwrap()
+        .1;
+    let seed = again.split_whitespace().next().unwrap();
+    let output = loader_test(&["fuzz", "--seed", seed, "--runs", "1"], &faulty);
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "the seed repeats it: {}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn fuzz_finds_nothing_in_a_good_provider() {
+    let output = loader_test(
+        &["fuzz", "--seed", "1000", "--runs", "40"],
+        &compiler::good(),
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+}
