@@ -14,7 +14,7 @@ const SHOWN_PACKAGES: [&str; 4] = ["ibacm", "rdma-core", "opensm", "ibsim-utils"
 
 /// Sets up, builds, and lets `loader-test` show the daemon at work.
 pub fn run() -> Result<(), Error> {
-    setup::ensure()?;
+    setup::ensure_for_demo()?;
 
     heading("build");
     let mut build = cargo(&["build"]);

@@ -22,17 +22,12 @@ enum File {
 
 use File::{Header, Library, Program};
 
-/// Everything that is needed beside a Rust toolchain.
-const NEEDS: &[Need] = &[
+/// What the demonstration needs beside a Rust toolchain.
+const DEMO_NEEDS: &[Need] = &[
     Need {
         package: "gcc",
         why: "links, and compiles the C side of the layout tests",
         files: &[Program("cc")],
-    },
-    Need {
-        package: "g++",
-        why: "compiles the C++ side of the header's tests",
-        files: &[Program("g++")],
     },
     Need {
         package: "libc6-dev",
@@ -49,16 +44,6 @@ const NEEDS: &[Need] = &[
         ],
     },
     Need {
-        package: "libibverbs-dev",
-        why: "verbs.h and sa.h, which the interface's header includes",
-        files: &[Header("infiniband/verbs.h"), Header("infiniband/sa.h")],
-    },
-    Need {
-        package: "libibumad-dev",
-        why: "umad.h and umad_sa.h, which the interface's header includes",
-        files: &[Header("infiniband/umad.h"), Header("infiniband/umad_sa.h")],
-    },
-    Need {
         package: "ibsim-utils",
         why: "ibsim, the simulated fabric",
         files: &[Program("ibsim")],
@@ -72,6 +57,25 @@ const NEEDS: &[Need] = &[
         package: "opensm",
         why: "the subnet manager and administrator that answers path queries",
         files: &[Program("opensm")],
+    },
+];
+
+/// What the whole workspace and its tests need beside that.
+const OTHER_NEEDS: &[Need] = &[
+    Need {
+        package: "g++",
+        why: "compiles the C++ side of the header's tests",
+        files: &[Program("g++")],
+    },
+    Need {
+        package: "libibverbs-dev",
+        why: "verbs.h and sa.h, which the interface's header includes",
+        files: &[Header("infiniband/verbs.h"), Header("infiniband/sa.h")],
+    },
+    Need {
+        package: "libibumad-dev",
+        why: "umad.h and umad_sa.h, which the interface's header includes",
+        files: &[Header("infiniband/umad.h"), Header("infiniband/umad_sa.h")],
     },
     Need {
         package: "cmake",
@@ -115,12 +119,25 @@ const NEEDS: &[Need] = &[
     },
 ];
 
-/// Installs what is missing; fails with the line to run where only the user can.
+/// Installs whatever is missing; fails with the line to run where only the user can.
 pub fn ensure() -> Result<(), Error> {
-    match debian::missing(NEEDS)? {
+    bring(&all())
+}
+
+/// The same for what the demonstration needs.
+pub fn ensure_for_demo() -> Result<(), Error> {
+    bring(&DEMO_NEEDS.iter().collect::<Vec<_>>())
+}
+
+fn all() -> Vec<&'static Need> {
+    DEMO_NEEDS.iter().chain(OTHER_NEEDS).collect()
+}
+
+fn bring(needs: &[&'static Need]) -> Result<(), Error> {
+    match debian::missing(needs)? {
         Some(missing) if missing.is_empty() => Ok(()),
         Some(missing) => debian::install(&missing),
-        None => elsewhere::check(NEEDS),
+        None => elsewhere::check(needs),
     }
 }
 
@@ -135,11 +152,12 @@ mod tests {
 
     #[test]
     fn a_package_is_needed_once_and_for_a_file() {
+        let needs = all();
         let packages: std::collections::BTreeSet<&str> =
-            NEEDS.iter().map(|need| need.package).collect();
-        assert_eq!(packages.len(), NEEDS.len());
+            needs.iter().map(|need| need.package).collect();
+        assert_eq!(packages.len(), needs.len());
         assert!(
-            NEEDS
+            needs
                 .iter()
                 .all(|need| !need.files.is_empty() && !need.why.is_empty())
         );

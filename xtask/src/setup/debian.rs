@@ -9,13 +9,13 @@ use crate::error::Error;
 use crate::shown;
 
 /// The needs whose packages are not usable; `None` on a system without dpkg.
-pub fn missing(needs: &[Need]) -> Result<Option<Vec<&Need>>, Error> {
+pub fn missing(needs: &[&'static Need]) -> Result<Option<Vec<&'static Need>>, Error> {
     let names: Vec<&str> = needs.iter().map(|need| need.package).collect();
     let Some(installed) = query(&names)? else {
         return Ok(None);
     };
-    let absent = |need: &&Need| !installed.iter().any(|package| package.name == need.package);
-    Ok(Some(needs.iter().filter(absent).collect()))
+    let absent = |need: &&&Need| !installed.iter().any(|package| package.name == need.package);
+    Ok(Some(needs.iter().filter(absent).copied().collect()))
 }
 
 pub fn versions(names: &[&str]) -> Result<Vec<(String, String)>, Error> {
@@ -26,7 +26,7 @@ pub fn versions(names: &[&str]) -> Result<Vec<(String, String)>, Error> {
         .collect())
 }
 
-pub fn install(missing: &[&Need]) -> Result<(), Error> {
+pub fn install(missing: &[&'static Need]) -> Result<(), Error> {
     println!("missing Debian packages:");
     for need in missing {
         println!("  {}: {}", need.package, need.why);
@@ -403,7 +403,7 @@ mod tests {
         let _alone = crate::processes::alone();
         let Some(installed) = query(&["dpkg", "no-such-package-at-all"]).unwrap() else {
             // No dpkg here: then none of it is found.
-            assert!(missing(super::super::NEEDS).unwrap().is_none());
+            assert!(missing(&super::super::all()).unwrap().is_none());
             return;
         };
         assert_eq!(installed.len(), 1);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{File, Need};
 use crate::error::Error;
 
-pub fn check(needs: &[Need]) -> Result<(), Error> {
+pub fn check(needs: &[&Need]) -> Result<(), Error> {
     let mut programs: Vec<PathBuf> = env::var_os("PATH")
         .map(|path| env::split_paths(&path).collect())
         .unwrap_or_default();
@@ -35,7 +35,7 @@ struct Places {
 
 impl Places {
     /// A line for each file that `is_file` finds nowhere.
-    fn absent(&self, needs: &[Need], is_file: &dyn Fn(&Path) -> bool) -> Vec<String> {
+    fn absent(&self, needs: &[&Need], is_file: &dyn Fn(&Path) -> bool) -> Vec<String> {
         let mut lines = vec![];
         for need in needs {
             for file in need.files {
@@ -60,17 +60,17 @@ mod tests {
     #[test]
     fn only_what_is_nowhere_is_listed_with_its_reason() {
         let needs = [
-            Need {
+            &Need {
                 package: "ibacm",
                 why: "the daemon",
                 files: &[File::Program("ibacm"), File::Program("ib_acme")],
             },
-            Need {
+            &Need {
                 package: "dev",
                 why: "a header",
                 files: &[File::Header("a/b.h")],
             },
-            Need {
+            &Need {
                 package: "lib",
                 why: "a library",
                 files: &[File::Library("c.so")],
