@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use regex_lite::Regex;
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::run::{self, Plan, Report};
 use super::{Check, Status, all, find, report};
@@ -151,12 +152,17 @@ impl CheckCommand {
             in_process: self.in_process,
             trace: None,
         };
-        let mut results = Vec::new();
         for library in &self.libraries {
             if let Err(error) = std::fs::metadata(library) {
                 eprintln!("{}: {error}", library.display());
                 return Ok(COULD_NOT_RUN.into());
             }
+        }
+        for path in self.json.iter().chain(&self.junit) {
+            report::prepare(path)?;
+        }
+        let mut results = Vec::new();
+        for library in &self.libraries {
             println!("{}", library.display());
             let tell = |report: &Report| print(report, library);
             let reports = run::run_all(&checks, library, &plan, &tell)?;
@@ -202,6 +208,11 @@ impl ChildCommand {
             eprintln!("no check is called {}", self.check);
             return COULD_NOT_RUN.into();
         };
+        // A parent that is killed leaves no check behind.
+        if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+            eprintln!("prctl(PR_SET_PDEATHSIG): {error}");
+            return COULD_NOT_RUN.into();
+        }
         run::child(
             check,
             &self.library,

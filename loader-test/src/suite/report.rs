@@ -48,7 +48,20 @@ pub fn to_json(results: &Results) -> Value {
 pub fn write_json(path: &Path, results: &Results) -> io::Result<()> {
     let mut text = serde_json::to_string_pretty(&to_json(results)).map_err(invalid)?;
     text.push('\n');
+    write(path, text)
+}
+
+/// Makes sure that a file for results can be written, before anything is run.
+///
+/// # Errors
+/// If it cannot.
+pub fn prepare(path: &Path) -> io::Result<()> {
+    write(path, String::new())
+}
+
+fn write(path: &Path, text: String) -> io::Result<()> {
     std::fs::write(path, text)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 /// Writes the list of checks as JSON.
@@ -80,7 +93,7 @@ pub fn write_junit(path: &Path, results: &Results) -> io::Result<()> {
         suite.add_test_cases(reports.iter().map(test_case));
         junit.add_test_suite(suite);
     }
-    std::fs::write(path, junit.to_string().map_err(invalid)?)
+    write(path, junit.to_string().map_err(invalid)?)
 }
 
 fn test_case(report: &Report) -> TestCase {

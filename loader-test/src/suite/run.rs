@@ -7,6 +7,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 
 use super::bench::{Bench, judge};
@@ -64,6 +65,9 @@ struct Verdict {
     status: Status,
     message: String,
 }
+
+/// The variable by which a check's processes are known.
+const MARK: &str = "LOADER_TEST_CHECK_FOLDER";
 
 /// Output of a provider that is kept.
 const KEPT_OUTPUT: u64 = 16 << 10;
@@ -187,6 +191,7 @@ fn run_child(
                 .iter()
                 .flat_map(|path| [OsStr::new("--trace"), path.as_os_str()]),
         )
+        .env(MARK, folder)
         .stdin(Stdio::null())
         .stdout(File::create(&stdout)?)
         .stderr(File::create(&stderr)?)
@@ -199,10 +204,13 @@ fn run_child(
     let status = match ended {
         Some(status) => Some(status?),
         None => {
+            // It may have left its group.
+            let _ = child.kill();
             child.wait()?;
             None
         }
     };
+    kill_strays(folder)?;
     let printed = read(&stdout);
     let mut report = verdict_of(check, status, &result, plan);
     if !printed.is_empty() && !report.status.is_bad(false) {
@@ -214,6 +222,33 @@ fn run_child(
     }
     report.output = printed + &read(&stderr);
     Ok(report)
+}
+
+/// Ends the processes that left a check's group: they still have its folder in their environment.
+fn kill_strays(folder: &Path) -> io::Result<()> {
+    let mark = [MARK.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
+    loop {
+        let mut found = false;
+        for entry in std::fs::read_dir("/proc")?.flatten() {
+            let pid = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| Pid::from_raw(name.parse().ok()?));
+            // Other users' processes are none of ours, and one that has ended has no environment.
+            let (Some(pid), Ok(environment)) = (pid, std::fs::read(entry.path().join("environ")))
+            else {
+                continue;
+            };
+            if environment.split(|byte| *byte == 0).any(|line| line == mark) {
+                found = true;
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        // One of them may have started another one meanwhile.
+        if !found {
+            return Ok(());
+        }
+    }
 }
 
 /// What a child's end means.

@@ -1,0 +1,192 @@
+//! Runs of `loader-test check`, and the providers that they are about.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// What a run leaves.
+#[derive(Debug)]
+pub struct Run {
+    pub code: i32,
+    pub pid: i32,
+    pub stdout: String,
+    pub stderr: String,
+    pub json: Value,
+}
+
+impl Run {
+    /// A check's result on the first library.
+    pub fn check(&self, name: &str) -> &Value {
+        self.checks()
+            .iter()
+            .find(|check| check["name"] == name)
+            .unwrap_or_else(|| panic!("no check {name}: {self:?}"))
+    }
+
+    pub fn status(&self, name: &str) -> &str {
+        self.check(name)["status"].as_str().expect("a status")
+    }
+
+    pub fn message(&self, name: &str) -> &str {
+        self.check(name)["message"].as_str().expect("a message")
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.statuses().into_iter().map(|(name, _)| name).collect()
+    }
+
+    pub fn statuses(&self) -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        self.checks()
+            .iter()
+            .map(|check| (text(&check["name"]), text(&check["status"])))
+            .collect()
+    }
+
+    fn checks(&self) -> &[Value] {
+        self.json["libraries"][0]["checks"]
+            .as_array()
+            .unwrap_or_else(|| panic!("no results: {self:?}"))
+    }
+}
+
+/// A file of this test's own, which is not there when the tests begin.
+pub fn file(name: &str) -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("runner");
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("a folder for the tests");
+        folder
+    });
+    folder.join(name)
+}
+
+/// The good provider.
+pub fn good() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let source = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../include/examples/sa_provider.c"
+    );
+    BUILT.get_or_init(|| build("good", source, &[])).clone()
+}
+
+/// A provider that does something at one moment: LOAD, QUERY or OPEN.
+pub fn bad(name: &str, does: &[(&str, &str)]) -> PathBuf {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/runner/provider.c");
+    let definitions: Vec<_> = does
+        .iter()
+        .map(|(moment, what)| format!("-D{moment}={what}"))
+        .collect();
+    build(name, source, &definitions)
+}
+
+fn build(name: &str, source: &str, definitions: &[String]) -> PathBuf {
+    let library = file(&format!("lib{name}.so"));
+    let output = Command::new("cc")
+        .args(["-std=gnu11", "-w", "-fPIC", "-shared", "-o"])
+        .arg(&library)
+        .args(definitions)
+        .arg(source)
+        .args(["-libverbs", "-lpthread"])
+        .output()
+        .expect("the C compiler cc");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {errors}");
+    library
+}
+
+/// `loader-test` with arguments.
+pub fn loader_test(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loader-test"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// `loader-test check` of some checks.
+pub fn command(library: &Path, only: &str, arguments: &[&str]) -> Command {
+    let mut command = loader_test(&["check"]);
+    command.arg(library).args(["--only", only]).args(arguments);
+    command
+}
+
+/// Runs some checks and reads the results.
+pub fn check(library: &Path, only: &str, arguments: &[&str]) -> Run {
+    let json = tempfile::NamedTempFile::new().expect("a temporary file");
+    let mut command = command(library, only, arguments);
+    command.arg("--json").arg(json.path());
+    let mut run = run(command);
+    let text = fs::read(json.path()).expect("the results");
+    run.json = serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{error}: {run:?}"));
+    run
+}
+
+/// Runs a command to its end.
+pub fn run(mut command: Command) -> Run {
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("loader-test");
+    let pid = child.id().cast_signed();
+    let output = child.wait_with_output().expect("loader-test");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    Run {
+        code: output.status.code().expect("an exit code"),
+        pid,
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+        json: Value::Null,
+    }
+}
+
+/// What a command writes to a terminal.
+pub fn terminal(mut command: Command) -> String {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&master).expect("a terminal");
+    unlockpt(&master).expect("a terminal");
+    let name = ptsname(&master, Vec::new()).expect("a terminal");
+    let slave = fs::File::options()
+        .write(true)
+        .open(name.to_str().expect("UTF-8"))
+        .expect("a terminal");
+    let mut child = command.stdout(slave).spawn().expect("loader-test");
+    // The command holds the other side, too.
+    drop(command);
+    let mut text = Vec::new();
+    // Ends with an error once nobody has the other side.
+    let _ = fs::File::from(master).read_to_end(&mut text);
+    assert!(child.wait().expect("loader-test").success());
+    String::from_utf8(text).expect("UTF-8")
+}
+
+/// The process ids in a file, one a line.
+pub fn pids(file: &Path) -> Vec<i32> {
+    fs::read_to_string(file)
+        .unwrap_or_default()
+        .lines()
+        .map(|line| line.parse().expect("a process id"))
+        .collect()
+}
+
+/// Whether a process runs; one that has ended and was not waited for does not.
+pub fn is_running(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
+}
+
+/// Waits for something that must come.
+pub fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

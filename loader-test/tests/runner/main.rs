@@ -1,0 +1,441 @@
+//! `loader-test check` and what bad providers do to it: each becomes the result of its check, and the rest goes on.
+
+mod bench;
+mod schema;
+
+use std::fs;
+use std::time::Duration;
+
+use bench::{Run, bad, check, command, good, is_running, pids, run, terminal, until};
+use loader_test::suite::all;
+use quick_junit::{NonSuccessKind, TestCaseStatus};
+use regex_lite::Regex;
+
+/// Checks that open a device, and one that does not.
+const TWO_OPEN_ONE_DOES_NOT: &str = "^(lifecycle-open-close|lifecycle-two-ports|load-name)$";
+
+/// Waits until the processes that are named in a file are gone: those that were killed may take a moment.
+fn ended(file: &std::path::Path) {
+    for pid in pids(file) {
+        until("the end of a process", || !is_running(pid));
+    }
+}
+
+/// What a provider does when a device is opened becomes the two checks' result; the third one passes.
+fn opening(name: &str, does: &str, arguments: &[&str]) -> Run {
+    let library = bad(name, &[("OPEN", does)]);
+    let run = check(&library, TWO_OPEN_ONE_DOES_NOT, arguments);
+    assert_eq!(run.status("load-name"), "passed", "{run:?}");
+    run
+}
+
+#[test]
+fn a_callback_that_hangs() {
+    let run = opening("hangs", "for_ever()", &["--timeout", "2"]);
+    for name in ["lifecycle-open-close", "lifecycle-two-ports"] {
+        assert_eq!(run.status(name), "timed-out");
+        assert!(run.message(name).contains("2s"), "{run:?}");
+    }
+    assert_eq!(run.code, 1);
+}
+
+#[test]
+fn a_callback_that_crashes() {
+    for (name, does, signal) in [
+        ("segv", "*(volatile int *) NULL = 0", "SIGSEGV"),
+        ("abort", "abort()", "SIGABRT"),
+        ("usr1", "raise(SIGUSR1)", "signal 10"),
+    ] {
+        let run = opening(name, does, &[]);
+        for name in ["lifecycle-open-close", "lifecycle-two-ports"] {
+            assert_eq!(run.status(name), "crashed");
+            assert_eq!(run.check(name)["signal"], signal);
+            assert!(run.message(name).contains(signal), "{run:?}");
+        }
+        assert_eq!(run.code, 1);
+    }
+}
+
+#[test]
+fn a_callback_that_ends_the_process() {
+    for (name, does) in [("_exit", "_exit(0)"), ("exit", "exit(0)")] {
+        let run = opening(name, does, &[]);
+        assert_eq!(run.status("lifecycle-open-close"), "crashed");
+        assert!(run.message("lifecycle-open-close").contains("exit code 0"));
+        assert!(run.check("lifecycle-open-close")["signal"].is_null());
+        assert_eq!(run.code, 1);
+    }
+}
+
+#[test]
+fn a_callback_that_kills_its_process_group() {
+    let run = opening("kills-group", "kill(0, SIGKILL)", &["--jobs", "3"]);
+    assert_eq!(run.status("lifecycle-open-close"), "crashed");
+    assert_eq!(run.check("lifecycle-two-ports")["signal"], "SIGKILL");
+    assert_eq!(run.code, 1);
+}
+
+#[test]
+fn a_callback_that_leaves_its_process_group() {
+    let left = bench::file("leaves-group.pids");
+    let does = format!("say_pid({left:?}); setpgid(0, getpgid(getppid())); for_ever()");
+    let run = opening("leaves-group", &does, &["--timeout", "2"]);
+    assert_eq!(run.status("lifecycle-open-close"), "timed-out");
+    assert_eq!(pids(&left).len(), 2);
+    ended(&left);
+}
+
+#[test]
+fn processes_that_a_provider_leaves_behind() {
+    let left = bench::file("forks.pids");
+    for (name, does) in [
+        (
+            "forks",
+            format!("if (!fork()) {{ say_pid({left:?}); for_ever(); }}"),
+        ),
+        (
+            "daemonizes",
+            format!(
+                "if (!fork()) {{ setsid(); if (fork()) _exit(0); say_pid({left:?}); for_ever(); }}"
+            ),
+        ),
+    ] {
+        let _ = fs::remove_file(&left);
+        // The check itself goes on until the other one is there.
+        let waits = format!("{does} while (access({left:?}, F_OK)) usleep(1000)");
+        opening(name, &waits, &[]);
+        assert_ne!(pids(&left), [0_i32; 0], "{name}");
+        ended(&left);
+    }
+}
+
+#[test]
+fn a_result_that_a_provider_writes_is_none() {
+    for (name, text) in [("garbage", "{ \\\"status\\\": "), ("nothing", "")] {
+        let does = format!("write_result(\"{text}\"); _exit(0)");
+        let run = opening(name, &does, &[]);
+        assert_eq!(run.status("lifecycle-open-close"), "crashed");
+    }
+    // A check that comes to its end overwrites whatever was there.
+    let run = opening("overwritten", "write_result(\"garbage\")", &[]);
+    assert_eq!(run.status("lifecycle-open-close"), "failed");
+    assert!(
+        run.message("lifecycle-open-close").contains("status 3"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn standard_output_is_reported_and_kept_apart() {
+    let library = bad(
+        "prints",
+        &[(
+            "QUERY",
+            "puts(\"{ \\\"schema\\\": 7 }\\x1b[31m\"); fflush(stdout)",
+        )],
+    );
+    let run = check(&library, "^load-(name|quiet)$", &[]);
+    assert_eq!(run.status("load-name"), "warned");
+    assert_eq!(run.status("load-quiet"), "warned");
+    assert!(
+        run.message("load-name").contains("standard output"),
+        "{run:?}"
+    );
+    let output = run.check("load-name")["output"].as_str().unwrap();
+    assert_eq!(output, "{ \"schema\": 7 }\u{1b}[31m\n");
+    assert!(!run.stdout.contains('\u{1b}'), "{run:?}");
+    assert_eq!(run.code, 0);
+    assert_eq!(check(&library, "^load-name$", &["--strict"]).code, 1);
+}
+
+#[test]
+fn much_output_is_cut() {
+    let library = bad(
+        "prints-much",
+        &[(
+            "QUERY",
+            "for (int i = 0; i < 99999; i++) fputs(\"much \", stderr)",
+        )],
+    );
+    let run = check(&library, "^load-name$", &[]);
+    assert_eq!(run.status("load-name"), "passed");
+    assert_eq!(
+        run.check("load-name")["output"].as_str().unwrap().len(),
+        16 << 10
+    );
+}
+
+#[test]
+fn the_parent_never_loads_the_library() {
+    let loaded = bench::file("loads.pids");
+    let library = bad("loads", &[("LOAD", &format!("say_pid({loaded:?})"))]);
+    let run = check(&library, "^load-(name|size)$", &[]);
+    assert_eq!(run.code, 0);
+    let pids = pids(&loaded);
+    assert_eq!(pids.len(), 2, "{run:?}");
+    assert!(!pids.contains(&run.pid), "{run:?}");
+}
+
+#[test]
+fn a_parent_that_is_killed_leaves_nothing_running() {
+    let loaded = bench::file("killed.pids");
+    let library = bad(
+        "killed",
+        &[("QUERY", &format!("say_pid({loaded:?}); for_ever()"))],
+    );
+    let mut parent = command(&library, "^load-name$", &[])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the check to run", || pids(&loaded).len() == 1);
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    ended(&loaded);
+}
+
+#[test]
+fn exit_codes() {
+    let good = good();
+    assert_eq!(check(&good, "^load-name$", &[]).code, 0);
+    let wrong_name = bad("wrong-name", &[("QUERY", "provider.name = \"one thing\"")]);
+    assert_eq!(check(&wrong_name, "^load-name$", &[]).code, 1);
+    let could_not_run = |arguments: &[&str], says: &str| {
+        let run = run(command(&good, "^load-name$", arguments));
+        assert_eq!(run.code, 2, "{arguments:?}: {run:?}");
+        assert!(run.stderr.contains(says), "{arguments:?}: {run:?}");
+    };
+    could_not_run(&["/no/such/library.so"], "/no/such/library.so");
+    could_not_run(&["--skip", "load"], "no check");
+    could_not_run(&["--skip", "["], "--skip");
+    could_not_run(&["--opts", "/no/such/file"], "/no/such/file");
+    could_not_run(
+        &["--json", "/no/such/folder/results.json"],
+        "/no/such/folder",
+    );
+    could_not_run(
+        &["--junit", "/no/such/folder/results.xml"],
+        "/no/such/folder",
+    );
+}
+
+#[test]
+fn only_and_skip_choose_checks() {
+    let names = |only: &str, arguments: &[&str]| check(&good(), only, arguments).names();
+    assert_eq!(names("^load-name$", &[]), ["load-name"]);
+    assert_eq!(
+        names("^load-(name|size)$", &["--skip", "name"]),
+        ["load-size"]
+    );
+    let load: Vec<_> = all()
+        .map(|check| check.name)
+        .filter(|name| name.starts_with("load-s"))
+        .collect();
+    // In the order of the list, whichever ends first.
+    assert_eq!(names("^load-s", &["--jobs", "4"]), load);
+    assert_eq!(names("^load-s", &["--jobs", "1"]), load);
+}
+
+#[test]
+fn in_process_a_good_provider_gives_the_same_results() {
+    let only = "^(load-(name|query)|lifecycle-(open-close|pkeys)|resolve-.*)$";
+    let apart = check(&good(), only, &[]);
+    let within = check(&good(), only, &["--in-process"]);
+    assert_eq!(apart.statuses(), within.statuses());
+    assert_eq!((apart.code, within.code), (0, 0));
+}
+
+#[test]
+fn in_process_a_crash_is_the_debuggers() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let library = bad("segv-within", &[("OPEN", "*(volatile int *) NULL = 0")]);
+    let status = command(&library, "^lifecycle-open-close$", &["--in-process"])
+        .output()
+        .unwrap()
+        .status;
+    assert_eq!(status.signal(), Some(11));
+}
+
+#[test]
+fn options_reach_the_provider() {
+    let does = "FILE *options = fopen(acm_get_opts_file(), \"r\"); char line[99]; int found = 0; \
+                while (fgets(line, sizeof line, options)) found |= !strcmp(line, \"be_good yes\\n\"); \
+                if (!found) abort()";
+    let library = bad("reads-options", &[("QUERY", does)]);
+    let file = bench::file("options");
+    fs::write(&file, "# for the tests\nbe_good yes\n").unwrap();
+    let with = check(&library, "^load-name$", &["--opts", file.to_str().unwrap()]);
+    assert_eq!(with.status("load-name"), "passed", "{with:?}");
+    let without = check(&library, "^load-name$", &[]);
+    assert_eq!(without.status("load-name"), "crashed", "{without:?}");
+}
+
+/// A run with each status that a test can have on purpose.
+fn mixed() -> Run {
+    let library = bad(
+        "mixed",
+        &[
+            ("OPEN", "fputs(\"\\x1b[31m<&>\\001\", stderr); abort()"),
+            ("QUERY", "provider.name = \"one thing\""),
+        ],
+    );
+    let only =
+        "^(load-name|load-size|lifecycle-open-close|lifecycle-closed-memory|resolve-by-lid)$";
+    check(
+        &library,
+        only,
+        &["--junit", bench::file("mixed.xml").to_str().unwrap()],
+    )
+}
+
+#[test]
+fn json_follows_its_schema() {
+    let run = mixed();
+    assert_eq!(run.status("load-size"), "passed");
+    assert_eq!(run.status("load-name"), "failed");
+    assert_eq!(run.status("lifecycle-open-close"), "crashed");
+    assert_eq!(run.status("lifecycle-closed-memory"), "skipped");
+    schema::assert_valid(&run.json);
+    for (path, value) in [
+        ("/schema", serde_json::json!(2)),
+        ("/seed", serde_json::json!(-1)),
+        ("/libraries/0/path", serde_json::json!(null)),
+        ("/libraries/0/checks/0/status", serde_json::json!("ok")),
+        ("/libraries/0/checks/0/name", serde_json::json!("Load Name")),
+        (
+            "/libraries/0/checks/0/duration_ms",
+            serde_json::json!("5 ms"),
+        ),
+        ("/libraries/0/checks/0/signal", serde_json::json!(11)),
+    ] {
+        let mut wrong = run.json.clone();
+        *wrong.pointer_mut(path).unwrap() = value;
+        assert!(schema::validate(&wrong).is_err(), "{path}");
+    }
+    let mut wrong = run.json.clone();
+    wrong["libraries"][0]["checks"][0]
+        .as_object_mut()
+        .unwrap()
+        .remove("output");
+    assert!(schema::validate(&wrong).is_err());
+}
+
+#[test]
+fn junit_says_the_same() {
+    let run = mixed();
+    let text = fs::read_to_string(bench::file("mixed.xml")).unwrap();
+    let report = quick_junit::Report::deserialize_from_str(&text).unwrap();
+    let [suite] = &report.test_suites[..] else {
+        panic!("one suite a library: {text}");
+    };
+    let mut seen = Vec::new();
+    for case in &suite.test_cases {
+        let kind = match &case.status {
+            TestCaseStatus::Success { .. } => "passed",
+            TestCaseStatus::Skipped { .. } => "skipped",
+            TestCaseStatus::NonSuccess {
+                kind: NonSuccessKind::Failure,
+                ..
+            } => "failed",
+            TestCaseStatus::NonSuccess {
+                kind: NonSuccessKind::Error,
+                ..
+            } => "crashed",
+        };
+        seen.push((case.name.to_string(), kind.to_owned()));
+    }
+    assert_eq!(seen, run.statuses());
+    assert_eq!((suite.tests, suite.failures, suite.errors), (5, 1, 2));
+}
+
+#[test]
+fn colours_are_for_terminals() {
+    let plain = |text: &str| !text.contains('\u{1b}');
+    let only = "^load-name$";
+    assert!(plain(&check(&good(), only, &[]).stdout));
+    let coloured = terminal(command(&good(), only, &[]));
+    assert!(coloured.contains("\u{1b}[32mpassed"), "{coloured:?}");
+    let mut command = command(&good(), only, &[]);
+    let without = terminal({
+        command.env("NO_COLOR", "1");
+        command
+    });
+    assert!(without.contains("passed") && plain(&without), "{without:?}");
+}
+
+#[test]
+fn a_failure_says_what_where_why_and_how_to_see_it_again() {
+    let library = bad(
+        "wrong-name-told",
+        &[("QUERY", "provider.name = \"one thing\"")],
+    );
+    let run = check(&library, "^load-name$", &[]);
+    for part in ["expected: ", "seen: ", "rule: ", "harmed: "] {
+        assert!(run.stdout.contains(part), "{part}: {run:?}");
+    }
+    let again = Regex::new(r"again: loader-test (check .*)").unwrap();
+    let line = again.captures(&run.stdout).expect("how to repeat it");
+    let words: Vec<_> = line[1]
+        .split(' ')
+        .map(|word| word.trim_matches('\''))
+        .collect();
+    let repeated = bench::loader_test(&words).output().unwrap();
+    assert_eq!(repeated.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&repeated.stdout).contains("1 failed"));
+}
+
+#[test]
+fn the_list_names_every_check() {
+    let text = bench::loader_test(&["list"]).output().unwrap().stdout;
+    let text = String::from_utf8(text).unwrap();
+    let name =
+        Regex::new("^(load|lifecycle|resolve|query|sa|event|perf|hostile)(-[a-z0-9]+)+$").unwrap();
+    let names: Vec<_> = text
+        .lines()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    assert_eq!(names, all().map(|check| check.name).collect::<Vec<_>>());
+    for name_of_check in &names {
+        assert!(name.is_match(name_of_check), "{name_of_check}");
+    }
+    let mut unique = names.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(unique.len(), names.len());
+    let json = bench::loader_test(&["list", "--json"])
+        .output()
+        .unwrap()
+        .stdout;
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let in_json: Vec<_> = json["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|check| check["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(in_json, names);
+}
+
+#[test]
+fn several_libraries_in_one_run() {
+    let worse = bad("worse", &[("QUERY", "abort()")]);
+    let run = check(&good(), "^load-name$", &[worse.to_str().unwrap()]);
+    let libraries = run.json["libraries"].as_array().unwrap();
+    let statuses: Vec<_> = libraries
+        .iter()
+        .map(|library| library["checks"][0]["status"].as_str().unwrap())
+        .collect();
+    assert_eq!(statuses, ["passed", "crashed"]);
+    assert_eq!(run.code, 1);
+    schema::assert_valid(&run.json);
+}
+
+#[test]
+fn a_time_limit_ends_a_check_and_no_other() {
+    let slow = bad("slow", &[("OPEN", "usleep(300000)")]);
+    let run = check(&slow, "^lifecycle-open-close$", &["--timeout", "20"]);
+    assert_eq!(run.status("lifecycle-open-close"), "failed");
+    let duration = run.check("lifecycle-open-close")["duration_ms"]
+        .as_u64()
+        .unwrap();
+    assert!(Duration::from_millis(duration) >= Duration::from_millis(300));
+}
