@@ -268,6 +268,7 @@ pub struct Host {
     port: Port,
     gid: Gid,
     preloads: String,
+    netlink: bool,
     daemon: Mutex<Option<Process>>,
     acme: Mutex<()>,
 }
@@ -287,6 +288,8 @@ pub(crate) struct Setup<'a> {
     pub files: &'a [(String, Vec<u8>)],
     /// Libraries to preload in front of the simulation's.
     pub preloads: &'a [PathBuf],
+    /// Whether systemd passes a netlink socket to the daemon.
+    pub netlink: bool,
 }
 
 impl Host {
@@ -328,6 +331,7 @@ impl Host {
             gid: Gid::new(setup.subnet_prefix, port.guid),
             port: port.clone(),
             preloads,
+            netlink: setup.netlink,
             directory: setup.directory,
             provider: setup.provider,
             addresses: setup.addresses,
@@ -391,7 +395,7 @@ impl Host {
         // The socket of a daemon that was killed is still there, and nobody behind it.
         let _ = fs::remove_file(self.socket());
         self.set_log_aside()?;
-        let process = Launch::new(
+        let launch = Launch::new(
             &self.programs,
             "ibacm",
             &self.programs.ibacm,
@@ -400,12 +404,10 @@ impl Host {
         .logs_to(&self.log())
         .called(format!("ibacm on {}", self.node))
         .args(DAEMON_ARGUMENTS)
-        .env("LD_PRELOAD", &self.preloads)
-        .env("SIM_HOST", &self.node)
-        .env("IBSIM_SOCKNAME", &self.socket_name)
-        .env("FABRIC_SIM_CONTROL", format!("/run/{CONTROL}"))
-        .own_run(&self.directory)
-        .start()?;
+        .args(self.netlink.then_some("--systemd"))
+        .netlink(self.netlink)
+        .env("FABRIC_SIM_CONTROL", format!("/run/{CONTROL}"));
+        let process = self.at_the_port(launch).start()?;
         wait::until_true(
             format!("ibacm on {} to listen", self.node),
             PATIENCE,
@@ -428,6 +430,15 @@ impl Host {
         }
         *running = Some(process);
         Ok(())
+    }
+
+    /// A program that sees this host's port, and the host's folder as /run.
+    fn at_the_port(&self, launch: Launch) -> Launch {
+        launch
+            .env("LD_PRELOAD", &self.preloads)
+            .env("SIM_HOST", &self.node)
+            .env("IBSIM_SOCKNAME", &self.socket_name)
+            .own_run(&self.directory)
     }
 
     /// The daemon empties its log when it starts; that of an earlier one is kept under another name.
@@ -526,6 +537,24 @@ impl Host {
             Some(_) => output,
             None => format!("{output}ib_acme was ended: it hung\n"),
         })
+    }
+
+    /// Runs a program that sees this host's port and daemon, and returns what it prints. ibsim must have a place free.
+    ///
+    /// # Errors
+    /// It fails, or takes longer than `limit`.
+    pub fn run(&self, program: &Path, arguments: &[&str], limit: Duration) -> Result<String> {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        let launch = Launch::new(&self.programs, &name, program, &self.directory).args(arguments);
+        let (status, output) = self.at_the_port(launch).run(limit)?;
+        match status {
+            Some(status) if status.success() => Ok(output),
+            status => Err(Error::Ended {
+                name: name.into_owned(),
+                status: status.map_or("killed: it hung".to_owned(), describe),
+                tail: output,
+            }),
+        }
     }
 
     /// Gives the simulated adapter a command and returns what follows the "ok" of its answer. `event CLIENT_REREGISTER 1`

@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -10,6 +11,8 @@ use std::process::Command;
 
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{AddressFamily, Protocol, SocketType, bind, socket};
 use rustix::process::{Signal, getegid, geteuid, getppid, set_parent_process_death_signal};
 use rustix::thread::UnshareFlags;
 
@@ -24,9 +27,19 @@ pub struct Plan {
     pub environment: Vec<OsString>,
     /// Folders to show in place of others: (what, where). With any, the program gets its own mount namespace.
     pub binds: Vec<(PathBuf, PathBuf)>,
+    /// Whether the program gets a netlink socket at descriptor 3, as a service from systemd (sd_listen_fds(3)). See
+    /// [`NETLINK`] for who can be talked to by it.
+    pub netlink: bool,
     /// The program and its arguments.
     pub command: Vec<OsString>,
 }
+
+/// The protocol of the netlink socket: the one in which programs talk to each other, so that somebody can play the kernel.
+/// The socket's port is the program's process id.
+pub const NETLINK: Protocol = netlink::USERSOCK;
+
+/// The first descriptor that systemd passes on.
+const FIRST_PASSED: i32 = 3;
 
 /// Becomes the program. Returns only if that fails.
 pub fn launch(plan: Plan) -> Result<std::convert::Infallible> {
@@ -62,12 +75,33 @@ pub fn launch(plan: Plan) -> Result<std::convert::Infallible> {
         };
         command.env(OsStr::from_bytes(name), OsStr::from_bytes(value));
     }
+    if plan.netlink {
+        pass_netlink_socket()?;
+        // They say whom they are for; the program keeps this process's id.
+        command.env("LISTEN_FDS", "1");
+        command.env("LISTEN_PID", std::process::id().to_string());
+    }
     ignore_broken_pipes(&mut command);
     let source = command.exec();
     Err(Error::Io {
         operation: format!("execute {}", program.display()),
         source,
     })
+}
+
+/// Opens the socket where the program looks for it.
+fn pass_netlink_socket() -> Result<()> {
+    let operation = || "open a netlink socket for the program".to_owned();
+    let socket =
+        socket(AddressFamily::NETLINK, SocketType::RAW, Some(NETLINK)).context(operation)?;
+    let port = SocketAddrNetlink::new(std::process::id(), 0);
+    bind(&socket, &port).context(operation)?;
+    let socket = socket.into_raw_fd();
+    // SAFETY: descriptor 3 is the socket already, or nothing that this process still uses: it only becomes the program.
+    if socket != FIRST_PASSED && unsafe { libc::dup2(socket, FIRST_PASSED) } < 0 {
+        return Err(std::io::Error::last_os_error()).context(operation);
+    }
+    Ok(())
 }
 
 /// Lets the program start with SIGPIPE ignored, as systemd starts services (IgnoreSIGPIPE in systemd.exec(5)). ibacm

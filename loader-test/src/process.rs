@@ -46,6 +46,7 @@ pub struct Launch {
     directory: PathBuf,
     run: Option<PathBuf>,
     hidden: Vec<(PathBuf, PathBuf)>,
+    netlink: bool,
     stdin: Stdio,
     output: Log,
     errors: Option<Log>,
@@ -64,6 +65,7 @@ impl Launch {
             directory: directory.to_owned(),
             run: None,
             hidden: Vec::new(),
+            netlink: false,
             stdin: Stdio::null(),
             output: Log::new(directory.join(format!("{name}.log"))),
             errors: None,
@@ -111,6 +113,12 @@ impl Launch {
         if path.is_dir() {
             self.hidden.push((empty.to_owned(), path.to_owned()));
         }
+        self
+    }
+
+    /// Passes a netlink socket on, as systemd does; see [`crate::launch::NETLINK`].
+    pub fn netlink(mut self, passed: bool) -> Self {
+        self.netlink = passed;
         self
     }
 
@@ -162,6 +170,9 @@ impl Launch {
             for (empty, path) in &self.hidden {
                 command.arg("--bind").arg(empty).arg(path);
             }
+        }
+        if self.netlink {
+            command.arg("--netlink");
         }
         command
             .arg("--")

@@ -84,6 +84,7 @@ pub struct Builder {
     logs: Option<PathBuf>,
     fabric_sim: Option<PathBuf>,
     preloads: Vec<PathBuf>,
+    netlink: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -184,6 +185,13 @@ impl Builder {
         self
     }
 
+    /// Starts every daemon as systemd does, with a netlink socket of the protocol [`crate::launch::NETLINK`] and its process
+    /// id for a port: whoever sends to it plays the kernel.
+    pub fn netlink(mut self) -> Self {
+        self.netlink = true;
+        self
+    }
+
     /// Starts everything and waits until the subnet is up and every daemon has an endpoint.
     pub fn start(self) -> Result<Rig> {
         Rig::start(self)
@@ -222,6 +230,7 @@ impl Rig {
             logs: None,
             fabric_sim: None,
             preloads: Vec::new(),
+            netlink: false,
         }
     }
 
@@ -351,6 +360,7 @@ impl Rig {
                     addresses,
                     files: &files,
                     preloads: &plan.preloads,
+                    netlink: plan.netlink,
                 })
             })
             .collect::<Result<_>>()?;

@@ -212,13 +212,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Looks at the answers from the SA, from the cache, and with an error.
+/// Looks at the answers from the SA, from the cache, and with an error, late and at once.
 fn form(bench: &mut Bench, right: fn(&Reply) -> Outcome) -> Outcome {
     let (core, from) = bench.up()?;
     for message in [
         by_lid(&Peer::number(3)),
         by_lid(&Peer::number(3)),
         Message::path(&Path::default().with_dlid(0x0bad)),
+        by_lid(&Peer::number(4)).with_flags(0, FLAG_NODELAY),
     ] {
         let answer = resolve(core, from, &message)?;
         right(&answer)?;
