@@ -22,6 +22,8 @@
 //! | host names | looked up | not taken: [`std::net::ToSocketAddrs`] does that | a lookup of a name can take any time |
 //! | scope ids | numbers and names, as `getaddrinfo(3)` | the same | |
 //! | `0.0.0.0` and `::` | success, and NULL for the context | [`Cause::Invalid`] | an address of all interfaces leads to no device |
+//! | a local loopback address | success, and NULL for the context | [`Cause::NoDevice`] | the loopback interface has no device |
+//! | librdmacm may not open its file, or has no descriptor left | `RPMA_E_PROVIDER` (librdmacm: `ENOMEM`) | [`Cause::Io`] with the error number of the file | |
 //! | link-local IPv6 without a scope | what the kernel makes of it | [`Cause::Invalid`] | it is ambiguous |
 //!
 //! As there, nothing is given on failure, and everything is undone.
@@ -41,6 +43,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
 use crate::diagnosis;
@@ -146,9 +149,6 @@ impl Cm {
                 raw,
                 functions: self.functions.clone(),
             }),
-            None if errno == Errno::NOMEM.raw_os_error() => {
-                Err(Error::new(OPERATION, address, Cause::OutOfMemory))
-            }
             None => Err(Error::new(OPERATION, address, unavailable(errno))),
         }
     }
@@ -157,6 +157,15 @@ impl Cm {
 /// Why librdmacm cannot start.
 fn unavailable(errno: i32) -> Cause {
     let file = Path::new(DEVICE_FILE);
+    // It says ENOMEM whatever it is that keeps it from opening the file.
+    if errno == Errno::NOMEM.raw_os_error() {
+        return match open(file, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+            Err(error) if error != Errno::NOENT => {
+                diagnosis::open_failed(file, error.raw_os_error())
+            }
+            _ => Cause::OutOfMemory,
+        };
+    }
     match Errno::from_raw_os_error(errno) {
         Errno::NODEV | Errno::NOENT if !file.exists() => Cause::Io {
             source: std::io::Error::from_raw_os_error(errno),

@@ -96,7 +96,7 @@ impl Umad {
         // No device is called so; the version is looked at before the name.
         // SAFETY: the name ends in NUL.
         let id = unsafe { (self.functions.open_port)(c"".as_ptr(), 1) };
-        (id == -Errno::OPNOTSUPP.raw_os_error()).then(|| Cause::NotSupported(kernel_side()))
+        (id == -Errno::OPNOTSUPP.raw_os_error()).then(kernel_side)
     }
 
     /// What a negative return value of `umad_open_port` means.
@@ -109,7 +109,7 @@ impl Umad {
         devices: &[UmadDevice],
     ) -> Cause {
         match Errno::from_raw_os_error(-returned) {
-            Errno::OPNOTSUPP => Cause::NotSupported(kernel_side()),
+            Errno::OPNOTSUPP => kernel_side(),
             Errno::NODEV => Cause::NoDevice {
                 wanted: format!("device {name} with port {number}"),
                 present: devices.iter().map(|device| device.name.clone()).collect(),
@@ -152,16 +152,32 @@ fn asked(port: Option<u8>) -> impl fmt::Display {
     })
 }
 
-/// What the kernel's side says about itself.
-fn kernel_side() -> String {
+/// Why libibumad finds that the kernel's side does not fit.
+fn kernel_side() -> Cause {
     let path = format!("{CLASS_DIRECTORY}/abi_version");
-    match std::fs::read_to_string(&path) {
+    let text = match std::fs::read_to_string(&path) {
+        Ok(version)
+            if version
+                .trim()
+                .parse()
+                .is_ok_and(|version: u32| version >= ABI_VERSION) =>
+        {
+            // It reads the version once, whatever comes of it.
+            "libibumad could not read ib_umad's version when it first looked, and does not look again; load it anew"
+                .to_owned()
+        }
         Ok(version) => format!(
             "the kernel's ib_umad has interface version {}, libibumad needs {ABI_VERSION} or later",
             version.trim()
         ),
-        Err(error) => format!("{path}: {error}; is the module ib_umad loaded? (modprobe ib_umad)"),
-    }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            format!("{path}: {error}; is the module ib_umad loaded? (modprobe ib_umad)")
+        }
+        Err(error) => {
+            return diagnosis::open_failed(path.as_ref(), error.raw_os_error().unwrap_or(0));
+        }
+    };
+    Cause::NotSupported(text)
 }
 
 /// The file in `/dev` of a port.
@@ -169,7 +185,9 @@ fn device_file(name: &str, number: u8) -> Option<PathBuf> {
     let entries = std::fs::read_dir(CLASS_DIRECTORY).ok()?;
     let read = |path: &Path, file: &str| std::fs::read_to_string(path.join(file)).ok();
     let fitting = entries.filter_map(Result::ok).find(|entry| {
-        read(&entry.path(), "ibdev").is_some_and(|text| text.trim() == name)
+        // Beside it lies the file of the subnet manager (issmN).
+        entry.file_name().to_string_lossy().starts_with("umad")
+            && read(&entry.path(), "ibdev").is_some_and(|text| text.trim() == name)
             && read(&entry.path(), "port").is_some_and(|text| text.trim().parse() == Ok(number))
     })?;
     Some(Path::new("/dev/infiniband").join(fitting.file_name()))

@@ -31,8 +31,12 @@ pub(super) fn kernel_side() -> Option<Cause> {
                 ABI_VERSIONS.end()
             ),
         },
-        Err(error) => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
             format!("{path}: {error}; is the module ib_uverbs loaded? (modprobe ib_uverbs)")
+        }
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(0);
+            return Some(diagnosis::open_failed(path.as_ref(), errno));
         }
     };
     Some(Cause::NotSupported(text))

@@ -1,0 +1,245 @@
+//! Devices by address: what is found, and the same questions put to librpma.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::process::Command;
+use std::ptr::null_mut;
+use std::time::{Duration, Instant};
+
+use libloading::os::unix::Library;
+use rdma_access::Cause;
+use rdma_access::cm::{Address, AddressDevice, Cm};
+use rdma_access::verbs::PortState;
+
+use super::{
+    ADDRESS, ADDRESS_V6, DEVICE, HERE, HERE_V6, NEIGHBOURLY, NOBODY, SECOND_ADDRESS, THERE,
+    THERE_V6, WITHOUT_DEVICE,
+};
+
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+fn address(text: &str) -> Address {
+    text.parse().unwrap()
+}
+
+fn check(found: &AddressDevice, device: &str, text: &str) {
+    assert_eq!((found.device(), found.port()), (device, 1), "{text}");
+    let context = found.open().unwrap();
+    assert_ne!(context.as_ptr(), found.as_ptr());
+    assert_eq!(context.name(), device);
+    assert_eq!(context.port(1).unwrap().state, PortState::ACTIVE);
+    // The GID that is told is one of that port's.
+    let gids: Vec<_> = (0..16)
+        .filter_map(|index| context.gid(1, index).ok())
+        .collect();
+    assert!(
+        gids.contains(&found.gid()),
+        "{text}: {} is not in {gids:?}",
+        found.gid()
+    );
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn local_addresses_lead_to_their_device() {
+    let cm = Cm::load().unwrap();
+    for (text, device) in [
+        (ADDRESS, DEVICE),
+        (SECOND_ADDRESS, DEVICE),
+        (ADDRESS_V6, DEVICE),
+        (HERE, NEIGHBOURLY),
+        (HERE_V6, NEIGHBOURLY),
+    ] {
+        let found = cm.local(&address(text)).unwrap();
+        assert_eq!(found.local_address(), Some(text.parse().unwrap()));
+        check(&found, device, text);
+        found.close().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn remote_addresses_lead_to_the_device_on_the_way() {
+    let cm = Cm::load().unwrap();
+    for (text, device, from) in [
+        (THERE, NEIGHBOURLY, HERE),
+        (THERE_V6, NEIGHBOURLY, HERE_V6),
+        // An own address is reached by its own device, from its first address.
+        (SECOND_ADDRESS, DEVICE, ADDRESS),
+    ] {
+        let found = cm.remote(&address(text), TIMEOUT).unwrap();
+        assert_eq!(found.local_address(), Some(from.parse().unwrap()), "{text}");
+        check(&found, device, text);
+    }
+}
+
+/// A link-local address of an interface of this machine.
+fn link_local(interface: &str) -> String {
+    let table = std::fs::read_to_string("/proc/net/if_inet6").unwrap();
+    let line = table
+        .lines()
+        .find(|line| line.starts_with("fe80") && line.ends_with(interface))
+        .unwrap();
+    let groups: Vec<&str> = (0..8)
+        .map(|index| &line[index * 4..index * 4 + 4])
+        .collect();
+    groups.join(":")
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn scope_ids_tell_the_interface() {
+    let cm = Cm::load().unwrap();
+    for (interface, device) in [("dummy0", DEVICE), ("veth0", NEIGHBOURLY)] {
+        let ip = link_local(interface);
+        let number =
+            std::fs::read_to_string(format!("/sys/class/net/{interface}/ifindex")).unwrap();
+        for text in [
+            format!("{ip}%{interface}"),
+            format!("{ip}%{}", number.trim()),
+        ] {
+            check(&cm.local(&address(&text)).unwrap(), device, &text);
+        }
+        let error = cm.local(&address(&ip)).unwrap_err();
+        assert!(matches!(error.cause(), Cause::Invalid(_)), "{error}");
+    }
+    let wrong = format!("{}%veth0", link_local("dummy0"));
+    cm.local(&address(&wrong)).unwrap_err();
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn failures_name_the_call_and_its_reason() {
+    let cm = Cm::load().unwrap();
+    let error = cm.local(&address(WITHOUT_DEVICE)).unwrap_err();
+    assert_eq!(error.operation(), "rdma_bind_addr");
+    assert!(error.to_string().contains("no RDMA device"), "{error}");
+    let error = cm.local(&address("10.7.0.77")).unwrap_err();
+    assert_eq!(error.operation(), "rdma_bind_addr");
+    assert!(
+        error
+            .to_string()
+            .contains("no interface of this machine has that address"),
+        "{error}"
+    );
+    let error = cm.remote(&address("203.0.113.1"), TIMEOUT).unwrap_err();
+    assert_eq!(error.operation(), "rdma_resolve_addr");
+    assert!(error.to_string().contains("no route"), "{error}");
+    let error = cm.remote(&address("10.9.0.7"), TIMEOUT).unwrap_err();
+    assert!(error.to_string().contains("no RDMA device"), "{error}");
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn a_silent_neighbour_is_waited_for_as_long_as_asked() {
+    let cm = Cm::load().unwrap();
+    let started = Instant::now();
+    let error = cm
+        .remote(&address(NOBODY), Duration::from_millis(300))
+        .unwrap_err();
+    assert!(matches!(error.cause(), Cause::TimedOut { .. }), "{error}");
+    assert!(started.elapsed() >= Duration::from_millis(300));
+    assert!(error.to_string().contains("300 ms"), "{error}");
+}
+
+/// Device that librpma finds, `none` if it has success without one; `None` if it fails.
+fn librpma(kind: &str, text: &str) -> Option<String> {
+    let output = Command::new("/tools/rpma_probe")
+        .args([kind, text])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    match said
+        .trim()
+        .split_once(' ')
+        .unwrap_or_else(|| panic!("{kind} {text}: {said}"))
+    {
+        ("device", name) => Some(name.to_owned()),
+        ("error", _) => None,
+        _ => panic!("{kind} {text}: {said}"),
+    }
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn librpma_gives_the_same_answers() {
+    let cm = Cm::load().unwrap();
+    let dummy = format!("{}%dummy0", link_local("dummy0"));
+    let veth = format!("{}%veth0", link_local("veth0"));
+    let mut found = 0;
+    for (kind, text) in [
+        ("local", ADDRESS),
+        ("local", SECOND_ADDRESS),
+        ("local", ADDRESS_V6),
+        ("local", HERE),
+        ("local", HERE_V6),
+        ("local", dummy.as_str()),
+        ("local", &veth),
+        ("local", WITHOUT_DEVICE),
+        ("local", "10.7.0.77"),
+        ("local", THERE),
+        ("local", "127.0.0.1"),
+        ("local", "::1"),
+        ("local", "224.0.0.1"),
+        ("local", "fd00:77::1"),
+        ("local", "300.1.1.1"),
+        ("local", "not an address"),
+        ("remote", THERE),
+        ("remote", THERE_V6),
+        ("remote", ADDRESS),
+        ("remote", SECOND_ADDRESS),
+        ("remote", ADDRESS_V6),
+        ("remote", HERE),
+        ("remote", dummy.as_str()),
+        ("remote", NOBODY),
+        ("remote", "10.9.0.7"),
+        ("remote", "203.0.113.1"),
+        ("remote", "fd00:77::1"),
+        ("remote", "300.1.1.1"),
+        ("remote", "not an address"),
+    ] {
+        let ours = text.parse().and_then(|address| match kind {
+            "local" => cm.local(&address),
+            _ => cm.remote(&address, TIMEOUT),
+        });
+        // Success without a device is a failure here.
+        let theirs = librpma(kind, text).filter(|name| name != "none");
+        found += usize::from(theirs.is_some());
+        let name = ours.as_ref().ok().map(|found| found.device().to_owned());
+        assert_eq!(name, theirs, "{kind} {text}: {ours:?}");
+    }
+    assert!(found >= 12, "{found}");
+    // The differences that are meant: it has success without a context there.
+    for text in ["0.0.0.0", "::", "127.0.0.1", "::1"] {
+        assert_eq!(librpma("local", text).as_deref(), Some("none"), "{text}");
+        cm.local(&address(text)).unwrap_err();
+    }
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn rdma_getaddrinfo_runs() {
+    type GetAddrInfo = unsafe extern "C" fn(
+        *const c_char,
+        *const c_char,
+        *const c_void,
+        *mut *mut c_void,
+    ) -> c_int;
+    // SAFETY: a library of the distribution, whose constructors do no harm.
+    let library = unsafe { Library::new("librdmacm.so.1") }.unwrap();
+    // SAFETY: the type of the function.
+    let getaddrinfo = unsafe { library.get::<GetAddrInfo>("rdma_getaddrinfo") }.unwrap();
+    // SAFETY: the type of the function.
+    let freeaddrinfo =
+        unsafe { library.get::<unsafe extern "C" fn(*mut c_void)>("rdma_freeaddrinfo") }.unwrap();
+    for text in [ADDRESS, THERE, THERE_V6] {
+        let node = CString::new(text).unwrap();
+        let mut result = null_mut();
+        // SAFETY: the texts end in NUL, and the result may be written.
+        let returned =
+            unsafe { getaddrinfo(node.as_ptr(), c"7471".as_ptr(), null_mut(), &raw mut result) };
+        assert_eq!(returned, 0, "{text}: {}", std::io::Error::last_os_error());
+        assert!(!result.is_null());
+        // SAFETY: from `rdma_getaddrinfo`.
+        unsafe { freeaddrinfo(result) };
+    }
+}

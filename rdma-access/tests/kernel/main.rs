@@ -1,0 +1,31 @@
+//! What needs a kernel with RDMA devices: soft-RoCE in a virtual machine. `cargo xtask vm` builds it and runs this
+//! executable there, with `--ignored`; `init` beside this file is the machine's first program, which makes the devices
+//! and addresses that are named here.
+
+mod addresses;
+mod contexts;
+mod datagrams;
+mod limits;
+mod mad_ports;
+mod without_modules;
+
+/// On a dummy interface, up.
+const DEVICE: &str = "rxe0";
+/// On an interface with a neighbour.
+const NEIGHBOURLY: &str = "rxe1";
+/// On an interface that is down.
+const DOWN: &str = "rxe2";
+
+/// First and second address of [`DEVICE`]'s interface.
+const ADDRESS: &str = "10.7.0.1";
+const SECOND_ADDRESS: &str = "10.7.0.2";
+const ADDRESS_V6: &str = "fd00:7::1";
+/// Address of [`NEIGHBOURLY`]'s interface, and its neighbour's.
+const HERE: &str = "10.8.0.1";
+const HERE_V6: &str = "fd00:8::1";
+const THERE: &str = "10.8.0.2";
+const THERE_V6: &str = "fd00:8::2";
+/// In the neighbour's network, but nobody has it.
+const NOBODY: &str = "10.8.0.99";
+/// Of an interface without an RDMA device.
+const WITHOUT_DEVICE: &str = "10.9.0.1";
