@@ -10,6 +10,8 @@ mod processes;
 mod setup;
 mod supervise;
 mod test;
+mod trees;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -33,6 +35,10 @@ enum Command {
     Lint,
     /// Write the C header anew, from the Rust mirror.
     Headers,
+    /// Run the tests that need a kernel with RDMA devices, in a virtual machine.
+    Vm,
+    /// Only unpack the packages of other releases that tests compare with.
+    Trees,
     /// Only install what is missing.
     Setup,
 }
@@ -43,6 +49,8 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Lint => lint::run(),
         Command::Headers => headers::run(),
+        Command::Vm => vm::alone(),
+        Command::Trees => trees::ensure(),
         Command::Setup => setup::ensure(),
     };
     match outcome {

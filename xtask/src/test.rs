@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use crate::error::Error;
 use crate::supervise::{self, Budget};
-use crate::{cargo, heading, setup};
+use crate::{cargo, heading, setup, trees, vm};
 
 /// Integration tests, by the names of their targets, that start programs of the distribution: ibacm, opensm, ibsim. All
 /// others need none.
@@ -29,6 +29,8 @@ enum Tier {
     Suite,
     /// Integration tests with the distribution's ibacm, OpenSM and ibsim
     Daemon,
+    /// Tests of a kernel with RDMA devices, in a virtual machine
+    Vm,
 }
 
 impl Tier {
@@ -38,6 +40,7 @@ impl Tier {
             Self::Unit => "unit",
             Self::Suite => "suite",
             Self::Daemon => "daemon",
+            Self::Vm => "vm",
         }
     }
 
@@ -48,6 +51,7 @@ impl Tier {
             Self::Unit => 300,
             Self::Suite => 300,
             Self::Daemon => 1200,
+            Self::Vm => 180,
         })
     }
 
@@ -75,6 +79,8 @@ impl Tier {
                     vec![cargo_test(&[], names)]
                 }
             }
+            // No command: it has parts that run here.
+            Self::Vm => vec![],
         }
     }
 
@@ -86,6 +92,7 @@ impl Tier {
 /// Sets up, builds, and runs the tiers one after the other; the first failure ends the run.
 pub fn run(options: &Options) -> Result<(), Error> {
     setup::ensure()?;
+    trees::ensure()?;
     let integration = integration_tests()?;
     let mut lines = vec![];
     let mut outcome = Ok(());
@@ -121,6 +128,9 @@ fn run_tier(tier: Tier, integration: &BTreeSet<String>, tally: &mut Tally) -> Re
         } else {
             supervise::run(&mut command, budget)?;
         }
+    }
+    if tier == Tier::Vm {
+        vm::run(budget, |line| tally.read(line))?;
     }
     if tier.runs_tests() && tally.passed == 0 {
         return Err(Error::NoTest { tier: tier.name() });

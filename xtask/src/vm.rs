@@ -1,0 +1,216 @@
+//! Runs rdma-access's tests of a real kernel in a virtual machine: Debian's kernel under qemu's software emulation, with
+//! soft-RoCE devices. What the tests print comes out here as it does of any test.
+
+mod image;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::supervise::{self, Budget};
+use crate::{cargo, heading, setup, trees};
+
+/// The build of the tests, from nothing.
+const BUILD_BUDGET: Duration = Duration::from_secs(1800);
+/// The image and the machine, from power on to power off; several times what they take.
+const RUN_BUDGET: Duration = Duration::from_secs(180);
+/// What `init` names its runs.
+const RUNS: [&str; 2] = ["without-modules", "kernel"];
+
+/// Sets up, builds, boots and judges.
+pub fn alone() -> Result<(), Error> {
+    setup::ensure()?;
+    trees::ensure()?;
+    heading("tests for the virtual machine");
+    build(Budget::start(BUILD_BUDGET))?;
+    let started = Instant::now();
+    heading(&format!(
+        "virtual machine, budget {} s",
+        RUN_BUDGET.as_secs()
+    ));
+    run(Budget::start(RUN_BUDGET), |_| {})?;
+    println!(
+        "the virtual machine took {:.1} s",
+        started.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Boots and judges what is built. `line` gets what the machine prints.
+pub fn run(budget: Budget, mut line: impl FnMut(&str) + Send) -> Result<(), Error> {
+    let image = image::make(&build(budget)?, budget)?;
+    let mut report = Report::default();
+    supervise::run_clean_reading(&mut qemu(&image), budget, |text| {
+        report.read(text);
+        line(text);
+    })?;
+    report.judge()
+}
+
+/// The executable of the tests.
+fn build(budget: Budget) -> Result<std::path::PathBuf, Error> {
+    // With the features and packages of all tests, or cargo would compile anew for this one.
+    let arguments = [
+        "test",
+        "--workspace",
+        "--all-features",
+        "--test",
+        "kernel",
+        "--no-run",
+    ];
+    supervise::run(&mut cargo(&arguments), budget)?;
+    let mut again = cargo(&arguments);
+    let text = trees::output(again.args(["--message-format", "json"]))?;
+    let executable = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "kernel")
+        .find_map(|message| message["executable"].as_str().map(Into::into));
+    executable.ok_or_else(|| Error::Unexpected {
+        command: crate::shown(&again),
+        output: "no executable called kernel".to_owned(),
+    })
+}
+
+fn qemu(image: &image::Image) -> Command {
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args([
+            "-machine",
+            "pc",
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max",
+        ])
+        .args(["-smp", "2", "-m", "1024", "-nodefaults", "-no-reboot"])
+        .args(["-display", "none", "-serial", "stdio", "-kernel"])
+        .arg(Path::new(&image.kernel))
+        .arg("-initrd")
+        .arg(&image.initramfs)
+        .args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1"]);
+    command
+}
+
+/// What the machine said.
+#[derive(Debug, Default)]
+struct Report {
+    /// The run that is going on.
+    current: Option<String>,
+    /// Runs that ended, with their exit status and how many tests passed.
+    ended: Vec<(String, String, u64)>,
+    /// What `init` could not do.
+    failure: Option<String>,
+    /// Tests that passed in it.
+    in_run: u64,
+}
+
+impl Report {
+    fn read(&mut self, line: &str) {
+        let line = line.trim();
+        if let Some(what) = line.strip_prefix("@ failed ") {
+            self.failure = Some(what.to_owned());
+        } else if let Some(status) = line.strip_prefix("@ end ") {
+            if let Some(name) = self.current.take() {
+                self.ended.push((name, status.to_owned(), self.in_run));
+            }
+        } else if let Some(name) = line.strip_prefix("@ ") {
+            self.current = Some(name.to_owned());
+            self.in_run = 0;
+        } else if let Some((_, counts)) = line
+            .strip_prefix("test result: ")
+            .and_then(|rest| rest.split_once(". "))
+            && let Some((passed, "passed")) = counts
+                .split(';')
+                .next()
+                .and_then(|count| count.split_once(' '))
+        {
+            self.in_run += passed.parse::<u64>().unwrap_or(0);
+        }
+    }
+
+    fn judge(&self) -> Result<(), Error> {
+        let failed = |what: String| Err(Error::VirtualMachine(what));
+        if let Some(what) = &self.failure {
+            return failed(format!("could not be set up: {what}"));
+        }
+        if self.ended.is_empty() && self.current.is_none() {
+            return failed("did not boot".to_owned());
+        }
+        for name in RUNS {
+            match self.ended.iter().find(|(ended, ..)| ended == name) {
+                None => return failed(format!("did not get to the end of the run {name}")),
+                Some((_, status, _)) if status != "0" => {
+                    return failed(format!("ran {name} with failing tests (status {status})"));
+                }
+                Some((_, _, 0)) => return failed(format!("ran no test in {name}")),
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(lines: &[&str]) -> Result<(), String> {
+        let mut report = Report::default();
+        lines.iter().for_each(|line| report.read(line));
+        report.judge().map_err(|error| error.to_string())
+    }
+
+    const GOOD: [&str; 8] = [
+        "SeaBIOS (version 1.16.2)",
+        "@ without-modules",
+        "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 25 filtered out; finished in 0.31s",
+        "@ end 0",
+        "@ kernel",
+        "test addresses::local ... ok\r",
+        "test result: ok. 25 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 9.31s\r",
+        "@ end 0\r",
+    ];
+
+    #[test]
+    fn two_good_runs_are_a_success() {
+        assert_eq!(judged(&GOOD), Ok(()));
+    }
+
+    #[test]
+    fn whatever_is_missing_is_a_failure() {
+        for (cut, words) in [
+            (0, "did not boot"),
+            (1, "did not boot"),
+            (2, "end of the run without-modules"),
+            (4, "end of the run kernel"),
+            (5, "end of the run kernel"),
+            (7, "end of the run kernel"),
+        ] {
+            let error = judged(&GOOD[..cut]).unwrap_err();
+            assert!(error.contains(words), "{cut}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_failing_test_an_empty_run_and_a_failed_setup_are_failures() {
+        let mut lines = GOOD;
+        lines[7] = "@ end 101";
+        assert!(
+            judged(&lines)
+                .unwrap_err()
+                .contains("failing tests (status 101)")
+        );
+        let mut lines = GOOD;
+        lines[6] = "test result: ok. 0 passed; 0 failed; 0 ignored";
+        assert!(
+            judged(&lines)
+                .unwrap_err()
+                .contains("ran no test in kernel")
+        );
+        let mut lines = GOOD;
+        lines[5] = "@ failed insmod rdma_rxe";
+        assert!(judged(&lines).unwrap_err().contains("insmod rdma_rxe"));
+    }
+}
