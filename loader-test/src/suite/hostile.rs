@@ -24,7 +24,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "\t\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\t\t*wanted = dest.info.path;\n\t\tif (msg->hdr.src_out) {\n\t\t\tcopy_entry(&request->second, msg, msg->hdr.src_index);\n\t\t\trequest->has_second = true;\n\t\t}\n",
             )],
             status: &[Status::Failed, Status::Crashed],
-            also: &[],
+            also: &["hostile-random"],
         },
     },
     Check {
@@ -145,7 +145,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "\tacm_log(2, \"%zu bytes\\n\", strlen((char *) msg->resolve_data[msg->hdr.dst_index].info.addr));\n\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
             )],
             status: &[Status::Crashed],
-            also: &[],
+            also: &["hostile-type", "hostile-random"],
         },
     },
     Check {
@@ -167,7 +167,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "\tchar name[ACM_MAX_ADDRESS + 1] = \"\";\n\n\tmemcpy(name, dest.info.addr, ACM_MAX_ADDRESS);\n\tacm_write(2, name);\n\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
             )],
             status: &[Status::Failed, Status::Crashed],
-            also: &[],
+            also: &["hostile-name-control"],
         },
     },
     Check {
@@ -203,7 +203,12 @@ pub(super) const CHECKS: &[Check] = &[
                 "\tfor (i = 0; i <= entries; i++) {\n\t\tcopy_entry(&hint, msg, i);\n",
             )],
             status: &[Status::Failed, Status::Crashed],
-            also: &[],
+            also: &[
+                "hostile-length",
+                "hostile-name-unterminated",
+                "hostile-name-format",
+                "hostile-name-control",
+            ],
         },
     },
 ];

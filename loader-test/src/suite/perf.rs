@@ -65,7 +65,14 @@ pub(super) const CHECKS: &[Check] = &[
                 "values[i] = ep->counters[i];",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "perf-resolve",
+                "perf-no-data",
+                "perf-error",
+                "perf-route-query",
+                "perf-route-cache",
+                "perf-address-cache",
+            ],
         },
     },
     Check {

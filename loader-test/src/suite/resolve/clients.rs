@@ -74,7 +74,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Crashed],
-            also: &[],
+            also: &["resolve-source-chosen", "hostile-random"],
         },
     },
     Check {

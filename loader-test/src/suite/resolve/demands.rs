@@ -17,7 +17,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\tquestion->tclass = wanted->tclass;\n", "")],
             status: &[Status::Failed],
-            also: &[],
+            also: &["query-demands"],
         },
     },
     Check {
@@ -32,7 +32,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\tquestion->service_id = wanted->service_id;\n", "")],
             status: &[Status::Failed],
-            also: &[],
+            also: &["query-demands"],
         },
     },
     Check {
@@ -46,7 +46,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "\tquestion->qosclass_sl = wanted->qosclass_sl & htobe16(0xf);\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["query-demands"],
         },
     },
     Check {
@@ -60,7 +60,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "\tquestion->qosclass_sl = wanted->qosclass_sl & htobe16(0xfff0);\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["query-demands"],
         },
     },
     Check {
@@ -74,7 +74,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "\tquestion->pkey = htobe16(0xffff);\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "lifecycle-pkeys",
+                "lifecycle-pkey-holes",
+                "resolve-byte-order",
+            ],
         },
     },
 ];

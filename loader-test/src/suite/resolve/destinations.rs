@@ -19,11 +19,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         run: |bench| known_to_the_sa(bench, by_lid),
         fault: Fault {
             replace: &[(
-                "\tquestion->dlid = wanted->dlid;\n",
-                "\tquestion->dlid = wanted->dlid ? htobe16(be16toh(wanted->dlid) + 1) : 0;\n",
+                "#define MULTICAST_LIDS\t\t0xc000",
+                "#define MULTICAST_LIDS\t\t0x0200",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["resolve-by-gid", "perf-no-data"],
         },
     },
     Check {
@@ -34,10 +34,10 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[(
                 "\t\tquestion->dgid = wanted->dgid;\n",
-                "\t\tquestion->dgid = wanted->dgid, question->dgid.raw[15] |= 0x80;\n",
+                "\t\tquestion->dgid = wanted->dgid, question->dgid.raw[14] = 0;\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["query-no-records"],
         },
     },
     Check {
@@ -51,7 +51,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "memcpy(host->addr, name, strnlen(name, 5));",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["resolve-name-case", "resolve-name-end"],
         },
     },
     Check {
@@ -62,7 +62,17 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\t\treturn 4;\n", "\t\treturn 3;\n")],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "lifecycle-address-removed",
+                "lifecycle-address-moved",
+                "lifecycle-address-kept",
+                "resolve-ip-length",
+                "resolve-source-chosen",
+                "resolve-source-given",
+                "resolve-nodelay-address",
+                "resolve-librdmacm",
+                "resolve-message-gone",
+            ],
         },
     },
     Check {
@@ -73,7 +83,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\t\treturn 16;\n", "\t\treturn 15;\n")],
             status: &[Status::Failed],
-            also: &[],
+            also: &["resolve-ip6-length"],
         },
     },
     Check {
@@ -115,7 +125,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "\t\tif (msg->resolve_data[1].type == ACM_EP_INFO_NAME)\n\t\t\town.dlid = 0;\n\t\tfinish(ep, request, ACM_STATUS_SUCCESS, &own, &done);\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["lifecycle-hundred-addresses", "resolve-own-name-case"],
         },
     },
     Check {
@@ -129,7 +139,18 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "\tpath->slid = path->dlid = attr->lid;\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "lifecycle-hundred-addresses",
+                "lifecycle-address-removed",
+                "lifecycle-address-moved",
+                "lifecycle-address-memory",
+                "lifecycle-address-kept",
+                "lifecycle-verb-fails",
+                "lifecycle-mad-fails",
+                "resolve-own-name",
+                "resolve-own-name-case",
+                "resolve-own-length",
+            ],
         },
     },
     Check {
@@ -154,7 +175,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("return !strncasecmp(", "return !strncmp(")],
             status: &[Status::Failed],
-            also: &[],
+            also: &["resolve-name-case"],
         },
     },
     Check {
@@ -179,7 +200,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\t\treturn 4;\n", "\t\treturn 16;\n")],
             status: &[Status::Failed],
-            also: &[],
+            also: &["resolve-own-length"],
         },
     },
     Check {
@@ -204,7 +225,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "\t\tif (own->type == type && !memcmp(own->addr, addr, ACM_MAX_ADDRESS))\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["resolve-own-name-case"],
         },
     },
     Check {
@@ -224,7 +245,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &[],
+            also: &["sa-error-high-byte", "sa-error-field", "perf-no-data"],
         },
     },
     Check {
@@ -248,7 +269,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &[],
+            also: &["query-no-records", "query-error-high-byte", "sa-dlid-zero"],
         },
     },
     Check {
@@ -262,7 +283,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "\t\telse if (dest.type != ACM_EP_INFO_NAME)\n\t\t\treturn ACM_STATUS_ENODATA;\n\t\telse\n\t\t\twanted->dgid = ep->gid;\n\t\treturn ACM_STATUS_SUCCESS;\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "hostile-name-unterminated",
+                "hostile-name-format",
+                "hostile-name-control",
+            ],
         },
     },
     Check {
@@ -276,7 +301,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "\t\telse if (dest.type == ACM_EP_INFO_NAME)\n\t\t\treturn ACM_STATUS_ENODATA;\n\t\telse\n\t\t\twanted->dgid = ep->gid;\n\t\treturn ACM_STATUS_SUCCESS;\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "lifecycle-address-removed",
+                "lifecycle-address-moved",
+                "lifecycle-address-kept",
+            ],
         },
     },
 ];
