@@ -513,7 +513,11 @@ impl TestCore {
     /// If no question waits.
     pub fn sa_answers(&self, change: impl FnOnce(&mut umad_sa_packet)) {
         self.bring_back(0, |packet| {
-            packet.mad_hdr.method |= UMAD_METHOD_RESP_MASK;
+            // The answer to a SET is that to a GET.
+            packet.mad_hdr.method = match packet.mad_hdr.method {
+                UMAD_METHOD_SET => UMAD_METHOD_GET_RESP,
+                method => method | UMAD_METHOD_RESP_MASK,
+            };
             change(packet);
         });
     }
@@ -562,6 +566,11 @@ impl TestCore {
     /// Changes the port's attributes, as `ibv_query_port` will give them.
     pub fn change_port(&self, change: impl FnOnce(&mut _compat_ibv_port_attr)) {
         with_state(|state| change(&mut state.attributes));
+    }
+
+    /// Changes the port's P_Key table; the endpoint that is opened next has its first entry.
+    pub fn set_pkeys(&self, pkeys: &[u16]) {
+        with_state(|state| pkeys.clone_into(&mut state.pkeys));
     }
 
     /// The lines of the log.

@@ -1,1 +1,134 @@
+//! The provider in a test core, on a simulated adapter, with peers whose datagrams the tests write themselves.
 
+mod addresses;
+mod answering;
+mod hostile;
+mod joining;
+mod opening;
+mod peer;
+
+use acm_prov_api::abi::{
+    AcmCounter, UMAD_SA_ATTR_MCMEMBER_REC, UMAD_SA_ATTR_PATH_REC, umad_sa_packet,
+};
+use acm_prov_api::prelude::*;
+use acm_prov_api::testing::{Answer, Request, TestCore};
+
+use crate::McastSa;
+use peer::{MLID, Peer, SHARED};
+
+/// Deadlines that a test can wait for.
+const QUICK: &str = "timeout 150\nretries 1\n";
+
+/// A core with the provider loaded on the adapter `sim1`.
+fn loaded(options: &str) -> TestCore {
+    let mut core = TestCore::load::<McastSa>(options);
+    core.use_device(peer::context(1));
+    core
+}
+
+/// With everything open, and the shared group joined.
+fn opened(options: &str) -> TestCore {
+    let mut core = loaded(options);
+    core.open();
+    grant_join(&core);
+    core
+}
+
+fn attribute(packet: &umad_sa_packet) -> u16 {
+    packet.mad_hdr.attr_id.to_host()
+}
+
+/// The SA grants the join that was asked first.
+fn grant_join(core: &TestCore) {
+    let asked = core.wait_for_sa_questions(1)[0];
+    assert_eq!(attribute(&asked), UMAD_SA_ATTR_MCMEMBER_REC);
+    core.sa_answers(|packet| packet.data[36..38].copy_from_slice(&MLID.0.to_be_bytes()));
+}
+
+/// The SA answers the question for a path to a peer, which must be the oldest one.
+fn give_path(core: &TestCore, to: &Peer) -> PathRecord {
+    let asked = core.wait_for_sa_questions(1)[0];
+    assert_eq!(attribute(&asked), UMAD_SA_ATTR_PATH_REC);
+    let asked = PathRecord::from_bytes(asked.data.first_chunk().unwrap());
+    assert_eq!((asked.sgid(), asked.dgid()), (TestCore::GID, to.gid()));
+    assert_eq!(
+        (asked.dlid(), asked.slid(), asked.mtu()),
+        (Lid(0), Lid(0), 0),
+        "nothing of an old record"
+    );
+    let mut given = asked;
+    core.sa_answers_with(|path| {
+        path.set_dlid(to.lid());
+        given = *path;
+    });
+    given
+}
+
+/// The same for several peers, whose questions may come in any order.
+fn give_paths(core: &TestCore, to: &[&Peer]) {
+    for asked in core.wait_for_sa_questions(to.len()) {
+        let dgid = PathRecord::from_bytes(asked.data.first_chunk().unwrap()).dgid();
+        give_path(core, to.iter().find(|peer| peer.gid() == dgid).unwrap());
+    }
+}
+
+fn ip(last: u8) -> Address {
+    Address::Ip([10, 0, 0, last].into())
+}
+
+fn name(text: &str) -> Address {
+    Address::Name(Name::new(text).unwrap())
+}
+
+/// The address that the core's requests come from.
+fn source() -> Address {
+    Address::Ip(TestCore::SOURCE)
+}
+
+fn resolve(core: &mut TestCore, destination: Address) -> u64 {
+    core.resolve(&Request::destination(&destination))
+}
+
+/// Resolves an address that a peer has, with the peer's and the SA's help.
+fn learn(core: &mut TestCore, peer: &mut Peer, address: Address) -> Answer {
+    let id = resolve(core, address);
+    peer.answers(address);
+    give_path(core, peer);
+    core.wait_for_answer(id)
+}
+
+/// Resolves from memory: neither a peer nor the SA is asked.
+#[track_caller]
+fn known(core: &mut TestCore, destination: Address) -> PathRecord {
+    let id = resolve(core, destination);
+    let answers = core.answers(id);
+    assert_eq!(
+        answers.len(),
+        1,
+        "answered within the call; {:?}",
+        core.log()
+    );
+    assert_eq!(answers[0].status, Status::SUCCESS);
+    answers[0].path.unwrap()
+}
+
+fn counted(core: &TestCore, counter: AcmCounter) -> (u64, u64) {
+    let index = usize::try_from(counter.0).unwrap();
+    (core.endpoint_counters()[index], core.core_counters()[index])
+}
+
+/// The provider's queue pair, as a peer sees it.
+fn provider_qp(core: &mut TestCore, peer: &mut Peer) -> rdma_access::Qpn {
+    resolve(core, ip(99));
+    peer.request_for(ip(99)).qp_number
+}
+
+/// Waits until something is so.
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !is_so() {
+        assert!(std::time::Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}

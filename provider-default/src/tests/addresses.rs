@@ -1,0 +1,312 @@
+//! Clients' requests: who has the address, and what is the path.
+
+use super::*;
+
+#[test]
+fn a_name_is_resolved_by_multicast_and_its_path_by_the_sa() {
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    let id = resolve(&mut core, name("Node2"));
+    let request = peer.answers(name("node2"));
+    assert_eq!(request.to, SHARED);
+    assert_eq!(request.datagram.groups.as_slice(), [SHARED]);
+    assert!(
+        matches!(request.datagram.body, crate::wire::Body::Request { source, .. } if source == super::source())
+    );
+    let given = give_path(&core, &peer);
+    let answer = core.wait_for_answer(id);
+    assert_eq!((answer.status, answer.path), (Status::SUCCESS, Some(given)));
+    // The second time nobody is asked.
+    assert_eq!(known(&mut core, name("NODE2")), given);
+    assert_eq!(counted(&core, AcmCounter::ADDR_QUERY), (1, 1));
+    assert_eq!(counted(&core, AcmCounter::ROUTE_QUERY), (1, 1));
+    assert_eq!(counted(&core, AcmCounter::ROUTE_CACHE), (1, 1));
+    assert_eq!(counted(&core, AcmCounter::ADDR_CACHE), (0, 0));
+    assert_eq!(counted(&core, AcmCounter::RESOLVE).0, 2);
+}
+
+#[test]
+fn ipv4_and_ipv6_addresses_are_resolved() {
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    let first = learn(&mut core, &mut peer, ip(2)).path.unwrap();
+    // The same port by another address: its path is known.
+    let ip6 = Address::Ip6("fd00::2".parse().unwrap());
+    let id = resolve(&mut core, ip6);
+    peer.answers(ip6);
+    assert_eq!(core.wait_for_answer(id).path, Some(first));
+}
+
+#[test]
+fn with_route_prot_acm_the_group_says_what_the_path_is_like() {
+    let mut core = loaded("route_prot acm\n");
+    core.open();
+    grant_join(&core);
+    // The port's own MTU is larger: a second group.
+    let asked = core.wait_for_sa_questions(1)[0];
+    let own = Gid(asked.data[..16].try_into().unwrap());
+    assert_eq!(own, "ff15:4001:ffff:3:500::".parse().unwrap());
+    core.sa_answers(|packet| {
+        packet.data[36..38].copy_from_slice(&0xc002_u16.to_be_bytes());
+        packet.data[43] = 0x92;
+        packet.data[44] = 0x30;
+    });
+    let mut peer = Peer::at(2);
+    let id = resolve(&mut core, ip(2));
+    let request = peer.request_for(ip(2));
+    assert_eq!(request.datagram.groups.as_slice(), [SHARED, own]);
+    let body = crate::wire::Body::Answer {
+        status: 0,
+        destination: None,
+        source: None,
+    };
+    let groups = crate::wire::Groups::new(&[own]);
+    let answer = crate::wire::Datagram {
+        tid: request.datagram.tid,
+        groups,
+        body,
+    };
+    peer.unicast(&answer.to_bytes(), request.qp_number);
+    let path = core.wait_for_answer(id).path.unwrap();
+    assert_eq!(
+        (path.dgid(), path.dlid(), path.sgid(), path.slid()),
+        (peer.gid(), Lid(2), TestCore::GID, Lid(1))
+    );
+    assert_eq!(
+        (path.mtu(), path.rate(), path.packet_lifetime(), path.sl()),
+        (5, 3, 18, 3)
+    );
+    assert_eq!(
+        path.to_bytes()[54..57],
+        [0x85, 0x83, 0x92],
+        "with selectors, as an SA's record has them"
+    );
+    assert_eq!(known(&mut core, ip(2)), path);
+    assert_eq!(counted(&core, AcmCounter::ROUTE_QUERY).0, 0);
+    assert_eq!(counted(&core, AcmCounter::ROUTE_CACHE).0, 1);
+}
+
+#[test]
+fn paths_are_asked_of_the_sa_alone() {
+    // Not even the join is needed.
+    let mut core = loaded("");
+    core.open();
+    core.wait_for_sa_questions(1);
+    let id = resolve(&mut core, Address::Lid(Lid(2)));
+    core.wait_for_sa_questions(2);
+    core.sa_times_out();
+    core.sa_answers_with(|_| ());
+    assert_eq!(core.wait_for_answer(id).path.unwrap().dlid(), Lid(2));
+    let gid = Gid::new(0xfe80 << 48, 0x2002);
+    assert_eq!(known(&mut core, Address::Gid(gid)).dlid(), Lid(2));
+}
+
+#[test]
+fn own_addresses_are_answered_at_once() {
+    let mut core = opened("");
+    core.add_address(&name("me")).unwrap();
+    for address in [source(), name("ME")] {
+        let path = known(&mut core, address);
+        assert_eq!((path.sgid(), path.dgid()), (TestCore::GID, TestCore::GID));
+        assert_eq!((path.slid(), path.dlid()), (Lid(1), Lid(1)));
+    }
+}
+
+#[test]
+fn own_addresses_are_asked_for_with_loopback_prot_none() {
+    let mut core = opened("loopback_prot none\n");
+    let mut peer = Peer::at(2);
+    resolve(&mut core, source());
+    peer.request_for(source());
+}
+
+#[test]
+fn requests_are_sent_again_until_the_deadline() {
+    let mut core = opened(QUICK);
+    let mut peer = Peer::at(2);
+    let id = resolve(&mut core, ip(2));
+    let first = peer.request_for(ip(2));
+    let second = peer.request_for(ip(2));
+    assert_eq!(first.datagram, second.datagram);
+    let answer = core.wait_for_answer(id);
+    assert_eq!(answer.status, Status::ETIMEDOUT);
+    assert_eq!(
+        counted(&core, AcmCounter::ADDR_QUERY).0,
+        1,
+        "tries are not queries"
+    );
+    assert_eq!(peer.rest().len(), 0);
+}
+
+#[test]
+fn an_answer_to_the_second_try_is_as_good() {
+    let mut core = opened("timeout 150\nretries 20\n");
+    let mut peer = Peer::at(2);
+    let id = resolve(&mut core, ip(2));
+    peer.request_for(ip(2));
+    peer.answers(ip(2));
+    give_path(&core, &peer);
+    assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+}
+
+#[test]
+fn who_does_not_wait_gets_no_data_and_the_next_one_the_path() {
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    let request = Request::destination(&ip(2)).nodelay();
+    let id = core.resolve(&request);
+    assert_eq!(core.answers(id)[0].status, Status::ENODATA);
+    peer.answers(ip(2));
+    until("the address is known", || {
+        let id = core.resolve(&request);
+        assert_eq!(core.answers(id)[0].status, Status::ENODATA);
+        !core.sa_questions().is_empty()
+    });
+    give_path(&core, &peer);
+    until("the path is known", || {
+        let id = core.resolve(&request);
+        core.answers(id)[0].status == Status::SUCCESS
+    });
+}
+
+#[test]
+fn hosts_are_known_and_only_their_paths_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hosts");
+    std::fs::write(&file, "node2 fe80::2002\n10.0.0.2 fe80::2002\n").unwrap();
+    let mut core = opened(&format!(
+        "addr_preload acm_hosts\naddr_data_file {}\n",
+        file.display()
+    ));
+    let mut peer = Peer::at(2);
+    let id = resolve(&mut core, name("NODE2"));
+    let given = give_path(&core, &peer);
+    assert_eq!(core.wait_for_answer(id).path, Some(given));
+    assert_eq!(known(&mut core, ip(2)), given);
+    assert_eq!(counted(&core, AcmCounter::ADDR_CACHE).0, 1);
+    assert_eq!(counted(&core, AcmCounter::ADDR_QUERY).0, 0);
+    // Fault 28: what the operator says holds, whoever claims the address.
+    Peer::at(3).asks(5, ip(9), ip(2));
+    core.wait_for_log("claims 10.0.0.2, which is another's by the hosts file");
+    assert_eq!(known(&mut core, ip(2)), given);
+    assert_eq!(peer.rest().len(), 0);
+    // The file is followed.
+    std::fs::write(folder.path().join("new"), "node2 fe80::2003\n").unwrap();
+    std::fs::rename(folder.path().join("new"), &file).unwrap();
+    core.wait_for_log("was read again: 1 entries");
+    let id = resolve(&mut core, name("node2"));
+    let other = give_path(&core, &Peer::at(3));
+    assert_eq!(core.wait_for_answer(id).path, Some(other));
+}
+
+#[test]
+fn preloaded_paths_are_answered_without_the_sa() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("dump");
+    let dump = "Channel Adapter 0x0000000000100001, base LID 1, \"me\", port 1\n# LID  : SL : MTU : RATE\n\
+                0x0001 : 0  : 4   : 3\n0x0002 : 1  : 4   : 7\n\n\
+                Channel Adapter 0x0000000000002002, base LID 2, \"node2\", port 1\n# LID  : SL : MTU : RATE\n";
+    std::fs::write(&file, dump).unwrap();
+    let mut core = opened(&format!(
+        "route_preload opensm_full_v1\nroute_data_file {}\n",
+        file.display()
+    ));
+    let mut peer = Peer::at(2);
+    let path = known(&mut core, Address::Lid(Lid(2)));
+    assert_eq!(
+        (path.dgid(), path.dlid(), path.sgid(), path.slid()),
+        (peer.gid(), Lid(2), TestCore::GID, Lid(1))
+    );
+    assert_eq!(
+        path.to_bytes()[50..56],
+        [0xff, 0xff, 0, 1, 0x84, 0x87],
+        "P_Key, SL, MTU, rate"
+    );
+    assert_eq!(known(&mut core, Address::Gid(peer.gid())), path);
+    // An address needs to be resolved, its path does not.
+    let id = resolve(&mut core, ip(2));
+    peer.answers(ip(2));
+    assert_eq!(core.wait_for_answer(id).path, Some(path));
+    // Fault 10: the peer is seen elsewhere, so the dump is wrong about it.
+    let mut moved = Peer::at(4);
+    moved.asks(1, ip(9), ip(2));
+    until("the dump is not asked any more", || {
+        let id = resolve(&mut core, ip(2));
+        core.answers(id).is_empty()
+    });
+    give_path(&core, &moved);
+    until("the new path", || {
+        let id = resolve(&mut core, Address::Gid(moved.gid()));
+        core.answers(id)
+            .first()
+            .and_then(|answer| answer.path)
+            .is_some_and(|path| path.dlid() == Lid(4))
+    });
+}
+
+/// Fault 10: a rebooted peer with a new LID and a new queue pair, or with a new LID and the same queue pair.
+#[test]
+fn a_peer_that_moved_is_found_again() {
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    learn(&mut core, &mut peer, ip(2));
+    drop(peer);
+    let mut moved = Peer::at(4);
+    moved.asks(1, ip(9), ip(2));
+    let mut id = 0;
+    until("the old path is forgotten", || {
+        id = resolve(&mut core, ip(2));
+        core.answers(id).is_empty()
+    });
+    give_path(&core, &moved);
+    assert_eq!(core.wait_for_answer(id).path.unwrap().dlid(), Lid(4));
+    assert_eq!(known(&mut core, ip(2)).dlid(), Lid(4));
+}
+
+/// Fault 5: an address that moves from one host to another.
+#[test]
+fn a_removed_own_address_can_be_anothers() {
+    let mut core = opened("");
+    let mine = core.add_address(&ip(7)).unwrap();
+    assert_eq!(known(&mut core, ip(7)).dlid(), Lid(1));
+    core.remove_address(mine);
+    let mut peer = Peer::at(2);
+    assert_eq!(
+        learn(&mut core, &mut peer, ip(7)).path.unwrap().dlid(),
+        Lid(2)
+    );
+    // And back.
+    core.add_address(&ip(7)).unwrap();
+    assert_eq!(known(&mut core, ip(7)).dlid(), Lid(1));
+}
+
+#[test]
+fn one_request_serves_all_who_ask_at_once() {
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    let ids: Vec<u64> = (0..50).map(|_| resolve(&mut core, ip(2))).collect();
+    peer.answers(ip(2));
+    let given = give_path(&core, &peer);
+    for id in ids {
+        assert_eq!(core.wait_for_answer(id).path, Some(given));
+    }
+    assert_eq!(
+        (
+            counted(&core, AcmCounter::ADDR_QUERY).0,
+            counted(&core, AcmCounter::ROUTE_QUERY).0
+        ),
+        (1, 1)
+    );
+}
+
+#[test]
+fn others_requests_tell_where_they_are() {
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    let id = resolve(&mut core, ip(2));
+    peer.request_for(ip(2));
+    // It asks for something itself instead of answering.
+    peer.asks(1, ip(9), ip(2));
+    let given = give_path(&core, &peer);
+    assert_eq!(core.wait_for_answer(id).path, Some(given));
+}

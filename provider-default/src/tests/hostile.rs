@@ -1,0 +1,210 @@
+//! Datagrams of nodes that are not to be trusted.
+
+use super::*;
+use crate::wire::{Body, Datagram, Groups};
+
+/// A core that waits for the owner of 10.0.0.2, and the tid and queue pair of its request.
+fn waiting() -> (TestCore, Peer, u64, peer::Came) {
+    let mut core = opened("timeout 60000\n");
+    let mut peer = Peer::at(2);
+    let id = resolve(&mut core, ip(2));
+    let request = peer.request_for(ip(2));
+    (core, peer, id, request)
+}
+
+/// What was sent came to nothing, and the service goes on.
+fn goes_on(core: &TestCore, peer: &mut Peer, id: u64, request: &peer::Came) {
+    assert!(core.answers(id).is_empty());
+    peer.unicast(&peer::answer(request.datagram.tid), request.qp_number);
+    give_path(core, peer);
+    assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+}
+
+/// Fault 30: length and GRH unchecked. Fault 31: other classes.
+#[test]
+fn malformed_datagrams_come_to_nothing() {
+    let (core, mut peer, id, request) = waiting();
+    let good = peer::answer(request.datagram.tid);
+    let changes: [(usize, u8); 6] = [(0, 2), (1, 3), (2, 2), (3, 2), (7, 0), (20, 255)];
+    for (at, value) in changes {
+        let mut bytes = good;
+        bytes[at] = value;
+        peer.unicast(&bytes, request.qp_number);
+    }
+    for length in [1, 16, 255] {
+        peer.unicast(&good[..length], request.qp_number);
+    }
+    core.wait_for_log("dropped");
+    goes_on(&core, &mut peer, id, &request);
+}
+
+/// Fault 25: a failed work completion loses the receive.
+#[test]
+fn datagrams_that_are_too_long_do_not_use_up_the_receives() {
+    let mut core = opened("recv_depth 4\nresolve_depth 4\ntimeout 200\nretries 100\n");
+    let mut peer = Peer::at(2);
+    let qp_number = provider_qp(&mut core, &mut peer);
+    for _ in 0..20 {
+        peer.unicast(&[0; 1000], qp_number);
+    }
+    core.wait_for_log("a work request failed: LOCAL_LENGTH");
+    let id = resolve(&mut core, ip(2));
+    // The first answers may find no receive, as the long datagrams have just used them.
+    until("an answer is taken", || {
+        for request in peer.rest() {
+            peer.unicast(&peer::answer(request.datagram.tid), request.qp_number);
+        }
+        !core.sa_questions().is_empty()
+    });
+    give_path(&core, &peer);
+    assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+}
+
+#[test]
+fn an_answer_without_a_grh_comes_to_nothing() {
+    let (core, mut peer, id, request) = waiting();
+    peer.without_grh(&peer::answer(request.datagram.tid), request.qp_number);
+    core.wait_for_log("no GRH");
+    goes_on(&core, &mut peer, id, &request);
+}
+
+#[test]
+fn an_answer_by_multicast_comes_to_nothing() {
+    let (core, mut peer, id, request) = waiting();
+    peer.multicast(&peer::answer(request.datagram.tid));
+    core.wait_for_log("an answer that is not for our GID");
+    goes_on(&core, &mut peer, id, &request);
+}
+
+/// Fault 31: answers accepted whoever sent them, matched by a guessable tid.
+#[test]
+fn an_answer_with_a_guessed_tid_comes_to_nothing() {
+    let (core, mut peer, id, request) = waiting();
+    let mut stranger = Peer::at(3);
+    for tid in (0..100).chain([
+        request.datagram.tid ^ 1,
+        request.datagram.tid & u64::from(u32::MAX),
+    ]) {
+        stranger.unicast(&peer::answer(tid), request.qp_number);
+    }
+    goes_on(&core, &mut peer, id, &request);
+}
+
+#[test]
+fn an_answer_with_a_group_that_is_not_ours_comes_to_nothing() {
+    let (core, mut peer, id, request) = waiting();
+    let other: Gid = "ff15:4001:ffff:7:500::".parse().unwrap();
+    for groups in [&[][..], &[other], &[Gid::ZERO], &[TestCore::GID]] {
+        let body = Body::Answer {
+            status: 0,
+            destination: None,
+            source: None,
+        };
+        let answer = Datagram {
+            tid: request.datagram.tid,
+            groups: Groups::new(groups),
+            body,
+        };
+        peer.unicast(&answer.to_bytes(), request.qp_number);
+    }
+    goes_on(&core, &mut peer, id, &request);
+}
+
+#[test]
+fn an_answer_with_a_status_or_another_address_comes_to_nothing() {
+    let (core, mut peer, id, request) = waiting();
+    for (status, destination) in [(0x0100, None), (1, None), (0, Some(ip(3)))] {
+        let body = Body::Answer {
+            status,
+            destination,
+            source: None,
+        };
+        let answer = Datagram {
+            tid: request.datagram.tid,
+            groups: Groups::new(&[SHARED]),
+            body,
+        };
+        peer.unicast(&answer.to_bytes(), request.qp_number);
+    }
+    goes_on(&core, &mut peer, id, &request);
+}
+
+/// Fault 28: anyone's request overwrites any cached entry, our own addresses too.
+#[test]
+fn a_claim_to_our_own_address_changes_nothing() {
+    let mut core = opened("");
+    let before = known(&mut core, source());
+    Peer::at(3).asks(1, ip(9), source());
+    core.wait_for_log("it claims our own address 127.0.0.1");
+    assert_eq!(known(&mut core, source()), before);
+}
+
+#[test]
+fn a_claim_to_anothers_address_is_settled_by_asking() {
+    let mut core = opened("");
+    let (mut two, mut three) = (Peer::at(2), Peer::at(3));
+    let before = learn(&mut core, &mut two, ip(2)).path.unwrap();
+    three.rest();
+    three.asks(1, ip(9), ip(2));
+    // Both hear the question; the one that has the address answers.
+    let request = three.request_for(ip(2));
+    assert_eq!(known(&mut core, ip(2)), before);
+    three.unicast(&peer::answer(request.datagram.tid), request.qp_number);
+    let mut id = 0;
+    until("the claimant has answered", || {
+        id = resolve(&mut core, ip(2));
+        core.answers(id).is_empty()
+    });
+    give_path(&core, &three);
+    assert_eq!(core.wait_for_answer(id).path.unwrap().dgid(), three.gid());
+}
+
+/// Fault 29: no bound on what others' requests leave behind; one line a second.
+#[test]
+fn a_flood_is_one_line_a_second_and_clients_are_served() {
+    let mut core = opened("mcast_sa_capacity 16\n");
+    let mut flood = Peer::at(3);
+    let started = std::time::Instant::now();
+    for n in 0..3_000_u32 {
+        let from = Address::Ip((0x0a01_0000 + n).into());
+        flood.asks(u64::from(n), ip(9), from);
+        flood.multicast(&[0; 256]);
+    }
+    let mut peer = Peer::at(2);
+    resolve(&mut core, ip(2));
+    peer.request_for(ip(2));
+    let lines = core
+        .log()
+        .iter()
+        .filter(|line| line.contains("dropped"))
+        .count() as u64;
+    let seconds = started.elapsed().as_secs() + 1;
+    assert!(lines <= seconds + 1, "{lines} lines in {seconds} s");
+}
+
+/// Faults 2 and 27: names from the wire are escaped.
+#[test]
+fn names_in_the_log_are_one_harmless_line() {
+    let mut core = opened("");
+    let nasty = name("x\n\u{1b}[31m%s%n");
+    core.add_address(&nasty).unwrap();
+    Peer::at(3).asks(1, ip(9), nasty);
+    let line = core.wait_for_log("it claims our own address");
+    assert!(line.ends_with("x\\n\\u{1b}[31m%s%n"), "{line:?}");
+}
+
+/// As many answers as wait are bounded: a peer that asks and asks does not keep the SA from clients.
+#[test]
+fn requests_whose_path_does_not_come_are_bounded() {
+    let mut core = opened("timeout 60000\n");
+    let mut peer = Peer::at(2);
+    for tid in 0..2_000 {
+        peer.asks(tid, source(), ip(2));
+    }
+    core.wait_for_log("too many answers wait already");
+    let id = resolve(&mut core, Address::Lid(Lid(7)));
+    core.wait_for_sa_questions(2);
+    give_path(&core, &peer);
+    core.sa_answers_with(|_| ());
+    assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+}

@@ -1,0 +1,119 @@
+//! Membership in the groups.
+
+use super::*;
+
+#[test]
+fn a_request_waits_for_the_join_and_goes_out_with_it() {
+    let mut core = loaded("");
+    core.open();
+    let mut peer = Peer::at(2);
+    let id = resolve(&mut core, ip(2));
+    core.wait_for_sa_questions(1);
+    assert!(peer.rest().is_empty() && core.answers(id).is_empty());
+    grant_join(&core);
+    peer.answers(ip(2));
+    give_path(&core, &peer);
+    assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+}
+
+#[test]
+fn before_the_join_deadlines_hold_and_who_does_not_wait_is_told() {
+    let mut core = loaded(QUICK);
+    core.open();
+    let id = core.resolve(&Request::destination(&ip(2)).nodelay());
+    assert_eq!(core.answers(id)[0].status, Status::ENODATA);
+    let id = resolve(&mut core, ip(2));
+    assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+}
+
+/// Fault 17: a join that is refused once.
+#[test]
+fn a_refused_join_is_asked_for_again() {
+    let mut core = loaded("");
+    core.open();
+    core.wait_for_sa_questions(1);
+    core.sa_answers(|packet| packet.mad_hdr.status = acm_prov_api::abi::Be16::from_host(0x0001));
+    let line = core.wait_for_log("not a member of the shared group");
+    assert!(line.contains("busy"), "{line}");
+    grant_join(&core);
+    let mut peer = Peer::at(2);
+    learn(&mut core, &mut peer, ip(2));
+}
+
+#[test]
+fn a_join_that_the_core_does_not_take_is_asked_for_again() {
+    let mut core = loaded("");
+    core.refuse_mads(true);
+    core.open();
+    core.wait_for_log("not a member of the shared group");
+    core.refuse_mads(false);
+    grant_join(&core);
+    let mut peer = Peer::at(2);
+    learn(&mut core, &mut peer, ip(2));
+}
+
+/// Fault 20: re-registration right after open. Fault 17: join again while a join is out.
+#[test]
+fn a_reregistration_joins_again_and_the_first_answer_does_not_count() {
+    let mut core = loaded("");
+    core.open();
+    core.reregister();
+    core.wait_for_sa_questions(2);
+    // The first answer names a group LID that is wrong by now.
+    core.sa_answers(|packet| packet.data[36..38].copy_from_slice(&0xc0ff_u16.to_be_bytes()));
+    grant_join(&core);
+    let mut peer = Peer::at(2);
+    learn(&mut core, &mut peer, ip(2));
+    core.reregister();
+    grant_join(&core);
+    let id = resolve(&mut core, ip(3));
+    peer.request_for(ip(3));
+    core.close();
+    assert_eq!(core.wait_for_answer(id).status, Status::ENOTCONN);
+}
+
+#[test]
+fn a_request_that_waits_survives_a_reregistration() {
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    let id = resolve(&mut core, ip(2));
+    let request = peer.request_for(ip(2));
+    core.reregister();
+    grant_join(&core);
+    peer.unicast(&peer::answer(request.datagram.tid), request.qp_number);
+    give_path(&core, &peer);
+    assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+}
+
+#[test]
+fn the_groups_are_left_at_the_end_of_an_active_port() {
+    let mut core = opened("");
+    core.close_port();
+    let left = core.sa_questions();
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].mad_hdr.method, 0x15);
+    assert_eq!(left[0].data[..16], SHARED.0);
+    core.sa_answers(|_| ());
+}
+
+#[test]
+fn nothing_is_asked_of_a_port_that_is_down() {
+    let mut core = opened("");
+    core.change_port(|port| port.state = acm_prov_api::abi::ibv_port_state(1));
+    core.close_port();
+    assert_eq!(core.sa_questions().len(), 0);
+}
+
+/// Fault 16: the answer to a join after close_endpoint and close_port.
+#[test]
+fn the_answer_to_a_join_may_come_after_the_end() {
+    let mut core = loaded("");
+    core.open();
+    core.wait_for_sa_questions(1);
+    core.close_port();
+    grant_join(&core);
+    core.open();
+    grant_join(&core);
+    let mut peer = Peer::at(2);
+    learn(&mut core, &mut peer, ip(2));
+}

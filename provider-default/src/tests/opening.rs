@@ -1,0 +1,121 @@
+//! Opening and closing, in any order and as often as the core likes.
+
+use acm_prov_api::abi::ibv_port_state;
+use fabric_sim::verbs::fault;
+
+use super::*;
+
+fn threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    tasks
+        .filter(|task| {
+            let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            name.starts_with("mcast-sa/") || name.starts_with("path-cache/")
+        })
+        .count()
+}
+
+#[test]
+fn threads_end_with_their_device() {
+    let mut core = opened("");
+    assert_eq!(threads(), 2, "the device's and the port's");
+    core.close();
+    assert_eq!(threads(), 0);
+}
+
+/// Fault 18: reopen after a LID change: cached answers keep the old SLID.
+#[test]
+fn nothing_learnt_outlives_the_port() {
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    for lid in [1, 5, 9] {
+        core.change_port(|port| port.lid = lid);
+        core.close_port();
+        core.open();
+        while core
+            .sa_questions()
+            .iter()
+            .any(|packet| packet.mad_hdr.method == 0x15)
+        {
+            core.sa_answers(|_| ());
+        }
+        grant_join(&core);
+        assert_eq!(known(&mut core, source()).slid(), Lid(lid));
+        let id = resolve(&mut core, ip(2));
+        peer.answers(ip(2));
+        core.wait_for_sa_questions(1);
+        core.sa_answers_with(|path| {
+            path.set_slid(Lid(lid));
+        });
+        assert_eq!(core.wait_for_answer(id).path.unwrap().slid(), Lid(lid));
+    }
+}
+
+#[test]
+fn who_waits_when_the_port_goes_down_is_told() {
+    let mut core = opened("");
+    let ids: Vec<u64> = (2..5).map(|n| resolve(&mut core, ip(n))).collect();
+    core.close_port();
+    for id in ids {
+        assert_eq!(core.wait_for_answer(id).status, Status::ENOTCONN);
+    }
+}
+
+/// Fault 19: closed twice.
+#[test]
+fn a_second_close_is_harmless() {
+    let mut core = opened("");
+    let contexts = core.contexts();
+    core.close();
+    core.close_again(contexts);
+}
+
+/// Fault 14: a limited member joins with its P_Key as it is.
+#[test]
+fn a_limited_member_joins_the_full_members_group() {
+    let mut core = loaded("");
+    core.set_pkeys(&[0x7fff]);
+    core.open();
+    let asked = core.wait_for_sa_questions(1)[0];
+    assert_eq!(asked.data[..16], SHARED.0);
+    assert_eq!(asked.data[40..42], [0x7f, 0xff]);
+    grant_join(&core);
+    let mut peer = Peer::at(2);
+    learn(&mut core, &mut peer, ip(2));
+}
+
+#[test]
+fn a_pkey_that_the_port_does_not_have_is_refused() {
+    let mut core = loaded("");
+    core.set_pkeys(&[0x8123]);
+    assert_eq!(core.try_open(), Err("open_endpoint"));
+    let line = core.wait_for_log("has no P_Key 0x8123");
+    assert!(line.contains("partitions.conf"), "{line}");
+}
+
+/// Each verb that opening needs fails once; then all is well.
+#[test]
+fn verbs_that_fail_leave_nothing_behind() {
+    let mut core = loaded("");
+    fault::fail_call(usize::MAX);
+    core.open();
+    let calls = fault::stop();
+    assert!(calls.contains(&"ibv_create_qp"), "{calls:?}");
+    core.change_port(|port| port.state = ibv_port_state(1));
+    core.close();
+    while !core.sa_questions().is_empty() {
+        core.sa_answers(|_| ());
+    }
+    for number in 0..calls.len() {
+        fault::fail_call(number);
+        let opened = core.try_open();
+        fault::stop();
+        assert!(opened.is_err(), "although {} failed", calls[number]);
+        core.close();
+        assert_eq!(threads(), 0, "after {} failed", calls[number]);
+    }
+    core.open();
+    grant_join(&core);
+    let mut peer = Peer::at(2);
+    learn(&mut core, &mut peer, ip(2));
+}

@@ -1,0 +1,280 @@
+//! Peers: queue pairs on simulated adapters beside the provider's.
+
+use std::sync::{Arc, Once};
+use std::time::{Duration, Instant};
+
+use acm_prov_api::prelude::*;
+use acm_prov_api::testing::TestCore;
+use fabric_sim::fabric;
+use fabric_sim::model::adapter::{Adapter, Identity};
+use fabric_sim::model::data_path::{DataPath, Datagram as Sent};
+use fabric_sim::model::port::{PortSnapshot, STATE_ACTIVE};
+use fabric_sim::smp::PortInfo;
+use rdma_access::ud::*;
+use rdma_access::verbs::Context;
+use rdma_access::{QKey, Qpn};
+
+use crate::groups::QKEY;
+use crate::wire::{Body, Datagram, Groups, LENGTH};
+
+/// The default group.
+pub const SHARED: Gid = Gid([
+    0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 3, 4, 0, 0, 0, 0, 0, 0, 0,
+]);
+/// Its LID.
+pub const MLID: Lid = Lid(0xc001);
+
+const PREFIX: u64 = 0xfe80 << 48;
+/// LIDs and GUIDs of the adapters `sim<LID>`. Number 1 is the test core's; 4 is 2 after it has moved.
+const PORTS: [(u16, u64); 4] = [(1, 0x0010_0001), (2, 0x2002), (3, 0x2003), (4, 0x2002)];
+
+/// Brings datagrams to the adapter with their LID, those to groups to all.
+struct Wire;
+
+impl DataPath for Wire {
+    fn send(&self, datagram: Sent) {
+        for adapter in fabric::adapters().unwrap() {
+            let lid = adapter.port(1).unwrap().info.lid;
+            if datagram.destination_lid >= 0xc000 || datagram.destination_lid == lid {
+                adapter.deliver(&datagram);
+            }
+        }
+    }
+}
+
+fn adapter(lid: u16, guid: u64) -> Arc<Adapter> {
+    let info = PortInfo {
+        gid_prefix: PREFIX,
+        lid,
+        state: STATE_ACTIVE,
+        neighbor_mtu: 4,
+        ..PortInfo::default()
+    };
+    let port = PortSnapshot {
+        info,
+        pkeys: vec![0xffff, 0x8001, 0x7fff],
+        guids: vec![guid],
+        ..PortSnapshot::down()
+    };
+    let identity = Identity {
+        name: format!("sim{lid}"),
+        node_guid: 0x100 + u64::from(lid),
+        ..Identity::default()
+    };
+    let adapter = Adapter::new(identity, vec![port]);
+    adapter.set_data_path(Arc::new(Wire));
+    adapter
+}
+
+/// A context of the adapter `sim<lid>`.
+pub fn context(lid: u16) -> Arc<Context> {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        fabric::install(PORTS.map(|(lid, guid)| adapter(lid, guid)).into());
+    });
+    Arc::new(Context::open_by_name(&format!("sim{lid}")).unwrap())
+}
+
+/// A datagram of the provider's, as it came.
+#[derive(Clone, Copy, Debug)]
+pub struct Came {
+    pub datagram: Datagram,
+    pub qp_number: Qpn,
+    pub to: Gid,
+}
+
+/// Another node, in the shared group.
+pub struct Peer {
+    lid: u16,
+    domain: Arc<ProtectionDomain>,
+    queue: Arc<CompletionQueue>,
+    buffers: Arc<MemoryRegion>,
+    pair: Arc<UdQueuePair>,
+    came: Vec<Came>,
+    _attachment: MulticastAttachment,
+}
+
+impl Peer {
+    /// The peer at a LID.
+    pub fn at(lid: u16) -> Self {
+        let context = context(lid);
+        let domain = Arc::new(ProtectionDomain::new(&context).unwrap());
+        let queue = Arc::new(CompletionQueue::new(&context, 64, None).unwrap());
+        let buffers = Arc::new(MemoryRegion::new(&domain, GRH_LENGTH + 1024, 64).unwrap());
+        let attributes = UdAttributes {
+            port: 1,
+            pkey_index: 0,
+            qkey: QKey(QKEY),
+            send_depth: 16,
+            receive_depth: 48,
+        };
+        let pair = Arc::new(UdQueuePair::new(&domain, &queue, &queue, &attributes).unwrap());
+        for _ in 0..32 {
+            pair.post_receive(buffers.take_slot().unwrap(), 0).unwrap();
+        }
+        let group = (rdma_access::Gid(SHARED.0), rdma_access::Lid(MLID.0));
+        let attachment = MulticastAttachment::new(&pair, group.0, group.1).unwrap();
+        Self {
+            lid,
+            domain,
+            queue,
+            buffers,
+            pair,
+            came: Vec::new(),
+            _attachment: attachment,
+        }
+    }
+
+    pub fn lid(&self) -> Lid {
+        Lid(self.lid)
+    }
+
+    pub fn gid(&self) -> Gid {
+        let (_, guid) = PORTS.into_iter().find(|(lid, _)| *lid == self.lid).unwrap();
+        Gid::new(PREFIX, guid)
+    }
+
+    fn address(&self, lid: Lid, gid: Option<Gid>) -> Arc<AddressHandle> {
+        let attributes = AddressAttributes {
+            port: 1,
+            destination_lid: rdma_access::Lid(lid.0),
+            route: gid.map(|gid| GlobalRoute {
+                destination: rdma_access::Gid(gid.0),
+                ..GlobalRoute::default()
+            }),
+            ..AddressAttributes::default()
+        };
+        Arc::new(AddressHandle::new(&self.domain, &attributes).unwrap())
+    }
+
+    fn send(&mut self, bytes: &[u8], address: &Arc<AddressHandle>, qp_number: Qpn) {
+        let mut slot = loop {
+            match self.buffers.take_slot() {
+                Some(slot) => break slot,
+                None => self.poll(),
+            }
+        };
+        slot[..bytes.len()].copy_from_slice(bytes);
+        let to = Destination {
+            address,
+            qp_number,
+            qkey: QKey(QKEY),
+        };
+        self.pair.post_send(slot, bytes.len(), &to, 0).unwrap();
+        self.poll();
+    }
+
+    /// Sends to the shared group.
+    pub fn multicast(&mut self, bytes: &[u8]) {
+        let address = self.address(MLID, Some(SHARED));
+        self.send(bytes, &address, Qpn::MULTICAST);
+    }
+
+    /// Sends to the provider's queue pair.
+    pub fn unicast(&mut self, bytes: &[u8], qp_number: Qpn) {
+        let address = self.address(Lid(1), Some(TestCore::GID));
+        self.send(bytes, &address, qp_number);
+    }
+
+    /// Sends to the provider's queue pair, without a GRH.
+    pub fn without_grh(&mut self, bytes: &[u8], qp_number: Qpn) {
+        let address = self.address(Lid(1), None);
+        self.send(bytes, &address, qp_number);
+    }
+
+    /// Asks the group who has an address.
+    pub fn asks(&mut self, tid: u64, destination: Address, source: Address) {
+        self.multicast(&request(tid, destination, source));
+    }
+
+    /// Waits for the provider's request for an address, and answers it as stock does.
+    pub fn answers(&mut self, address: Address) -> Came {
+        let came = self.request_for(address);
+        self.unicast(&answer(came.datagram.tid), came.qp_number);
+        came
+    }
+
+    /// Waits for the provider's request for an address.
+    pub fn request_for(&mut self, address: Address) -> Came {
+        self.wait(&format!("a request for {address}"), |came| {
+            matches!(came.datagram.body, Body::Request { destination, .. } if destination == address)
+        })
+    }
+
+    /// Waits for the provider's answer to a request of this peer.
+    pub fn answer_to(&mut self, tid: u64) -> Came {
+        self.wait(&format!("an answer to {tid}"), |came| {
+            matches!(came.datagram.body, Body::Answer { .. }) && came.datagram.tid == tid
+        })
+    }
+
+    /// What has come, and not been waited for.
+    pub fn rest(&mut self) -> Vec<Came> {
+        self.poll();
+        std::mem::take(&mut self.came)
+    }
+
+    fn wait(&mut self, what: &str, fits: impl Fn(&Came) -> bool) -> Came {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            self.poll();
+            if let Some(index) = self.came.iter().position(&fits) {
+                return self.came.remove(index);
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{what} did not come; came: {:?}",
+                self.came
+            );
+            std::thread::yield_now();
+        }
+    }
+
+    fn poll(&mut self) {
+        let mut completions = Vec::new();
+        while self.queue.poll(&mut completions).unwrap() > 0 {}
+        for completion in completions {
+            if let Some(received) = completion.received() {
+                let grh = received.grh().expect("the provider always sends a GRH");
+                // Other peers' datagrams to the group come as well.
+                if grh.source.0 == TestCore::GID.0 {
+                    self.came.push(Came {
+                        datagram: Datagram::parse(received.payload()).expect("well formed"),
+                        qp_number: received.source_qp(),
+                        to: Gid(grh.destination.0),
+                    });
+                }
+                self.pair.post_receive(completion.into_slot(), 0).unwrap();
+            }
+        }
+    }
+}
+
+/// A request's bytes.
+pub fn request(tid: u64, destination: Address, source: Address) -> [u8; LENGTH] {
+    let body = Body::Request {
+        destination,
+        source,
+    };
+    Datagram {
+        tid,
+        groups: Groups::new(&[SHARED]),
+        body,
+    }
+    .to_bytes()
+}
+
+/// The bytes of an answer as stock gives it.
+pub fn answer(tid: u64) -> [u8; LENGTH] {
+    let body = Body::Answer {
+        status: 0,
+        destination: None,
+        source: None,
+    };
+    Datagram {
+        tid,
+        groups: Groups::new(&[SHARED]),
+        body,
+    }
+    .to_bytes()
+}
