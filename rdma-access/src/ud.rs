@@ -41,6 +41,18 @@
 //! never exceeds the queue's capacity, so it cannot overrun. The event protocol is that of `ibv_req_notify_cq(3)`: arm,
 //! poll until nothing comes, and only then wait.
 //!
+//! # Where this differs from libibverbs
+//! | case | libibverbs | here | why |
+//! | --- | --- | --- | --- |
+//! | `ibv_create_qp` | any type, state RESET | UD, brought to RTS | what a datagram needs, in one step |
+//! | completions | asked for by request (`IBV_SEND_SIGNALED`) | every request has one | it brings the buffer back |
+//! | `wr_id` | the caller's, taken as it comes back | a number of this crate's, looked up; the caller's token beside it | a stale or foreign number finds nothing |
+//! | more requests than the completion queue holds | the queue overruns, and is dead | [`Cause::Full`], with the slot | |
+//! | `ibv_get_cq_event` | blocks; events to be acknowledged, or `ibv_destroy_cq` hangs | never blocks, acknowledged at once | |
+//! | `ibv_destroy_*` in a wrong order | `EBUSY`, or memory that a device still writes to | cannot happen; what fails all the same is told and leaked, never freed | |
+//! | `ibv_attach_mcast`, `ibv_detach_mcast` | two calls | one guard; LID and MGID in host order and wire order by type | |
+//! | an address of another protection domain | a failed completion, which stops the queue pair | [`Cause::Invalid`] before posting | |
+//!
 //! # Threads
 //! Everything here may be used from any thread. libibverbs' drivers lock their queues unless told otherwise by
 //! environment variables (`MLX5_SINGLE_THREADED` and its kin); a lock of this crate around posting and polling holds
@@ -55,6 +67,9 @@ mod multicast;
 mod protection_domain;
 mod queue_pair;
 mod work;
+
+#[cfg(doc)]
+use crate::Cause;
 
 pub use address::{AddressAttributes, AddressHandle, GlobalRoute};
 pub use channel::{CompletionChannel, QueueId};

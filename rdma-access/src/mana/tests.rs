@@ -383,3 +383,39 @@ fn queues_are_made_on_many_threads() {
     });
     assert_eq!(record.taken(), 0);
 }
+
+#[test]
+fn the_context_ends_before_its_allocator() {
+    use crate::ud::ProtectionDomain;
+    use fabric_sim::model::adapter::{Adapter, Identity};
+
+    let identity = Identity {
+        name: "sim0".to_owned(),
+        ..Identity::default()
+    };
+    fabric_sim::fabric::install(vec![Adapter::new(identity, vec![])]);
+    let context = Arc::new(Context::open_by_name("sim0").unwrap());
+
+    // Not this library's, so nothing is kept.
+    let (allocator, record) = Counting::new(Mood::Good);
+    let error = Mana::load()
+        .unwrap()
+        .set_allocator(&context, allocator)
+        .unwrap_err();
+    assert!(matches!(error.cause(), Cause::NotMana), "{error}");
+    assert_eq!(record.dropped(), 1);
+
+    let (allocator, record) = Counting::new(Mood::Good);
+    *context.mana_allocator().lock() = Some(Shim::new(allocator));
+    let (second, _) = Counting::new(Mood::Good);
+    let error = Mana::load()
+        .unwrap()
+        .set_allocator(&context, second)
+        .unwrap_err();
+    assert!(matches!(error.cause(), Cause::Invalid(_)), "{error}");
+    let domain = ProtectionDomain::new(&context).unwrap();
+    drop(context);
+    assert_eq!(record.dropped(), 0);
+    drop(domain);
+    assert_eq!(record.dropped(), 1);
+}

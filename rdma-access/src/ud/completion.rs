@@ -119,8 +119,10 @@ impl CompletionQueue {
             }
         };
         let Ok(count) = usize::try_from(returned) else {
-            let likely = "the queue is broken: it or its device has to be made anew";
-            return Err(self.context.fault("ibv_poll_cq", &"", -returned, likely));
+            // The number says no more: drivers use -1 and their own.
+            let errno = rustix::io::Errno::IO.raw_os_error();
+            let likely = "the queue has overrun or its device failed: make it anew";
+            return Err(self.context.fault("ibv_poll_cq", &"", errno, likely));
         };
         let taken = batch.iter().take(count);
         into.extend(taken.filter_map(|wc| Some(Completion::new(wc, table.take(wc.wr_id())?))));

@@ -1,7 +1,10 @@
 //! Ports for MADs on RoCE, which has a GSI and no SMI.
 
+use std::ffi::{CString, c_char, c_int};
+use std::ptr::null;
 use std::sync::Arc;
 
+use libloading::os::unix::Library;
 use rdma_access::Cause;
 use rdma_access::umad::{Methods, Umad};
 
@@ -45,4 +48,53 @@ fn there_is_no_smi_on_ethernet() {
         assert!(matches!(error.cause(), Cause::NoDevice { .. }), "{error}");
         assert!(error.to_string().contains("port 1 Ethernet"), "{error}");
     }
+}
+
+/// The file that libibumad itself opens, or its error number.
+fn libibumad(library: &Library, name: Option<&str>, port: u8) -> Result<String, c_int> {
+    type Open = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
+    let name = name.map(|name| CString::new(name).unwrap());
+    let name = name.as_ref().map_or(null(), |name| name.as_ptr());
+    // SAFETY: the type of the function; the name ends in NUL.
+    let opened = unsafe { library.get::<Open>("umad_open_port").unwrap()(name, port.into()) };
+    if opened < 0 {
+        return Err(-opened);
+    }
+    let file = file_of(opened);
+    // SAFETY: the type of the function; the port is open.
+    unsafe {
+        library
+            .get::<unsafe extern "C" fn(c_int) -> c_int>("umad_close_port")
+            .unwrap()(opened)
+    };
+    Ok(file)
+}
+
+fn file_of(descriptor: c_int) -> String {
+    let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).unwrap();
+    link.display().to_string()
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn the_port_that_is_chosen_is_libibumads() {
+    let umad = Umad::load().unwrap();
+    // SAFETY: a library of the distribution, whose constructors do no harm.
+    let library = unsafe { Library::new("libibumad.so.3") }.unwrap();
+    for name in [None, Some("rxe0"), Some("rxe1"), Some("rxe2"), Some("rxe9")] {
+        for port in [0, 1, 2] {
+            let theirs = libibumad(&library, name, port);
+            let ours = umad.open_port(name, Some(port));
+            match (&theirs, &ours) {
+                (Ok(theirs), Ok(ours)) => {
+                    assert_eq!(theirs, &file_of(ours.raw_fd()), "{name:?} {port}")
+                }
+                (Err(_), Err(_)) => {}
+                _ => panic!("{name:?} {port}: {theirs:?}, {ours:?}"),
+            }
+        }
+    }
+    // With the port left open it takes one on Ethernet, asked for any of that number none.
+    assert!(libibumad(&library, Some("rxe0"), 0).is_ok());
+    assert!(libibumad(&library, None, 1).is_err());
 }
