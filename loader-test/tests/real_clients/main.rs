@@ -1,6 +1,7 @@
 //! The clients that ibacm has in the world, the kernel and librdmacm, against the real daemon with stock's provider and with
 //! path-cache.
 
+mod faults;
 mod kernel;
 mod librdmacm;
 
