@@ -190,6 +190,11 @@ impl StandIn {
         let _ = Self::prepare(setup);
     }
 
+    /// In a copy of a process that had a core, whose threads are not here: nothing of it is used or waited for any more.
+    pub fn abandon_installed() {
+        exports::abandon();
+    }
+
     fn prepare(setup: Setup) -> (Arc<Shared>, Vec<Device>) {
         let Setup {
             devices,

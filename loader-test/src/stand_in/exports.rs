@@ -46,7 +46,19 @@ static CURRENT: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
 
 /// Makes `shared` the core that the exported functions work on.
 pub(super) fn install(shared: &Arc<Shared>) {
-    *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(shared));
+    let old = exchange(Some(Arc::clone(shared)));
+    // Outside the lock: the old core's thread may be in one of these functions, and is waited for.
+    drop(old);
+}
+
+/// Forgets the installed core in a copy of the process, which has none of its threads: nobody waits for them.
+pub(super) fn abandon() {
+    std::mem::forget(exchange(None));
+}
+
+fn exchange(core: Option<Arc<Shared>>) -> Option<Arc<Shared>> {
+    let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+    std::mem::replace(&mut current, core)
 }
 
 /// The core of this process.

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::bench::{Bench, judge};
 use super::run::signal_name;
 use super::{Outcome, failed};
+use crate::stand_in::StandIn;
 
 /// How the piece ended.
 #[derive(Debug)]
@@ -38,8 +39,8 @@ impl Bench {
     ) -> io::Result<End> {
         let result = self.folder().join("apart.json");
         let _ = std::fs::remove_file(&result);
-        // SAFETY: in a check's process no other thread runs before its core is started; the copy uses what this thread
-        // owns.
+        // SAFETY: in a check's process no other thread runs before its core is started. With --in-process some of earlier
+        // checks may be there; the copy does without them and what they own.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => self.copy_runs(exit, piece, &result),
@@ -53,6 +54,7 @@ impl Bench {
         piece: impl FnOnce(&mut Self) -> Outcome,
         result: &Path,
     ) -> ! {
+        StandIn::abandon_installed();
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
             let outcome = piece(self);
             let (harm, _) = judge(self.finish());
