@@ -184,10 +184,15 @@ pub fn hosts_file() -> String {
 
 /// What the SA knows of a destination, as OpenSM answers it: the record for a question, or none.
 pub fn path_record(asked: &Path, ports: &[PortSpec]) -> Option<Path> {
-    let source = ports.iter().find(|port| match asked.sgid() {
-        [0, ..] => port.lid == asked.slid(),
-        sgid => port.guids.iter().any(|guid| gid(*guid) == sgid),
-    })?;
+    // Without any source OpenSM takes the first port that it finds.
+    let somewhere = PortSpec::new(Peer::number(1).guid, Peer::number(1).lid);
+    let source = match (asked.sgid(), asked.slid()) {
+        ([0, ..], 0) => &somewhere,
+        ([0, ..], lid) => ports.iter().find(|port| port.lid == lid)?,
+        (sgid, _) => ports
+            .iter()
+            .find(|port| port.guids.iter().any(|guid| gid(*guid) == sgid))?,
+    };
     let by_gid = |wanted: Gid| {
         peers()
             .map(|peer| (peer.gid(), peer.lid))

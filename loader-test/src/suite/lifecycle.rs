@@ -108,7 +108,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "question->pkey = htobe16(0xffff);",
             )],
             status: &[Status::Failed],
-            also: &["lifecycle-pkey-holes"],
+            also: &["lifecycle-pkey-holes", "resolve-byte-order"],
         },
     },
     Check {
@@ -329,7 +329,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Warned],
-            also: &[],
+            also: &["lifecycle-reopen-thousand"],
         },
     },
     Check {
