@@ -48,6 +48,8 @@ struct Shared {
     verbs: DeviceVerbs,
     waker: Waker,
     state: Mutex<State>,
+    /// Held by the thread while it has endpoints in hand.
+    serving: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -112,6 +114,7 @@ impl OpenDevice {
             },
             waker: Waker::new().map_err(no_thread)?,
             state: Mutex::default(),
+            serving: Mutex::default(),
         });
         let of_thread = Arc::clone(&shared);
         let thread = Builder::new()
@@ -142,9 +145,10 @@ impl OpenDevice {
         self.shared.waker.due(Moment::default());
     }
 
-    /// The thread serves the endpoint no longer.
+    /// The thread serves the endpoint no longer, and has let go of it when this returns.
     pub(crate) fn leave(&self, endpoint: &AcmEndpoint) {
         self.shared.state.lock().endpoints.remove(&endpoint.id());
+        drop(self.shared.serving.lock());
     }
 
     /// Ends the thread.
@@ -190,43 +194,38 @@ impl Shared {
     /// Waits for what comes next and does it; false once the device is closed.
     fn turn(&self, ready: &mut Vec<QueueId>) -> bool {
         self.waker.heard();
-        let Some(endpoints) = self.endpoints() else {
-            return false;
-        };
         let now = Moment::now();
-        let due = endpoints
-            .iter()
-            .filter_map(|(_, endpoint)| endpoint.turn(now))
-            .min();
-        drop(endpoints);
-        self.wait(if ready.is_empty() {
-            due.unwrap_or(Moment::NEVER)
-        } else {
-            now
-        });
-        self.take_events(ready);
-        let Some(endpoints) = self.endpoints() else {
+        let Some(due) = self.with_endpoints(|endpoints| {
+            let dues = endpoints.iter().filter_map(|endpoint| endpoint.turn(now));
+            dues.min().unwrap_or(Moment::NEVER)
+        }) else {
             return false;
         };
+        self.wait(if ready.is_empty() { due } else { now });
+        self.take_events(ready);
         // What is taken out here and panics is not looked at for ever.
-        for queue in std::mem::take(ready) {
-            let endpoint = endpoints.iter().find(|(id, _)| *id == queue);
-            if endpoint.is_some_and(|(_, endpoint)| endpoint.take_completions()) {
-                ready.push(queue);
+        let queues = std::mem::take(ready);
+        let served = self.with_endpoints(|endpoints| {
+            for endpoint in endpoints {
+                if queues.contains(&endpoint.id()) && endpoint.take_completions() {
+                    ready.push(endpoint.id());
+                }
             }
-        }
-        true
+        });
+        served.is_some()
     }
 
-    /// The endpoints; `None` once the device is closed.
-    fn endpoints(&self) -> Option<Vec<(QueueId, Arc<AcmEndpoint>)>> {
-        let state = self.state.lock();
-        let endpoints = state.endpoints.iter();
-        (!state.closed).then(|| {
-            endpoints
-                .map(|(id, endpoint)| (*id, Arc::clone(endpoint)))
-                .collect()
-        })
+    /// Does something with the endpoints, none of which ends meanwhile; `None` once the device is closed.
+    fn with_endpoints<R>(&self, serve: impl FnOnce(&[Arc<AcmEndpoint>]) -> R) -> Option<R> {
+        let _serving = self.serving.lock();
+        let endpoints: Vec<_> = {
+            let state = self.state.lock();
+            if state.closed {
+                return None;
+            }
+            state.endpoints.values().cloned().collect()
+        };
+        Some(serve(&endpoints))
     }
 
     fn wait(&self, until: Moment) {

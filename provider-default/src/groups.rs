@@ -150,11 +150,6 @@ impl Groups {
             .all(|(index, group)| group.member.is_some() || (index > 0 && group.failures > 0))
     }
 
-    /// The membership in the shared group.
-    pub(crate) fn shared(&self) -> Option<&MulticastMember> {
-        self.member(0)
-    }
-
     /// The membership in a group.
     pub(crate) fn member(&self, index: usize) -> Option<&MulticastMember> {
         self.groups.get(index)?.member.as_ref()
@@ -483,7 +478,7 @@ mod tests {
                 member: moved
             }
         );
-        assert_eq!(groups.shared().unwrap().mlid, Lid(0xc007));
+        assert_eq!(groups.member(0).unwrap().mlid, Lid(0xc007));
     }
 
     #[test]
@@ -507,7 +502,8 @@ mod tests {
 
     #[test]
     fn what_was_not_asked_for_is_not_accepted() {
-        let changes: [(&str, fn(&mut MulticastMember)); 7] = [
+        type Change = fn(&mut MulticastMember);
+        let changes: [(&str, Change); 7] = [
             ("MGID", |m| m.mgid = PORT),
             ("port GID", |m| m.port_gid = Gid::ZERO),
             ("MLID", |m| m.mlid = Lid(0xbfff)),

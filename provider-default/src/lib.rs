@@ -213,6 +213,8 @@ impl EndpointState<McastSa> for OpenEndpoint {
         port.state().endpoints.lock().push(Arc::clone(&endpoint));
         provider.endpoints.lock().push(Arc::downgrade(&endpoint));
         device.serve(&endpoint);
+        // Joins are asked for at once, on the core's thread, as stock does.
+        endpoint.turn_and_tell(now);
         Ok(Self {
             endpoint,
             port: Arc::clone(port),

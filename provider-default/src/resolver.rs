@@ -412,7 +412,8 @@ impl<W> Resolver<W> {
     }
 
     /// Clients that wait.
-    pub(crate) fn waiting(&self) -> usize {
+    #[cfg(test)]
+    fn waiting(&self) -> usize {
         self.waiting
     }
 }

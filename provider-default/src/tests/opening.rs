@@ -106,13 +106,13 @@ fn verbs_that_fail_leave_nothing_behind() {
     while !core.sa_questions().is_empty() {
         core.sa_answers(|_| ());
     }
-    for number in 0..calls.len() {
+    for (number, call) in calls.iter().enumerate() {
         fault::fail_call(number);
         let opened = core.try_open();
         fault::stop();
-        assert!(opened.is_err(), "although {} failed", calls[number]);
+        assert!(opened.is_err(), "although {call} failed");
         core.close();
-        assert_eq!(threads(), 0, "after {} failed", calls[number]);
+        assert_eq!(threads(), 0, "after {call} failed");
     }
     core.open();
     grant_join(&core);
