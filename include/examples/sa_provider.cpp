@@ -1,0 +1,728 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// sa-example-cpp: a small ibacm provider in C++ that asks the subnet administrator (SA) for paths to GIDs and LIDs; clients
+// that ask for names or IP addresses are told that it knows none. To build, check and install it:
+//
+//     c++ -std=c++17 -O2 -Wall -Wextra -fPIC -fvisibility=hidden -shared -Wl,-z,now
+//         sa_provider.cpp -o libsa_example_cpp.so -libverbs -lpthread          (one line)
+//     loader-test check --strict libsa_example_cpp.so
+//     install -m 644 libsa_example_cpp.so /usr/lib/x86_64-linux-gnu/ibacm/
+//     echo 'provider sa-example-cpp default' >> /etc/rdma/ibacm_opts.cfg
+//
+// What C++ has to watch besides what the example in C says: no exception may leave a callback; the library may be closed
+// right after provider_query, so nothing starts before open_device; the macro acm_log of acm_prov.h is C only.
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <fstream>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <endian.h>
+
+#include <infiniband/acm_prov.h>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+
+// Clients may send these two although acm.h does not name them.
+constexpr uint16_t kGidAddress = 4;
+constexpr uint16_t kLidAddress = 5;
+constexpr size_t kMaxPaths = 65536;
+constexpr Milliseconds kFirstPause{20};
+constexpr Milliseconds kNoSuchPathFor{1000};
+
+// A client's request, until its one answer. All of it is copied: the message is the core's and gone after the call.
+struct Request {
+    uint64_t id;
+    acm_hdr header;
+    bool is_query;                       // came by query(), not by resolve()
+    std::vector<acm_ep_addr_data> extra; // resolve: the source, if it is to be sent back; query: the entry itself
+    Clock::time_point deadline;
+};
+
+// An answer that is decided, and sent when the lock is free.
+struct Answer {
+    Request request;
+    uint8_t status;
+    ibv_path_record path;
+
+    void send() const;
+};
+
+using Answers = std::vector<Answer>;
+
+struct Endpoint;
+
+// What is known for a question: the very record that the SA is asked with.
+struct Path {
+    ibv_path_record question, record;
+    enum { Unknown, Known, Missing } state = Unknown;
+    Clock::time_point missing_until, ask_at, lost_at;
+    Milliseconds pause = kFirstPause;
+    uint32_t tid = 0; // of the MAD that is out
+    bool owed = true; // to be asked for even if nobody waits
+    std::list<Request> waiters;
+};
+
+// A MAD that the core has. The core gets its transaction id as context: one that comes back late, or never, leads nowhere.
+struct Query {
+    Endpoint *endpoint;
+    std::shared_ptr<Path> path;
+};
+
+std::mutex lock; // of everything
+std::unordered_map<uint32_t, Query> queries;
+uint32_t last_tid;
+
+struct Device {
+    Milliseconds patience{6000}; // of a client
+
+    Device();
+};
+
+struct Port {
+    Device &device;
+    ibv_port_attr attributes;
+    std::list<Endpoint *> endpoints;
+    std::condition_variable wake;
+    bool stop = false;
+    std::thread deadlines; // the last member: it uses the others
+
+    Port(Device &device, const ibv_port_attr &attributes);
+    ~Port();
+    void keep_deadlines();
+};
+
+struct Endpoint {
+    Port &port;
+    const acm_endpoint *acm; // the core's; gone after close_endpoint
+    ibv_gid gid;
+    std::unordered_map<std::string, std::shared_ptr<Path>> paths;
+    std::list<std::shared_ptr<Path>> busy; // those that are being asked for
+    uint64_t counters[ACM_MAX_COUNTER] = {};
+
+    Endpoint(Port &port, const acm_endpoint *acm, const ibv_gid &gid) : port(port), acm(acm), gid(gid) {}
+    bool is_own(const ibv_gid &wanted) const;
+    uint8_t make_question(const ibv_path_record &wanted, ibv_path_record &question) const;
+    void look_up(const ibv_path_record &question, Request request, bool nodelay, Answers &answers);
+    void finish(Request request, uint8_t status, const ibv_path_record *path, Answers &answers);
+    void finish_all(Path &path, uint8_t status, const ibv_path_record *record, Answers &answers);
+    void ask(const std::shared_ptr<Path> &path, Clock::time_point now);
+    void answered(Path &path, const acm_sa_mad &mad, Answers &answers);
+    Clock::time_point tend(Clock::time_point now, Answers &answers);
+    void close(Answers &answers);
+};
+
+bool operator==(const ibv_gid &a, const ibv_gid &b)
+{
+    return !std::memcmp(&a, &b, sizeof a);
+}
+
+bool is_zero(const ibv_gid &gid)
+{
+    return gid == ibv_gid{};
+}
+
+bool is_port(const ibv_gid &gid)
+{
+    return !is_zero(gid) && gid.raw[0] != 0xff;
+}
+
+bool is_port_lid(__be16 lid)
+{
+    return lid && be16toh(lid) < 0xc000;
+}
+
+bool same_partition(__be16 a, __be16 b)
+{
+    return !((a ^ b) & htobe16(0x7fff)); // without the membership bit
+}
+
+void send(Answers &answers)
+{
+    for (const Answer &answer : answers)
+        answer.send();
+    answers.clear();
+}
+
+void add(acm_msg &msg, const acm_ep_addr_data &entry)
+{
+    std::memcpy(reinterpret_cast<uint8_t *>(&msg) + msg.hdr.length, &entry, sizeof entry);
+    msg.hdr.length += sizeof entry;
+}
+
+void Answer::send() const
+{
+    acm_msg msg{};
+
+    msg.hdr = request.header;
+    msg.hdr.opcode |= ACM_OP_ACK;
+    msg.hdr.status = status;
+    std::memset(msg.hdr.data, 0, sizeof msg.hdr.data);
+    msg.hdr.length = ACM_MSG_HDR_LENGTH;
+    acm_ep_addr_data found{};
+    found.flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
+    found.type = ACM_EP_INFO_PATH;
+    found.info.path = path;
+    // What these return is whether the client is still there, which does not matter here.
+    if (request.is_query) {
+        for (acm_ep_addr_data entry : request.extra) {
+            if (status == ACM_STATUS_SUCCESS)
+                entry.info.path = path;
+            add(msg, entry);
+        }
+        acm_query_response(request.id, &msg);
+    } else {
+        if (status == ACM_STATUS_SUCCESS) {
+            add(msg, found);
+            for (const acm_ep_addr_data &entry : request.extra)
+                add(msg, entry);
+        }
+        acm_resolve_response(request.id, &msg);
+    }
+}
+
+// Counts in the core's set as well, in which the core itself counts errors, missing data and resolves.
+void count_both(Endpoint &endpoint, int counter)
+{
+    endpoint.counters[counter]++;
+    acm_increment_counter(counter);
+}
+
+// It came back, or its answer no longer matters.
+void forget(Path &path)
+{
+    queries.erase(path.tid);
+    path.tid = 0;
+}
+
+// What an answer of the SA means; `again` is set for what may pass.
+uint8_t sa_status(const acm_sa_mad &mad, bool &again)
+{
+    const umad_hdr &header = mad.sa_mad.mad_hdr;
+    const uint8_t class_status = be16toh(header.status) >> 8;
+
+    again = mad.umad.status != 0;
+    if (again) // it timed out, or could not be sent
+        return ACM_STATUS_ETIMEDOUT;
+    if (!header.status) // in either byte
+        return header.method == UMAD_METHOD_GET_RESP && header.attr_id == htobe16(UMAD_SA_ATTR_PATH_REC)
+                   ? ACM_STATUS_SUCCESS
+                   : ACM_STATUS_ENODATA;
+    again = header.status == htobe16(UMAD_STATUS_BUSY) || class_status == UMAD_SA_STATUS_NO_RESOURCES;
+    if (again)
+        return ACM_STATUS_ETIMEDOUT;
+    return class_status == UMAD_SA_STATUS_REQ_INVALID ? ACM_STATUS_EINVAL : ACM_STATUS_ENODATA;
+}
+
+// The core's SA handler; it owns the MAD.
+void from_sa(acm_sa_mad *mad) noexcept
+{
+    Answers answers;
+    {
+        std::lock_guard<std::mutex> guard(lock);
+        auto found = queries.find(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(mad->context)));
+        if (found != queries.end()) {
+            const Query query = found->second;
+            query.endpoint->answered(*query.path, *mad, answers);
+            query.endpoint->port.wake.notify_one();
+        }
+    }
+    acm_free_sa_mad(mad);
+    send(answers);
+}
+
+// ---- Endpoint; the lock is held in all of it ----
+
+bool Endpoint::is_own(const ibv_gid &wanted) const
+{
+    ibv_gid own;
+
+    for (int i = 0; !acm_get_gid(acm->port, i, &own); i++)
+        if (own == wanted)
+            return true;
+    return false;
+}
+
+// Nothing in a question comes from an earlier answer.
+uint8_t Endpoint::make_question(const ibv_path_record &wanted, ibv_path_record &question) const
+{
+    question = ibv_path_record{};
+    if (wanted.dlid ? !is_port_lid(wanted.dlid) : !is_port(wanted.dgid))
+        return ACM_STATUS_EDESTADDR;
+    if (!is_zero(wanted.sgid) && !is_own(wanted.sgid))
+        return ACM_STATUS_ESRCADDR;
+    if (wanted.dlid)
+        question.dlid = wanted.dlid;
+    else
+        question.dgid = wanted.dgid;
+    question.sgid = is_zero(wanted.sgid) ? gid : wanted.sgid; // some SAs insist on one
+    if (wanted.slid != htobe16(port.attributes.lid))
+        question.slid = wanted.slid;
+    question.pkey = htobe16(acm->pkey);
+    if (wanted.pkey && !same_partition(wanted.pkey, question.pkey))
+        question.pkey = wanted.pkey | htobe16(0x8000);
+    question.reversible_numpath = IBV_PATH_RECORD_REVERSIBLE | 1;
+    question.service_id = wanted.service_id;
+    question.tclass = wanted.tclass;
+    question.qosclass_sl = wanted.qosclass_sl;
+    question.flowlabel_hoplimit = wanted.flowlabel_hoplimit & htobe32(0x0fffff00); // the flow label
+    question.mtu = wanted.mtu;
+    question.rate = wanted.rate;
+    question.packetlifetime = wanted.packetlifetime;
+    return ACM_STATUS_SUCCESS;
+}
+
+void Endpoint::finish(Request request, uint8_t status, const ibv_path_record *path, Answers &answers)
+{
+    if (status == ACM_STATUS_ENODATA)
+        counters[ACM_CNTR_NODATA]++;
+    else if (status != ACM_STATUS_SUCCESS)
+        counters[ACM_CNTR_ERROR]++;
+    answers.push_back({std::move(request), status, path ? *path : ibv_path_record{}});
+}
+
+void Endpoint::finish_all(Path &path, uint8_t status, const ibv_path_record *record, Answers &answers)
+{
+    while (!path.waiters.empty()) {
+        finish(std::move(path.waiters.front()), status, record, answers);
+        path.waiters.pop_front();
+    }
+}
+
+// Answers from what is known, or lets the client wait for the SA. A query is not content with what is known.
+void Endpoint::look_up(const ibv_path_record &question, Request request, bool nodelay, Answers &answers)
+{
+    const auto now = Clock::now();
+
+    if (paths.size() >= kMaxPaths) // anybody can ask for anything: begin anew
+        paths.clear();
+    auto &path = paths[std::string(reinterpret_cast<const char *>(&question), sizeof question)];
+    if (!path) {
+        path = std::make_shared<Path>();
+        path->question = question;
+    }
+    if (!request.is_query && path->state == Path::Known) {
+        count_both(*this, ACM_CNTR_ROUTE_CACHE);
+        return finish(std::move(request), ACM_STATUS_SUCCESS, &path->record, answers);
+    }
+    if (!request.is_query && path->state == Path::Missing && now < path->missing_until)
+        return finish(std::move(request), ACM_STATUS_ENODATA, nullptr, answers);
+    bool is_busy = false;
+    for (const auto &other : busy)
+        is_busy |= other == path;
+    if (!is_busy) {
+        path->owed = true;
+        busy.push_back(path);
+    }
+    if (nodelay) { // the next client may find the answer
+        finish(std::move(request), ACM_STATUS_ENODATA, nullptr, answers);
+    } else {
+        request.deadline = now + port.device.patience;
+        path->waiters.push_back(std::move(request));
+    }
+    if (!path->tid && path->ask_at <= now)
+        ask(path, now);
+    port.wake.notify_one();
+}
+
+void Endpoint::ask(const std::shared_ptr<Path> &path, Clock::time_point now)
+{
+    path->owed = false;
+    path->ask_at = now + path->pause;
+    path->pause = std::min(path->pause * 2, Milliseconds(5000));
+    do
+        last_tid++;
+    while (!last_tid || queries.count(last_tid));
+    acm_sa_mad *mad = acm_alloc_sa_mad(acm, reinterpret_cast<void *>(uintptr_t(last_tid)), from_sa);
+    if (!mad)
+        return;
+    umad_sa_packet &packet = mad->sa_mad;
+    packet.mad_hdr.base_version = UMAD_BASE_VERSION;
+    packet.mad_hdr.mgmt_class = UMAD_CLASS_SUBN_ADM;
+    packet.mad_hdr.class_version = UMAD_SA_CLASS_VERSION;
+    packet.mad_hdr.method = UMAD_METHOD_GET;
+    packet.mad_hdr.tid = htobe64(last_tid);
+    packet.mad_hdr.attr_id = htobe16(UMAD_SA_ATTR_PATH_REC);
+    packet.comp_mask = acm_path_comp_mask(&path->question);
+    std::memcpy(packet.data, &path->question, sizeof path->question);
+    if (acm_send_sa_mad(mad)) {
+        acm_free_sa_mad(mad); // still ours
+        return;
+    }
+    path->tid = last_tid;
+    path->lost_at = now + 2 * port.device.patience + Milliseconds(1000);
+    queries.emplace(last_tid, Query{this, path});
+    count_both(*this, ACM_CNTR_ROUTE_QUERY);
+}
+
+void Endpoint::answered(Path &path, const acm_sa_mad &mad, Answers &answers)
+{
+    const ibv_path_record &question = path.question;
+    ibv_path_record record;
+    bool again;
+
+    forget(path);
+    std::memcpy(&record, mad.sa_mad.data, sizeof record);
+    uint8_t status = sa_status(mad, again);
+    if (again) // those who cannot wait any longer are answered by tend()
+        return;
+    const bool leads_there = question.dlid ? record.dlid == question.dlid : record.dgid == question.dgid;
+    if (status == ACM_STATUS_SUCCESS &&
+        !(leads_there && is_port_lid(record.dlid) && is_port(record.dgid) && record.sgid == question.sgid &&
+          same_partition(record.pkey, question.pkey)))
+        status = ACM_STATUS_ENODATA;
+    else if (status == ACM_STATUS_SUCCESS)
+        path.state = Path::Known;
+    else if (mad.sa_mad.mad_hdr.status == htobe16(UMAD_SA_STATUS_NO_RECORDS << 8))
+        path.state = Path::Missing;
+    path.record = record;
+    path.missing_until = Clock::now() + kNoSuchPathFor;
+    path.pause = kFirstPause;
+    path.ask_at = {};
+    finish_all(path, status, &record, answers);
+}
+
+// Does what is due; says when to look again.
+Clock::time_point Endpoint::tend(Clock::time_point now, Answers &answers)
+{
+    auto next = Clock::time_point::max();
+
+    for (auto at = busy.begin(); at != busy.end();) {
+        const std::shared_ptr<Path> path = *at;
+        while (!path->waiters.empty() && path->waiters.front().deadline <= now) {
+            finish(std::move(path->waiters.front()), ACM_STATUS_ETIMEDOUT, nullptr, answers);
+            path->waiters.pop_front();
+        }
+        if (path->tid && path->lost_at <= now)
+            forget(*path);
+        if (!path->tid && path->waiters.empty() && !path->owed) {
+            at = busy.erase(at);
+            continue;
+        }
+        if (!path->tid && path->ask_at <= now)
+            ask(path, now);
+        next = std::min(next, path->tid ? path->lost_at : path->ask_at);
+        if (!path->waiters.empty())
+            next = std::min(next, path->waiters.front().deadline);
+        ++at;
+    }
+    return next;
+}
+
+void Endpoint::close(Answers &answers)
+{
+    for (const auto &path : busy) {
+        forget(*path);
+        finish_all(*path, ACM_STATUS_ENOTCONN, nullptr, answers);
+    }
+    port.endpoints.remove(this);
+}
+
+// ---- Device and port ----
+
+Device::Device()
+{
+    const char *file = acm_get_opts_file();
+    std::ifstream options(file);
+    std::string line, name, value;
+    long timeout = 2000, retries = 2;
+
+    if (!options)
+        acm_write(0, "sa-example-cpp: %s: cannot be read\n", file);
+    while (std::getline(options, line)) {
+        std::istringstream words(line);
+        if (!(words >> name >> value) || (name != "timeout" && name != "retries"))
+            continue; // somebody else's: all providers read this file
+        std::istringstream number(value);
+        long parsed;
+        if (number >> parsed && number.eof() && parsed >= (name == "timeout") && parsed <= INT32_MAX)
+            (name == "timeout" ? timeout : retries) = parsed;
+        else
+            acm_write(0, "sa-example-cpp: %s %.32s: not a number that makes sense\n", name.c_str(), value.c_str());
+    }
+    patience = Milliseconds(timeout * (retries + 1));
+}
+
+Port::Port(Device &device, const ibv_port_attr &attributes)
+    : device(device), attributes(attributes), deadlines(&Port::keep_deadlines, this)
+{
+}
+
+Port::~Port()
+{
+    {
+        std::lock_guard<std::mutex> guard(lock);
+        stop = true;
+        wake.notify_one();
+    }
+    deadlines.join();
+}
+
+void Port::keep_deadlines()
+{
+    Answers answers;
+    std::unique_lock<std::mutex> guard(lock);
+
+    while (!stop) {
+        auto next = Clock::time_point::max();
+        for (Endpoint *endpoint : endpoints)
+            next = std::min(next, endpoint->tend(Clock::now(), answers));
+        if (!answers.empty()) {
+            guard.unlock();
+            send(answers);
+            guard.lock();
+        } else if (next == Clock::time_point::max()) {
+            wake.wait(guard);
+        } else {
+            wake.wait_until(guard, next);
+        }
+    }
+}
+
+// ---- Requests. Nothing in a message can be trusted: not the indices, not the lengths, not the types. ----
+
+std::vector<acm_ep_addr_data> entries_of(const acm_msg &msg, size_t count)
+{
+    std::vector<acm_ep_addr_data> entries(count);
+
+    if (count)
+        std::memcpy(entries.data(), msg.data, count * sizeof entries[0]);
+    return entries;
+}
+
+size_t filled(const acm_msg &msg)
+{
+    const size_t length = std::min<size_t>(msg.hdr.length, sizeof msg);
+
+    return length < ACM_MSG_HDR_LENGTH ? 0 : (length - ACM_MSG_HDR_LENGTH) / ACM_MSG_EP_LENGTH;
+}
+
+// What a resolve message asks for, as a path record.
+uint8_t read_resolve(const acm_msg &msg, Request &request, ibv_path_record &wanted, bool &nodelay)
+{
+    constexpr size_t kEntries = ACM_MSG_DATA_LENGTH / ACM_MSG_EP_LENGTH;
+    const size_t count = filled(msg), source = msg.hdr.src_index, destination = msg.hdr.dst_index;
+    const auto entries = entries_of(msg, kEntries);
+
+    if (!count)
+        return ACM_STATUS_EINVAL;
+    if (entries[0].type == ACM_EP_INFO_PATH) { // the header's data bytes are the client's own then
+        wanted = entries[0].info.path;
+        nodelay = entries[0].flags & ACM_FLAGS_NODELAY;
+        return ACM_STATUS_SUCCESS;
+    }
+    if (destination >= count)
+        return ACM_STATUS_EINVAL;
+    if (msg.hdr.src_out) { // the core put the source behind the client's entries
+        if (source > count || source >= kEntries)
+            return ACM_STATUS_EINVAL;
+        request.extra.push_back(entries[source]);
+    }
+    for (size_t i = 0; i < count; i++) // what kind of path is wanted (librdmacm)
+        if (entries[i].type == ACM_EP_INFO_PATH && i != source && i != destination)
+            wanted = entries[i].info.path;
+    wanted.dlid = 0;
+    wanted.dgid = ibv_gid{};
+    nodelay = entries[destination].flags & ACM_FLAGS_NODELAY;
+    switch (entries[destination].type) {
+    case kLidAddress:
+        std::memcpy(&wanted.dlid, entries[destination].info.addr, sizeof wanted.dlid);
+        return ACM_STATUS_SUCCESS;
+    case kGidAddress:
+        std::memcpy(&wanted.dgid, entries[destination].info.addr, sizeof wanted.dgid);
+        return ACM_STATUS_SUCCESS;
+    default:
+        return ACM_STATUS_EDESTTYPE;
+    }
+}
+
+// Runs a callback; an exception (there is no memory, or no thread) becomes an error code.
+template <typename Body> int guarded(Body body) noexcept
+{
+    try {
+        return body();
+    } catch (const std::bad_alloc &) {
+        return ENOMEM;
+    } catch (const std::exception &error) {
+        acm_write(0, "sa-example-cpp: %s\n", error.what());
+        return EAGAIN;
+    }
+}
+
+int resolve(void *addr_context, acm_msg *msg, uint64_t id)
+{
+    return guarded([=] {
+        Endpoint &endpoint = *static_cast<Endpoint *>(addr_context);
+        Request request{id, msg->hdr, false, {}, {}};
+        ibv_path_record wanted{}, question;
+        bool nodelay = false;
+        Answers answers;
+        {
+            std::lock_guard<std::mutex> guard(lock);
+            endpoint.counters[ACM_CNTR_RESOLVE]++;
+            uint8_t status = read_resolve(*msg, request, wanted, nodelay);
+            if (status == ACM_STATUS_SUCCESS)
+                status = endpoint.make_question(wanted, question);
+            if (status == ACM_STATUS_SUCCESS)
+                endpoint.look_up(question, std::move(request), nodelay, answers);
+            else
+                endpoint.finish(std::move(request), status, nullptr, answers);
+        }
+        send(answers);
+        return 0;
+    });
+}
+
+int query(void *addr_context, acm_msg *msg, uint64_t id)
+{
+    return guarded([=] {
+        Endpoint &endpoint = *static_cast<Endpoint *>(addr_context);
+        Request request{id, msg->hdr, true, entries_of(*msg, filled(*msg) ? 1 : 0), {}};
+        ibv_path_record question;
+        uint8_t status = ACM_STATUS_EINVAL;
+        Answers answers;
+        {
+            std::lock_guard<std::mutex> guard(lock);
+            if (!request.extra.empty() && request.extra[0].type == ACM_EP_INFO_PATH)
+                status = endpoint.make_question(request.extra[0].info.path, question);
+            if (status == ACM_STATUS_SUCCESS)
+                endpoint.look_up(question, std::move(request), false, answers);
+            else
+                endpoint.finish(std::move(request), status, nullptr, answers);
+        }
+        send(answers);
+        return 0;
+    });
+}
+
+// ---- Opening and closing. An open that fails leaves the context unwritten. ----
+
+int open_device(const acm_device *, void **dev_context)
+{
+    return guarded([=] {
+        *dev_context = new Device;
+        return 0;
+    });
+}
+
+void close_device(void *dev_context)
+{
+    delete static_cast<Device *>(dev_context);
+}
+
+int open_port(const acm_port *acm, void *dev_context, void **port_context)
+{
+    return guarded([=] {
+        ibv_port_attr attributes;
+        const int error = ibv_query_port(acm->dev->verbs, acm->port_num, &attributes);
+        if (error)
+            return error;
+        if (attributes.link_layer == IBV_LINK_LAYER_ETHERNET)
+            return ENOTSUP; // there is no SA
+        *port_context = new Port(*static_cast<Device *>(dev_context), attributes);
+        return 0;
+    });
+}
+
+void close_port(void *port_context)
+{
+    delete static_cast<Port *>(port_context);
+}
+
+int open_endpoint(const acm_endpoint *acm, void *port_context, void **ep_context)
+{
+    return guarded([=] {
+        Port &port = *static_cast<Port *>(port_context);
+        ibv_gid gid;
+        if (acm_get_gid(acm->port, 0, &gid))
+            return ENODEV;
+        auto endpoint = std::make_unique<Endpoint>(port, acm, gid);
+        std::lock_guard<std::mutex> guard(lock);
+        port.endpoints.push_back(endpoint.get());
+        *ep_context = endpoint.release();
+        return 0;
+    });
+}
+
+void close_endpoint(void *ep_context)
+{
+    std::unique_ptr<Endpoint> endpoint(static_cast<Endpoint *>(ep_context));
+    Answers answers;
+
+    guarded([&] {
+        std::lock_guard<std::mutex> guard(lock);
+        endpoint->close(answers);
+        return 0;
+    });
+    send(answers);
+}
+
+// Addresses do not matter to this provider: whoever asks from one asks from its endpoint.
+int add_address(const acm_address *, void *ep_context, void **addr_context)
+{
+    *addr_context = ep_context;
+    return 0;
+}
+
+void remove_address(void *)
+{
+}
+
+int handle_event(void *port_context, ibv_event_type type)
+{
+    if (type != IBV_EVENT_CLIENT_REREGISTER)
+        return 0;
+    std::lock_guard<std::mutex> guard(lock);
+    // What is being asked for stays for those who wait, and is shared with nobody else.
+    for (Endpoint *endpoint : static_cast<Port *>(port_context)->endpoints)
+        endpoint->paths.clear();
+    return 0;
+}
+
+void query_perf(void *ep_context, uint64_t *values, uint8_t *cnt)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    for (int i = 0; i < ACM_MAX_COUNTER; i++)
+        values[i] = htobe64(static_cast<Endpoint *>(ep_context)->counters[i]);
+    *cnt = ACM_MAX_COUNTER;
+}
+
+acm_provider provider = {
+    sizeof(acm_provider),
+    1, // what this file was written for, not what the header says when it is compiled
+    "sa-example-cpp",
+    open_device,
+    close_device,
+    open_port,
+    close_port,
+    open_endpoint,
+    close_endpoint,
+    add_address,
+    remove_address,
+    resolve,
+    query,
+    handle_event,
+    query_perf,
+};
+
+} // namespace
+
+extern "C" __attribute__((visibility("default"))) int provider_query(acm_provider **info, uint32_t *version)
+{
+    *info = &provider;
+    *version = provider.version;
+    return 0;
+}
