@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ibverbs_sys as ffi;
 
 use super::UdQueuePair;
-use crate::error::Result;
+use crate::error::{Cause, Error, Result};
 use crate::teardown;
 use crate::types::{Gid, Lid};
 
@@ -24,15 +24,23 @@ impl MulticastAttachment {
     /// Attaches. `lid` is the group's MLID; 0 on Ethernet.
     ///
     /// # Errors
-    /// What `ibv_attach_mcast` fails with.
+    /// [`Cause::Invalid`] if the queue pair is attached to that group by that LID; what `ibv_attach_mcast` fails with.
     pub fn new(pair: &Arc<UdQueuePair>, group: Gid, lid: Lid) -> Result<Self> {
-        let this = ManuallyDrop::new(Self {
+        const OPERATION: &str = "ibv_attach_mcast";
+        let mut groups = pair.groups().lock();
+        if groups.contains(&(group, lid)) {
+            // The kernel takes a second one silently, and detaches both at the first end.
+            let inputs = format_args!("queue pair {}, MGID {group}, MLID {lid}", pair.number());
+            let cause = Cause::Invalid("the queue pair is attached to that group".to_owned());
+            return Err(Error::new(OPERATION, inputs, cause));
+        }
+        call(pair, group, lid, OPERATION, ffi::ibv_attach_mcast)?;
+        groups.push((group, lid));
+        Ok(Self {
             group,
             lid,
             pair: pair.clone(),
-        });
-        this.call("ibv_attach_mcast", ffi::ibv_attach_mcast)?;
-        Ok(ManuallyDrop::into_inner(this))
+        })
     }
 
     /// The group's MGID.
@@ -58,25 +66,32 @@ impl MulticastAttachment {
     }
 
     fn detach(&self) -> Result<()> {
-        self.call("ibv_detach_mcast", ffi::ibv_detach_mcast)
-    }
-
-    fn call(
-        &self,
-        operation: &'static str,
-        verb: unsafe extern "C" fn(*mut ffi::ibv_qp, *const ffi::ibv_gid, u16) -> i32,
-    ) -> Result<()> {
-        let group = ffi::ibv_gid { raw: self.group.0 };
-        // SAFETY: the queue pair is alive, and the GID readable.
-        let returned = unsafe { verb(self.pair.raw(), &raw const group, self.lid.0) };
-        let inputs = format_args!(
-            "queue pair {}, MGID {}, MLID {}",
-            self.pair.number(),
+        let mut groups = self.pair.groups().lock();
+        groups.retain(|attached| *attached != (self.group, self.lid));
+        call(
+            &self.pair,
             self.group,
-            self.lid
-        );
-        self.pair.context().check(operation, &inputs, returned)
+            self.lid,
+            "ibv_detach_mcast",
+            ffi::ibv_detach_mcast,
+        )
     }
+}
+
+type Verb = unsafe extern "C" fn(*mut ffi::ibv_qp, *const ffi::ibv_gid, u16) -> i32;
+
+fn call(
+    pair: &UdQueuePair,
+    group: Gid,
+    lid: Lid,
+    operation: &'static str,
+    verb: Verb,
+) -> Result<()> {
+    let c = ffi::ibv_gid { raw: group.0 };
+    // SAFETY: the queue pair is alive, and the GID readable.
+    let returned = unsafe { verb(pair.raw(), &raw const c, lid.0) };
+    let inputs = format_args!("queue pair {}, MGID {group}, MLID {lid}", pair.number());
+    pair.context().check(operation, &inputs, returned)
 }
 
 impl Drop for MulticastAttachment {

@@ -15,7 +15,7 @@ use super::{AddressHandle, CompletionQueue, ProtectionDomain, Slot};
 use crate::error::{Cause, Error, Result};
 use crate::handle::{Handle, errno_of};
 use crate::teardown;
-use crate::types::{QKey, Qpn};
+use crate::types::{Gid, Lid, QKey, Qpn};
 use crate::verbs::Context;
 
 /// What a queue pair is to be.
@@ -54,6 +54,8 @@ pub struct UdQueuePair {
     serial: u64,
     sending: Mutex<()>,
     receiving: Mutex<()>,
+    /// The multicast groups that it is attached to.
+    groups: Mutex<Vec<(Gid, Lid)>>,
     send_queue: Arc<CompletionQueue>,
     receive_queue: Arc<CompletionQueue>,
     domain: Arc<ProtectionDomain>,
@@ -110,6 +112,7 @@ impl UdQueuePair {
             serial: NEXT.fetch_add(1, Ordering::Relaxed),
             sending: Mutex::new(()),
             receiving: Mutex::new(()),
+            groups: Mutex::default(),
             send_queue: send_queue.clone(),
             receive_queue: receive_queue.clone(),
             domain: domain.clone(),
@@ -323,6 +326,7 @@ impl UdQueuePair {
         let ended = this.end();
         // SAFETY: `this` is not used any more; what has a destructor of its own is dropped once.
         unsafe {
+            std::ptr::drop_in_place(&raw mut this.groups);
             std::ptr::drop_in_place(&raw mut this.send_queue);
             std::ptr::drop_in_place(&raw mut this.receive_queue);
             std::ptr::drop_in_place(&raw mut this.domain);
@@ -338,6 +342,10 @@ impl UdQueuePair {
             queue.pair_ended(self.serial, ended.is_ok());
         }
         ended
+    }
+
+    pub(super) fn groups(&self) -> &Mutex<Vec<(Gid, Lid)>> {
+        &self.groups
     }
 
     pub(super) fn raw(&self) -> *mut ffi::ibv_qp {

@@ -51,6 +51,21 @@ fn parents_live_as_long_as_their_children() {
 }
 
 #[test]
+fn a_refused_attachment_does_not_hold_the_queue_pair() {
+    let end = Endpoint::new(3);
+    // No multicast LID.
+    let error = MulticastAttachment::new(&end.pair, GROUP, Lid(7)).unwrap_err();
+    assert_eq!(error.operation(), "ibv_attach_mcast");
+    assert!(error.inputs().contains("MLID 0x0007"), "{error}");
+    let attached = MulticastAttachment::new(&end.pair, GROUP, MLID).unwrap();
+    let error = MulticastAttachment::new(&end.pair, GROUP, MLID).unwrap_err();
+    assert!(matches!(error.cause(), Cause::Invalid(_)), "{error}");
+    attached.close().unwrap();
+    drop(MulticastAttachment::new(&end.pair, GROUP, MLID).unwrap());
+    Arc::into_inner(end.pair).unwrap().close().unwrap();
+}
+
+#[test]
 fn everything_closes_without_an_error_in_order() {
     let Endpoint {
         context,
