@@ -173,7 +173,10 @@ impl Ibsim {
                 let answer = self.command(&command)?;
                 // ibsim drops a dead client by itself once it fails to write to it, at any moment.
                 if !answer.is_empty() && !answer.contains("bad clientid") {
-                    return Err(Error::protocol("ibsim", format!("{command}: {}", answer.trim())));
+                    return Err(Error::protocol(
+                        "ibsim",
+                        format!("{command}: {}", answer.trim()),
+                    ));
                 }
             }
         }

@@ -120,11 +120,21 @@ struct Launch {
 
 fn main() -> ExitCode {
     let result = match Command::parse().what {
-        What::Check(command) => command.run().map_err(|error| Error::Input(error.to_string())),
-        What::List(command) => command.run().map_err(|error| Error::Input(error.to_string())),
-        What::Trace(command) => command.run().map_err(|error| Error::Input(error.to_string())),
-        What::Fuzz(command) => command.run().map_err(|error| Error::Input(error.to_string())),
-        What::Info(command) => command.run().map_err(|error| Error::Input(error.to_string())),
+        What::Check(command) => command
+            .run()
+            .map_err(|error| Error::Input(error.to_string())),
+        What::List(command) => command
+            .run()
+            .map_err(|error| Error::Input(error.to_string())),
+        What::Trace(command) => command
+            .run()
+            .map_err(|error| Error::Input(error.to_string())),
+        What::Fuzz(command) => command
+            .run()
+            .map_err(|error| Error::Input(error.to_string())),
+        What::Info(command) => command
+            .run()
+            .map_err(|error| Error::Input(error.to_string())),
         What::InfoChild(command) => Ok(command.run()),
         What::RunCheck(command) => Ok(command.run()),
         What::Stock(options) => run_stock(&options),

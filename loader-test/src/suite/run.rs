@@ -239,7 +239,10 @@ fn kill_strays(folder: &Path) -> io::Result<()> {
             else {
                 continue;
             };
-            if environment.split(|byte| *byte == 0).any(|line| line == mark) {
+            if environment
+                .split(|byte| *byte == 0)
+                .any(|line| line == mark)
+            {
                 found = true;
                 let _ = kill_process(pid, Signal::KILL);
             }
