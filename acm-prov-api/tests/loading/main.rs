@@ -6,8 +6,16 @@ use std::process::Command;
 /// The example's library, which `cargo test` builds beside the tests.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let library = test.ancestors().nth(2).unwrap().join("examples/libstatic_table.so");
-    assert!(library.exists(), "{} is missing: cargo build --examples", library.display());
+    let library = test
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .join("examples/libstatic_table.so");
+    assert!(
+        library.exists(),
+        "{} is missing: cargo build --examples",
+        library.display()
+    );
     library
 }
 
@@ -22,7 +30,11 @@ fn mini_core(folder: &Path, hidden: &[&str]) -> PathBuf {
         .arg(source)
         .output()
         .expect("cc runs; install gcc");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
     program
 }
 
@@ -39,18 +51,33 @@ fn run(hidden: &[&str], table: Option<&str>) -> Seen {
         std::fs::write(&file, table).unwrap();
     }
     std::fs::write(&options, format!("static_table_file {}\n", file.display())).unwrap();
-    let run = Command::new(mini_core(folder.path(), hidden)).arg(library()).arg(&options).output().unwrap();
+    let run = Command::new(mini_core(folder.path(), hidden))
+        .arg(library())
+        .arg(&options)
+        .output()
+        .unwrap();
     let seen = Seen {
         stdout: String::from_utf8(run.stdout).unwrap(),
         stderr: String::from_utf8(run.stderr).unwrap(),
     };
-    assert!(run.status.success(), "{:?}\n{}\n{}", run.status, seen.stdout, seen.stderr);
+    assert!(
+        run.status.success(),
+        "{:?}\n{}\n{}",
+        run.status,
+        seen.stdout,
+        seen.stderr
+    );
     seen
 }
 
 #[track_caller]
 fn assert_line(seen: &Seen, line: &str) {
-    assert!(seen.stdout.lines().any(|l| l == line), "{line:?} not in\n{}\n{}", seen.stdout, seen.stderr);
+    assert!(
+        seen.stdout.lines().any(|l| l == line),
+        "{line:?} not in\n{}\n{}",
+        seen.stdout,
+        seen.stderr
+    );
 }
 
 #[test]
@@ -69,7 +96,10 @@ fn a_missing_host_function_is_named_and_nothing_is_left() {
     let seen = run(&["acm_send_sa_mad", "acm_gid_index"], Some(""));
     assert_line(&seen, "provider_query: -1");
     for output in [&seen.stdout, &seen.stderr] {
-        assert!(output.contains("static-table: the host lacks acm_gid_index, acm_send_sa_mad"), "{output}");
+        assert!(
+            output.contains("static-table: the host lacks acm_gid_index, acm_send_sa_mad"),
+            "{output}"
+        );
     }
     assert_line(&seen, "threads: 1");
     assert_line(&seen, "mapped after dlclose: 0");
@@ -79,7 +109,11 @@ fn a_missing_host_function_is_named_and_nothing_is_left() {
 fn a_provider_that_refuses_to_load_says_why_and_leaves_nothing() {
     let seen = run(&[], None);
     assert_line(&seen, "provider_query: -1");
-    assert!(seen.stdout.contains("not loaded") && seen.stdout.contains("No such file"), "{}", seen.stdout);
+    assert!(
+        seen.stdout.contains("not loaded") && seen.stdout.contains("No such file"),
+        "{}",
+        seen.stdout
+    );
     assert_line(&seen, "threads: 1");
     assert_line(&seen, "mapped after dlclose: 0");
 }
