@@ -1,0 +1,61 @@
+//! Opens the SMI port behind each port that the core gives it, and asks nothing of it: what a provider that manages
+//! would start with. Needs the feature `verbs`, by which the device that the core opened is opened as its own.
+
+use std::sync::Arc;
+
+use acm_prov_api::{
+    Device, EndpointHandle, EndpointState, Port, PortHandle, PortState, prelude::*,
+};
+use rdma_access::umad::Umad;
+
+struct SmiPorts(Umad);
+
+/// The SMI of a port, open as long as the core has the port open.
+struct Smi {
+    _port: rdma_access::umad::Port,
+}
+
+struct OnSmi;
+
+impl PortState<SmiPorts> for Smi {
+    type Device = Plain;
+
+    fn open(device: &Arc<Device<SmiPorts>>, port: &PortHandle) -> Result<Self, Error> {
+        // The name is the device's own: its GUID can be another function's as well.
+        let context = device.handle().open_verbs()?;
+        let smi = device
+            .provider()
+            .0
+            .open_smi_port(Some(context.name()), Some(port.number()))?;
+        let host = device.handle().host();
+        host.log(
+            LogLevel::ALWAYS,
+            format_args!("SMI of {} port {} is open", smi.device(), smi.number()),
+        );
+        Ok(Self { _port: smi })
+    }
+}
+
+impl EndpointState<SmiPorts> for OnSmi {
+    type Port = Smi;
+    type Address = Plain;
+
+    fn open(_: &Arc<Port<SmiPorts>>, _: &EndpointHandle) -> Result<Self, Error> {
+        Ok(Self)
+    }
+}
+
+impl Provider for SmiPorts {
+    const NAME: &CStr = c"smi-ports";
+    type Endpoint = OnSmi;
+
+    fn load(_: &Host, _: &Options) -> Result<Self, Error> {
+        Ok(Self(Umad::load()?))
+    }
+
+    fn resolve(&self, _: &LocalAddress<Self>, request: ResolveRequest) {
+        request.refuse(Status::ENODATA);
+    }
+}
+
+export_provider!(SmiPorts);
