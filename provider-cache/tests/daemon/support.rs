@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use loader_test::acme;
-use loader_test::client::{Answer, Client, Counters, Destination, Status};
+use loader_test::client::{Answer, Client, Counters, Destination, Status, entries};
 use loader_test::compare::compare;
 use loader_test::ibacm::Host;
 use loader_test::log::Mark;
@@ -144,8 +144,7 @@ pub fn send_all(host: &Host, destinations: &[Destination]) -> Vec<(Client, u64)>
         .iter()
         .map(|destination| {
             let mut client = host.connect().unwrap();
-            let entries = loader_test::client::entries(destination, 0).unwrap();
-            let id = client.send(&entries).unwrap();
+            let id = client.send(&entries(destination, 0).unwrap()).unwrap();
             (client, id)
         })
         .collect();
