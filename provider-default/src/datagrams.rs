@@ -3,7 +3,7 @@
 use acm_prov_api::address::{Gid, Lid, PKey};
 use acm_prov_api::path::PathRecord;
 use acm_prov_api::sa::MulticastMember;
-use acm_prov_api::sync::Arc;
+use acm_prov_api::sync::{Arc, RwLock};
 use rdma_access::ud::{
     AddressAttributes, AddressHandle, Completion, CompletionQueue, Destination, GRH_LENGTH,
     GlobalRoute, MemoryRegion, MulticastAttachment, PostError, ProtectionDomain, QueueId, Slot,
@@ -28,6 +28,22 @@ pub(crate) enum OpenError {
     Post(#[from] PostError),
 }
 
+/// The queue pair broke, and there is no new one yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no queue pair; a new one is made soon")]
+pub(crate) struct NoPair;
+
+/// Why something was not posted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    #[error(transparent)]
+    NoPair(#[from] NoPair),
+    #[error(transparent)]
+    Verbs(#[from] rdma_access::Error),
+    #[error(transparent)]
+    Post(#[from] PostError),
+}
+
 /// How many datagrams may be out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Depths {
@@ -38,9 +54,11 @@ pub(crate) struct Depths {
 
 /// A queue pair with its buffers.
 pub(crate) struct Datagrams {
-    port: u8,
-    pair: Arc<UdQueuePair>,
+    attributes: UdAttributes,
+    /// None after one that broke could not be replaced.
+    pair: RwLock<Option<Arc<UdQueuePair>>>,
     queue: Arc<CompletionQueue>,
+    receives: Arc<MemoryRegion>,
     requests: Arc<MemoryRegion>,
     answers: Arc<MemoryRegion>,
     domain: Arc<ProtectionDomain>,
@@ -85,20 +103,45 @@ impl Datagrams {
             receive_depth: depths.receives,
         };
         let region = |size, count| MemoryRegion::new(&domain, size, count).map(Arc::new);
-        let receives = region(GRH_LENGTH + wire::LENGTH, depths.receives)?;
         let datagrams = Self {
-            port,
-            pair: Arc::new(UdQueuePair::new(&domain, &queue, &queue, &attributes)?),
+            attributes,
+            pair: RwLock::new(None),
+            receives: region(GRH_LENGTH + wire::LENGTH, depths.receives)?,
             requests: region(wire::LENGTH, depths.requests)?,
             answers: region(wire::LENGTH, depths.answers)?,
             queue,
             domain,
         };
-        while let Some(slot) = receives.take_slot() {
-            datagrams.receive(slot)?;
-        }
+        datagrams.renew()?;
         datagrams.queue.arm(false)?;
         Ok(datagrams)
+    }
+
+    /// Replaces a queue pair that is broken, as one is after a work request of it has failed: with all receives posted,
+    /// and under another number. Nothing may listen meanwhile.
+    pub(crate) fn renew(&self) -> Result<(), OpenError> {
+        let mut pair = self.pair.write();
+        // What it had posted comes back first.
+        *pair = None;
+        let new = Arc::new(UdQueuePair::new(
+            &self.domain,
+            &self.queue,
+            &self.queue,
+            &self.attributes,
+        )?);
+        while let Some(slot) = self.receives.take_slot() {
+            new.post_receive(slot, 0)?;
+        }
+        *pair = Some(new);
+        Ok(())
+    }
+
+    /// Does something with the queue pair, which is not replaced meanwhile.
+    fn with_pair<R>(
+        &self,
+        act: impl FnOnce(&Arc<UdQueuePair>) -> Result<R, SendError>,
+    ) -> Result<R, SendError> {
+        act(self.pair.read().as_ref().ok_or(NoPair)?)
     }
 
     /// What events say of this queue pair's completions.
@@ -107,8 +150,8 @@ impl Datagrams {
     }
 
     /// Gives a slot to the device for what comes next.
-    pub(crate) fn receive(&self, slot: Slot) -> Result<(), PostError> {
-        self.pair.post_receive(slot, 0)
+    pub(crate) fn receive(&self, slot: Slot) -> Result<(), SendError> {
+        self.with_pair(|pair| Ok(pair.post_receive(slot, 0)?))
     }
 
     /// Has the channel told of the next completion.
@@ -137,7 +180,7 @@ impl Datagrams {
         slot: Slot,
         bytes: &[u8; wire::LENGTH],
         group: &Listening,
-    ) -> Result<(), rdma_access::Error> {
+    ) -> Result<(), SendError> {
         self.send(slot, bytes, &group.address, Qpn::MULTICAST)
     }
 
@@ -147,7 +190,7 @@ impl Datagrams {
         slot: Slot,
         bytes: &[u8; wire::LENGTH],
         way: &Way,
-    ) -> Result<(), rdma_access::Error> {
+    ) -> Result<(), SendError> {
         let address = Arc::new(AddressHandle::new(&self.domain, &way.attributes)?);
         self.send(slot, bytes, &address, way.qp_number)
     }
@@ -158,14 +201,14 @@ impl Datagrams {
         bytes: &[u8; wire::LENGTH],
         address: &Arc<AddressHandle>,
         qp_number: Qpn,
-    ) -> Result<(), rdma_access::Error> {
+    ) -> Result<(), SendError> {
         slot.copy_from_slice(bytes);
         let to = Destination {
             address,
             qp_number,
             qkey: QKey(QKEY),
         };
-        Ok(self.pair.post_send(slot, bytes.len(), &to, 0)?)
+        self.with_pair(|pair| Ok(pair.post_send(slot, bytes.len(), &to, 0)?))
     }
 
     /// Listens to a group that was joined, instead of the one that was listened to before.
@@ -173,7 +216,7 @@ impl Datagrams {
         &self,
         member: &MulticastMember,
         before: Option<Listening>,
-    ) -> Result<Listening, rdma_access::Error> {
+    ) -> Result<Listening, SendError> {
         let address = Arc::new(AddressHandle::new(
             &self.domain,
             &self.group_address(member),
@@ -190,7 +233,7 @@ impl Datagrams {
             }
             before => {
                 drop(before);
-                MulticastAttachment::new(&self.pair, mgid, mlid)?
+                self.with_pair(|pair| Ok(MulticastAttachment::new(pair, mgid, mlid)?))?
             }
         };
         Ok(Listening {
@@ -211,7 +254,7 @@ impl Datagrams {
         gid: Gid,
     ) -> AddressAttributes {
         AddressAttributes {
-            port: self.port,
+            port: self.attributes.port,
             destination_lid: rdma_access::Lid(lid.0),
             sl: group.sl,
             source_path_bits: 0,
@@ -230,7 +273,7 @@ impl Datagrams {
     /// those bits of the source LID that the LMC leaves to the port.
     pub(crate) fn address_on_path(&self, path: &PathRecord, path_bits: u16) -> AddressAttributes {
         AddressAttributes {
-            port: self.port,
+            port: self.attributes.port,
             destination_lid: rdma_access::Lid(path.dlid().0),
             sl: path.sl(),
             source_path_bits: (path.slid().0 & path_bits) as u8,

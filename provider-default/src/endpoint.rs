@@ -33,6 +33,8 @@ use crate::wire::{self, Body, Datagram};
 const ANSWERS: usize = 256;
 /// Completions taken in one turn; then other endpoints and deadlines have theirs.
 const COMPLETIONS: usize = 256;
+/// Milliseconds between two new queue pairs.
+const RENEWAL: u64 = 1_000;
 
 /// What an endpoint is made of.
 pub(crate) struct Parts {
@@ -71,6 +73,9 @@ struct State {
     /// Answers that wait for a path.
     unready: usize,
     flood: Flood,
+    /// The queue pair is to be replaced then.
+    renew_at: Option<Moment>,
+    renewed: Moment,
     closed: bool,
 }
 
@@ -98,6 +103,8 @@ impl AcmEndpoint {
             answers: VecDeque::new(),
             unready: 0,
             flood: Flood::default(),
+            renew_at: None,
+            renewed: Moment::default(),
             closed: false,
         };
         Self {
@@ -308,6 +315,9 @@ impl AcmEndpoint {
         if state.closed {
             return None;
         }
+        if state.renew_at.is_some_and(|at| at <= now) {
+            self.renew(&mut state, now);
+        }
         let given_up = state.resolver.expire(now);
         let lost = state.groups.expire(now);
         for outcome in lost {
@@ -327,6 +337,41 @@ impl AcmEndpoint {
             self.join(&ask);
         }
         due
+    }
+
+    /// Replaces a broken queue pair. Whoever waits has another try.
+    fn renew(&self, state: &mut State, now: Moment) {
+        state.listening = None;
+        state.renewed = now;
+        state.renew_at = None;
+        let member = state.groups.member(0).copied();
+        let renewed = self
+            .datagrams
+            .renew()
+            .map_err(|error| error.to_string())
+            .and_then(|()| {
+                let listen = |member| {
+                    self.datagrams
+                        .listen(&member, None)
+                        .map_err(|error| error.to_string())
+                };
+                member.map(listen).transpose()
+            });
+        match renewed {
+            Ok(listening) => {
+                state.listening = listening;
+                self.log(
+                    LogLevel::ALWAYS,
+                    format_args!("the queue pair was broken and is replaced"),
+                );
+            }
+            Err(error) => {
+                state.renew_at = Some(now.after(RENEWAL));
+                state
+                    .flood
+                    .note(now, self.source().gid, Dropped::NotSent(error));
+            }
+        }
     }
 
     /// A turn on another thread than the device's, which is told when the next one is due.
@@ -497,6 +542,9 @@ impl AcmEndpoint {
             state
                 .flood
                 .note(now, self.source().gid, Dropped::Failed(status));
+            // Adapters stop a queue pair at its first failure.
+            let at = state.renewed.after(RENEWAL);
+            state.renew_at.get_or_insert(at);
         }
         if completion.direction() == Direction::Send {
             return;
@@ -504,8 +552,14 @@ impl AcmEndpoint {
         if let Some(received) = completion.received() {
             self.received(now, received);
         }
+        // One that is not posted goes back to its region, and is posted with the next queue pair.
         if let Err(error) = self.datagrams.receive(completion.into_slot()) {
-            self.log(LogLevel::ALWAYS, format_args!("a receive is lost: {error}"));
+            let mut state = self.state.lock();
+            state
+                .flood
+                .note(now, self.source().gid, Dropped::NotSent(error.to_string()));
+            let at = state.renewed.after(RENEWAL);
+            state.renew_at.get_or_insert(at);
         }
     }
 
@@ -782,6 +836,7 @@ impl State {
             self.resolver.next_deadline(),
             self.groups.next_deadline(),
             self.flood.next_line(),
+            self.renew_at,
         ]
         .into_iter()
         .flatten()

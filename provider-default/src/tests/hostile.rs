@@ -38,26 +38,32 @@ fn malformed_datagrams_come_to_nothing() {
     goes_on(&core, &mut peer, id, &request);
 }
 
-/// Fault 25: a failed work completion loses the receive.
+/// Fault 25: a failed work completion loses the credit, the message, the client and the receive.
 #[test]
-fn datagrams_that_are_too_long_do_not_use_up_the_receives() {
+fn a_broken_queue_pair_is_replaced_and_clients_are_served() {
     let mut core = opened("recv_depth 4\nresolve_depth 4\ntimeout 200\nretries 100\n");
     let mut peer = Peer::at(2);
-    let qp_number = provider_qp(&mut core, &mut peer);
+    let before = provider_qp(&mut core, &mut peer);
+    let id = resolve(&mut core, ip(2));
     for _ in 0..20 {
-        peer.unicast(&[0; 1000], qp_number);
+        peer.unicast(&[0; 1000], before);
     }
     core.wait_for_log("a work request failed: LOCAL_LENGTH");
-    let id = resolve(&mut core, ip(2));
-    // The first answers may find no receive, as the long datagrams have just used them.
+    core.wait_for_log("the queue pair was broken and is replaced");
+    // Requests that are under way come from the new one, which has all its receives.
     until("an answer is taken", || {
         for request in peer.rest() {
-            peer.unicast(&peer::answer(request.datagram.tid), request.qp_number);
+            if request.qp_number != before {
+                peer.unicast(&peer::answer(request.datagram.tid), request.qp_number);
+            }
         }
         !core.sa_questions().is_empty()
     });
     give_path(&core, &peer);
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+    // And it is in the group.
+    peer.asks(7, source(), ip(2));
+    peer.answer_to(7);
 }
 
 #[test]
