@@ -496,3 +496,38 @@ fn a_full_cache_drops_what_was_used_least_recently() {
     core.resolve(&lid(8));
     core.wait_for_sa_questions(1);
 }
+
+#[test]
+fn operators_files_are_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.path().join("new"), text).unwrap();
+        std::fs::rename(folder.path().join("new"), folder.path().join(name)).unwrap();
+    };
+    let dump = |sl: u8| {
+        format!(
+            "Channel Adapter 0x0000000000100001, base LID 1, \"me\", port 1\n# LID  : SL : MTU : RATE\n\
+             0x0007 : {sl}  : 4   : 3\n\n\
+             Channel Adapter 0x0000000000002007, base LID 7, \"node7\", port 1\n# LID  : SL : MTU : RATE\n"
+        )
+    };
+    write("hosts", "node7 fe80::2007\n");
+    write("dump", &dump(1));
+    let mut core = opened(&format!(
+        "addr_preload acm_hosts\naddr_data_file {0}/hosts\nroute_preload opensm_full_v1\nroute_data_file {0}/dump\n",
+        folder.path().display()
+    ));
+    let name = |text: &str| Request::destination(&Address::Name(Name::new(text).unwrap()));
+    let path = known(&mut core, &name("NODE7"));
+    assert_eq!((path.dlid(), path.dgid(), path.sl()), (Lid(7), peer(7), 1));
+    assert_eq!(known(&mut core, &lid(7)), path);
+    write("dump", &dump(2));
+    write("hosts", "node7 fe80::2007\nseven fe80::2007\n");
+    core.wait_for_log("hosts: the file has changed and was read again: 2 entries");
+    core.wait_for_log("dump: the file has changed and was read again: 1 entries");
+    assert_eq!(known(&mut core, &name("seven")).sl(), 2);
+    std::fs::remove_file(folder.path().join("hosts")).unwrap();
+    core.wait_for_log("hosts: the file is gone; going on with what was read before");
+    assert_eq!(known(&mut core, &name("seven")).sl(), 2);
+    assert!(core.sa_questions().is_empty());
+}
