@@ -219,6 +219,25 @@ fn exit_codes() {
 }
 
 #[test]
+fn files_that_the_daemon_passes_over() {
+    let (folder, link) = (bench::file("folder.so"), bench::file("link.so"));
+    let versioned = bench::file("libgood.so.1.0.0");
+    fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::symlink(good(), &link).unwrap();
+    fs::copy(good(), &versioned).unwrap();
+    for (file, of_the_name, of_the_kind) in [
+        (&folder, "passed", "failed"),
+        (&link, "passed", "failed"),
+        (&versioned, "failed", "passed"),
+    ] {
+        let run = check(file, "^load-(file-name|regular-file|name)$", &[]);
+        assert_eq!(run.status("load-file-name"), of_the_name, "{run:?}");
+        assert_eq!(run.status("load-regular-file"), of_the_kind, "{run:?}");
+        assert_eq!(run.status("load-name"), "failed", "{run:?}");
+    }
+}
+
+#[test]
 fn only_and_skip_choose_checks() {
     let names = |only: &str, arguments: &[&str]| check(&good(), only, arguments).names();
     assert_eq!(names("^load-name$", &[]), ["load-name"]);

@@ -10,10 +10,15 @@ use crate::suite::bench::{Bench, refused};
 use crate::suite::{Outcome, failed};
 
 const ROUNDS: usize = 1000;
-/// Rounds after which caches and pools have their size.
-const WARM: usize = 200;
-/// Every so many rounds a request is made: each costs the machine several changes between threads.
+/// What leaks does so in every window. Caches and pools fill up: sooner or later they come to rest.
+const WINDOW: usize = 200;
+/// Rounds until which they have the time.
+const MOST_ROUNDS: usize = 2000;
+/// Every so many rounds all MADs come back, joins for one, and a request is made. Each time costs the machine several
+/// changes between threads.
 const SERVED: usize = 20;
+/// How long threads and descriptors may take to go.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// What the process has. In this process everything else is constant: the core empties its books after each round.
 #[derive(Clone, Copy, Debug)]
@@ -46,22 +51,22 @@ impl Resources {
         }
     }
 
-    /// What has grown by more than chance since `before`.
+    /// What has grown by more than chance since `before`, a window ago.
     fn growth_since(self, before: Self) -> Option<(&'static str, usize)> {
         const KIB: usize = 1024;
         let grown = [
-            ("bytes of heap", self.heap, before.heap, 16 * KIB),
+            ("bytes of heap", self.heap, before.heap, 3 * KIB),
             (
                 "bytes in memory",
                 self.resident,
                 before.resident,
-                4096 * KIB,
+                1024 * KIB,
             ),
             (
                 "bytes of address space",
                 self.mapped,
                 before.mapped,
-                256 * 1024 * KIB,
+                64 * 1024 * KIB,
             ),
             ("descriptors", self.descriptors, before.descriptors, 0),
             ("threads", self.threads, before.threads, 0),
@@ -76,31 +81,40 @@ impl Resources {
 pub(super) fn thousand(bench: &mut Bench) -> Outcome {
     let core = bench.core_with(vec![DeviceSpec::single()], &["log_level 0"])?;
     let mut before = Resources::now();
-    for round in 0..ROUNDS {
+    let mut is_at_rest = false;
+    let mut last_growth = None;
+    for round in 0..=MOST_ROUNDS {
         let from = core.up(FIRST_PORT).map_err(refused)?;
-        if round == 0 {
-            core.settle();
-        }
         if round % SERVED == 0 {
+            core.settle();
             serves(core, from, 1)?;
         }
         core.port_down(FIRST_PORT);
         core.forget_history();
-        if round == WARM {
+        if round % WINDOW == 0 {
+            last_growth = growth(before);
+            is_at_rest |= round > 0 && last_growth.is_none();
             before = Resources::now();
         }
-    }
-    // Threads that are about to end are given the time.
-    let deadline = Instant::now() + Duration::from_secs(2);
-    while let Some((what, grown)) = Resources::now().growth_since(before) {
-        if Instant::now() > deadline {
-            let rounds = ROUNDS - WARM;
-            return Err(failed(
-                format!("no growth over {rounds} rounds"),
-                format!("{grown} {what} more"),
-            ));
+        if round >= ROUNDS && is_at_rest {
+            return Ok(());
         }
-        std::thread::sleep(Duration::from_millis(10));
     }
-    Ok(())
+    let (what, grown) = last_growth.unwrap_or(("resources", 0));
+    Err(failed(
+        format!("{WINDOW} rounds without growth among {MOST_ROUNDS}"),
+        format!("{grown} {what} more in the last {WINDOW}"),
+    ))
+}
+
+/// What has grown and does not go by itself.
+fn growth(before: Resources) -> Option<(&'static str, usize)> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let growth = Resources::now().growth_since(before);
+        if growth.is_none() || Instant::now() > deadline {
+            return growth;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
