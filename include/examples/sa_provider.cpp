@@ -3,8 +3,8 @@
 // sa-example-cpp: a small ibacm provider in C++ that asks the subnet administrator (SA) for paths to GIDs and LIDs; clients
 // that ask for names or IP addresses are told that it knows none. To build, check and install it:
 //
-//     c++ -std=c++17 -O2 -Wall -Wextra -fPIC -fvisibility=hidden -shared -Wl,-z,now
-//         sa_provider.cpp -o libsa_example_cpp.so -libverbs -lpthread          (one line)
+//     c++ -std=c++17 -O2 -Wall -Wextra -fPIC -fvisibility=hidden -shared -Wl,-z,now -o libsa_example_cpp.so
+//         sa_provider.cpp -libverbs -lpthread          (one line)
 //     loader-test check --strict libsa_example_cpp.so
 //     install -m 644 libsa_example_cpp.so /usr/lib/x86_64-linux-gnu/ibacm/
 //     echo 'provider sa-example-cpp default' >> /etc/rdma/ibacm_opts.cfg
@@ -12,7 +12,10 @@
 // What C++ has to watch besides what the example in C says: no exception may leave a callback; the library may be closed
 // right after provider_query, so nothing starts before open_device; the macro acm_log of acm_prov.h is C only.
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <condition_variable>
 #include <cstring>
 #include <fstream>
@@ -81,7 +84,7 @@ struct Query {
     std::shared_ptr<Path> path;
 };
 
-std::mutex lock; // of everything
+std::mutex lock; // of all the rest
 std::unordered_map<uint32_t, Query> queries;
 uint32_t last_tid;
 
@@ -90,6 +93,9 @@ struct Device {
 
     Device();
 };
+
+// The core does not close a device whose first port did not open, but opens it again: that replaces it here.
+std::unordered_map<const acm_device *, std::unique_ptr<Device>> devices;
 
 struct Port {
     Device &device;
@@ -609,17 +615,23 @@ int query(void *addr_context, acm_msg *msg, uint64_t id)
 
 // ---- Opening and closing. An open that fails leaves the context unwritten. ----
 
-int open_device(const acm_device *, void **dev_context)
+int open_device(const acm_device *acm, void **dev_context)
 {
     return guarded([=] {
-        *dev_context = new Device;
+        auto &device = devices[acm];
+        device = std::make_unique<Device>();
+        *dev_context = device.get();
         return 0;
     });
 }
 
 void close_device(void *dev_context)
 {
-    delete static_cast<Device *>(dev_context);
+    for (auto at = devices.begin(); at != devices.end(); ++at)
+        if (at->second.get() == dev_context) {
+            devices.erase(at);
+            return;
+        }
 }
 
 int open_port(const acm_port *acm, void *dev_context, void **port_context)

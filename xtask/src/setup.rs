@@ -68,6 +68,11 @@ const OTHER_NEEDS: &[Need] = &[
         files: &[Program("g++")],
     },
     Need {
+        package: "valgrind",
+        why: "looks at the memory of the example providers",
+        files: &[Program("valgrind")],
+    },
+    Need {
         package: "libibverbs-dev",
         why: "verbs.h and sa.h, which the interface's header includes",
         files: &[Header("infiniband/verbs.h"), Header("infiniband/sa.h")],

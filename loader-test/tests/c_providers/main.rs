@@ -1,0 +1,250 @@
+//! The example providers in C and C++ are built as their first comment says, and pass all that applies to them.
+
+#[path = "../faults/compiler.rs"]
+#[allow(dead_code)]
+mod compiler;
+mod memory;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use loader_test::suite::all;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A library in a folder of its own.
+struct Built {
+    folder: TempDir,
+    name: String,
+}
+
+impl Built {
+    fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.name)
+    }
+}
+
+/// The command that the first comment of an example gives, beginning with the compiler.
+fn build_line(source: &str, compiler: &str) -> String {
+    let mut words = Vec::new();
+    let lines = source
+        .lines()
+        .map(|line| line.trim_start_matches(['/', '*', ' ', '\t']))
+        .skip_while(|line| !line.starts_with(compiler));
+    for line in lines.take(2) {
+        words.push(line.trim_end_matches('\\').trim_end_matches("(one line)"));
+    }
+    words.join(" ")
+}
+
+/// Builds an example by its own build line; any warning is an error.
+fn build(example: &str, compiler: &str) -> Built {
+    let source = Path::new(compiler::SA_PROVIDER).with_file_name(example);
+    let text = fs::read_to_string(&source).unwrap_or_else(|e| panic!("{}: {e}", source.display()));
+    let line = build_line(&text, compiler);
+    let mut words = line.split_whitespace();
+    let name = line
+        .split_whitespace()
+        .skip_while(|word| *word != "-o")
+        .nth(1)
+        .unwrap_or_else(|| panic!("{example}: no output file in {line:?}"));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::copy(&source, folder.path().join(example)).expect("a copy of the source");
+    let output = Command::new(words.next().expect("a compiler"))
+        .args(words)
+        .args(["-g", "-Werror"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap_or_else(|error| panic!("{compiler}: {error}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {errors}");
+    Built {
+        name: name.to_owned(),
+        folder,
+    }
+}
+
+fn c_example() -> Built {
+    build("sa_provider.c", "cc ")
+}
+
+fn cpp_example() -> Built {
+    build("sa_provider.cpp", "c++ ")
+}
+
+/// A library with a fault of the check's.
+fn faulty(check: &str) -> PathBuf {
+    let check = loader_test::suite::find(check).unwrap_or_else(|| panic!("no check {check}"));
+    let source = check.fault.apply(&compiler::sa_provider());
+    compiler::compile(
+        check.name,
+        &source.unwrap_or_else(|e| panic!("{}: {e}", check.name)),
+    )
+}
+
+fn check(arguments: &[&str], libraries: &[&Path]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_loader-test"))
+        .arg("check")
+        .args(arguments)
+        .args(libraries)
+        .output()
+        .expect("loader-test")
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("an exit code")
+}
+
+/// Runs everything under --strict; the names and messages of the checks that were skipped.
+fn passes_all_that_applies(library: &Path, options: &[&str]) -> Vec<(String, String)> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (json, opts) = (
+        folder.path().join("results.json"),
+        folder.path().join("opts"),
+    );
+    fs::write(&opts, options.join("\n")).expect("an options file");
+    let (json_path, opts_path) = (json.to_str().unwrap(), opts.to_str().unwrap());
+    let arguments = [
+        "--strict", "--jobs", "8", "--opts", opts_path, "--json", json_path,
+    ];
+    let output = check(&arguments, &[library]);
+    assert_eq!(
+        code(&output),
+        0,
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    let results: Value = serde_json::from_slice(&fs::read(json).expect("results")).expect("JSON");
+    let checks = results["libraries"][0]["checks"]
+        .as_array()
+        .expect("a list of checks");
+    assert_eq!(checks.len(), all().count());
+    let text = |check: &Value, field: &str| check[field].as_str().unwrap_or_default().to_owned();
+    for check in checks {
+        assert!(
+            matches!(&*text(check, "status"), "passed" | "skipped"),
+            "{check}"
+        );
+    }
+    checks
+        .iter()
+        .filter(|check| check["status"] == "skipped")
+        .map(|check| (text(check, "name"), text(check, "message")))
+        .collect()
+}
+
+#[test]
+fn the_c_example_passes_every_check() {
+    let built = c_example();
+    let skipped = passes_all_that_applies(&built.path(), &["sa_example_join yes"]);
+    assert_eq!(skipped, []);
+}
+
+#[test]
+fn without_a_multicast_group_the_c_example_passes_all_that_is_not_about_one() {
+    let built = c_example();
+    for (name, message) in passes_all_that_applies(&built.path(), &[]) {
+        assert_eq!(message, "the provider joins no multicast group", "{name}");
+    }
+}
+
+#[test]
+fn the_cpp_example_passes_all_that_is_not_about_names_and_groups() {
+    let built = cpp_example();
+    let skipped = passes_all_that_applies(&built.path(), &[]);
+    let told = |why: &str| {
+        skipped
+            .iter()
+            .filter(|(_, message)| message.starts_with(why))
+            .count()
+    };
+    assert!(told("the provider does not resolve") > 0, "{skipped:?}");
+    assert_eq!(
+        told("the provider does not resolve") + told("the provider joins no multicast group"),
+        skipped.len(),
+        "{skipped:?}"
+    );
+}
+
+#[test]
+fn the_exit_code_tells_how_a_run_ended() {
+    let built = c_example();
+    let good = built.path();
+    let only = |name| ["--only", name, "--jobs", "4"];
+    // All well; a skip is stated and well, too.
+    assert_eq!(code(&check(&only("^resolve-by-"), &[&good])), 0);
+    let skipped = check(
+        &["--strict", "--only", "^event-reregister-joins-again$"],
+        &[&good],
+    );
+    assert!(String::from_utf8_lossy(&skipped.stdout).contains("1 skipped"));
+    assert_eq!(code(&skipped), 0);
+    // One library of two fails.
+    let wrong = faulty("sa-error-low-byte");
+    let output = check(&only("^sa-error-"), &[&good, &wrong]);
+    assert_eq!(
+        code(&output),
+        1,
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    let again = format!("check {} --only '^sa-error-low-byte$'", wrong.display());
+    assert!(String::from_utf8_lossy(&output.stdout).contains(&again));
+    // A warning counts with --strict alone.
+    let quiet = faulty("load-quiet");
+    assert_eq!(code(&check(&["--only", "^load-quiet$"], &[&quiet])), 0);
+    assert_eq!(
+        code(&check(&["--strict", "--only", "^load-quiet$"], &[&quiet])),
+        1
+    );
+    // The run cannot take place.
+    assert_eq!(code(&check(&[], &[&built.folder.path().join("no.so")])), 2);
+    assert_eq!(code(&check(&only("^no-such-check$"), &[&good])), 2);
+    assert_eq!(code(&check(&["--only", "("], &[&good])), 2);
+    assert_eq!(code(&check(&["--opts", "/nowhere/opts"], &[&good])), 2);
+    assert_eq!(code(&check(&[], &[])), 2);
+}
+
+#[test]
+fn the_c_example_neither_leaks_nor_touches_what_is_not_its_own() {
+    let built = c_example();
+    let errors = memory::errors(&built.path(), "sa_provider.c", "");
+    assert_eq!(errors, [""; 0]);
+}
+
+#[test]
+fn the_cpp_example_neither_leaks_nor_touches_what_is_not_its_own() {
+    let built = cpp_example();
+    let errors = memory::errors(&built.path(), "sa_provider.cpp", "");
+    assert_eq!(errors, [""; 0]);
+}
+
+#[test]
+fn memory_errors_of_a_provider_are_seen() {
+    let good = compiler::sa_provider();
+    let changed = |text: &str, replacement: &str| {
+        assert_eq!(good.matches(text).count(), 1, "{text}");
+        good.replace(text, replacement)
+    };
+    let leaking = changed(
+        "		send_answer(request);\n		free(request);",
+        "		send_answer(request);",
+    );
+    let library = compiler::compile("leaks-requests", &leaking);
+    let errors = memory::errors(&library, "leaks-requests", "^resolve-by-");
+    assert!(
+        errors.iter().any(|error| error.contains("definitely lost")),
+        "{errors:?}"
+    );
+    let late = changed(
+        "		send_answer(request);\n		free(request);",
+        "		free(request);\n		send_answer(request);",
+    );
+    let library = compiler::compile("answers-after-free", &late);
+    let errors = memory::errors(&library, "answers-after-free", "^resolve-by-");
+    assert!(
+        errors.iter().any(|error| error.contains("Invalid read")),
+        "{errors:?}"
+    );
+}
