@@ -226,10 +226,17 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         run: |bench| refused(bench, Reaction::Silence, &[ETIMEDOUT]),
         fault: Fault {
-            replace: &[(
-                "\tif (mad->umad.status)\n\t\treturn ACM_STATUS_ETIMEDOUT;\n",
-                "\tif (mad->umad.status)\n\t\treturn *again = false, ACM_STATUS_ENODATA;\n",
-            )],
+            // The client's deadline and the MAD's end come at the same time.
+            replace: &[
+                (
+                    "\tif (mad->umad.status)\n\t\treturn ACM_STATUS_ETIMEDOUT;\n",
+                    "\tif (mad->umad.status)\n\t\treturn *again = false, ACM_STATUS_ENODATA;\n",
+                ),
+                (
+                    "finish(path->ep, request, ACM_STATUS_ETIMEDOUT, NULL, done);",
+                    "finish(path->ep, request, request->is_query ? ACM_STATUS_ENODATA : ACM_STATUS_ETIMEDOUT, NULL, done);",
+                ),
+            ],
             status: &[Status::Failed],
             also: &[],
         },
