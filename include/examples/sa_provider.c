@@ -313,6 +313,15 @@ static void take_number(const char *name, const char *value, long least, long *n
 		*number = parsed;
 }
 
+/* One of two words. */
+static void take_word(const char *name, const char *value, const char *off, const char *on, bool *is_on)
+{
+	if (strcmp(value, off) && strcmp(value, on))
+		acm_log(0, "%s %.32s: neither %s nor %s; using %s\n", name, value, off, on, *is_on ? on : off);
+	else
+		*is_on = !strcmp(value, on);
+}
+
 static void take_option(void *context, char *name, char *value)
 {
 	struct options *options = context;
@@ -326,12 +335,12 @@ static void take_option(void *context, char *name, char *value)
 	} else if (!strcmp(name, "route_timeout")) {
 		take_number(name, value, -1, &options->route_timeout);
 	} else if (!strcmp(name, "addr_preload")) {
-		options->preload = !strcmp(value, "acm_hosts");
+		take_word(name, value, "none", "acm_hosts", &options->preload);
 	} else if (!strcmp(name, "addr_data_file")) {
 		free(options->hosts_file);
 		options->hosts_file = strdup(value);
 	} else if (!strcmp(name, "sa_example_join")) {
-		options->join = !strcmp(value, "yes");
+		take_word(name, value, "no", "yes", &options->join);
 	}
 	/* All providers read this file: the other lines are somebody else's. */
 }

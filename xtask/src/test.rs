@@ -10,7 +10,7 @@ use crate::{cargo, heading, setup, trees, vm};
 
 /// Integration tests, by the names of their targets, that start programs of the distribution: ibacm, opensm, ibsim. All
 /// others need none.
-const DAEMON_TESTS: [&str; 4] = ["daemon", "fabric", "faults", "real_clients"];
+const DAEMON_TESTS: [&str; 5] = ["c_providers", "daemon", "fabric", "faults", "real_clients"];
 
 #[derive(clap::Args)]
 pub struct Options {

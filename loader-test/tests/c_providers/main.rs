@@ -168,6 +168,63 @@ fn the_cpp_example_passes_all_that_is_not_about_names_and_groups() {
 }
 
 #[test]
+fn a_provider_needs_no_header_but_ours() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let library = folder.path().join("libheader_alone.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c_providers/header_alone.c");
+    let output = Command::new("cc")
+        .args([
+            "-std=c99",
+            "-pedantic",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-fPIC",
+            "-shared",
+        ])
+        .args(["-fvisibility=hidden", "-Wl,-z,now", "-I"])
+        .arg(Path::new(compiler::SA_PROVIDER).with_file_name(".."))
+        .arg("-o")
+        .args([&library, &source])
+        .output()
+        .expect("the C compiler cc");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    // It loads, finds its functions in the core, opens, is asked, and answers once and in the right form.
+    let names = "^load-(exports|imports|query|version|size|slots|quiet|missing-function)$\
+        |^(resolve|query)-(header|once)$|^resolve-unknown-|^hostile-";
+    let output = check(&["--strict", "--only", names], &[&library]);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(code(&output), 0, "{told}");
+}
+
+#[test]
+fn under_the_real_daemon_the_examples_answer_what_the_sa_says() {
+    let (c, cpp) = (c_example(), cpp_example());
+    // Four hosts, the providers in turn; eight destinations for each.
+    let output = Command::new(env!("CARGO_BIN_EXE_loader-test"))
+        .arg("stock")
+        .args([c.path(), cpp.path()])
+        .args([
+            "--by",
+            "lid",
+            "--by",
+            "gid",
+            "--opts",
+            "sa_example_join=yes",
+        ])
+        .output()
+        .expect("loader-test");
+    let told = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(code(&output), 0, "{told}{errors}");
+    assert!(
+        told.contains("32 answered, 32 equal to the SA's record"),
+        "{told}"
+    );
+}
+
+#[test]
 fn the_exit_code_tells_how_a_run_ended() {
     let built = c_example();
     let good = built.path();
