@@ -4,5 +4,5 @@
 
 #[test]
 fn misuse_does_not_compile() {
-    trybuild::TestCases::new().compile_fail("tests/misuse/*.rs");
+    trybuild::TestCases::new().compile_fail("tests/cases/*.rs");
 }

@@ -1,0 +1,1 @@
+//! Programs against acm-prov-api that must not compile: see `tests/cases`.
