@@ -10,7 +10,7 @@ use crate::abi::{
     ibv_event_type,
 };
 use crate::address::Address;
-use crate::door::{self, Refusal};
+use crate::door::{self, Refusal, guard};
 use crate::handle::{DeviceHandle, EndpointHandle, PortHandle};
 use crate::host::{Host, LogLevel};
 use crate::load::Exported;
@@ -100,6 +100,24 @@ fn open<T>(
         .ok_or_else(missing)
 }
 
+/// An endpoint that is being opened. Unless it is in the end, nobody will tell of its close: the core frees a structure
+/// that did not open without a word, so whatever keeps the handle must find it closed.
+struct Opening(Option<EndpointHandle>);
+
+impl Opening {
+    fn succeeded(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(handle) = &self.0 {
+            handle.close();
+        }
+    }
+}
+
 /// Registers a context and hands its key to the core; the last thing that an opening callback does.
 ///
 /// # Safety
@@ -137,11 +155,11 @@ pub(crate) unsafe extern "C" fn open_device<P: Exported>(
 }
 
 pub(crate) unsafe extern "C" fn close_device<P: Exported>(dev_context: *mut c_void) {
-    enter::<P, _>("close_device", (), |_| {
+    enter::<P, _>("close_device", (), |host| {
         let registry = &contexts::<P>().devices;
         let (key, device) = open("device", registry, dev_context)?;
         registry.remove(key);
-        device.state().close();
+        guard(host, "close_device", (), || device.state().close());
         device.handle().close();
         Ok(())
     });
@@ -166,11 +184,11 @@ pub(crate) unsafe extern "C" fn open_port<P: Exported>(
 }
 
 pub(crate) unsafe extern "C" fn close_port<P: Exported>(port_context: *mut c_void) {
-    enter::<P, _>("close_port", (), |_| {
+    enter::<P, _>("close_port", (), |host| {
         let registry = &contexts::<P>().ports;
         let (key, port) = open("port", registry, port_context)?;
         registry.remove(key);
-        port.state().close();
+        guard(host, "close_port", (), || port.state().close());
         port.handle().close();
         Ok(())
     });
@@ -187,6 +205,7 @@ pub(crate) unsafe extern "C" fn open_endpoint<P: Exported>(
         let (_, port) = open("port", &contexts::<P>().ports, port_context)?;
         // SAFETY: the core's endpoint stays open until close_endpoint.
         let handle = unsafe { EndpointHandle::new(port.handle().clone(), endpoint.as_ptr()) };
+        let opening = Opening(Some(handle.clone()));
         let endpoint = Endpoint::open(port, handle).map_err(Refusal::error)?;
         let endpoint = OpenEndpoint {
             endpoint: Arc::new(endpoint),
@@ -194,20 +213,24 @@ pub(crate) unsafe extern "C" fn open_endpoint<P: Exported>(
         };
         // SAFETY: an out-argument of the core's.
         unsafe { hand_out(&contexts::<P>().endpoints, Arc::new(endpoint), out)? };
+        opening.succeeded();
         Ok(DONE)
     })
 }
 
 pub(crate) unsafe extern "C" fn close_endpoint<P: Exported>(ep_context: *mut c_void) {
-    enter::<P, _>("close_endpoint", (), |_| {
+    enter::<P, _>("close_endpoint", (), |host| {
         let contexts = contexts::<P>();
         let (key, open) = open("endpoint", &contexts.endpoints, ep_context)?;
         contexts.endpoints.remove(key);
         // The core may close an endpoint without taking its addresses away first.
         for address in std::mem::take(&mut *open.addresses.lock()) {
-            contexts.drop_address(address);
+            guard(host, "close_endpoint", false, || {
+                contexts.drop_address(address)
+            });
         }
-        open.endpoint.state().close();
+        // The core frees its structure after this call, whatever the provider's own code does.
+        guard(host, "close_endpoint", (), || open.endpoint.state().close());
         open.endpoint.handle().close();
         Ok(())
     });

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
+use std::io::Write as _;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 
 use crate::host::{Host, LogLevel};
@@ -118,7 +119,10 @@ pub(crate) fn enter<R>(
 pub(crate) fn report(host: Option<&Host>, level: LogLevel, text: fmt::Arguments<'_>) {
     match host {
         Some(host) => host.log(level, text),
-        None => eprintln!("{text}"),
+        // Not eprintln!, which panics where nothing can be written: this runs outside the barrier.
+        None => {
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
     }
 }
 

@@ -377,6 +377,6 @@ impl EndpointHandle {
     /// Ends the endpoint: what it has asked the SA is answered with an error, and nothing more is asked.
     pub(crate) fn close(&self) {
         self.0.gate.close();
-        crate::sa::forget(self.id());
+        crate::sa::forget(self);
     }
 }

@@ -4,8 +4,11 @@ use std::sync::Mutex;
 
 use acm_prov_api::abi::{ACM_OP_ACK, AcmCounter, UMAD_SA_ATTR_PATH_REC};
 use acm_prov_api::prelude::*;
+use acm_prov_api::sa::SaSendError;
 use acm_prov_api::testing::{Request, TestCore};
-use acm_prov_api::{Endpoint, EndpointHandle, EndpointState, Port, QueryRequest, provider_table};
+use acm_prov_api::{
+    Closed, Endpoint, EndpointHandle, EndpointState, Port, QueryRequest, provider_table,
+};
 
 /// Asks the SA for each request and answers with what it says.
 struct Asker;
@@ -366,6 +369,90 @@ fn reopening_a_thousand_times_leaves_nothing_behind() {
         assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
     }
     for _ in 0..1000 {
+        core.sa_times_out();
+    }
+    assert_eq!(core.mads(), 0);
+}
+
+/// What its endpoint's state does wrong, after it has kept the endpoint's handle.
+#[derive(Clone, Copy)]
+enum Slip {
+    OpenFails,
+    OpenPanics,
+    ClosePanics,
+}
+
+static SLIP: Mutex<Slip> = Mutex::new(Slip::OpenFails);
+static KEPT: Mutex<Option<EndpointHandle>> = Mutex::new(None);
+
+struct Slipping;
+
+impl EndpointState<Slipping> for Slip {
+    type Port = Plain;
+    type Address = Plain;
+
+    fn open(_: &std::sync::Arc<Port<Slipping>>, endpoint: &EndpointHandle) -> Result<Self, Error> {
+        *KEPT.lock().unwrap() = Some(endpoint.clone());
+        let slip = *SLIP.lock().unwrap();
+        match slip {
+            Slip::OpenFails => Err("told to fail".into()),
+            Slip::OpenPanics => panic!("told to panic"),
+            Slip::ClosePanics => Ok(slip),
+        }
+    }
+
+    fn close(&self) {
+        panic!("told to panic");
+    }
+}
+
+impl Provider for Slipping {
+    const NAME: &CStr = c"slipping";
+    type Endpoint = Slip;
+
+    fn load(_: &Host, _: &Options) -> Result<Self, Error> {
+        Ok(Self)
+    }
+
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+        for _ in 0..2 {
+            let asked = from
+                .endpoint()
+                .handle()
+                .ask_path(&PathRecord::default(), |_| panic!("told to panic"));
+            assert_eq!(asked, Ok(()));
+        }
+        let asked = from
+            .endpoint()
+            .handle()
+            .ask_path(&PathRecord::default(), move |_| {
+                request.refuse(Status::ENOTCONN);
+            });
+        assert_eq!(asked, Ok(()));
+    }
+}
+
+provider_table!(Slipping);
+
+#[test]
+fn a_handle_is_closed_before_the_core_frees_the_endpoint_whatever_its_state_does() {
+    let mut core = TestCore::load::<Slipping>("");
+    core.expect_panics();
+    for slip in [Slip::OpenFails, Slip::OpenPanics, Slip::ClosePanics] {
+        *SLIP.lock().unwrap() = slip;
+        let opened = core.try_open();
+        let waiting = opened.is_ok().then(|| core.resolve(&lid(7)));
+        core.close();
+        let handle = KEPT.lock().unwrap().take().expect("kept");
+        assert_eq!(
+            handle.ask_path(&PathRecord::default(), |_| ()),
+            Err(SaSendError::Closed(Closed))
+        );
+        if let Some(id) = waiting {
+            assert_eq!(core.wait_for_answer(id).status, Status::ENOTCONN);
+        }
+    }
+    for _ in 0..3 {
         core.sa_times_out();
     }
     assert_eq!(core.mads(), 0);

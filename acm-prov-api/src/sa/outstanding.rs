@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use crate::abi::umad_sa_packet;
+use crate::door;
 use crate::handle::{Closed, EndpointHandle};
 use crate::host::Host;
 use crate::sa::SaError;
@@ -103,8 +104,16 @@ impl Outstanding {
 }
 
 /// Answers everything that a closed endpoint has asked.
-pub(crate) fn forget(endpoint: u64) {
-    for done in OUTSTANDING.take_all_of(endpoint) {
-        done(Err(SaError::Closed(Closed)));
+pub(crate) fn forget(endpoint: &EndpointHandle) {
+    for done in OUTSTANDING.take_all_of(endpoint.id()) {
+        // One that panics takes no answer from the others.
+        door::guard(
+            endpoint.host(),
+            "SA handler of a closed endpoint",
+            (),
+            || {
+                done(Err(SaError::Closed(Closed)));
+            },
+        );
     }
 }
