@@ -91,7 +91,10 @@ pub(super) const CHECKS: &[Check] = &[
                 "\tif (ep->join)\n\t\tabort();\n\tep->joined = false;\n",
             )],
             status: &[Status::Crashed],
-            also: &[],
+            also: &[
+                "event-reregister-after-open",
+                "event-reregister-joins-again",
+            ],
         },
     },
     Check {
