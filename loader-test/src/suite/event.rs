@@ -91,10 +91,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "\tif (ep->join)\n\t\tabort();\n\tep->joined = false;\n",
             )],
             status: &[Status::Crashed],
-            also: &[
-                "event-reregister-after-open",
-                "event-reregister-joins-again",
-            ],
+            also: &["event-reregister-after-open"],
         },
     },
     Check {
