@@ -226,17 +226,10 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         run: |bench| refused(bench, Reaction::Silence, &[ETIMEDOUT]),
         fault: Fault {
-            // The client's deadline and the MAD's end come at the same time.
-            replace: &[
-                (
-                    "\tif (mad->umad.status)\n\t\treturn ACM_STATUS_ETIMEDOUT;\n",
-                    "\tif (mad->umad.status)\n\t\treturn *again = false, ACM_STATUS_ENODATA;\n",
-                ),
-                (
-                    "finish(path->ep, request, ACM_STATUS_ETIMEDOUT, NULL, done);",
-                    "finish(path->ep, request, request->is_query ? ACM_STATUS_ENODATA : ACM_STATUS_ETIMEDOUT, NULL, done);",
-                ),
-            ],
+            replace: &[(
+                "\trequest->status = status;\n",
+                "\trequest->status = request->is_query && status == ACM_STATUS_ETIMEDOUT ? ACM_STATUS_ENODATA : status;\n",
+            )],
             status: &[Status::Failed],
             also: &[],
         },
