@@ -254,7 +254,10 @@ pub(crate) unsafe extern "C" fn add_address<P: Exported>(
         // SAFETY: an out-argument of the core's.
         let key = unsafe { hand_out(&contexts::<P>().addresses, Arc::clone(&address), out) }
             .inspect_err(|_| address.remove())?;
-        open.addresses.lock().push(key);
+        let mut keys = open.addresses.lock();
+        // Addresses come and go for as long as an endpoint lives.
+        keys.retain(|key| contexts::<P>().addresses.get(*key).is_some());
+        keys.push(key);
         Ok(DONE)
     })
 }

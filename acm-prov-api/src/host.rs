@@ -97,7 +97,14 @@ impl fmt::Debug for Host {
 
 impl Host {
     /// Binds a table to the provider that uses it. Lines above `log_level` are not even formatted.
-    pub fn new(table: &'static HostTable, provider: &'static CStr, log_level: LogLevel) -> Self {
+    ///
+    /// # Safety
+    /// Each function of the table does what the core's function of its name does (acm_prov.h), on any thread.
+    pub unsafe fn new(
+        table: &'static HostTable,
+        provider: &'static CStr,
+        log_level: LogLevel,
+    ) -> Self {
         Self {
             table,
             provider,

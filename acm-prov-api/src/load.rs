@@ -121,11 +121,15 @@ const fn is_name(name: &CStr) -> bool {
 ///
 /// # Errors
 /// The provider's own, from [`Provider::load`].
-pub fn load<P: Exported>(
+///
+/// # Safety
+/// Each function of the table does what the core's function of its name does (acm_prov.h), on any thread.
+pub unsafe fn load<P: Exported>(
     functions: &'static HostTable,
 ) -> Result<&'static acm_provider, crate::Error> {
     let slot = P::slot();
-    let host = Host::new(functions, P::NAME, LogLevel::ALWAYS);
+    // SAFETY: the caller's promise.
+    let host = unsafe { Host::new(functions, P::NAME, LogLevel::ALWAYS) };
     let options = match host.options_file() {
         Some(file) => Options::read(&file),
         None => Options::parse("", &b""[..]),
@@ -188,9 +192,11 @@ fn load_into_core<P: Exported>() -> Result<&'static acm_provider, Refusal> {
             )));
         }
     };
-    let host = Host::new(functions, P::NAME, LogLevel::ALWAYS);
+    // SAFETY: the functions of the process that loads providers: a core's.
+    let host = unsafe { Host::new(functions, P::NAME, LogLevel::ALWAYS) };
     let table = door::enter("provider_query", Some(&host), None, || {
-        load::<P>(functions)
+        // SAFETY: as above.
+        unsafe { load::<P>(functions) }
             .map(Some)
             .map_err(|error| Refusal::error(format_args!("not loaded: {error}")))
     });

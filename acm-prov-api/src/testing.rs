@@ -263,7 +263,8 @@ impl TestCore {
             with_state(|state| state.options_file = name);
             path
         });
-        let provider = load::load::<P>(&TABLE)?;
+        // SAFETY: the functions below do what the core's do, as far as tests go.
+        let provider = unsafe { load::load::<P>(&TABLE)? };
         let mut verbs = Box::new([0; 4096]);
         let mut device = Box::new(acm_device {
             verbs: verbs.as_mut_ptr().cast(),
@@ -673,7 +674,8 @@ pub fn host_that_logs(plain: fn(level: c_int, text: &CStr)) -> Host {
         acm_write: LogWriter::Plain(plain),
         ..TABLE
     }));
-    Host::new(table, c"test", LogLevel::OPERATION)
+    // SAFETY: see `try_load`.
+    unsafe { Host::new(table, c"test", LogLevel::OPERATION) }
 }
 
 unsafe extern "C" fn acm_get_opts_file() -> *const c_char {

@@ -71,18 +71,14 @@ impl Provider for PathCache {
         let endpoint = from.endpoint();
         let CachedEndpoint { cache, own_path } = endpoint.state();
         let destination = request.destination();
+        let mut is_own = false;
         let target = match destination {
             Address::Lid(lid) => Target::Lid(lid),
             Address::Gid(gid) => Target::Gid(gid),
             Address::Name(_) | Address::Ip(_) | Address::Ip6(_) => {
                 if self.settings.answers_own_addresses && endpoint.has_address(&destination) {
-                    match own_path {
-                        Some(path) => {
-                            endpoint.handle().count(AcmCounter::ROUTE_CACHE);
-                            return request.answer(path);
-                        }
-                        None => Target::Gid(cache.source().gid),
-                    }
+                    is_own = true;
+                    Target::Gid(cache.source().gid)
                 } else if let Some(gid) = self.host(&destination) {
                     Target::Gid(gid)
                 } else {
@@ -97,6 +93,14 @@ impl Provider for PathCache {
         };
         if !engine::is_own_source(endpoint.port().handle(), cache.source(), wanted.sgid()) {
             return request.refuse(Status::ESRCADDR);
+        }
+        // What the port does not tell of itself, or the client demands, is the SA's to say.
+        if let Some(path) = own_path
+            && is_own
+            && question.demands.is_none()
+        {
+            endpoint.handle().count(AcmCounter::ROUTE_CACHE);
+            return request.answer(path);
         }
         let by_gid = matches!(destination, Address::Lid(_) | Address::Gid(_));
         if cache.resolve(&question, request) == Outcome::Asked && !by_gid {

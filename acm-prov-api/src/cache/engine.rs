@@ -19,7 +19,7 @@ use crate::abi::{AcmCounter, AcmStatus};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
 use crate::followed::{Follow, TICK};
-use crate::handle::{EndpointHandle, PortError, PortHandle};
+use crate::handle::{Closed, EndpointHandle, PortError, PortHandle};
 use crate::host::LogLevel;
 use crate::path::PathRecord;
 use crate::request::{QueryRequest, ResolveRequest};
@@ -331,10 +331,14 @@ impl EndpointCache {
             return done(Ok(path));
         }
         let stale = self.endpoint.store.lock().get_stale(question, now);
-        let state = self.shared.state.lock();
+        let mut state = self.shared.state.lock();
         if let Some(path) = stale.filter(|_| state.health.is_silent()) {
+            // Nobody waits, but somebody must notice when the SA is back.
+            let _ = state.lookups.prefetch(now, self.key(question));
+            self.shared.look_in_time(&mut state);
             drop(state);
-            return done(Ok(path));
+            done(Ok(path));
+            return self.shared.send();
         }
         self.shared.ask(
             state,
@@ -420,6 +424,11 @@ impl EndpointCache {
             return Outcome::Known;
         }
         let key = self.key(question);
+        if !state.endpoints.contains_key(&key.endpoint) {
+            drop(state);
+            request.refuse(AcmStatus::ENOTCONN);
+            return Outcome::Refused;
+        }
         let stands_in = stale.filter(|_| state.health.is_silent());
         if stands_in.is_some() || request.is_nodelay() {
             // Nobody waits, but the next one may find an answer. If too much is looked up already, the next one asks.
@@ -497,7 +506,12 @@ impl Shared {
             self.look_in_time(&mut state);
             let endpoint = state.endpoints.get(&query.key.endpoint).cloned();
             drop(state);
-            let Some(endpoint) = endpoint else { continue };
+            let Some(endpoint) = endpoint else {
+                // The endpoint closed meanwhile: its place is another query's.
+                let closed = Judged::Failed(SaError::Closed(Closed));
+                self.state.lock().lookups.answered(now, query.id, &closed);
+                continue;
+            };
             if let Err(error) = self.ask_sa(&endpoint, &query, now) {
                 self.port
                     .host()

@@ -13,11 +13,11 @@ use crate::sync::Mutex;
 /// Questions out at a time, over all ports. Whoever asks paces himself far below that; this bounds a runaway.
 const LIMIT: usize = 1 << 20;
 
-/// What a question is known by: the MAD's context and its transaction id. Never zero, and below 2^32, since the kernel
-/// takes the upper half of a transaction id for itself.
+/// What is called with the answer, once.
 pub(crate) type Done = Box<dyn FnOnce(Result<&umad_sa_packet, SaError>) + Send>;
 
-/// See [`Done`].
+/// What a question is known by: the MAD's context and its transaction id. Never zero, and below 2^32, since the kernel
+/// takes the upper half of a transaction id for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key(NonZeroU32);
 

@@ -14,11 +14,29 @@ use crate::sync::{Arc, MutexGuard};
 /// How often the flush file is looked at, in milliseconds.
 const FLUSH_TICK: u64 = 500;
 
+/// How long the thread rests after a turn that panicked.
+const AFTER_A_PANIC: Duration = Duration::from_secs(1);
+
 /// Runs until the port is closed.
 pub(super) fn run(shared: &Arc<Shared>) {
     let host = *shared.port.host();
-    // A panic ends one turn, not the deadlines of everybody.
-    while door::enter("thread of a port", Some(&host), true, || Ok(turn(shared))) {}
+    loop {
+        // A panic ends one turn, not the deadlines of everybody.
+        match door::enter("thread of a port", Some(&host), None, || {
+            Ok(Some(turn(shared)))
+        }) {
+            Some(true) => {}
+            Some(false) => return,
+            None => {
+                // One that repeats itself must fill neither the log nor a processor.
+                let mut state = shared.state.lock();
+                if state.closed {
+                    return;
+                }
+                shared.wake.wait_for(&mut state, AFTER_A_PANIC);
+            }
+        }
+    }
 }
 
 /// Does what is due and waits for what comes next; false once the port is closed.
