@@ -120,12 +120,25 @@ impl Request {
 
     /// A request for a path to an address, from the core's own choice of source.
     pub fn destination(destination: &Address) -> Self {
+        Self::entries(destination, None)
+    }
+
+    /// The same with a path record that says what else is wanted, as librdmacm sends it.
+    pub fn hinted(destination: &Address, wanted: &PathRecord) -> Self {
+        Self::entries(destination, Some(wanted))
+    }
+
+    fn entries(destination: &Address, wanted: Option<&PathRecord>) -> Self {
         let mut request = Self::empty();
         request.push(
             AcmEpType(destination.kind()),
             ACM_EP_FLAG_DEST,
             &destination.to_field(),
         );
+        if let Some(wanted) = wanted {
+            request.push(AcmEpType::PATH, 0, &wanted.to_bytes());
+        }
+        // The source that the core chose stands behind the client's entries.
         let source = Address::Ip(std::net::Ipv4Addr::LOCALHOST);
         request.push(
             AcmEpType(source.kind()),
@@ -133,7 +146,7 @@ impl Request {
             &source.to_field(),
         );
         request.message.hdr.length -= ACM_MSG_EP_LENGTH as u16;
-        request.message.hdr.data = [1, 1, 0];
+        request.message.hdr.data = [1, 1 + u8::from(wanted.is_some()), 0];
         request
     }
 

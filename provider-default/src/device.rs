@@ -19,6 +19,9 @@ use rustix::io::Errno;
 
 use crate::endpoint::AcmEndpoint;
 
+/// How long the thread rests after a turn that panicked, and after a failure of the system.
+const REST: Duration = Duration::from_secs(1);
+
 /// What the queue pairs of a device are made in.
 pub(crate) struct DeviceVerbs {
     pub context: Arc<Context>,
@@ -187,8 +190,16 @@ impl Shared {
         let what = format!("thread of device {}", self.verbs.context.name());
         // Queues that may hold more than was taken in one turn.
         let mut ready = Vec::new();
-        // A panic ends one turn, not the service.
-        while guard(&self.host, &what, true, || self.turn(&mut ready)) {}
+        loop {
+            // A panic ends one turn, not the service.
+            match guard(&self.host, &what, None, || Some(self.turn(&mut ready))) {
+                Some(true) => {}
+                Some(false) => return,
+                // One that repeats itself must fill neither the log nor a processor.
+                None if self.state.lock().closed => return,
+                None => std::thread::sleep(REST),
+            }
+        }
     }
 
     /// Waits for what comes next and does it; false once the device is closed.
@@ -242,7 +253,7 @@ impl Shared {
                 // Out of memory: the next turn may find some.
                 self.host
                     .log(LogLevel::ALWAYS, format_args!("poll: {errno}"));
-                std::thread::sleep(Duration::from_secs(1));
+                std::thread::sleep(REST);
             }
         }
     }
@@ -259,7 +270,7 @@ impl Shared {
                 Err(error) => {
                     self.host.log(LogLevel::ALWAYS, format_args!("{error}"));
                     // The device is gone; the core closes it in its time.
-                    std::thread::sleep(Duration::from_secs(1));
+                    std::thread::sleep(REST);
                     return;
                 }
             }

@@ -220,15 +220,17 @@ impl AcmEndpoint {
     }
 
     fn answer_own_address(&self, request: ResolveRequest) {
-        match &self.own_path {
-            Some(path) => {
-                self.handle.count(AcmCounter::ROUTE_CACHE);
-                request.answer(path);
-            }
-            None => {
-                self.ask_sa(Target::Gid(self.source().gid), request);
-            }
+        let own = Target::Gid(self.source().gid);
+        // What the port does not tell of itself, or the client demands, is the SA's to say.
+        if let Some(path) = &self.own_path
+            && self
+                .question(own, &request)
+                .is_ok_and(|question| question.demands.is_none())
+        {
+            self.handle.count(AcmCounter::ROUTE_CACHE);
+            return request.answer(path);
         }
+        self.ask_sa(own, request);
     }
 
     /// A path by the SA, or from what it said before.

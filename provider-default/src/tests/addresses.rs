@@ -113,6 +113,31 @@ fn own_addresses_are_answered_at_once() {
 }
 
 #[test]
+fn what_a_client_demands_is_the_sas_to_say() {
+    let mut core = opened("");
+    let mut wanted = PathRecord::default();
+    wanted.set_service_id(9);
+    let id = core.resolve(&Request::hinted(&source(), &wanted));
+    let asked = core.wait_for_sa_questions(1)[0];
+    let asked = PathRecord::from_bytes(asked.data.first_chunk().unwrap());
+    assert_eq!((asked.dgid(), asked.service_id()), (TestCore::GID, 9));
+    core.sa_answers_with(|path| {
+        path.set_dlid(Lid(1)).set_sl(4);
+    });
+    assert_eq!(core.wait_for_answer(id).path.unwrap().sl(), 4);
+    // The same of a peer's address.
+    let mut peer = Peer::at(2);
+    let plain = learn(&mut core, &mut peer, ip(2)).path.unwrap();
+    let id = core.resolve(&Request::hinted(&ip(2), &wanted));
+    core.wait_for_sa_questions(1);
+    core.sa_answers_with(|path| {
+        path.set_dlid(peer.lid()).set_sl(5);
+    });
+    assert_eq!(core.wait_for_answer(id).path.unwrap().sl(), 5);
+    assert_eq!(known(&mut core, ip(2)), plain);
+}
+
+#[test]
 fn own_addresses_are_asked_for_with_loopback_prot_none() {
     let mut core = opened("loopback_prot none\n");
     let mut peer = Peer::at(2);
