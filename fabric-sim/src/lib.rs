@@ -29,7 +29,8 @@
 //!   [`model::port::PortSnapshot::events_of_change_to`]. For it each process asks the subnet manager for its SMInfo, once
 //!   in eleven readings.
 //! - The ports of a node that libumad2sim does not show for its `SIM_HOST` are there, but down.
-//! - Datagrams that are sent go nowhere until somebody sets a [data path](model::data_path::DataPath).
+//! - Datagrams that leave a port go nowhere until it has a [data path](model::data_path), such as a
+//!   [`Switch`](model::switch::Switch).
 //! - Reliable queue pairs, shared receive queues, memory windows and extended verbs are not simulated: such a call
 //!   fails with `ENOSYS` and says its name once on stderr.
 //! - RMPP is not simulated: a MAD is at most 256 bytes.

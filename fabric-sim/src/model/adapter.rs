@@ -3,14 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::completion::CompletionQueue;
-use super::data_path::{DataPath, Datagram, Nowhere};
+use super::data_path::DataPath;
 use super::event::{AsyncEvent, PortEvent};
+use super::link::Link;
+use super::link_faults::{LinkCounts, LinkFaults};
+use super::membership::{JoinState, Membership, Memberships};
 use super::memory::MemoryRegions;
 use super::port::PortSnapshot;
 use super::queue_pair::{Limits, QueuePair};
@@ -18,6 +21,9 @@ use crate::fd_queue::FdQueue;
 
 /// Events that a context keeps at most for a program that does not read them; what comes then is lost.
 const EVENT_CAPACITY: usize = 4096;
+
+/// The numbers of queue pairs, unless [others](Adapter::number_queue_pairs) are set.
+const QUEUE_PAIR_NUMBERS: RangeInclusive<u32> = 0x40..=0x00ff_fffe;
 
 /// Who the adapter is. Host byte order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,20 +66,48 @@ pub struct NoSuchPort {
 /// A simulated adapter. All methods may be called from any thread.
 pub struct Adapter {
     identity: Identity,
-    ports: BTreeMap<u8, RwLock<Arc<PortSnapshot>>>,
-    link_layers: BTreeMap<u8, LinkLayer>,
+    ports: BTreeMap<u8, Port>,
     /// The queues of the contexts, each of which gets every event.
     listeners: Mutex<Vec<Weak<FdQueue<AsyncEvent>>>>,
-    queue_pairs: RwLock<HashMap<u32, Weak<QueuePair>>>,
-    next_qpn: AtomicU32,
-    data_path: RwLock<Arc<dyn DataPath>>,
+    queue_pairs: RwLock<QueuePairs>,
+}
+
+struct Port {
+    snapshot: RwLock<Arc<PortSnapshot>>,
+    link_layer: LinkLayer,
+    memberships: Mutex<Memberships>,
+    link: Link,
+}
+
+/// The queue pairs that there are, by number.
+pub(super) type QueuePairsByNumber = HashMap<u32, Weak<QueuePair>>;
+
+struct QueuePairs {
+    known: QueuePairsByNumber,
+    numbers: RangeInclusive<u32>,
+    next: u32,
+}
+
+impl QueuePairs {
+    /// A number that is not in use; numbers used before come as late as possible.
+    fn take_number(&mut self) -> u32 {
+        self.known.retain(|_, pair| pair.strong_count() > 0);
+        let (first, last) = self.numbers.clone().into_inner();
+        loop {
+            let number = self.next;
+            self.next = if number >= last { first } else { number + 1 };
+            // A process runs out of memory long before the adapter runs out of numbers.
+            if !self.known.contains_key(&number) || self.known.len() as u32 > last - first {
+                return number;
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Adapter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Adapter")
             .field("identity", &self.identity)
-            .field("ports", &self.ports)
             .finish_non_exhaustive()
     }
 }
@@ -90,18 +124,24 @@ impl Adapter {
         ports: Vec<PortSnapshot>,
         link_layers: BTreeMap<u8, LinkLayer>,
     ) -> Arc<Self> {
-        let ports = (1..=u8::MAX)
-            .zip(ports)
-            .map(|(number, port)| (number, RwLock::new(Arc::new(port))))
-            .collect();
+        let port = |(number, snapshot)| {
+            let port = Port {
+                snapshot: RwLock::new(Arc::new(snapshot)),
+                link_layer: link_layers.get(&number).copied().unwrap_or_default(),
+                memberships: Mutex::default(),
+                link: Link::default(),
+            };
+            (number, port)
+        };
         Arc::new(Self {
             identity,
-            ports,
-            link_layers,
+            ports: (1..=u8::MAX).zip(ports).map(port).collect(),
             listeners: Mutex::default(),
-            queue_pairs: RwLock::default(),
-            next_qpn: AtomicU32::new(0x40),
-            data_path: RwLock::new(Arc::new(Nowhere)),
+            queue_pairs: RwLock::new(QueuePairs {
+                known: HashMap::new(),
+                numbers: QUEUE_PAIR_NUMBERS,
+                next: *QUEUE_PAIR_NUMBERS.start(),
+            }),
         })
     }
 
@@ -117,12 +157,14 @@ impl Adapter {
 
     /// What is known of a port; ports count from 1.
     pub fn port(&self, number: u8) -> Option<Arc<PortSnapshot>> {
-        Some(self.ports.get(&number)?.read().clone())
+        Some(self.ports.get(&number)?.snapshot.read().clone())
     }
 
     /// What a port is connected to.
     pub fn link_layer(&self, number: u8) -> LinkLayer {
-        self.link_layers.get(&number).copied().unwrap_or_default()
+        self.ports
+            .get(&number)
+            .map_or_else(LinkLayer::default, |port| port.link_layer)
     }
 
     /// As [`port`](Self::port), with an error that says what is wrong.
@@ -133,7 +175,14 @@ impl Adapter {
         self.port(number).ok_or_else(|| self.no_such_port(number))
     }
 
-    /// Makes `snapshot` what is known of a port, and raises the events that this makes, which it returns.
+    fn whole_port(&self, number: u8) -> Result<&Port, NoSuchPort> {
+        self.ports
+            .get(&number)
+            .ok_or_else(|| self.no_such_port(number))
+    }
+
+    /// Makes `snapshot` what is known of a port, and raises the events that this makes, which it returns. Memberships
+    /// [may end](super::membership) by it.
     ///
     /// # Errors
     /// If there is no such port.
@@ -142,16 +191,20 @@ impl Adapter {
         number: u8,
         snapshot: PortSnapshot,
     ) -> Result<Vec<PortEvent>, NoSuchPort> {
-        let cell = self
-            .ports
-            .get(&number)
-            .ok_or_else(|| self.no_such_port(number))?;
+        let port = self.whole_port(number)?;
         let events = {
-            let mut current = cell.write();
+            let mut current = port.snapshot.write();
             let events = current.events_of_change_to(&snapshot);
             *current = Arc::new(snapshot);
             events
         };
+        // Before anybody hears of it, and joins again.
+        if events.iter().copied().any(Memberships::end_with) {
+            port.memberships.lock().clear();
+        }
+        if events.contains(&PortEvent::PortErr) {
+            port.link.lose_held();
+        }
         for event in &events {
             self.tell(&AsyncEvent::Port(*event, number));
         }
@@ -204,7 +257,8 @@ impl Adapter {
         recv_cq: Arc<CompletionQueue>,
         limits: Limits,
     ) -> Arc<QueuePair> {
-        let number = self.next_qpn.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
+        let mut pairs = self.queue_pairs.write();
+        let number = pairs.take_number();
         let pair = Arc::new(QueuePair::new(
             number,
             Arc::downgrade(self),
@@ -213,44 +267,84 @@ impl Adapter {
             recv_cq,
             limits,
         ));
-        let mut pairs = self.queue_pairs.write();
-        pairs.retain(|_, pair| pair.strong_count() > 0);
-        pairs.insert(number, Arc::downgrade(&pair));
+        pairs.known.insert(number, Arc::downgrade(&pair));
         pair
     }
 
-    /// Where sent datagrams go from now on.
-    pub fn set_data_path(&self, data_path: Arc<dyn DataPath>) {
-        *self.data_path.write() = data_path;
+    /// Which numbers queue pairs get from now on, in turn, beginning with `first`.
+    pub fn number_queue_pairs(&self, numbers: RangeInclusive<u32>, first: u32) {
+        let mut pairs = self.queue_pairs.write();
+        pairs.next = first.clamp(*numbers.start(), *numbers.end());
+        pairs.numbers = numbers;
     }
 
-    pub(super) fn send(&self, datagram: Datagram) {
-        let data_path = self.data_path.read().clone();
-        data_path.send(datagram);
+    pub(super) fn queue_pairs(&self) -> impl std::ops::Deref<Target = QueuePairsByNumber> {
+        RwLockReadGuard::map(self.queue_pairs.read(), |pairs| &pairs.known)
     }
 
-    /// Gives a datagram to the queue pairs that it is meant for; the sender of a multicast does not get its own.
-    pub fn deliver(&self, datagram: &Datagram) {
-        let pairs: Vec<_> = self
-            .queue_pairs
-            .read()
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect();
-        for pair in pairs.iter().filter(|pair| pair.is_destination(datagram)) {
-            let own = datagram.destination_qp == super::queue_pair::MULTICAST_QPN
-                && pair.number() == datagram.source_qp
-                && self.is_own_gid(&datagram.source_gid);
-            if !own {
-                pair.receive(datagram);
-            }
-        }
+    /// Where datagrams go from now on that leave a port.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn set_data_path(&self, port: u8, data_path: Arc<dyn DataPath>) -> Result<(), NoSuchPort> {
+        self.whole_port(port)?.link.set_path(data_path);
+        Ok(())
     }
 
-    fn is_own_gid(&self, gid: &[u8; 16]) -> bool {
-        self.ports.values().any(|port| {
-            let port = port.read();
-            (0..port.guids.len()).any(|index| port.gid(index).as_ref() == Some(gid))
-        })
+    pub(super) fn link(&self, port: u8) -> Option<&Link> {
+        Some(&self.ports.get(&port)?.link)
+    }
+
+    /// What happens to datagrams that leave a port from now on. Counting and chance begin anew.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn set_link_faults(&self, port: u8, faults: LinkFaults) -> Result<(), NoSuchPort> {
+        self.whole_port(port)?.link.set_faults(faults);
+        Ok(())
+    }
+
+    /// What happens to datagrams that leave a port, and to how many it did since that was set.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn link_faults(&self, port: u8) -> Result<(LinkFaults, LinkCounts), NoSuchPort> {
+        Ok(self.whole_port(port)?.link.faults())
+    }
+
+    /// The SA has made a port a member of a group, or a member in further ways.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn joined(&self, port: u8, membership: Membership) -> Result<(), NoSuchPort> {
+        self.whole_port(port)?.memberships.lock().join(membership);
+        Ok(())
+    }
+
+    /// The SA has ended a port's membership in a group, in some ways or, with [`JoinState::ALL`], altogether.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn left(&self, port: u8, mgid: &[u8; 16], state: JoinState) -> Result<(), NoSuchPort> {
+        self.whole_port(port)?.memberships.lock().leave(mgid, state);
+        Ok(())
+    }
+
+    /// The groups that a port is a member of, in no order.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub fn memberships(&self, port: u8) -> Result<Vec<Membership>, NoSuchPort> {
+        Ok(self.whole_port(port)?.memberships.lock().list())
+    }
+
+    pub(super) fn with_memberships(
+        &self,
+        port: u8,
+        ask: impl FnOnce(&Memberships) -> bool,
+    ) -> bool {
+        self.ports
+            .get(&port)
+            .is_some_and(|port| ask(&port.memberships.lock()))
     }
 }

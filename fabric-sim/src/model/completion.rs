@@ -57,6 +57,8 @@ pub struct Completion {
     pub source_lid: u16,
     /// Service level.
     pub sl: u8,
+    /// By what the LID that it came to differs from the port's first; 0 for multicast.
+    pub path_bits: u8,
 }
 
 /// A completion channel.

@@ -41,6 +41,44 @@ impl PortSnapshot {
         Some((u128::from(self.info.gid_prefix) << 64 | u128::from(guid)).to_be_bytes())
     }
 
+    /// Whether it passes data.
+    pub fn is_active(&self) -> bool {
+        self.info.state == STATE_ACTIVE
+    }
+
+    /// Bytes of the longest payload that it passes.
+    pub fn mtu(&self) -> usize {
+        128 << self.info.neighbor_mtu.clamp(1, 5)
+    }
+
+    /// The bits of a LID in which its own LIDs differ.
+    fn path_mask(&self) -> u16 {
+        (1 << self.info.lmc.min(7)) - 1
+    }
+
+    /// Whether a LID is one of its own, of which there are 2^LMC.
+    pub fn has_lid(&self, lid: u16) -> bool {
+        let base = self.info.lid & !self.path_mask();
+        base != 0 && lid & !self.path_mask() == base
+    }
+
+    /// By what one of its LIDs differs from the first.
+    pub fn path_bits(&self, lid: u16) -> u8 {
+        (lid & self.path_mask()) as u8
+    }
+
+    /// Its LID with such path bits; those beyond its LMC do not count.
+    pub fn lid_with(&self, path_bits: u8) -> u16 {
+        self.info.lid | u16::from(path_bits) & self.path_mask()
+    }
+
+    /// Whether a GID is in its table. An unused entry's is not.
+    pub fn has_gid(&self, gid: &[u8; 16]) -> bool {
+        let used = (0..self.guids.len()).filter(|index| self.guids[*index] != 0);
+        used.into_iter()
+            .any(|index| self.gid(index).as_ref() == Some(gid))
+    }
+
     /// The events, in their order, that an adapter raises when this port becomes `next`.
     ///
     /// Order and conditions are those of the kernel's drivers: the port is reported lost first and active last, so that
@@ -197,6 +235,29 @@ mod tests {
         let mut down = active();
         down.info.state = STATE_DOWN;
         assert_eq!(initialize.events_of_change_to(&down), []);
+    }
+
+    #[test]
+    fn lids_are_as_many_as_the_lmc_says() {
+        let mut port = active();
+        port.info.lid = 0x10;
+        assert!(port.has_lid(0x10) && !port.has_lid(0x11) && !port.has_lid(0xf));
+        port.info.lmc = 2;
+        for lid in 0x10..0x14 {
+            assert!(port.has_lid(lid));
+            assert_eq!(u16::from(port.path_bits(lid)), lid - 0x10);
+        }
+        assert!(!port.has_lid(0x14) && !port.has_lid(0xf));
+        assert_eq!((port.lid_with(3), port.lid_with(0x7f)), (0x13, 0x13));
+        port.info.lid = 0;
+        assert!(!port.has_lid(0), "no LID yet is no LID");
+    }
+
+    #[test]
+    fn unused_entries_are_no_gids() {
+        let port = active();
+        assert!(port.has_gid(&port.gid(0).unwrap()));
+        assert!(!port.has_gid(&port.gid(1).unwrap()));
     }
 
     #[test]

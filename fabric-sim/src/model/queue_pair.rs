@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::adapter::Adapter;
 use super::completion::{Completion, CompletionQueue, Status};
-use super::data_path::Datagram;
+use super::data_path::{Datagram, GlobalRouteHeader};
 use super::memory::{MemoryRegions, Segment};
 
 /// The queue pair number that stands for "all members of the group".
@@ -101,6 +101,12 @@ pub struct Route {
     pub dgid: [u8; 16],
     /// Index of the GID that it comes from.
     pub sgid_index: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Hop limit.
+    pub hop_limit: u8,
 }
 
 /// A send.
@@ -354,37 +360,39 @@ impl QueuePair {
         if let Some(adapter) = self.adapter.upgrade()
             && let Some(snapshot) = adapter.port(port)
         {
-            let mtu = 128usize << snapshot.info.neighbor_mtu.clamp(1, 5);
-            if payload.len() > mtu {
+            if payload.len() > snapshot.mtu() {
                 self.send_cq.add(
                     self.failed(request.wr_id, Status::LocalLength, false),
                     false,
                 );
                 return Ok(());
             }
-            let source_index = request.address.grh.map_or(0, |route| route.sgid_index);
-            adapter.send(Datagram {
-                source_lid: snapshot.info.lid | u16::from(request.address.source_path_bits),
-                source_gid: snapshot.gid(source_index.into()).unwrap_or_default(),
+            let grh = request.address.grh.map(|route| GlobalRouteHeader {
+                source: snapshot.gid(route.sgid_index.into()).unwrap_or_default(),
+                destination: route.dgid,
+                traffic_class: route.traffic_class,
+                flow_label: route.flow_label & 0x000f_ffff,
+                hop_limit: route.hop_limit,
+            });
+            let pkey = snapshot.pkeys.get(usize::from(pkey_index));
+            let datagram = Datagram {
+                source_lid: snapshot.lid_with(request.address.source_path_bits),
                 source_qp: self.number,
                 destination_lid: request.address.dlid,
-                destination_gid: request.address.grh.map(|route| route.dgid),
                 destination_qp: request.remote_qpn & 0x00ff_ffff,
+                grh,
                 qkey: if request.remote_qkey & 0x8000_0000 != 0 {
                     own_qkey
                 } else {
                     request.remote_qkey
                 },
-                pkey: snapshot
-                    .pkeys
-                    .get(usize::from(pkey_index))
-                    .copied()
-                    .unwrap_or(0),
+                pkey: pkey.copied().unwrap_or(0),
                 sl: request.address.sl,
                 immediate: request.immediate,
                 solicited: request.solicited,
                 payload,
-            });
+            };
+            adapter.send(port, datagram);
         }
         if request.signaled {
             let completion = Completion {
@@ -450,22 +458,17 @@ impl QueuePair {
         }
     }
 
-    /// Whether a datagram is meant for this queue pair: by number, or by a group that it is attached to.
-    pub(super) fn is_destination(&self, datagram: &Datagram) -> bool {
-        if datagram.destination_qp != MULTICAST_QPN {
-            return datagram.destination_qp == self.number;
-        }
-        let group = datagram
-            .destination_gid
-            .map(|gid| (gid, datagram.destination_lid));
-        group.is_some_and(|group| self.inner.lock().groups.contains(&group))
+    /// Whether it is attached to a group, (MGID, MLID).
+    pub(super) fn is_attached(&self, group: &([u8; 16], u16)) -> bool {
+        self.inner.lock().groups.contains(group)
     }
 
-    /// Takes a datagram into the oldest receive. One that comes in the wrong state, with another Q_Key or partition, or
-    /// while nothing is posted, is lost, as UD does.
-    pub(super) fn receive(&self, datagram: &Datagram) {
+    /// Takes a datagram that came to a port into the oldest receive. One that comes to another port or in the wrong state,
+    /// with another Q_Key or partition, or while nothing is posted, is lost, as UD does.
+    pub(super) fn receive(&self, port: u8, datagram: &Datagram, path_bits: u8) {
         let mut inner = self.inner.lock();
         if !matches!(inner.state, State::ReadyToReceive | State::ReadyToSend)
+            || inner.port != port
             || inner.qkey != datagram.qkey
         {
             return;
@@ -473,7 +476,7 @@ impl QueuePair {
         let snapshot = self
             .adapter
             .upgrade()
-            .and_then(|adapter| adapter.port(inner.port));
+            .and_then(|adapter| adapter.port(port));
         let own_pkey = snapshot
             .and_then(|port| port.pkeys.get(usize::from(inner.pkey_index)).copied())
             .unwrap_or(0);
@@ -504,10 +507,11 @@ impl QueuePair {
             byte_len: u32::try_from(message.len()).unwrap_or(u32::MAX),
             immediate: datagram.immediate,
             source_qp: datagram.source_qp,
-            grh: datagram.destination_gid.is_some(),
+            grh: datagram.grh.is_some(),
             pkey_index,
             source_lid: datagram.source_lid,
             sl: datagram.sl,
+            path_bits,
             ..self.failed(request.wr_id, status, true)
         };
         self.complete_receive(completion, datagram.solicited);
@@ -541,14 +545,21 @@ fn same_partition(one: u16, other: u16) -> bool {
 
 /// The GRH of a received message; undefined (here: zero) without one.
 fn global_route_header(datagram: &Datagram) -> [u8; GRH_SIZE] {
+    /// What lies between the GRH and the payload: BTH and DETH; and behind it: the invariant CRC.
+    const AROUND: usize = 12 + 8 + 4;
+    const IP_VERSION: u32 = 6;
+    const NEXT_HEADER_IBA: u8 = 0x1b;
     let mut header = [0; GRH_SIZE];
-    if let Some(destination) = datagram.destination_gid {
-        header[0] = 6 << 4;
-        let length = u16::try_from(datagram.payload.len()).unwrap_or(u16::MAX);
-        header[4..6].copy_from_slice(&length.to_be_bytes());
-        header[6] = 0x1b;
-        header[8..24].copy_from_slice(&datagram.source_gid);
-        header[24..40].copy_from_slice(&destination);
+    if let Some(grh) = datagram.grh {
+        let immediate = if datagram.immediate.is_some() { 4 } else { 0 };
+        let length = datagram.payload.len().next_multiple_of(4) + immediate + AROUND;
+        let first = IP_VERSION << 28 | u32::from(grh.traffic_class) << 20 | grh.flow_label;
+        header[..4].copy_from_slice(&first.to_be_bytes());
+        header[4..6].copy_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
+        header[6] = NEXT_HEADER_IBA;
+        header[7] = grh.hop_limit;
+        header[8..24].copy_from_slice(&grh.source);
+        header[24..40].copy_from_slice(&grh.destination);
     }
     header
 }

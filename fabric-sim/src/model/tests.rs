@@ -1,19 +1,21 @@
 //! Adapters, queue pairs and queues together, without a fabric.
 
-use std::sync::Arc;
+mod delivery;
+mod links;
 
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use super::adapter::{Adapter, Identity};
 use super::completion::{Completion, CompletionQueue, Status};
-use super::data_path::{DataPath, Datagram};
 use super::event::{AsyncEvent, PortEvent};
+use super::membership::Membership;
 use super::memory::{MemoryRegions, Segment};
 use super::port::{PortSnapshot, STATE_ACTIVE, STATE_DOWN};
 use super::queue_pair::{
     AddressVector, Change, GRH_SIZE, Limits, QpError, QueuePair, RecvRequest, Route, SendRequest,
     State,
 };
+use super::switch::Switch;
 use crate::smp::PortInfo;
 
 const QKEY: u32 = 0x8001_0000;
@@ -43,18 +45,6 @@ fn adapter(lid: u16) -> Arc<Adapter> {
         },
         vec![port],
     )
-}
-
-/// Hands every datagram to all of the adapters.
-#[derive(Default)]
-struct Wire(Mutex<Vec<Arc<Adapter>>>);
-
-impl DataPath for Wire {
-    fn send(&self, datagram: Datagram) {
-        for adapter in self.0.lock().iter() {
-            adapter.deliver(&datagram);
-        }
-    }
 }
 
 struct Host {
@@ -120,6 +110,13 @@ impl Host {
         }
     }
 
+    fn join(&self) {
+        self.adapter
+            .joined(1, Membership::full(GROUP, MLID))
+            .unwrap();
+        self.pair.attach(GROUP, MLID).unwrap();
+    }
+
     fn segment(&self, offset: u64, length: u32) -> Segment {
         Segment {
             addr: self.buffer.as_ptr() as u64 + offset,
@@ -165,25 +162,25 @@ fn inline(payload: &[u8], address: AddressVector, remote_qpn: u32) -> SendReques
     }
 }
 
+fn to_gid(dgid: [u8; 16]) -> Route {
+    Route {
+        dgid,
+        ..Route::default()
+    }
+}
+
 fn group() -> AddressVector {
     AddressVector {
         dlid: MLID,
         port: 1,
-        grh: Some(Route {
-            dgid: GROUP,
-            sgid_index: 0,
-        }),
+        grh: Some(to_gid(GROUP)),
         ..AddressVector::default()
     }
 }
 
 fn wire(hosts: &[&Host]) {
-    let wire = Arc::new(Wire(Mutex::new(
-        hosts.iter().map(|host| host.adapter.clone()).collect(),
-    )));
-    for host in hosts {
-        host.adapter.set_data_path(wire.clone());
-    }
+    let adapters: Vec<_> = hosts.iter().map(|host| host.adapter.clone()).collect();
+    Switch::connecting(&adapters);
 }
 
 #[test]
@@ -255,8 +252,10 @@ fn a_datagram_arrives_behind_its_header() {
         sl: 3,
         port: 1,
         grh: Some(Route {
-            dgid: gid,
-            sgid_index: 0,
+            traffic_class: 7,
+            flow_label: 0x12345,
+            hop_limit: 64,
+            ..to_gid(gid)
         }),
         ..AddressVector::default()
     };
@@ -277,9 +276,14 @@ fn a_datagram_arrives_behind_its_header() {
         pkey_index: 0,
         source_lid: 5,
         sl: 3,
+        path_bits: 0,
     };
     assert_eq!(receiver.queue.poll(), Some(expected));
-    assert_eq!(receiver.buffer[0] >> 4, 6);
+    // Version 6, traffic class, flow label; BTH, DETH, immediate data, payload padded to 8, CRC; next header, hop limit.
+    assert_eq!(
+        receiver.buffer[..8],
+        [0x60, 0x71, 0x23, 0x45, 0, 36, 0x1b, 64]
+    );
     assert_eq!(
         receiver.buffer[8..24],
         sender.adapter.port(1).unwrap().gid(0).unwrap()
@@ -293,7 +297,7 @@ fn a_multicast_reaches_the_attached_but_not_its_sender() {
     let (sender, member, stranger) = (Host::ready(5), Host::ready(6), Host::ready(7));
     wire(&[&sender, &member, &stranger]);
     for host in [&sender, &member] {
-        host.pair.attach(GROUP, MLID).unwrap();
+        host.join();
     }
     for host in [&sender, &member, &stranger] {
         host.receive_into(1, 512);

@@ -234,6 +234,6 @@ fn translate(completion: &Completion) -> ibv_wc {
         pkey_index: completion.pkey_index,
         slid: completion.source_lid,
         sl: completion.sl,
-        dlid_path_bits: 0,
+        dlid_path_bits: completion.path_bits,
     }
 }

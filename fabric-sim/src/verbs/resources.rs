@@ -190,6 +190,9 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
     let grh = (attr.is_global != 0).then_some(Route {
         dgid: attr.grh.dgid.raw,
         sgid_index: attr.grh.sgid_index,
+        traffic_class: attr.grh.traffic_class,
+        flow_label: attr.grh.flow_label,
+        hop_limit: attr.grh.hop_limit,
     });
     if attr.sl > 15 || grh.is_some_and(|route| port.gid(route.sgid_index.into()).is_none()) {
         return null(libc::EINVAL);

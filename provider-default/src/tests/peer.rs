@@ -7,8 +7,9 @@ use acm_prov_api::prelude::*;
 use acm_prov_api::testing::TestCore;
 use fabric_sim::fabric;
 use fabric_sim::model::adapter::{Adapter, Identity};
-use fabric_sim::model::data_path::{DataPath, Datagram as Sent};
+use fabric_sim::model::membership::Membership;
 use fabric_sim::model::port::{PortSnapshot, STATE_ACTIVE};
+use fabric_sim::model::switch::Switch;
 use fabric_sim::smp::PortInfo;
 use rdma_access::ud::*;
 use rdma_access::verbs::Context;
@@ -27,20 +28,6 @@ pub const MLID: Lid = Lid(0xc001);
 const PREFIX: u64 = 0xfe80 << 48;
 /// LIDs and GUIDs of the adapters `sim<LID>`. Number 1 is the test core's; 4 is 2 after it has moved.
 const PORTS: [(u16, u64); 4] = [(1, 0x0010_0001), (2, 0x2002), (3, 0x2003), (4, 0x2002)];
-
-/// Brings datagrams to the adapter with their LID, those to groups to all.
-struct Wire;
-
-impl DataPath for Wire {
-    fn send(&self, datagram: Sent) {
-        for adapter in fabric::adapters().unwrap() {
-            let lid = adapter.port(1).unwrap().info.lid;
-            if datagram.destination_lid >= 0xc000 || datagram.destination_lid == lid {
-                adapter.deliver(&datagram);
-            }
-        }
-    }
-}
 
 fn adapter(lid: u16, guid: u64) -> Arc<Adapter> {
     let info = PortInfo {
@@ -62,7 +49,10 @@ fn adapter(lid: u16, guid: u64) -> Arc<Adapter> {
         ..Identity::default()
     };
     let adapter = Adapter::new(identity, vec![port]);
-    adapter.set_data_path(Arc::new(Wire));
+    // The test core's SA answers joins; the fabric has all of them for members.
+    adapter
+        .joined(1, Membership::full(SHARED.0, MLID.0))
+        .unwrap();
     adapter
 }
 
@@ -70,7 +60,9 @@ fn adapter(lid: u16, guid: u64) -> Arc<Adapter> {
 pub fn context(lid: u16) -> Arc<Context> {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        fabric::install(PORTS.map(|(lid, guid)| adapter(lid, guid)).into());
+        let adapters = PORTS.map(|(lid, guid)| adapter(lid, guid));
+        Switch::connecting(&adapters);
+        fabric::install(adapters.into());
     });
     Arc::new(Context::open_by_name(&format!("sim{lid}")).unwrap())
 }

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use fabric_sim::fabric;
 use fabric_sim::model::adapter::{Adapter, Identity};
-use fabric_sim::model::data_path::{DataPath, Datagram};
+use fabric_sim::model::membership::Membership;
 use fabric_sim::model::port::{PortSnapshot, STATE_ACTIVE};
+use fabric_sim::model::switch::Switch;
 use fabric_sim::smp::PortInfo;
 use rdma_access::ud::*;
 use rdma_access::verbs::Context;
@@ -24,17 +25,6 @@ const GROUP: Gid = Gid([
 const MLID: Lid = Lid(0xc001);
 const PREFIX: u64 = 0xfe80 << 48;
 const LIDS: [u16; 2] = [3, 7];
-
-/// Hands every datagram to all adapters.
-struct Wire;
-
-impl DataPath for Wire {
-    fn send(&self, datagram: Datagram) {
-        for adapter in fabric::adapters().unwrap() {
-            adapter.deliver(&datagram);
-        }
-    }
-}
 
 fn adapter(lid: u16) -> Arc<Adapter> {
     let info = PortInfo {
@@ -56,14 +46,20 @@ fn adapter(lid: u16) -> Arc<Adapter> {
         ..Identity::default()
     };
     let adapter = Adapter::new(identity, vec![port]);
-    adapter.set_data_path(Arc::new(Wire));
+    adapter
+        .joined(1, Membership::full(GROUP.0, MLID.0))
+        .unwrap();
     adapter
 }
 
-/// The adapters `sim3` and `sim7`; the tests of this executable share them.
+/// The adapters `sim3` and `sim7`, members of the group; the tests of this executable share them.
 fn context(lid: u16) -> Arc<Context> {
     static INSTALLED: std::sync::Once = std::sync::Once::new();
-    INSTALLED.call_once(|| fabric::install(LIDS.map(adapter).into()));
+    INSTALLED.call_once(|| {
+        let adapters = LIDS.map(adapter);
+        Switch::connecting(&adapters);
+        fabric::install(adapters.into());
+    });
     Arc::new(Context::open_by_name(&format!("sim{lid}")).unwrap())
 }
 
