@@ -9,13 +9,13 @@ use std::fmt;
 use std::io::Write as _;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 
-use crate::host::{Host, LogLevel};
+use crate::host::Host;
+use crate::log_limit::LogLimit;
 use crate::sync::OnceLock;
 
 /// Why a callback did not do what the core asked.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    level: LogLevel,
     reason: String,
 }
 
@@ -23,7 +23,6 @@ impl Refusal {
     /// Something that an operator or an author must know of.
     pub(crate) fn error(reason: impl fmt::Display) -> Self {
         Self {
-            level: LogLevel::ALWAYS,
             reason: reason.to_string(),
         }
     }
@@ -37,20 +36,29 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
+type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
+
+/// The hook that was there before ours.
+static PREVIOUS: OnceLock<Hook> = OnceLock::new();
+
 /// Makes panics behind a door keep their place. The hook that was there before still serves all others.
+///
+/// Ours captures nothing and so allocates nothing: a library that is refused is unloaded with it.
 fn keep_places() {
-    static HOOK: OnceLock<()> = OnceLock::new();
-    HOOK.get_or_init(|| {
+    PREVIOUS.get_or_init(|| {
         let previous = panic::take_hook();
-        panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
-            if DEPTH.get() == 0 {
-                return previous(info);
-            }
-            if let Some(place) = info.location() {
-                free_place(PLACE.replace(Some(Box::leak(place.to_string().into_boxed_str()))));
-            }
-        }));
+        panic::set_hook(Box::new(keep_place));
+        previous
     });
+}
+
+fn keep_place(info: &PanicHookInfo<'_>) {
+    if DEPTH.get() == 0 {
+        return PREVIOUS.get().map_or((), |previous| previous(info));
+    }
+    if let Some(place) = info.location() {
+        free_place(PLACE.replace(Some(Box::leak(place.to_string().into_boxed_str()))));
+    }
 }
 
 fn free_place(place: Option<&'static str>) {
@@ -91,11 +99,7 @@ pub(crate) fn enter<R>(
     match outcome {
         Ok(Ok(value)) => value,
         Ok(Err(refusal)) => {
-            report(
-                host,
-                refusal.level,
-                format_args!("{callback}: {}", refusal.reason),
-            );
+            report(host, format_args!("{callback}: {}", refusal.reason));
             fallback
         }
         Err(payload) => {
@@ -104,7 +108,6 @@ pub(crate) fn enter<R>(
             let at = place.unwrap_or("an unknown place");
             report(
                 host,
-                LogLevel::ALWAYS,
                 format_args!("{callback}: panic: {text} (at {at}); the provider goes on"),
             );
             free_place(place);
@@ -115,10 +118,12 @@ pub(crate) fn enter<R>(
     }
 }
 
-/// Says something through the core's log or, without a core, on standard error.
-pub(crate) fn report(host: Option<&Host>, level: LogLevel, text: fmt::Arguments<'_>) {
+/// Says something through the core's log or, without a core, on standard error. What repeats itself with every call is not
+/// said every time.
+pub(crate) fn report(host: Option<&Host>, text: fmt::Arguments<'_>) {
+    static LIMIT: LogLimit = LogLimit::new();
     match host {
-        Some(host) => host.log(level, text),
+        Some(host) => host.log_fault(&LIMIT, text),
         // Not eprintln!, which panics where nothing can be written: this runs outside the barrier.
         None => {
             let _ = writeln!(std::io::stderr(), "{text}");

@@ -178,7 +178,12 @@ struct PortInner {
     device: DeviceHandle,
     gate: Gate<acm_port>,
     number: u8,
+    id: CorePort,
 }
+
+/// A port of the core's, over all its openings: the core passes the same structure each time. Only ever compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CorePort(usize);
 
 impl PortHandle {
     /// # Safety
@@ -190,7 +195,14 @@ impl PortHandle {
             device,
             gate: Gate::new(port),
             number,
+            id: CorePort(port.addr()),
         }))
+    }
+
+    /// The core's port, whose openings follow each other.
+    #[cfg(feature = "cache")]
+    pub(crate) fn core_port(&self) -> CorePort {
+        self.0.id
     }
 
     /// The port's number on its device, from 1.

@@ -16,6 +16,9 @@ use crate::abi::{
     ibv_query_pkey_fn, ibv_query_port_fn, ibv_rate,
 };
 
+use crate::clock::Moment;
+use crate::log_limit::LogLimit;
+
 mod lookup;
 
 pub(crate) use lookup::acm_write;
@@ -136,6 +139,18 @@ impl Host {
                 level,
                 &format!("{}: {text}", self.provider.to_string_lossy()),
             );
+        }
+    }
+
+    /// Writes a line whatever the log level, unless too many came through `limit` lately.
+    pub(crate) fn log_fault(&self, limit: &LogLimit, text: fmt::Arguments<'_>) {
+        match limit.admits(Moment::now()) {
+            Some(0) => self.log(LogLevel::ALWAYS, text),
+            Some(count) => self.log(
+                LogLevel::ALWAYS,
+                format_args!("{text} ({count} lines like this were held back)"),
+            ),
+            None => {}
         }
     }
 

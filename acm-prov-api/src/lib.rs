@@ -30,6 +30,7 @@ mod host;
 pub mod hosts;
 pub mod introspection;
 mod load;
+mod log_limit;
 mod message;
 pub mod options;
 pub mod path;

@@ -3,6 +3,7 @@
 use crate::abi::AcmStatus;
 use crate::handle::EndpointHandle;
 use crate::host::LogLevel;
+use crate::log_limit::LogLimit;
 use crate::path::PathRecord;
 use crate::request::QueryRequest;
 use crate::sa::{SaError, SaSendError, SaStatus};
@@ -22,8 +23,9 @@ pub(crate) fn ask_sa(endpoint: &EndpointHandle, request: QueryRequest) {
         match answer {
             Ok(path) if answers(&wanted, &path) => request.answer(&path),
             Ok(path) => {
-                host.log(
-                    LogLevel::ALWAYS,
+                static LIMIT: LogLimit = LogLimit::new();
+                host.log_fault(
+                    &LIMIT,
                     format_args!(
                         "query: the SA answered for {} (LID {})",
                         path.dgid(),
@@ -41,7 +43,8 @@ pub(crate) fn ask_sa(endpoint: &EndpointHandle, request: QueryRequest) {
         host.log(LogLevel::VERBOSE, format_args!("query: {error}"));
         request.refuse(match error {
             SaSendError::NoMemory => AcmStatus::ENOMEM,
-            SaSendError::Closed(_) | SaSendError::Refused { .. } => AcmStatus::ENODATA,
+            SaSendError::Closed(_) => AcmStatus::ENOTCONN,
+            SaSendError::Refused { .. } => AcmStatus::ETIMEDOUT,
         });
     }
 }
@@ -53,15 +56,13 @@ fn answers(wanted: &PathRecord, path: &PathRecord) -> bool {
         && (wanted.dgid().is_zero() || wanted.dgid() == path.dgid())
 }
 
-/// What a client is told when the SA brought no record.
+/// What a client is told when the SA brought no record: the SA was not reached, the port is down, or there is none.
 pub(crate) fn status_of(error: SaError) -> AcmStatus {
     match error {
-        SaError::TimedOut => AcmStatus::ETIMEDOUT,
+        SaError::TimedOut | SaError::NotSent { .. } => AcmStatus::ETIMEDOUT,
         SaError::Status(status) if status.is_transient() => AcmStatus::ETIMEDOUT,
+        SaError::Closed(_) => AcmStatus::ENOTCONN,
         SaError::Status(SaStatus::REQ_INVALID) => AcmStatus::EINVAL,
-        SaError::Status(_)
-        | SaError::NotSent { .. }
-        | SaError::Unexpected { .. }
-        | SaError::Closed(_) => AcmStatus::ENODATA,
+        SaError::Status(_) | SaError::Unexpected { .. } => AcmStatus::ENODATA,
     }
 }

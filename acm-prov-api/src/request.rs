@@ -13,6 +13,7 @@ use crate::abi::{
 use crate::address::Address;
 use crate::handle::EndpointHandle;
 use crate::host::{Host, LogLevel};
+use crate::log_limit::LogLimit;
 use crate::message::{Entry, Message, Outgoing};
 use crate::path::PathRecord;
 
@@ -138,11 +139,14 @@ impl ResolveRequest {
     }
 }
 
+/// Lines about requests that a provider forgot.
+static DROPPED: LogLimit = LogLimit::new();
+
 impl Drop for ResolveRequest {
     fn drop(&mut self) {
         if let Some(client) = self.client.take() {
-            client.host.log(
-                LogLevel::ALWAYS,
+            client.host.log_fault(
+                &DROPPED,
                 format_args!(
                     "resolve: the request for {} was dropped unanswered; answering ENODATA",
                     self.destination
@@ -312,8 +316,8 @@ impl QueryRequest {
 impl Drop for QueryRequest {
     fn drop(&mut self) {
         if let Some(client) = self.client.take() {
-            client.host.log(
-                LogLevel::ALWAYS,
+            client.host.log_fault(
+                &DROPPED,
                 format_args!("query: a request was dropped unanswered; answering ENODATA"),
             );
             respond_query(client, AcmStatus::ENODATA, Some(self.entry));

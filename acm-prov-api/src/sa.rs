@@ -8,11 +8,12 @@
 //! The core sends at most `sa_depth` (ibacm_opts.cfg, default 1) MADs a port at a time and queues the rest without a
 //! bound. Each MAD times out after `timeout` × (`retries` + 1).
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::fmt;
 
 use crate::abi::{
-    self, AcmCounter, Be16, Be64, acm_sa_mad, umad_hdr, umad_sa_mcmember_record, umad_sa_packet,
+    self, AcmCounter, Be16, Be64, acm_endpoint, acm_sa_mad, umad_hdr, umad_sa_mcmember_record,
+    umad_sa_packet,
 };
 use crate::door::{self, Refusal};
 use crate::handle::{Closed, EndpointHandle};
@@ -22,8 +23,10 @@ mod multicast;
 mod outstanding;
 
 pub use multicast::{MulticastJoin, MulticastMember, Selected};
-use outstanding::OUTSTANDING;
+use outstanding::{Context, OUTSTANDING, Until};
 
+#[cfg(feature = "cache")]
+pub(crate) use outstanding::abandon;
 pub(crate) use outstanding::forget;
 
 /// The status field of a MAD (IBA vol. 1, 13.4.7 and 15.2.2): zero is success, anything else a failure.
@@ -193,6 +196,28 @@ impl EndpointHandle {
         mask: u64,
         done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
     ) -> Result<(), SaSendError> {
+        self.ask_path_until(Until::Close, record, mask, done)
+    }
+
+    /// As [`ask_path_components`](Self::ask_path_components), but `done` is called when the MAD comes back, be the endpoint
+    /// closed or not, and dropped by [`abandon`]: for who must know how many MADs the core has.
+    #[cfg(feature = "cache")]
+    pub(crate) fn ask_path_until_returned(
+        &self,
+        record: &PathRecord,
+        mask: u64,
+        done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
+    ) -> Result<(), SaSendError> {
+        self.ask_path_until(Until::Return, record, mask, done)
+    }
+
+    fn ask_path_until(
+        &self,
+        until: Until,
+        record: &PathRecord,
+        mask: u64,
+        done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
+    ) -> Result<(), SaSendError> {
         const QUESTION: Question = Question {
             method: abi::UMAD_METHOD_GET,
             response: abi::UMAD_METHOD_GET_RESP,
@@ -201,6 +226,7 @@ impl EndpointHandle {
         self.count(AcmCounter::ROUTE_QUERY);
         self.ask(
             QUESTION,
+            until,
             Be64::from_host(mask),
             &record.to_bytes(),
             move |answer| {
@@ -266,6 +292,7 @@ impl EndpointHandle {
         };
         self.ask(
             question,
+            Until::Close,
             Be64::from_host(mask),
             &multicast::to_bytes(record),
             move |answer| {
@@ -277,39 +304,63 @@ impl EndpointHandle {
     fn ask(
         &self,
         question: Question,
+        until: Until,
         mask: Be64,
         record: &[u8],
         done: impl FnOnce(Result<&umad_sa_packet, SaError>) + Send + 'static,
     ) -> Result<(), SaSendError> {
+        let judged = move |answer: Result<&umad_sa_packet, SaError>| {
+            done(answer.and_then(|packet| judge(question, packet)));
+        };
+        let context = OUTSTANDING
+            .insert(self, until, Box::new(judged))
+            .map_err(|_| SaSendError::NoMemory)?;
+        let sent = self.gate().with(|endpoint| {
+            // SAFETY: the gate keeps the endpoint open.
+            unsafe { self.hand_over(endpoint, context, question, mask, record) }
+        });
+        let sent = sent.map_err(SaSendError::from).flatten();
+        if sent.is_err() {
+            // The closure is dropped here, where the endpoint is not held open: what it owns may do anything.
+            drop(OUTSTANDING.take(context.key));
+        }
+        sent
+    }
+
+    /// # Safety
+    /// The endpoint is open.
+    unsafe fn hand_over(
+        &self,
+        endpoint: *const acm_endpoint,
+        context: Context,
+        question: Question,
+        mask: Be64,
+        record: &[u8],
+    ) -> Result<(), SaSendError> {
         let table = self.host().table();
-        self.gate().with(|endpoint| {
-            let judged = move |answer: Result<&umad_sa_packet, SaError>| {
-                done(answer.and_then(|packet| judge(question, packet)));
-            };
-            let key = OUTSTANDING
-                .insert(self, Box::new(judged))
-                .ok_or(SaSendError::NoMemory)?;
-            // SAFETY: the gate keeps the endpoint open; the context is a key that nobody dereferences.
-            let mad = unsafe {
-                let context = std::ptr::without_provenance_mut::<c_void>(key.get() as usize);
-                (table.acm_alloc_sa_mad)(endpoint, context, Some(sa_answered))
-            };
-            if mad.is_null() {
-                OUTSTANDING.take(key);
-                return Err(SaSendError::NoMemory);
-            }
-            // SAFETY: the core's fresh MAD is ours until it is sent.
-            fill(unsafe { &mut *mad }, question, mask, record, key.get());
-            // SAFETY: the endpoint is open and the MAD complete.
-            let code = unsafe { (table.acm_send_sa_mad)(mad) };
-            if code != 0 {
-                OUTSTANDING.take(key);
-                // SAFETY: a MAD that was not taken stays with the caller.
-                unsafe { (table.acm_free_sa_mad)(mad) };
-                return Err(SaSendError::Refused { code });
-            }
-            Ok(())
-        })?
+        // SAFETY: the caller's promise; the context is a key that nobody dereferences.
+        let mad =
+            unsafe { (table.acm_alloc_sa_mad)(endpoint, context.to_pointer(), Some(sa_answered)) };
+        if mad.is_null() {
+            return Err(SaSendError::NoMemory);
+        }
+        // SAFETY: the core's fresh MAD is ours until it is sent.
+        fill(
+            unsafe { &mut *mad },
+            question,
+            mask,
+            record,
+            context.key.get(),
+        );
+        // SAFETY: the endpoint is open and the MAD complete. The core logs the endpoint's first address here, out of an array
+        // that its server thread may be moving; nothing on this side can prevent that.
+        let code = unsafe { (table.acm_send_sa_mad)(mad) };
+        if code != 0 {
+            // SAFETY: a MAD that was not taken stays with the caller.
+            unsafe { (table.acm_free_sa_mad)(mad) };
+            return Err(SaSendError::Refused { code });
+        }
+        Ok(())
     }
 }
 
@@ -353,23 +404,20 @@ fn judge(question: Question, packet: &umad_sa_packet) -> Result<&umad_sa_packet,
 unsafe extern "C" fn sa_answered(mad: *mut acm_sa_mad) {
     if mad.is_null() {
         return door::report(
-            OUTSTANDING.host().as_ref(),
-            crate::host::LogLevel::ALWAYS,
+            OUTSTANDING.host(None).as_ref(),
             format_args!("SA handler: the core passed no MAD"),
         );
     }
-    let host = OUTSTANDING.host();
+    // SAFETY: the core's MAD, ours to read until it is freed below.
+    let (context, status, packet) = unsafe { ((*mad).context, (*mad).umad.status, (*mad).sa_mad) };
+    let context = Context::from_pointer(context);
+    let host = OUTSTANDING.host(context);
     door::enter("SA handler", host.as_ref(), (), || {
-        // SAFETY: the core's MAD, ours to read until it is freed below.
-        let (key, status, packet) =
-            unsafe { ((*mad).context.addr(), (*mad).umad.status, (*mad).sa_mad) };
         let host = host.ok_or_else(|| Refusal::error("a MAD came back before any was sent"))?;
         // SAFETY: the handler owns the MAD and frees it once.
         unsafe { (host.table().acm_free_sa_mad)(mad) };
         // An unknown key belongs to an endpoint that was closed meanwhile: its questions have been answered.
-        if let Some(done) =
-            outstanding::Key::from_context(key).and_then(|key| OUTSTANDING.take(key))
-        {
+        if let Some(done) = context.and_then(|context| OUTSTANDING.take(context.key)) {
             done(match status {
                 0 => Ok(&packet),
                 status if status == libc::ETIMEDOUT as u32 => Err(SaError::TimedOut),

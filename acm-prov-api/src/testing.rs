@@ -639,6 +639,10 @@ impl TestCore {
 impl Drop for TestCore {
     fn drop(&mut self) {
         self.close();
+        // Nothing of this core may be waited for when another one takes its place, or its addresses.
+        while !self.sa_questions().is_empty() {
+            self.sa_times_out();
+        }
         if let Some(path) = &self.options_file {
             let _ = std::fs::remove_file(path);
         }

@@ -12,7 +12,13 @@ use acm_prov_api::{
 };
 
 /// Answers requests for LIDs and GIDs from the cache.
-struct CacheOnly;
+struct CacheOnly {
+    /// Milliseconds, and further tries.
+    patience: (u64, u32),
+}
+
+/// A LID to which the provider wants a path for itself, and panics when it has it.
+const CURSED: Lid = Lid(666);
 
 struct CachedPort(PortCache);
 
@@ -22,8 +28,12 @@ impl Provider for CacheOnly {
     const NAME: &CStr = c"cache-only";
     type Endpoint = CachedEndpoint;
 
-    fn load(_: &Host, _: &Options) -> Result<Self, Error> {
-        Ok(CacheOnly)
+    fn load(_: &Host, options: &Options) -> Result<Self, Error> {
+        let timeout = options.number("test_timeout", 1_000, 1..=60_000);
+        let retries = options.number("test_retries", 9, 0..=100);
+        Ok(CacheOnly {
+            patience: (timeout, retries),
+        })
     }
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
@@ -32,17 +42,20 @@ impl Provider for CacheOnly {
             Address::Gid(gid) => Target::Gid(gid),
             _ => return request.refuse(Status::EDESTTYPE),
         };
-        from.endpoint()
-            .state()
-            .0
-            .resolve(&Question::plain(target), request);
+        let cache = &from.endpoint().state().0;
+        let question = Question::plain(target);
+        if target == Target::Lid(CURSED) {
+            cache.path_to(&question, |_| panic!("cursed"));
+        }
+        cache.resolve(&question, request);
     }
 }
 
 impl PortState<CacheOnly> for CachedPort {
     type Device = Plain;
 
-    fn open(_: &Arc<Device<CacheOnly>>, port: &PortHandle) -> Result<Self, Error> {
+    fn open(device: &Arc<Device<CacheOnly>>, port: &PortHandle) -> Result<Self, Error> {
+        let (timeout, retries) = device.provider().patience;
         let settings = CacheSettings {
             store: StoreLimits {
                 capacity: 100,
@@ -51,8 +64,8 @@ impl PortState<CacheOnly> for CachedPort {
                 negative_ttl: 0,
             },
             lookups: LookupLimits {
-                timeout: 1_000,
-                retries: 9,
+                timeout,
+                retries,
                 out: 2,
                 lookups: 100,
                 waiters: 100,
@@ -88,9 +101,22 @@ impl EndpointState<CacheOnly> for CachedEndpoint {
 provider_table!(CacheOnly);
 
 fn opened() -> TestCore {
-    let mut core = TestCore::load::<CacheOnly>("");
+    opened_with("")
+}
+
+fn opened_with(options: &str) -> TestCore {
+    let mut core = TestCore::load::<CacheOnly>(options);
     core.open();
     core
+}
+
+/// The LIDs that the SA is asked for and has not answered, oldest first.
+fn asked(core: &TestCore) -> Vec<u16> {
+    let lid = |packet: &acm_prov_api::abi::umad_sa_packet| {
+        let record = packet.data.first_chunk().expect("200 bytes of data");
+        PathRecord::from_bytes(record).dlid().0
+    };
+    core.sa_questions().iter().map(lid).collect()
 }
 
 fn lid(lid: u16) -> Request {
@@ -130,4 +156,62 @@ fn queries_that_the_core_does_not_take_are_told_and_asked_again() {
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
     core.wait_for_log("the SA answers again");
+}
+
+#[test]
+fn what_the_core_still_has_from_before_a_reopen_counts() {
+    let mut core = opened();
+    for destination in 7..=9 {
+        core.resolve(&lid(destination));
+    }
+    core.wait_for_sa_questions(2);
+    core.close_port();
+    core.open();
+    let ids = [11, 12].map(|destination| core.resolve(&lid(destination)));
+    assert_eq!(asked(&core), [7, 8], "two MADs a port, old and new");
+    core.sa_answers_with(|_| ());
+    assert_eq!(asked(&core), [8, 11], "one came back, one may go");
+    core.sa_times_out();
+    assert_eq!(asked(&core), [11, 12]);
+    for id in ids {
+        core.sa_answers_with(|_| ());
+        assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+    }
+    assert_eq!(core.mads(), 0);
+}
+
+#[test]
+fn what_the_core_has_lost_takes_no_place_for_ever() {
+    let mut core = opened_with("test_timeout 200\ntest_retries 0\n");
+    for destination in [7, 8] {
+        core.resolve(&lid(destination));
+    }
+    core.wait_for_sa_questions(2);
+    core.close_port();
+    core.open();
+    let id = core.resolve(&lid(11));
+    assert_eq!(asked(&core), [7, 8]);
+    assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+    // Nobody brings the two back.
+    let mut answer = None;
+    while answer.is_none() {
+        let id = core.resolve(&lid(11));
+        core.wait_for_answer(id);
+        answer = asked(&core).into_iter().find(|lid| *lid == 11);
+    }
+}
+
+#[test]
+fn one_who_panics_takes_no_answer_from_the_others() {
+    let mut core = opened();
+    core.expect_panics();
+    let ids = [(); 3].map(|()| core.resolve(&lid(CURSED.0)));
+    core.wait_for_sa_questions(1);
+    core.resolve(&lid(7));
+    core.sa_answers_with(|_| ());
+    for id in ids {
+        assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+    }
+    core.wait_for_log("cursed");
+    assert_eq!(asked(&core), [7], "the next query was sent");
 }

@@ -109,13 +109,17 @@ impl Provider for PathCache {
     }
 
     fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
-        let cache = &from.endpoint().state().cache;
-        match Question::from_path(&request.wanted(), cache.source()) {
-            Ok(question) => {
-                cache.query(&question, request);
-            }
-            Err(error) => request.refuse(error.status()),
+        let endpoint = from.endpoint();
+        let cache = &endpoint.state().cache;
+        let wanted = request.wanted();
+        let question = match Question::from_path(&wanted, cache.source()) {
+            Ok(question) => question,
+            Err(error) => return request.refuse(error.status()),
+        };
+        if !engine::is_own_source(endpoint.port().handle(), cache.source(), wanted.sgid()) {
+            return request.refuse(Status::ESRCADDR);
         }
+        cache.query(&question, request);
     }
 }
 

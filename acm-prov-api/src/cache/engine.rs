@@ -3,34 +3,40 @@
 //! A [`PortCache`] lives from open_port to close_port and has one thread, for deadlines; an [`EndpointCache`] lives as long
 //! as its endpoint. Nothing learnt outlives them: an answer that the core brings after a reopen finds nobody to tell.
 //!
-//! Locks: a port's `state` before an endpoint's `store`; clients are answered and MADs sent with neither held.
+//! Locks: a port's `state` before an endpoint's `store` and before what is kept of earlier openings. With any of them held
+//! nobody is answered, nothing is sent, no file and no verbs function is touched, no line is logged.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
-use super::answer::Judged;
-use super::lookups::{EndpointId, Full, Key, LookupId, LookupLimits, Lookups, Query, Replies};
+use super::lookups::{EndpointId, Key, LookupLimits, Lookups, Replies};
 use super::question::{Question, Source};
-use super::sm_health::{Message, SmHealth};
-use super::store::{Epoch, PathStore, StoreLimits};
+use super::sm_health::SmHealth;
+use super::store::{PathStore, StoreLimits};
 use crate::abi::{AcmCounter, AcmStatus};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
+use crate::door;
 use crate::followed::{Follow, TICK};
 use crate::handle::{Closed, EndpointHandle, PortError, PortHandle};
-use crate::host::LogLevel;
+use crate::host::{Host, LogLevel};
 use crate::path::PathRecord;
 use crate::request::{QueryRequest, ResolveRequest};
-use crate::sa::{SaError, SaSendError};
 use crate::sync::thread::{Builder, JoinHandle};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+mod asking;
+mod earlier;
+mod operator;
 mod preload;
 mod worker;
 
 use preload::Preload;
+
+/// How long a close waits for the port's thread. It ends at once, unless a file that it looks at holds it up.
+const PATIENCE_WITH_THREAD: Duration = Duration::from_secs(2);
 
 /// What an operator can set.
 #[derive(Clone, Debug)]
@@ -54,6 +60,9 @@ pub enum OpenError {
     /// The port has no GID.
     #[error("port {0} has no GID to ask the SA with")]
     NoGid(u8),
+    /// The port's cache is closed.
+    #[error(transparent)]
+    Closed(#[from] Closed),
     /// The port's thread could not be started.
     #[error("cannot start the thread of port {port}: {error}")]
     Thread {
@@ -67,7 +76,8 @@ pub enum OpenError {
 /// What became of a request at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answered from what is known, or refused because the SA lately knew no such path.
+    /// Answered from what is known, a stale path included if the SA is silent, or refused because the SA lately knew no such
+    /// path.
     Known,
     /// The SA is asked. The request waits, unless its client did not want to.
     Asked,
@@ -100,7 +110,7 @@ impl Waiter {
 /// The cache of one open port.
 pub struct PortCache {
     shared: Arc<Shared>,
-    worker: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The cache of one open endpoint.
@@ -133,6 +143,7 @@ struct Shared {
     followed: Mutex<Vec<Arc<dyn Follow>>>,
     state: Mutex<State>,
     wake: Condvar,
+    thread_ended: Condvar,
 }
 
 struct State {
@@ -144,9 +155,16 @@ struct State {
     /// The SM LID that the operator was last told of.
     told_sm_lid: Lid,
     flushed: Option<SystemTime>,
+    /// When the flush file is looked at again.
+    flush_at: Moment,
     /// When followed files are looked at again.
     looks_at: Moment,
+    /// When the SM LID is looked at again, while the SA is silent.
+    sm_lid_at: Moment,
+    /// When a MAD of an earlier opening counts as lost.
+    earlier_until: Option<Moment>,
     closed: bool,
+    thread_has_ended: bool,
 }
 
 impl PortCache {
@@ -184,8 +202,12 @@ impl PortCache {
             wakes_at: Moment::NEVER,
             told_sm_lid: sm_lid,
             flushed,
+            flush_at: now,
             looks_at: now.after(TICK),
+            sm_lid_at: now,
+            earlier_until: None,
             closed: false,
+            thread_has_ended: false,
         };
         let port = port.clone();
         let shared = Arc::new(Shared {
@@ -197,10 +219,11 @@ impl PortCache {
             followed: Mutex::default(),
             state: Mutex::new(state),
             wake: Condvar::new(),
+            thread_ended: Condvar::new(),
         });
         let of_thread = Arc::clone(&shared);
         let number = shared.port.number();
-        let worker = Builder::new()
+        let thread = Builder::new()
             .name(format!("path-cache/{number}"))
             .spawn(move || worker::run(&of_thread))
             .map_err(|error| OpenError::Thread {
@@ -209,7 +232,7 @@ impl PortCache {
             })?;
         Ok(Self {
             shared,
-            worker: Mutex::new(Some(worker)),
+            thread: Mutex::new(Some(thread)),
         })
     }
 
@@ -238,11 +261,13 @@ impl PortCache {
             source,
             store,
         });
-        self.shared
-            .state
-            .lock()
-            .endpoints
-            .insert(endpoint.id(), Arc::clone(&endpoint));
+        {
+            let mut state = self.shared.state.lock();
+            if state.closed {
+                return Err(Closed.into());
+            }
+            state.endpoints.insert(endpoint.id(), Arc::clone(&endpoint));
+        }
         Ok(EndpointCache {
             shared: Arc::clone(&self.shared),
             endpoint,
@@ -252,12 +277,14 @@ impl PortCache {
     /// The subnet manager wants everybody to register again: what is known is stale.
     pub fn reregister(&self) {
         let now = Moment::now();
-        let mut state = self.shared.state.lock();
-        for endpoint in state.endpoints.values() {
-            endpoint.store.lock().reregister(now);
+        {
+            let mut state = self.shared.state.lock();
+            for endpoint in state.endpoints.values() {
+                endpoint.store.lock().reregister(now);
+            }
+            state.lookups.supersede();
         }
-        state.lookups.supersede();
-        self.shared.watch_sm_lid(&mut state);
+        self.shared.watch_sm_lid();
     }
 
     /// Ends the port's thread; whoever still waits is refused.
@@ -267,20 +294,14 @@ impl PortCache {
             state.closed = true;
             state.endpoints.clear();
             let empty = Lookups::new(self.shared.settings.lookups, 0);
-            std::mem::replace(&mut state.lookups, empty).close()
+            let lookups = std::mem::replace(&mut state.lookups, empty);
+            earlier::leave(&self.shared, &lookups);
+            lookups.close()
         };
         self.shared.wake.notify_one();
-        refuse(waiters);
-        if let Some(worker) = self.worker.lock().take()
-            && worker.join().is_err()
-        {
-            self.shared.port.host().log(
-                LogLevel::ALWAYS,
-                format_args!(
-                    "port {}: its thread ended in a panic",
-                    self.shared.port.number()
-                ),
-            );
+        refuse(self.shared.port.host(), waiters);
+        if let Some(thread) = self.thread.lock().take() {
+            self.shared.await_end(thread);
         }
     }
 }
@@ -292,10 +313,29 @@ impl Drop for PortCache {
 }
 
 /// The port is down: nobody can be reached through it.
-fn refuse(waiters: Vec<Waiter>) {
-    for waiter in waiters {
-        waiter.reply(Err(AcmStatus::ENOTCONN));
+fn refuse(host: &Host, waiters: Vec<Waiter>) {
+    let refused = |waiter| (waiter, Err(AcmStatus::ENOTCONN));
+    reply(host, waiters.into_iter().map(refused).collect());
+}
+
+/// Answers those whose time has come, without any lock. One whose own code panics takes no answer from the others.
+fn reply(host: &Host, replies: Replies<Waiter>) {
+    for (waiter, answer) in replies {
+        door::guard(host, "whoever waited for a path", (), || {
+            waiter.reply(answer);
+        });
     }
+}
+
+/// What is known of a question's answer.
+enum Sought<'a> {
+    /// The path, or that there is none.
+    Known(Option<PathRecord>),
+    /// Somebody has to ask. The port's state is locked: an answer that comes meanwhile is not overlooked.
+    Unknown {
+        state: MutexGuard<'a, State>,
+        stale: Option<PathRecord>,
+    },
 }
 
 impl EndpointCache {
@@ -317,6 +357,35 @@ impl EndpointCache {
         self.look_up(question, request, now)
     }
 
+    #[cold]
+    fn look_up(&self, question: &Question, request: ResolveRequest, now: Moment) -> Outcome {
+        match self.seek(question, now) {
+            Sought::Known(path) => {
+                self.answer(request, path);
+                Outcome::Known
+            }
+            Sought::Unknown { state, .. } if !state.endpoints.contains_key(&self.endpoint.id()) => {
+                drop(state);
+                request.refuse(AcmStatus::ENOTCONN);
+                Outcome::Refused
+            }
+            Sought::Unknown { state, stale } => {
+                let stands_in = stale.filter(|_| state.health.is_silent());
+                if stands_in.is_none() && !request.is_nodelay() {
+                    let waiter = Waiter::Resolve(request);
+                    return self.shared.ask(state, self.key(question), waiter, stale);
+                }
+                self.shared.prefetch(state, now, self.key(question));
+                self.answer(request, stands_in);
+                self.shared.send();
+                match stands_in {
+                    Some(_) => Outcome::Known,
+                    None => Outcome::Asked,
+                }
+            }
+        }
+    }
+
     /// The path that answers a question, for the provider itself: from what is known, or from the SA. `done` is called
     /// once, maybe before this returns, with no lock of the engine held.
     ///
@@ -327,34 +396,40 @@ impl EndpointCache {
         done: impl FnOnce(Result<PathRecord, AcmStatus>) + Send + 'static,
     ) {
         let now = Moment::now();
-        if let Some(path) = self.known(question, now) {
-            return done(Ok(path));
+        match self.seek(question, now) {
+            Sought::Known(path) => done(path.ok_or(AcmStatus::ENODATA)),
+            Sought::Unknown { state, stale } => {
+                match stale.filter(|_| state.health.is_silent()) {
+                    Some(path) => {
+                        self.shared.prefetch(state, now, self.key(question));
+                        // Whatever becomes of `done`, somebody has to notice when the SA is back.
+                        self.shared.send();
+                        done(Ok(path));
+                    }
+                    None => {
+                        let waiter = Waiter::Provider(Box::new(done));
+                        self.shared.ask(state, self.key(question), waiter, stale);
+                    }
+                }
+            }
         }
-        let stale = self.endpoint.store.lock().get_stale(question, now);
-        let mut state = self.shared.state.lock();
-        if let Some(path) = stale.filter(|_| state.health.is_silent()) {
-            // Nobody waits, but somebody must notice when the SA is back.
-            let _ = state.lookups.prefetch(now, self.key(question));
-            self.shared.look_in_time(&mut state);
-            drop(state);
-            done(Ok(path));
-            return self.shared.send();
-        }
-        self.shared.ask(
-            state,
-            self.key(question),
-            Waiter::Provider(Box::new(done)),
-            stale,
-        );
     }
 
-    /// What answers a question without asking anybody.
-    fn known(&self, question: &Question, now: Moment) -> Option<PathRecord> {
-        self.endpoint
-            .store
-            .lock()
-            .get(question, now)
-            .or_else(|| self.preloaded(question, now))
+    fn seek(&self, question: &Question, now: Moment) -> Sought<'_> {
+        let known = self.endpoint.store.lock().get(question, now);
+        if let Some(path) = known.or_else(|| self.preloaded(question, now)) {
+            return Sought::Known(Some(path));
+        }
+        let state = self.shared.state.lock();
+        let mut store = self.endpoint.store.lock();
+        // Looked at again: answers are stored with the state locked, so that one which has just come is not asked for a
+        // second time.
+        let path = store.get(question, now);
+        if path.is_some() || store.is_missing(question, now) {
+            return Sought::Known(path);
+        }
+        let stale = store.get_stale(question, now);
+        Sought::Unknown { state, stale }
     }
 
     fn preloaded(&self, question: &Question, now: Moment) -> Option<PathRecord> {
@@ -391,7 +466,7 @@ impl EndpointCache {
             state.endpoints.remove(&self.endpoint.id());
             state.lookups.close_endpoint(self.endpoint.id())
         };
-        refuse(waiters);
+        refuse(self.shared.port.host(), waiters);
     }
 
     fn key(&self, question: &Question) -> Key {
@@ -399,47 +474,6 @@ impl EndpointCache {
             endpoint: self.endpoint.id(),
             question: *question,
         }
-    }
-
-    #[cold]
-    fn look_up(&self, question: &Question, request: ResolveRequest, now: Moment) -> Outcome {
-        if let Some(path) = self.preloaded(question, now) {
-            self.answer(request, Some(path));
-            return Outcome::Known;
-        }
-        let mut state = self.shared.state.lock();
-        let (path, stale, missing) = {
-            let mut store = self.endpoint.store.lock();
-            // Looked at again: answers are stored with the state locked, so that one which has just come is not asked for
-            // a second time.
-            (
-                store.get(question, now),
-                store.get_stale(question, now),
-                store.is_missing(question, now),
-            )
-        };
-        if path.is_some() || missing {
-            drop(state);
-            self.answer(request, path);
-            return Outcome::Known;
-        }
-        let key = self.key(question);
-        if !state.endpoints.contains_key(&key.endpoint) {
-            drop(state);
-            request.refuse(AcmStatus::ENOTCONN);
-            return Outcome::Refused;
-        }
-        let stands_in = stale.filter(|_| state.health.is_silent());
-        if stands_in.is_some() || request.is_nodelay() {
-            // Nobody waits, but the next one may find an answer. If too much is looked up already, the next one asks.
-            let _ = state.lookups.prefetch(now, key);
-            self.shared.look_in_time(&mut state);
-            drop(state);
-            self.answer(request, stands_in);
-            self.shared.send();
-            return Outcome::Asked;
-        }
-        self.shared.ask(state, key, Waiter::Resolve(request), stale)
     }
 
     /// Answers from what is known: with a path, or that there is none.
@@ -454,238 +488,41 @@ impl EndpointCache {
     }
 }
 
+impl Drop for EndpointCache {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 impl Shared {
-    /// Lets a client wait for the SA's answer.
-    fn ask(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'_, State>,
-        key: Key,
-        waiter: Waiter,
-        stale: Option<PathRecord>,
-    ) -> Outcome {
-        if !state.endpoints.contains_key(&key.endpoint) {
-            drop(state);
-            refuse(vec![waiter]);
-            return Outcome::Refused;
-        }
-        let asked = state.lookups.ask(Moment::now(), key, waiter, stale);
-        self.look_in_time(&mut state);
-        drop(state);
-        match asked {
-            Ok(()) => {
-                self.send();
-                Outcome::Asked
-            }
-            Err(Full(waiter)) => {
-                waiter.reply(Err(AcmStatus::ENOMEM));
-                Outcome::Refused
-            }
-        }
-    }
-
-    /// Wakes the thread if something is due before it would look by itself.
-    fn look_in_time(&self, state: &mut State) {
-        if state
-            .lookups
-            .next_deadline()
-            .is_some_and(|due| due < state.wakes_at)
-        {
-            state.wakes_at = Moment::default();
-            self.wake.notify_one();
-        }
-    }
-
-    /// Hands the core as many queries as it may have.
-    fn send(self: &Arc<Self>) {
-        loop {
-            let mut state = self.state.lock();
-            let now = Moment::now();
-            let Some(query) = state.lookups.next_to_send(now) else {
-                return;
-            };
-            self.look_in_time(&mut state);
-            let endpoint = state.endpoints.get(&query.key.endpoint).cloned();
-            drop(state);
-            let Some(endpoint) = endpoint else {
-                // The endpoint closed meanwhile: its place is another query's.
-                let closed = Judged::Failed(SaError::Closed(Closed));
-                self.state.lock().lookups.answered(now, query.id, &closed);
-                continue;
-            };
-            if let Err(error) = self.ask_sa(&endpoint, &query, now) {
-                self.port
-                    .host()
-                    .log(LogLevel::VERBOSE, format_args!("{error}"));
-                self.not_sent(&endpoint, query.id, error);
-                return;
-            }
-        }
-    }
-
-    /// A query that the core does not take shows that it does not reach the SA. The thread tries again later.
-    fn not_sent(&self, endpoint: &OpenEndpoint, id: LookupId, error: SaSendError) {
-        let errno = match error {
-            SaSendError::Closed(_) => None,
-            SaSendError::NoMemory => Some(libc::ENOMEM as u32),
-            SaSendError::Refused { code } => Some(code.unsigned_abs()),
-        };
-        let now = Moment::now();
+    /// Waits for the port's thread, which was told to end; not for ever, since it may hang in a file system that does.
+    fn await_end(&self, thread: JoinHandle<()>) {
+        let deadline = Instant::now() + PATIENCE_WITH_THREAD;
         let mut state = self.state.lock();
-        state.lookups.send_failed(now, id);
-        if let Some(errno) = errno {
-            let judged = Judged::Again(SaError::NotSent { errno });
-            let message = state.health.ended(now, now, &judged);
-            self.tell(&state, endpoint.source.pkey, message);
-        }
-        self.look_in_time(&mut state);
-    }
-
-    fn ask_sa(
-        self: &Arc<Self>,
-        endpoint: &Arc<OpenEndpoint>,
-        query: &Query,
-        now: Moment,
-    ) -> Result<(), SaSendError> {
-        let asked = Asked {
-            shared: Arc::downgrade(self),
-            endpoint: Arc::downgrade(endpoint),
-            id: query.id,
-            question: query.key.question,
-            epoch: endpoint.store.lock().epoch(),
-            sent: now,
-        };
-        let record = asked.question.record(&endpoint.source);
-        let mask = asked.question.component_mask();
-        endpoint
-            .handle
-            .ask_path_components(&record, mask, move |answer| asked.answered(answer))
-    }
-
-    /// Writes what the operator must know of the SA.
-    fn tell(&self, state: &State, pkey: impl std::fmt::Display, message: Option<Message>) {
-        let (port, sm_lid) = (self.port.number(), self.sm_lid);
-        let guid = self.port.device().guid();
-        let waiting = state.lookups.waiting();
-        match message {
-            None => {}
-            Some(Message::Silent { for_ms, last, untold }) => {
-                let last = last.map_or("no query has come back".to_owned(), |error| error.to_string());
-                let untold = if untold == 0 { String::new() } else { format!("; {untold} shorter silences before") };
-                self.port.host().log(
+        while !state.thread_has_ended {
+            if self
+                .thread_ended
+                .wait_until(&mut state, deadline)
+                .timed_out()
+            {
+                drop(state);
+                return self.port.host().log(
                     LogLevel::ALWAYS,
                     format_args!(
-                        "device {guid:#018x} port {port}: the SA does not answer: SM LID {sm_lid}, P_Key {pkey}, silent \
-                         for {for_ms} ms, {waiting} requests wait, last status: {last}{untold}"
+                        "port {}: a file that is followed holds up the port's thread, which is left behind until it is \
+                         read",
+                        self.port.number()
                     ),
                 );
             }
-            Some(Message::Answers { after_ms }) => self.port.host().log(
-                LogLevel::ALWAYS,
-                format_args!(
-                    "device {guid:#018x} port {port}: the SA answers again: SM LID {sm_lid}, P_Key {pkey}, after \
-                     {after_ms} ms, {waiting} requests wait"
-                ),
-            ),
         }
-    }
-
-    /// Warns when the subnet manager has moved: the core asks at the LID that it had when the port came up.
-    fn watch_sm_lid(&self, state: &mut State) {
-        let Ok(attributes) = self.port.attributes() else {
-            return;
-        };
-        let (now, then) = (attributes.sm_lid, self.sm_lid);
-        if now == state.told_sm_lid {
-            return;
-        }
-        state.told_sm_lid = now;
-        if now != then {
+        drop(state);
+        if thread.join().is_err() {
             self.port.host().log(
                 LogLevel::ALWAYS,
-                format_args!(
-                    "device {:#018x} port {}: the port's SM LID is {now} now, but ibacm keeps asking the SA at SM LID \
-                     {then} until the port goes down and up again",
-                    self.port.device().guid(),
-                    self.port.number()
-                ),
+                format_args!("port {}: its thread ended in a panic", self.port.number()),
             );
         }
-    }
-}
-
-/// A query that the core has.
-struct Asked {
-    shared: Weak<Shared>,
-    endpoint: Weak<OpenEndpoint>,
-    id: LookupId,
-    question: Question,
-    epoch: Epoch,
-    sent: Moment,
-}
-
-impl Asked {
-    fn answered(self, answer: Result<PathRecord, SaError>) {
-        let (Some(shared), Some(endpoint)) = (self.shared.upgrade(), self.endpoint.upgrade())
-        else {
-            return;
-        };
-        let now = Moment::now();
-        let judged = Judged::new(&self.question, &endpoint.source, answer);
-        let mut state = shared.state.lock();
-        let is_open = state.endpoints.contains_key(&endpoint.id());
-        match &judged {
-            Judged::Path(path) if is_open => {
-                endpoint
-                    .store
-                    .lock()
-                    .learn(&self.question, path, self.epoch, now);
-            }
-            Judged::NoRecords if is_open => {
-                endpoint
-                    .store
-                    .lock()
-                    .learn_missing(&self.question, self.epoch, now);
-            }
-            _ => {}
-        }
-        let finished = state.lookups.answered(now, self.id, &judged);
-        let was_silent = state.health.is_silent();
-        let message = state.health.ended(now, self.sent, &judged);
-        shared.tell(&state, endpoint.source.pkey, message);
-        let mut replies: Replies<Waiter> = finished
-            .map(|finished| finished.replies)
-            .unwrap_or_default();
-        if state.health.is_silent() && !was_silent {
-            replies.extend(state.lookups.answer_stale(now));
-            shared.watch_sm_lid(&mut state);
-        }
-        shared.look_in_time(&mut state);
-        drop(state);
-        report(&endpoint.handle, &judged);
-        reply(replies);
-        shared.send();
-    }
-}
-
-/// Answers those whose time has come, without any lock.
-fn reply(replies: Replies<Waiter>) {
-    for (waiter, answer) in replies {
-        waiter.reply(answer);
-    }
-}
-
-/// Tells those who want to read it what the SA refused.
-fn report(endpoint: &EndpointHandle, judged: &Judged) {
-    let log = |text: &dyn std::fmt::Display| {
-        endpoint
-            .host()
-            .log(LogLevel::VERBOSE, format_args!("{text}"))
-    };
-    match judged {
-        Judged::Mismatch(mismatch) => log(mismatch),
-        Judged::Failed(error) => log(error),
-        Judged::Invalid => log(&"the SA finds the query invalid"),
-        Judged::Path(_) | Judged::NoRecords | Judged::Again(_) => {}
     }
 }
 

@@ -86,6 +86,15 @@ pub struct Query {
     pub key: Key,
 }
 
+/// A query that the core has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handed {
+    /// Who asks.
+    pub endpoint: EndpointId,
+    /// When it was handed over.
+    pub at: Moment,
+}
+
 /// A query that came back to an end.
 #[derive(Debug)]
 pub struct Finished<W> {
@@ -107,8 +116,10 @@ pub struct Lookups<W> {
     by_key: HashMap<Key, LookupId>,
     /// To be sent, oldest first.
     queue: BTreeSet<LookupId>,
-    /// Handed to the core and not returned, with the time; some may no longer be looked up.
-    out: HashMap<LookupId, Moment>,
+    /// Handed to the core and not returned; some may no longer be looked up.
+    out: HashMap<LookupId, Handed>,
+    /// MADs that the core has besides, from an earlier opening of the port.
+    earlier: usize,
     /// When something is due: at most one entry a lookup.
     timers: BTreeSet<(Moment, LookupId)>,
     waiting: usize,
@@ -228,6 +239,7 @@ impl<W> Lookups<W> {
             by_key: HashMap::new(),
             queue: BTreeSet::new(),
             out: HashMap::new(),
+            earlier: 0,
             timers: BTreeSet::new(),
             waiting: 0,
         }
@@ -251,16 +263,26 @@ impl<W> Lookups<W> {
         self.by_id.is_empty()
     }
 
-    /// MADs that the core has.
+    /// MADs that the core has of these lookups.
     #[must_use]
     pub fn out(&self) -> usize {
         self.out.len()
     }
 
+    /// The same, one by one.
+    pub fn handed(&self) -> impl Iterator<Item = (LookupId, Handed)> {
+        self.out.iter().map(|(id, handed)| (*id, *handed))
+    }
+
+    /// How many MADs the core still has from earlier openings of the port: they count as well.
+    pub fn set_earlier(&mut self, count: usize) {
+        self.earlier = count;
+    }
+
     /// When the MAD that the core has had for longest was handed to it.
     #[must_use]
     pub fn oldest_out(&self) -> Option<Moment> {
-        self.out.values().min().copied()
+        self.out.values().map(|handed| handed.at).min()
     }
 
     /// Lets `request` wait for the answer, until its deadline at the latest.
@@ -313,15 +335,19 @@ impl<W> Lookups<W> {
     /// [`answered`](Lookups::answered) or [`send_failed`](Lookups::send_failed).
     pub fn next_to_send(&mut self, now: Moment) -> Option<Query> {
         let now = self.advance(now);
-        if self.out.len() >= self.limits.out {
+        if self.out.len() + self.earlier >= self.limits.out {
             return None;
         }
         let id = self.queue.pop_first()?;
-        self.out.insert(id, now);
         let lookup = self.by_id.get_mut(&id)?;
         lookup.state = State::Out;
         lookup.first_sent.get_or_insert(now);
         let key = lookup.key;
+        let handed = Handed {
+            endpoint: key.endpoint,
+            at: now,
+        };
+        self.out.insert(id, handed);
         self.set_timer(id, now);
         Some(Query { id, key })
     }
@@ -416,7 +442,7 @@ impl<W> Lookups<W> {
     }
 
     /// The endpoint closes: gives its requests back and looks nothing up for it any more. MADs
-    /// that are out count until they return; their answers are ignored.
+    /// that are out count until they [return](Lookups::answered).
     pub fn close_endpoint(&mut self, endpoint: EndpointId) -> Vec<W> {
         let of_endpoint = self
             .by_id

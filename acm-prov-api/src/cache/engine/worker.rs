@@ -26,17 +26,19 @@ pub(super) fn run(shared: &Arc<Shared>) {
             Ok(Some(turn(shared)))
         }) {
             Some(true) => {}
-            Some(false) => return,
+            Some(false) => break,
             None => {
                 // One that repeats itself must fill neither the log nor a processor.
                 let mut state = shared.state.lock();
                 if state.closed {
-                    return;
+                    break;
                 }
                 shared.wake.wait_for(&mut state, AFTER_A_PANIC);
             }
         }
     }
+    shared.state.lock().thread_has_ended = true;
+    shared.thread_ended.notify_all();
 }
 
 /// Does what is due and waits for what comes next; false once the port is closed.
@@ -47,17 +49,18 @@ fn turn(shared: &Arc<Shared>) -> bool {
     }
     let now = Moment::now();
     let mut replies = state.lookups.expire(now);
-    watch_silence(shared, &mut state, now, &mut replies);
-    flush_if_touched(shared, &mut state);
-    if !replies.is_empty() {
-        drop(state);
-        reply(replies);
-        shared.send();
-        return true;
-    }
-    let looks = look_is_due(&mut state, now);
+    let line = watch_silence(shared, &mut state, now, &mut replies);
+    let due = Due::take(shared, &mut state, now);
     drop(state);
-    if looks {
+    shared.tell(line);
+    reply(shared.port.host(), replies);
+    if due.sm_lid {
+        shared.watch_sm_lid();
+    }
+    if due.flush {
+        flush_if_touched(shared);
+    }
+    if due.look {
         look(shared, now);
     }
     // Something that rested may be sendable.
@@ -72,6 +75,34 @@ fn turn(shared: &Arc<Shared>) -> bool {
     true
 }
 
+/// What is to be looked at with no lock held: it can take long.
+struct Due {
+    sm_lid: bool,
+    flush: bool,
+    look: bool,
+}
+
+impl Due {
+    fn take(shared: &Shared, state: &mut State, now: Moment) -> Self {
+        let is_due = |wanted: bool, at: &mut Moment, pause| {
+            let due = wanted && *at <= now;
+            if due {
+                *at = now.after(pause);
+            }
+            due
+        };
+        Self {
+            sm_lid: is_due(state.health.is_silent(), &mut state.sm_lid_at, TICK),
+            flush: is_due(
+                shared.settings.flush_file.is_some(),
+                &mut state.flush_at,
+                FLUSH_TICK,
+            ),
+            look: is_due(follows(shared), &mut state.looks_at, TICK),
+        }
+    }
+}
+
 fn wait_for(shared: &Shared, state: &mut MutexGuard<'_, State>, wait: u64) {
     if state.wakes_at == Moment::NEVER {
         shared.wake.wait(state);
@@ -80,31 +111,29 @@ fn wait_for(shared: &Shared, state: &mut MutexGuard<'_, State>, wait: u64) {
     }
 }
 
-/// A query that does not come back at all shows a silent SA as well as one that times out.
+/// A query that does not come back at all shows a silent SA as well as one that times out. Gives the line to be logged.
 fn watch_silence(
     shared: &Shared,
     state: &mut State,
     now: Moment,
     replies: &mut Replies<super::Waiter>,
-) {
+) -> Option<String> {
     let was_silent = state.health.is_silent();
     let message = match overdue(shared, state) {
         Some((sent, due)) if due <= now => state.health.overdue(now, sent),
         _ => state.health.poll(now),
     };
-    if message.is_some() {
-        let pkey = state
-            .endpoints
-            .values()
-            .next()
-            .map(|endpoint| endpoint.source.pkey)
-            .unwrap_or_default();
-        shared.tell(state, pkey, message);
-    }
+    let pkey = state
+        .endpoints
+        .values()
+        .next()
+        .map(|endpoint| endpoint.source.pkey)
+        .unwrap_or_default();
+    let line = shared.line(state, pkey, message);
     if state.health.is_silent() && !was_silent {
         replies.extend(state.lookups.answer_stale(now));
-        shared.watch_sm_lid(state);
     }
+    line
 }
 
 /// When the query that is out for longest was sent, and when it is overdue: one timeout after the core should have
@@ -118,14 +147,6 @@ fn overdue(shared: &Shared, state: &State) -> Option<(Moment, Moment)> {
 
 fn follows(shared: &Shared) -> bool {
     shared.preload.is_some() || !shared.followed.lock().is_empty()
-}
-
-fn look_is_due(state: &mut State, now: Moment) -> bool {
-    let due = state.looks_at <= now;
-    if due {
-        state.looks_at = now.after(TICK);
-    }
-    due
 }
 
 /// Looks after the operator's files, with no lock held: they can be long.
@@ -142,18 +163,15 @@ fn look(shared: &Shared, now: Moment) {
 }
 
 fn next_turn(shared: &Shared, state: &State) -> Moment {
-    let flush = shared
-        .settings
-        .flush_file
-        .as_ref()
-        .map(|_| Moment::now().after(FLUSH_TICK));
-    let look = follows(shared).then_some(state.looks_at);
+    let flush = shared.settings.flush_file.as_ref().map(|_| state.flush_at);
     [
         state.lookups.next_deadline(),
         state.health.next_poll(),
         overdue(shared, state).map(|(_, due)| due),
+        state.health.is_silent().then_some(state.sm_lid_at),
+        state.earlier_until,
         flush,
-        look,
+        follows(shared).then_some(state.looks_at),
     ]
     .into_iter()
     .flatten()
@@ -168,11 +186,12 @@ pub(super) fn touched(file: &Path) -> Option<SystemTime> {
         .ok()
 }
 
-fn flush_if_touched(shared: &Shared, state: &mut State) {
+fn flush_if_touched(shared: &Shared) {
     let Some(file) = shared.settings.flush_file.as_deref() else {
         return;
     };
     let touched = touched(file);
+    let mut state = shared.state.lock();
     // A file that vanishes flushes nothing.
     if touched.is_none() || touched == state.flushed {
         return;
@@ -185,6 +204,7 @@ fn flush_if_touched(shared: &Shared, state: &mut State) {
         store.clear();
     }
     state.lookups.supersede();
+    drop(state);
     shared.port.host().log(
         LogLevel::ALWAYS,
         format_args!(
