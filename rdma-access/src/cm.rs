@@ -36,7 +36,7 @@ pub(crate) mod ffi;
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
@@ -148,6 +148,7 @@ impl Cm {
             Some(raw) => Ok(AddressDevice {
                 raw,
                 functions: self.functions.clone(),
+                has_ended: false,
             }),
             None => Err(Error::new(OPERATION, address, unavailable(errno))),
         }
@@ -215,6 +216,7 @@ fn fault(operation: &'static str, address: &Address, errno: i32, timeout: Durati
 pub struct AddressDevice {
     raw: NonNull<ffi::rdma_cm_id>,
     functions: Arc<ffi::Functions>,
+    has_ended: bool,
 }
 
 // SAFETY: librdmacm ties an identifier to no thread. Nothing but its end is called on it after it was made, and then
@@ -305,16 +307,15 @@ impl AddressDevice {
     ///
     /// # Errors
     /// What `rdma_destroy_id` fails with; the kernel then ends it with the process.
-    pub fn close(self) -> Result<()> {
-        let this = ManuallyDrop::new(self);
-        let ended = this.end();
-        // SAFETY: `this` is not used any more, and nothing else of it has a destructor.
-        drop(unsafe { std::ptr::read(&raw const this.functions) });
-        ended
+    pub fn close(mut self) -> Result<()> {
+        self.end()
     }
 
-    fn end(&self) -> Result<()> {
-        // SAFETY: made by `rdma_create_id`, and ended once: by `close` or by drop.
+    fn end(&mut self) -> Result<()> {
+        if mem::replace(&mut self.has_ended, true) {
+            return Ok(());
+        }
+        // SAFETY: made by `rdma_create_id`, and ended here alone, once.
         match unsafe { (self.functions.destroy_id)(self.raw.as_ptr()) } {
             0 => Ok(()),
             _ => Err(Error::errno("rdma_destroy_id", "", last_errno(), "")),

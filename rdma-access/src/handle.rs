@@ -1,7 +1,7 @@
 //! Owned handles of libibverbs' objects.
 
 use std::ffi::c_int;
-use std::mem::ManuallyDrop;
+use std::mem;
 use std::ptr::NonNull;
 
 use ibverbs_sys as ffi;
@@ -50,6 +50,7 @@ object! {
 /// An object that this handle alone ends.
 pub struct Handle<T: Object> {
     object: NonNull<T>,
+    has_ended: bool,
 }
 
 // SAFETY: libibverbs ties none of its objects to a thread: all state lies in the object, behind the lock in it or in the
@@ -65,23 +66,31 @@ impl<T: Object> Handle<T> {
     /// `object` is NULL or was just made, and nobody else ends it.
     pub unsafe fn take(object: *mut T, fault: impl FnOnce(i32) -> Error) -> Result<Self> {
         match NonNull::new(object) {
-            Some(object) => Ok(Self { object }),
+            Some(object) => Ok(Self {
+                object,
+                has_ended: false,
+            }),
             None => Err(fault(last_errno())),
         }
     }
 
-    /// The object, alive as long as this handle.
+    /// The object, alive as long as this handle has not [ended](Self::end).
     pub fn as_ptr(&self) -> *mut T {
         self.object.as_ptr()
     }
 
     /// Ends the object. If that fails the object stays, for ever.
-    pub fn destroy(self) -> Result<()> {
-        ManuallyDrop::new(self).end()
+    pub fn destroy(mut self) -> Result<()> {
+        self.end()
     }
 
-    fn end(&mut self) -> Result<()> {
-        // SAFETY: made by libibverbs, and ended nowhere else: the callers are `destroy`, which takes the handle, and drop.
+    /// As [`destroy`](Self::destroy), for an owner with more to do around it: the first call ends the object, and others
+    /// do nothing. The pointer is dead from then on.
+    pub fn end(&mut self) -> Result<()> {
+        if mem::replace(&mut self.has_ended, true) {
+            return Ok(());
+        }
+        // SAFETY: made by libibverbs, and ended here alone, once.
         let errno = errno_of(unsafe { T::destroy(self.object.as_ptr()) });
         if errno == 0 {
             return Ok(());
@@ -97,6 +106,11 @@ impl<T: Object> Handle<T> {
             errno,
             likely,
         ))
+    }
+
+    /// Whether the object was ended, or cannot be.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
     }
 }
 

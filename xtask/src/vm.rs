@@ -39,13 +39,15 @@ pub fn alone() -> Result<(), Error> {
 
 /// Boots and judges what is built. `line` gets what the machine prints.
 pub fn run(budget: Budget, mut line: impl FnMut(&str) + Send) -> Result<(), Error> {
-    let image = image::make(&build(budget)?, budget)?;
+    let executable = build(budget)?;
+    let expected = count_tests(&executable)?;
+    let image = image::make(&executable, budget)?;
     let mut report = Report::default();
     supervise::run_clean_reading(&mut qemu(&image), budget, |text| {
         report.read(text);
         line(text);
     })?;
-    report.judge()
+    report.judge(expected)
 }
 
 /// The executable of the tests.
@@ -71,6 +73,17 @@ fn build(budget: Budget) -> Result<std::path::PathBuf, Error> {
         command: crate::shown(&again),
         output: "no executable called kernel".to_owned(),
     })
+}
+
+/// How many tests the machine is to run: all that need it.
+fn count_tests(executable: &Path) -> Result<usize, Error> {
+    let mut list = Command::new(executable);
+    let text = trees::output(list.args(["--ignored", "--list", "--format", "terse"]))?;
+    Ok(listed(&text))
+}
+
+fn listed(text: &str) -> usize {
+    text.lines().filter(|line| line.ends_with(": test")).count()
 }
 
 fn qemu(image: &image::Image) -> Command {
@@ -99,11 +112,11 @@ struct Report {
     /// The run that is going on.
     current: Option<String>,
     /// Runs that ended, with their exit status and how many tests passed.
-    ended: Vec<(String, String, u64)>,
+    ended: Vec<(String, String, usize)>,
     /// What `init` could not do.
     failure: Option<String>,
     /// Tests that passed in it.
-    in_run: u64,
+    in_run: usize,
 }
 
 impl Report {
@@ -126,11 +139,11 @@ impl Report {
                 .next()
                 .and_then(|count| count.split_once(' '))
         {
-            self.in_run += passed.parse::<u64>().unwrap_or(0);
+            self.in_run += passed.parse::<usize>().unwrap_or(0);
         }
     }
 
-    fn judge(&self) -> Result<(), Error> {
+    fn judge(&self, expected: usize) -> Result<(), Error> {
         let failed = |what: String| Err(Error::VirtualMachine(what));
         if let Some(what) = &self.failure {
             return failed(format!("could not be set up: {what}"));
@@ -148,6 +161,10 @@ impl Report {
                 Some(_) => {}
             }
         }
+        let passed: usize = self.ended.iter().map(|(.., passed)| passed).sum();
+        if passed != expected {
+            return failed(format!("ran {passed} of {expected} tests"));
+        }
         Ok(())
     }
 }
@@ -159,7 +176,7 @@ mod tests {
     fn judged(lines: &[&str]) -> Result<(), String> {
         let mut report = Report::default();
         lines.iter().for_each(|line| report.read(line));
-        report.judge().map_err(|error| error.to_string())
+        report.judge(28).map_err(|error| error.to_string())
     }
 
     const GOOD: [&str; 8] = [
@@ -194,6 +211,12 @@ mod tests {
     }
 
     #[test]
+    fn tests_are_counted_from_the_executables_list() {
+        assert_eq!(listed("a::b: test\nc: test\nd: benchmark\n"), 2);
+        assert_eq!(listed(""), 0);
+    }
+
+    #[test]
     fn a_failing_test_an_empty_run_and_a_failed_setup_are_failures() {
         let mut lines = GOOD;
         lines[7] = "@ end 101";
@@ -209,6 +232,8 @@ mod tests {
                 .unwrap_err()
                 .contains("ran no test in kernel")
         );
+        lines[6] = "test result: ok. 24 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out";
+        assert!(judged(&lines).unwrap_err().contains("ran 27 of 28 tests"));
         let mut lines = GOOD;
         lines[5] = "@ failed insmod rdma_rxe";
         assert!(judged(&lines).unwrap_err().contains("insmod rdma_rxe"));

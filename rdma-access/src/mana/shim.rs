@@ -11,6 +11,10 @@ use super::{Allocator, Buffer, manadv_ctx_allocators};
 use crate::error::{Cause, Error};
 use crate::teardown;
 
+/// What failed, in reports.
+const ALLOC: &str = "mana::Allocator::alloc";
+const FREE: &str = "mana::Allocator::free";
+
 /// An allocator, with what it has given out. The driver has the address of it.
 pub(crate) struct Shim {
     allocator: Box<dyn Allocator>,
@@ -43,7 +47,7 @@ impl Shim {
             Ok(None) => return null_mut(),
             Err(panic) => {
                 report(
-                    "alloc",
+                    ALLOC,
                     size,
                     format!("the allocator panicked: {}", words(&*panic)),
                 );
@@ -52,7 +56,7 @@ impl Shim {
         };
         if !given.does_for(size) {
             report(
-                "alloc",
+                ALLOC,
                 size,
                 format!("the allocator gave {given:?}, which is too short or not at a page"),
             );
@@ -64,7 +68,7 @@ impl Shim {
             // Of a length that is in use twice there is no telling whose it is; the owners are wrong about it.
             std::mem::forget(twin);
             report(
-                "alloc",
+                ALLOC,
                 size,
                 "the allocator gave memory that is in use".to_owned(),
             );
@@ -80,7 +84,7 @@ impl Shim {
         match given {
             Some(buffer) => self.give_back(buffer),
             None => report(
-                "free",
+                FREE,
                 format_args!("{memory:p}"),
                 "this allocator did not give it".to_owned(),
             ),
@@ -91,7 +95,7 @@ impl Shim {
         let length = buffer.length();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.allocator.free(buffer))) {
             report(
-                "free",
+                FREE,
                 length,
                 format!("the allocator panicked: {}", words(&*panic)),
             );

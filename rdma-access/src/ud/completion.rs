@@ -2,7 +2,6 @@
 
 use std::ffi::c_int;
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,8 +26,8 @@ const BATCH: usize = 16;
 /// Where finished requests come out.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    // Ended by `end` alone, under the channel's lock.
-    handle: ManuallyDrop<Handle<ffi::ibv_cq>>,
+    // Ended by `end`, under the channel's lock.
+    handle: Handle<ffi::ibv_cq>,
     id: QueueId,
     work: Mutex<Table<Work>>,
     channel: Option<Arc<CompletionChannel>>,
@@ -71,7 +70,7 @@ impl CompletionQueue {
             Handle::take(queue, |errno| Error::errno(OPERATION, inputs, errno, ""))
         }?;
         Ok(Self {
-            handle: ManuallyDrop::new(handle),
+            handle,
             id,
             work: Mutex::new(Table::new(capacity)),
             channel: channel.cloned(),
@@ -133,27 +132,16 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// What `ibv_destroy_cq` fails with; the queue then stays, for ever.
-    pub fn close(self) -> Result<()> {
-        let mut this = ManuallyDrop::new(self);
-        let ended = this.end();
-        // SAFETY: `this` is not used any more; what has a destructor of its own is dropped once.
-        unsafe {
-            std::ptr::drop_in_place(&raw mut this.work);
-            std::ptr::drop_in_place(&raw mut this.channel);
-            std::ptr::drop_in_place(&raw mut this.context);
-        }
-        ended
+    pub fn close(mut self) -> Result<()> {
+        self.end()
     }
 
-    /// Called once, as the last thing before the fields are dropped.
     fn end(&mut self) -> Result<()> {
-        // SAFETY: taken here alone, and this is called once.
-        let handle = unsafe { ManuallyDrop::take(&mut self.handle) };
         let _quiet = self
             .channel
             .as_ref()
             .map(|channel| channel.no_event_in_hand());
-        handle.destroy()
+        self.handle.end()
     }
 
     /// Keeps a request that is about to be posted.

@@ -2,7 +2,6 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -22,8 +21,8 @@ const PAGE: usize = 4096;
 
 /// Memory that a device may write to, cut into slots of one size.
 pub struct MemoryRegion {
-    // Ended before the memory is freed, and taken by nothing but `end`.
-    handle: ManuallyDrop<Handle<ffi::ibv_mr>>,
+    // Ended by `end`, before the memory is freed.
+    handle: Handle<ffi::ibv_mr>,
     memory: NonNull<u8>,
     layout: Layout,
     slot_size: usize,
@@ -73,7 +72,7 @@ impl MemoryRegion {
             );
             Handle::take(region, |errno| {
                 let likely = match Errno::from_raw_os_error(errno) {
-                    Errno::NOMEM | Errno::AGAIN => diagnosis::memory_limit(),
+                    limit @ (Errno::NOMEM | Errno::AGAIN) => diagnosis::resource_limit(limit),
                     _ => String::new(),
                 };
                 Error::errno(OPERATION, inputs, errno, likely)
@@ -90,7 +89,7 @@ impl MemoryRegion {
         // SAFETY: the region is alive.
         let local_key = unsafe { (*handle.as_ptr()).lkey };
         Ok(Self {
-            handle: ManuallyDrop::new(handle),
+            handle,
             memory,
             layout,
             slot_size,
@@ -123,22 +122,17 @@ impl MemoryRegion {
     ///
     /// # Errors
     /// What `ibv_dereg_mr` fails with; the region then stays, for ever, with its memory.
-    pub fn close(self) -> Result<()> {
-        let mut this = ManuallyDrop::new(self);
-        let ended = this.end();
-        // SAFETY: `this` is not used any more; what has a destructor of its own is dropped once.
-        unsafe {
-            std::ptr::drop_in_place(&raw mut this.free);
-            std::ptr::drop_in_place(&raw mut this.domain);
-        }
-        ended
+    pub fn close(mut self) -> Result<()> {
+        self.end()
     }
 
-    /// Called once, as the last thing before the fields are dropped.
     fn end(&mut self) -> Result<()> {
-        // SAFETY: taken here alone, and this is called once.
-        unsafe { ManuallyDrop::take(&mut self.handle) }.destroy()?;
-        // SAFETY: allocated with this layout; no device and no slot (each holds the region) can reach it any more.
+        if self.handle.has_ended() {
+            return Ok(());
+        }
+        self.handle.end()?;
+        // SAFETY: allocated with this layout, and freed once; no device and no slot (each holds the region) can reach it
+        // any more.
         unsafe { dealloc(self.memory.as_ptr(), self.layout) };
         Ok(())
     }

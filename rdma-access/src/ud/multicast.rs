@@ -1,6 +1,6 @@
 //! `ibv_attach_mcast(3)`.
 
-use std::mem::ManuallyDrop;
+use std::mem;
 use std::sync::Arc;
 
 use ibverbs_sys as ffi;
@@ -18,6 +18,7 @@ pub struct MulticastAttachment {
     group: Gid,
     lid: Lid,
     pair: Arc<UdQueuePair>,
+    has_ended: bool,
 }
 
 impl MulticastAttachment {
@@ -40,6 +41,7 @@ impl MulticastAttachment {
             group,
             lid,
             pair: pair.clone(),
+            has_ended: false,
         })
     }
 
@@ -56,25 +58,25 @@ impl MulticastAttachment {
     /// Detaches.
     ///
     /// # Errors
-    /// What `ibv_detach_mcast` fails with; the queue pair then cannot be destroyed, either.
-    pub fn close(self) -> Result<()> {
-        let this = ManuallyDrop::new(self);
-        let ended = this.detach();
-        // SAFETY: `this` is not used any more, and nothing else of it has a destructor.
-        drop(unsafe { std::ptr::read(&raw const this.pair) });
-        ended
+    /// What `ibv_detach_mcast` fails with; the queue pair then stays attached, and cannot be destroyed.
+    pub fn close(mut self) -> Result<()> {
+        self.detach()
     }
 
-    fn detach(&self) -> Result<()> {
+    fn detach(&mut self) -> Result<()> {
+        if mem::replace(&mut self.has_ended, true) {
+            return Ok(());
+        }
         let mut groups = self.pair.groups().lock();
-        groups.retain(|attached| *attached != (self.group, self.lid));
         call(
             &self.pair,
             self.group,
             self.lid,
             "ibv_detach_mcast",
             ffi::ibv_detach_mcast,
-        )
+        )?;
+        groups.retain(|attached| *attached != (self.group, self.lid));
+        Ok(())
     }
 }
 

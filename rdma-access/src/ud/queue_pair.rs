@@ -1,7 +1,6 @@
 //! `ibv_create_qp(3)`, `ibv_modify_qp(3)`, `ibv_post_send(3)`, `ibv_post_recv(3)`.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,8 +46,8 @@ pub struct Destination<'a> {
 /// A queue pair for datagrams, ready to send and receive.
 #[derive(Debug)]
 pub struct UdQueuePair {
-    // Ended by `end` alone.
-    handle: ManuallyDrop<Handle<ffi::ibv_qp>>,
+    // Ended by `end`, before what is posted to it.
+    handle: Handle<ffi::ibv_qp>,
     number: Qpn,
     /// Among all queue pairs that the process ever made; queue pair numbers come back.
     serial: u64,
@@ -107,7 +106,7 @@ impl UdQueuePair {
         // SAFETY: the queue pair is alive.
         let number = Qpn(unsafe { (*handle.as_ptr()).qp_num });
         let pair = Self {
-            handle: ManuallyDrop::new(handle),
+            handle,
             number,
             serial: NEXT.fetch_add(1, Ordering::Relaxed),
             sending: Mutex::new(()),
@@ -278,14 +277,13 @@ impl UdQueuePair {
                 return Err(self.refused(operation, Cause::Full(text), work.slot));
             }
         };
-        let returned = {
+        let errno = {
             let _alone = alone.lock();
-            verb(self.raw(), number)
+            verb(self.raw(), number).map(errno_of)
         };
-        let error = match returned {
+        let error = match errno {
             Some(0) => return Ok(()),
-            Some(returned) => {
-                let errno = errno_of(returned);
+            Some(errno) => {
                 let likely = if errno == rustix::io::Errno::NOMEM.raw_os_error() {
                     "as many requests as the queue pair may have are posted"
                 } else {
@@ -321,23 +319,15 @@ impl UdQueuePair {
     ///
     /// # Errors
     /// What `ibv_destroy_qp` fails with; the queue pair then stays, for ever, with what is posted.
-    pub fn close(self) -> Result<()> {
-        let mut this = ManuallyDrop::new(self);
-        let ended = this.end();
-        // SAFETY: `this` is not used any more; what has a destructor of its own is dropped once.
-        unsafe {
-            std::ptr::drop_in_place(&raw mut this.groups);
-            std::ptr::drop_in_place(&raw mut this.send_queue);
-            std::ptr::drop_in_place(&raw mut this.receive_queue);
-            std::ptr::drop_in_place(&raw mut this.domain);
-        }
-        ended
+    pub fn close(mut self) -> Result<()> {
+        self.end()
     }
 
-    /// Called once, as the last thing before the fields are dropped.
     fn end(&mut self) -> Result<()> {
-        // SAFETY: taken here alone, and this is called once.
-        let ended = unsafe { ManuallyDrop::take(&mut self.handle) }.destroy();
+        if self.handle.has_ended() {
+            return Ok(());
+        }
+        let ended = self.handle.end();
         for queue in [&self.send_queue, &self.receive_queue] {
             queue.pair_ended(self.serial, ended.is_ok());
         }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_long};
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,7 @@ pub struct Agent {
     port: Arc<Port>,
     id: c_int,
     class: u8,
+    has_ended: bool,
 }
 
 /// Bytes of a MAD's header.
@@ -77,6 +78,7 @@ impl Port {
             port: self.clone(),
             id,
             class,
+            has_ended: false,
         })
     }
 }
@@ -92,8 +94,8 @@ impl Agent {
         &self.port
     }
 
-    /// Sends a MAD. With a `timeout` it is a request: the kernel sends it `retries` more times, and if no answer has come
-    /// then, returns it with status 110. Without one it is an answer, and nothing comes back.
+    /// Sends a MAD. With a `timeout` (a millisecond at least) it is a request: the kernel sends it `retries` more times, and
+    /// if no answer has come then, returns it with status 110. Without one it is an answer, and nothing comes back.
     ///
     /// # Errors
     /// [`Cause::Invalid`] for less than a header; what `umad_send` fails with, EINVAL for a MAD of another class.
@@ -123,7 +125,8 @@ impl Agent {
         let functions = &self.port.functions;
         let mut buffer = Buffer::filled(functions, to, mad);
         let retries = c_int::try_from(retries).unwrap_or(c_int::MAX);
-        let timeout = timeout.map_or(0, milliseconds);
+        // 0 is no time at all, but none wanted.
+        let timeout = timeout.map_or(0, |timeout| milliseconds(timeout).max(1));
         // SAFETY: the port is open, and the MAD of that length stands behind the header.
         let returned = unsafe {
             (functions.send)(
@@ -158,7 +161,7 @@ impl Agent {
         self.send(to, mad, Some(timeout), retries)?;
         let limit = timeout.saturating_mul(retries.saturating_add(1));
         // The kernel keeps the time; this is for a kernel, or a simulation, that does not.
-        let deadline = Instant::now() + limit + Duration::from_secs(1);
+        let deadline = Instant::now().checked_add(limit.saturating_add(Duration::from_secs(1)));
         let silent = |likely: &str| {
             let inputs = format_args!(
                 "{} port {}, class {:#04x}, LID {}",
@@ -177,12 +180,9 @@ impl Agent {
             )
         };
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let Some(received) = self.port.receive(left)? else {
                 return Err(silent("nor did the kernel return the request"));
-            }
-            let Some(received) = self.port.receive(Some(left))? else {
-                continue;
             };
             if received.agent != self.id() || transaction(&received.mad) != transaction(mad) {
                 continue;
@@ -206,15 +206,14 @@ impl Agent {
     ///
     /// # Errors
     /// What `umad_unregister` fails with; the kernel then ends it with the port.
-    pub fn unregister(self) -> Result<()> {
-        let this = ManuallyDrop::new(self);
-        let ended = this.end();
-        // SAFETY: `this` is not used any more, and nothing else of it has a destructor.
-        drop(unsafe { std::ptr::read(&raw const this.port) });
-        ended
+    pub fn unregister(mut self) -> Result<()> {
+        self.end()
     }
 
-    fn end(&self) -> Result<()> {
+    fn end(&mut self) -> Result<()> {
+        if mem::replace(&mut self.has_ended, true) {
+            return Ok(());
+        }
         // SAFETY: the port is open.
         match unsafe { (self.port.functions.unregister)(self.port.id, self.id) } {
             0 => Ok(()),

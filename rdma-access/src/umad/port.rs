@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -217,9 +217,11 @@ impl Port {
     /// # Errors
     /// What `umad_recv` fails with: EIO if the device is gone.
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Option<Received>> {
-        let mut wait = timeout.map_or(-1, milliseconds);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut buffer = Buffer::new(MAD_LENGTH);
         loop {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let wait = left.map_or(-1, milliseconds);
             let mut length = c_int::try_from(buffer.capacity()).unwrap_or(c_int::MAX);
             // SAFETY: the port is open; there is room for a MAD of that length behind the header.
             let agent = unsafe {
@@ -231,11 +233,15 @@ impl Port {
                 return Ok(Some(buffer.received(&self.functions, length)));
             }
             match Errno::from_raw_os_error(errno) {
-                Errno::TIMEDOUT | Errno::AGAIN | Errno::INTR => return Ok(None),
+                Errno::TIMEDOUT => return Ok(None),
+                // A signal, or another thread was quicker.
+                Errno::AGAIN | Errno::INTR if left.is_some_and(|left| left.is_zero()) => {
+                    return Ok(None);
+                }
+                Errno::AGAIN | Errno::INTR => {}
                 // It stays in the kernel, which has said how long it is.
                 Errno::NOSPC if (buffer.capacity() + 1..=LONGEST).contains(&length) => {
                     buffer = Buffer::new(length);
-                    wait = 0;
                 }
                 _ => return Err(self.fault("umad_recv", "", errno, "")),
             }

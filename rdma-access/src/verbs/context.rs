@@ -2,7 +2,6 @@
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::mem::ManuallyDrop;
 
 use ibverbs_sys as ffi;
 use parking_lot::Mutex;
@@ -22,8 +21,8 @@ use crate::types::{Gid, Guid, PKey};
 /// C's own context ends at [`close`](Self::close), or when this and all that was made in it are dropped.
 #[derive(Debug)]
 pub struct Context {
-    // Ended by `end` alone.
-    handle: ManuallyDrop<Handle<ffi::ibv_context>>,
+    // Ended by `end`, before the allocator that the driver may call until then.
+    handle: Handle<ffi::ibv_context>,
     name: String,
     node_guid: Guid,
     /// Called by the driver until the context has ended.
@@ -89,7 +88,7 @@ impl Context {
         // SAFETY: the caller's promise.
         let node_guid = Guid(u64::from_be(unsafe { ffi::ibv_get_device_guid(device) }));
         Ok(Self {
-            handle: ManuallyDrop::new(handle),
+            handle,
             name,
             node_guid,
             mana_allocator: Mutex::new(None),
@@ -100,21 +99,12 @@ impl Context {
     ///
     /// # Errors
     /// What `ibv_close_device` fails with; the context then stays, for ever.
-    pub fn close(self) -> Result<()> {
-        let mut this = ManuallyDrop::new(self);
-        let ended = this.end();
-        // SAFETY: `this` is not used any more; what has a destructor of its own is dropped once.
-        unsafe {
-            std::ptr::drop_in_place(&raw mut this.name);
-            std::ptr::drop_in_place(&raw mut this.mana_allocator);
-        }
-        ended
+    pub fn close(mut self) -> Result<()> {
+        self.end()
     }
 
-    /// Called once, as the last thing before the fields are dropped.
     fn end(&mut self) -> Result<()> {
-        // SAFETY: taken here alone, and this is called once.
-        let ended = unsafe { ManuallyDrop::take(&mut self.handle) }.destroy();
+        let ended = self.handle.end();
         if ended.is_err() {
             // The driver lives on, and may call it.
             std::mem::forget(self.mana_allocator.get_mut().take());

@@ -161,8 +161,8 @@ impl Device {
     ///
     /// # Errors
     /// [`Cause::Io`] with the error number of what failed, found anew since libibverbs loses it, and its likely cause: no
-    /// file in `/dev/infiniband`, no permission (whose file, which user and groups), no descriptor left, too little memory
-    /// to lock, or a kernel that the driver library does not fit.
+    /// file in `/dev/infiniband`, no permission (whose file, which user and groups), no descriptor left, a limit of its
+    /// control group, too little memory to lock, or a kernel that the driver library does not fit.
     pub fn open(&self) -> Result<Context> {
         // SAFETY: the device lives as long as its list, which `self` holds.
         unsafe { Context::open(self.raw.as_ptr()) }

@@ -151,7 +151,7 @@ pub(super) fn not_opened(device_node: &str, errno: i32) -> Cause {
             "{} is no device file; something else stands in its place",
             path.display()
         ),
-        Errno::NOMEM | Errno::AGAIN => diagnosis::memory_limit(),
+        limit @ (Errno::NOMEM | Errno::AGAIN) => diagnosis::resource_limit(limit),
         Errno::MFILE => diagnosis::descriptor_limit(),
         Errno::NODEV | Errno::IO => "the device is gone, or being reset".to_owned(),
         _ => format!(

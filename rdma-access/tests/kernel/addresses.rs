@@ -3,7 +3,8 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::process::Command;
 use std::ptr::null_mut;
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 use libloading::os::unix::Library;
 use rdma_access::Cause;
@@ -11,8 +12,8 @@ use rdma_access::cm::{Address, AddressDevice, Cm};
 use rdma_access::verbs::PortState;
 
 use super::{
-    ADDRESS, ADDRESS_V6, DEVICE, HERE, HERE_V6, NEIGHBOURLY, NOBODY, SECOND_ADDRESS, THERE,
-    THERE_V6, WITHOUT_DEVICE,
+    ADDRESS, ADDRESS_V6, DEVICE, HERE, HERE_ON_LINK, HERE_V6, LATECOMER, NEIGHBOUR, NEIGHBOURLY,
+    NOBODY, SECOND_ADDRESS, THERE, THERE_ON_LINK, THERE_V6, WITHOUT_DEVICE,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -104,6 +105,11 @@ fn scope_ids_tell_the_interface() {
     }
     let wrong = format!("{}%veth0", link_local("dummy0"));
     cm.local(&address(&wrong)).unwrap_err();
+    // One address, two ways; a dummy interface asks for no neighbour.
+    let other_way = THERE_ON_LINK.replace("veth0", "dummy0");
+    for (text, device) in [(THERE_ON_LINK, NEIGHBOURLY), (&other_way, DEVICE)] {
+        check(&cm.remote(&address(text), TIMEOUT).unwrap(), device, text);
+    }
 }
 
 #[test]
@@ -132,13 +138,35 @@ fn failures_name_the_call_and_its_reason() {
 #[ignore = "needs the kernel of cargo xtask vm"]
 fn a_silent_neighbour_is_waited_for_as_long_as_asked() {
     let cm = Cm::load().unwrap();
-    let started = Instant::now();
-    let error = cm
-        .remote(&address(NOBODY), Duration::from_millis(300))
-        .unwrap_err();
-    assert!(matches!(error.cause(), Cause::TimedOut { .. }), "{error}");
-    assert!(started.elapsed() >= Duration::from_millis(300));
-    assert!(error.to_string().contains("300 ms"), "{error}");
+    let nobody = address(LATECOMER);
+    thread::scope(|scope| {
+        let patient = scope.spawn(|| cm.remote(&nobody, Duration::from_secs(60)));
+        let error = cm.remote(&nobody, Duration::from_millis(300)).unwrap_err();
+        assert!(matches!(error.cause(), Cause::TimedOut { .. }), "{error}");
+        assert!(error.to_string().contains("300 ms"), "{error}");
+        assert!(!patient.is_finished());
+        neighbour(&["address", "add", &format!("{LATECOMER}/24"), "dev", "veth1"]);
+        while !patient.is_finished() {
+            // Whatever it says, the kernel has asked for the address once more.
+            Command::new("ping")
+                .args(["-c", "1", "-W", "1", LATECOMER])
+                .output()
+                .unwrap();
+        }
+        check(&patient.join().unwrap().unwrap(), NEIGHBOURLY, LATECOMER);
+    });
+    neighbour(&["address", "del", &format!("{LATECOMER}/24"), "dev", "veth1"]);
+}
+
+/// Runs `ip` where the neighbour lives.
+fn neighbour(words: &[&str]) {
+    let process = std::fs::read_to_string(NEIGHBOUR).unwrap();
+    let status = Command::new("nsenter")
+        .args(["-t", process.trim(), "-n", "/tools/ip"])
+        .args(words)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{words:?}: {status}");
 }
 
 /// Device that librpma finds, `none` if it has success without one; `None` if it fails.
@@ -174,6 +202,9 @@ fn librpma_gives_the_same_answers() {
         ("local", HERE_V6),
         ("local", dummy.as_str()),
         ("local", &veth),
+        ("local", HERE_ON_LINK),
+        ("local", "fe80::8:1%dummy0"),
+        ("local", "fe80::8:1%nosuch0"),
         ("local", WITHOUT_DEVICE),
         ("local", "10.7.0.77"),
         ("local", THERE),
@@ -190,6 +221,8 @@ fn librpma_gives_the_same_answers() {
         ("remote", ADDRESS_V6),
         ("remote", HERE),
         ("remote", dummy.as_str()),
+        ("remote", THERE_ON_LINK),
+        ("remote", "fe80::8:2%nosuch0"),
         ("remote", NOBODY),
         ("remote", "10.9.0.7"),
         ("remote", "203.0.113.1"),

@@ -1,8 +1,9 @@
 //! What keeps a device from being opened or used, brought about.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::sync::Arc;
+use std::thread;
 
 use rdma_access::Cause;
 use rdma_access::cm::Cm;
@@ -11,7 +12,10 @@ use rdma_access::umad::Umad;
 use rdma_access::verbs::{Context, Device};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use rustix::thread::{
+    CapabilitySet, Gid, Uid, capabilities, set_capabilities, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid,
+};
 
 use super::{ADDRESS, DEVICE};
 
@@ -70,19 +74,81 @@ impl Drop for Limited {
     }
 }
 
-/// A file that nobody has the permission to open, as long as it lives.
-struct Closed(&'static str);
+/// Files that only root and the group [`RDMA`] may open, as long as it lives.
+struct Restricted;
 
-impl Closed {
-    fn new(path: &'static str) -> Self {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
-        Self(path)
+/// The group `rdma`.
+const RDMA: u32 = 104;
+/// The user `ada` and her group.
+const ADA: u32 = 1234;
+const ADAS: u32 = 5678;
+
+const VERBS: &str = "/dev/infiniband/uverbs0";
+const MADS: &str = "/dev/infiniband/umad0";
+const ADDRESSES: &str = "/dev/infiniband/rdma_cm";
+
+impl Restricted {
+    fn new() -> Self {
+        Self::set(RDMA, 0o660);
+        Self
+    }
+
+    fn set(group: u32, mode: u32) {
+        for file in [VERBS, MADS, ADDRESSES] {
+            chown(file, Some(0), Some(group)).unwrap();
+            fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
+        }
     }
 }
 
-impl Drop for Closed {
+impl Drop for Restricted {
     fn drop(&mut self) {
-        fs::set_permissions(self.0, fs::Permissions::from_mode(0o666)).unwrap();
+        Self::set(0, 0o666);
+    }
+}
+
+/// Does it as another user, on a thread of its own: who one is is a matter of the thread to the kernel.
+fn as_user<T: Send>(user: u32, groups: &[u32], work: impl FnOnce() -> T + Send) -> T {
+    let change = || {
+        let groups: Vec<Gid> = groups.iter().map(|&group| Gid::from_raw(group)).collect();
+        set_thread_groups(&groups[1..]).unwrap();
+        set_thread_res_gid(groups[0], groups[0], groups[0]).unwrap();
+        let user = Uid::from_raw(user);
+        set_thread_res_uid(user, user, user).unwrap();
+    };
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            change();
+            work()
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// A control group that this process is in and that may have no context of [`DEVICE`], as long as it lives.
+struct Controlled;
+
+impl Controlled {
+    const GROUP: &str = "/sys/fs/cgroup/without-contexts";
+    const ROOT: &str = "/sys/fs/cgroup";
+
+    fn new() -> Self {
+        fs::write(format!("{}/cgroup.subtree_control", Self::ROOT), "+rdma").unwrap();
+        fs::create_dir(Self::GROUP).unwrap();
+        fs::write(
+            format!("{}/rdma.max", Self::GROUP),
+            format!("{DEVICE} hca_handle=0"),
+        )
+        .unwrap();
+        fs::write(format!("{}/cgroup.procs", Self::GROUP), "0").unwrap();
+        Self
+    }
+}
+
+impl Drop for Controlled {
+    fn drop(&mut self) {
+        fs::write(format!("{}/cgroup.procs", Self::ROOT), "0").unwrap();
+        fs::remove_dir(Self::GROUP).unwrap();
     }
 }
 
@@ -99,33 +165,67 @@ fn check(error: &rdma_access::Error, operation: &str, errno: Errno, words: &[&st
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn without_permission_the_error_says_whose_the_file_is() {
-    let words = ["is of user 0 and group 0 with mode 0000", "runs as user 0"];
-    let _closed = ["uverbs0", "umad0", "rdma_cm"].map(|file| match file {
-        "uverbs0" => Closed::new("/dev/infiniband/uverbs0"),
-        "umad0" => Closed::new("/dev/infiniband/umad0"),
-        _ => Closed::new("/dev/infiniband/rdma_cm"),
+fn another_user_learns_whose_the_file_is_and_who_he_is() {
+    let _restricted = Restricted::new();
+    let (verbs, mads, addresses) = as_user(ADA, &[ADAS], || {
+        (
+            Context::open_by_name(DEVICE).unwrap_err(),
+            Umad::load()
+                .unwrap()
+                .open_port(Some(DEVICE), Some(1))
+                .unwrap_err(),
+            Cm::load()
+                .unwrap()
+                .local(&ADDRESS.parse().unwrap())
+                .unwrap_err(),
+        )
     });
-    let _weak = Without::new(CapabilitySet::DAC_OVERRIDE);
-    let error = Context::open_by_name(DEVICE).unwrap_err();
+    for (error, operation, inputs, file) in [
+        (&verbs, "ibv_open_device", "(rxe0)", VERBS),
+        (&mads, "umad_open_port", "(rxe0, port 1)", MADS),
+        (&addresses, "rdma_create_id", "(10.7.0.1)", ADDRESSES),
+    ] {
+        let words = [
+            inputs,
+            file,
+            "is of user 0 (root) and group 104 (rdma) with mode 0660",
+            "runs as user 1234 (ada) with groups 5678 (ada)",
+            "let this user join group 104 (rdma)",
+        ];
+        check(error, operation, Errno::ACCESS, &words);
+    }
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn a_member_of_the_files_group_opens_everything() {
+    let _restricted = Restricted::new();
+    as_user(ADA, &[ADAS, RDMA], || {
+        Context::open_by_name(DEVICE).unwrap().close().unwrap();
+        Umad::load()
+            .unwrap()
+            .open_port(Some(DEVICE), Some(1))
+            .unwrap();
+        let found = Cm::load().unwrap().local(&ADDRESS.parse().unwrap());
+        assert_eq!(found.unwrap().device(), DEVICE);
+    });
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn a_control_group_without_contexts_is_suspected() {
+    let device = Device::by_name(DEVICE).unwrap();
+    let opened = {
+        let _controlled = Controlled::new();
+        device.open()
+    };
     check(
-        &error,
+        &opened.unwrap_err(),
         "ibv_open_device",
-        Errno::ACCESS,
-        &["(rxe0)", "/dev/infiniband/uverbs0"],
+        Errno::AGAIN,
+        &["rdma control group", "rdma.max"],
     );
-    check(&error, "ibv_open_device", Errno::ACCESS, &words);
-    let error = Umad::load()
-        .unwrap()
-        .open_port(Some(DEVICE), Some(1))
-        .unwrap_err();
-    check(
-        &error,
-        "umad_open_port",
-        Errno::ACCESS,
-        &["(rxe0, port 1)", "/dev/infiniband/umad0"],
-    );
-    check(&error, "umad_open_port", Errno::ACCESS, &words);
+    device.open().unwrap();
 }
 
 #[test]
@@ -222,20 +322,19 @@ fn without_memory_to_lock_the_limit_is_named() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn lookups_by_address_survive_a_closed_file() {
+fn lookups_by_address_survive_a_restricted_file() {
     // librdmacm opens its file for each lookup.
     let cm = Cm::load().unwrap();
     cm.local(&ADDRESS.parse().unwrap()).unwrap();
     let found = {
-        let _closed = Closed::new("/dev/infiniband/rdma_cm");
-        let _weak = Without::new(CapabilitySet::DAC_OVERRIDE);
-        cm.local(&ADDRESS.parse().unwrap())
+        let _restricted = Restricted::new();
+        as_user(ADA, &[ADAS], || cm.local(&ADDRESS.parse().unwrap()))
     };
     check(
         &found.unwrap_err(),
         "rdma_create_id",
         Errno::ACCESS,
-        &["/dev/infiniband/rdma_cm is of user 0"],
+        &["/dev/infiniband/rdma_cm is of user 0 (root)"],
     );
     cm.local(&ADDRESS.parse().unwrap()).unwrap();
 }

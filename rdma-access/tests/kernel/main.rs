@@ -25,7 +25,14 @@ const HERE: &str = "10.8.0.1";
 const HERE_V6: &str = "fd00:8::1";
 const THERE: &str = "10.8.0.2";
 const THERE_V6: &str = "fd00:8::2";
+/// Link-local addresses of the same, with the interface here.
+const HERE_ON_LINK: &str = "fe80::8:1%veth0";
+const THERE_ON_LINK: &str = "fe80::8:2%veth0";
 /// In the neighbour's network, but nobody has it.
 const NOBODY: &str = "10.8.0.99";
+/// In the neighbour's network, and nobody has it until a test gives it to the neighbour.
+const LATECOMER: &str = "10.8.0.50";
+/// The file that has the process in whose network namespace the neighbour lives.
+const NEIGHBOUR: &str = "/run/neighbour";
 /// Of an interface without an RDMA device.
 const WITHOUT_DEVICE: &str = "10.9.0.1";

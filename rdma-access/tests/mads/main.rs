@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libloading::os::unix::Library;
 use rdma_access::umad::{Agent, MadAddress, Methods, Port, Umad};
@@ -84,13 +84,17 @@ impl Stub {
         }
     }
 
-    fn fail_send(&self, errno: Errno) {
-        // SAFETY: the type of the function.
+    fn set(&self, function: &str, number: i32) {
+        // SAFETY: the type of these functions.
         unsafe {
             self.library
-                .get::<unsafe extern "C" fn(i32)>("stub_fail_send")
-                .unwrap()(errno.raw_os_error())
+                .get::<unsafe extern "C" fn(i32)>(function)
+                .unwrap()(number)
         };
+    }
+
+    fn fail_send(&self, errno: Errno) {
+        self.set("stub_fail_send", errno.raw_os_error());
     }
 }
 
@@ -136,6 +140,12 @@ fn a_mad_is_sent_as_it_is_with_its_time() {
         .send(&MadAddress::gsi(Lid(9), 0), &request, None, 0)
         .unwrap();
     assert_eq!(stub.sent().2, 0);
+    // No time at all is not no answer wanted.
+    let none = Some(Duration::ZERO);
+    agent
+        .send(&MadAddress::gsi(Lid(9), 0), &request, none, 0)
+        .unwrap();
+    assert_eq!(stub.sent().2, 1);
 
     let error = agent
         .send(&MadAddress::gsi(Lid(9), 0), &request[..23], None, 0)
@@ -174,9 +184,26 @@ fn mads_of_any_length_come_whole() {
 fn nothing_in_time_is_none() {
     let stub = Stub::new();
     let (port, _agent) = stub.agent();
-    let started = Instant::now();
     assert_eq!(port.receive(Some(Duration::from_millis(50))).unwrap(), None);
-    assert!(started.elapsed() >= Duration::from_millis(50));
+    assert!((1..=50).contains(&stub.number("stub_waited")));
+    assert_eq!(port.receive(Some(Duration::ZERO)).unwrap(), None);
+    assert_eq!(stub.number("stub_waited"), 0);
+    // A time that no clock can hold is for ever.
+    stub.put(0, 0, &mad(256, 1));
+    assert!(port.receive(Some(Duration::MAX)).unwrap().is_some());
+    assert_eq!(stub.number("stub_waited"), -1);
+}
+
+#[test]
+fn a_signal_does_not_end_the_waiting() {
+    let stub = Stub::new();
+    let (port, agent) = stub.agent();
+    for wait in [None, Some(Duration::from_secs(60))] {
+        stub.put(agent.id(), 0, &mad(256, 1));
+        stub.set("stub_interrupt", 3);
+        assert!(port.receive(wait).unwrap().is_some(), "{wait:?}");
+    }
+    stub.set("stub_interrupt", 1);
     assert_eq!(port.receive(Some(Duration::ZERO)).unwrap(), None);
 }
 
@@ -200,6 +227,11 @@ fn an_answer_is_told_by_agent_and_transaction() {
         matches!(error.cause(), Cause::TimedOut { limit, .. } if *limit == second * 3),
         "{error}"
     );
+    // A limit that no clock can hold is none.
+    stub.put(agent.id(), 0, &mad(256, 0x7b));
+    let answer = agent.exchange(&to, &mad(256, 0x7b), Duration::MAX, u32::MAX);
+    assert_eq!(answer.unwrap().transaction_id(), Some(0x7b));
+
     stub.put(agent.id(), 5, &mad(256, 0x7a));
     let error = agent.exchange(&to, &mad(256, 0x7a), second, 0).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(5), "{error}");

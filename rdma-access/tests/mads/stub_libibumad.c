@@ -18,6 +18,7 @@ static struct ib_user_mad sent;
 static unsigned char sent_mad[4096];
 static int open_ports, agents;
 static int send_error;
+static int interruptions, waited;
 
 /* What the test calls. */
 
@@ -46,6 +47,18 @@ int stub_sent(unsigned char *mad, unsigned *timeout, unsigned *retries)
 void stub_fail_send(int error)
 {
 	send_error = error;
+}
+
+/* The next calls of umad_recv are interrupted by a signal. */
+void stub_interrupt(int times)
+{
+	interruptions = times;
+}
+
+/* How long umad_recv was to wait when it was called last. */
+int stub_waited(void)
+{
+	return waited;
 }
 
 int stub_open_ports(void)
@@ -168,6 +181,12 @@ int umad_recv(int port, void *umad, int *length, int timeout_ms)
 {
 	struct packet *packet = &queue[first % MOST];
 
+	waited = timeout_ms;
+	if (interruptions) {
+		interruptions--;
+		errno = EINTR;
+		return -EINTR;
+	}
 	if (first == last) {
 		if (timeout_ms > 0)
 			usleep(timeout_ms * 1000);

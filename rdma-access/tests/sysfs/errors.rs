@@ -158,9 +158,10 @@ fn who_may_not_open_the_file_learns_whose_it_is() {
     let wrapper = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     let words = [
         "os error 13",
-        "/dev/infiniband/umad0 is of user 0",
+        "/dev/infiniband/umad0 is of user 0 (root)",
         "mode 0040",
-        "runs as user 0",
+        "runs as user 0 (root)",
+        "udev rule",
     ];
     expect(&machine, &wrapper, ["mlx5_0", "1"], "Io", &words);
 }

@@ -148,9 +148,10 @@ fn who_may_not_open_the_file_learns_whose_it_is() {
     let wrapper = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     let words = [
         "os error 13",
-        "/dev/infiniband/uverbs0 is of user 0",
+        "/dev/infiniband/uverbs0 is of user 0 (root)",
         "mode 0060",
-        "runs as user 0 with groups 0",
+        "runs as user 0 (root) with groups 0 (root)",
+        "udev rule",
     ];
     expect(&machine, &wrapper, Some("rxe0"), &words);
 }
