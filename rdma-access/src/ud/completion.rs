@@ -29,9 +29,16 @@ pub struct CompletionQueue {
     // Ended by `end`, under the channel's lock.
     handle: Handle<ffi::ibv_cq>,
     id: QueueId,
-    work: Mutex<Table<Work>>,
+    inner: Mutex<Inner>,
     channel: Option<Arc<CompletionChannel>>,
     context: Arc<Context>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    work: Table<Work>,
+    /// Taken from the device when a queue pair ended, and not yet by anybody.
+    early: Vec<Completion>,
 }
 
 impl CompletionQueue {
@@ -72,7 +79,10 @@ impl CompletionQueue {
         Ok(Self {
             handle,
             id,
-            work: Mutex::new(Table::new(capacity)),
+            inner: Mutex::new(Inner {
+                work: Table::new(capacity),
+                early: Vec::new(),
+            }),
             channel: channel.cloned(),
             context: context.clone(),
         })
@@ -90,7 +100,7 @@ impl CompletionQueue {
     /// # Errors
     /// What `ibv_req_notify_cq` fails with.
     pub fn arm(&self, solicited_only: bool) -> Result<()> {
-        let _alone = self.work.lock();
+        let _alone = self.inner.lock();
         // SAFETY: the queue is alive, and so is its context, in whose table the driver put its function.
         let returned = unsafe {
             match (*self.context.raw()).ops.req_notify_cq {
@@ -108,8 +118,19 @@ impl CompletionQueue {
     /// # Errors
     /// What `ibv_poll_cq` fails with.
     pub fn poll(&self, into: &mut Vec<Completion>) -> Result<usize> {
+        let Inner { work, early } = &mut *self.inner.lock();
+        match early.len() {
+            0 => self.take_batch(work, into),
+            count => {
+                into.append(early);
+                Ok(count)
+            }
+        }
+    }
+
+    /// Polls the device, whose queue nobody else polls meanwhile: `work` is locked.
+    fn take_batch(&self, work: &mut Table<Work>, into: &mut Vec<Completion>) -> Result<usize> {
         let mut batch = [ffi::ibv_wc::default(); BATCH];
-        let mut table = self.work.lock();
         // SAFETY: the queue is alive, and so is its context; the batch has room for that many.
         let returned = unsafe {
             match (*self.context.raw()).ops.poll_cq {
@@ -124,7 +145,7 @@ impl CompletionQueue {
             return Err(self.context.fault("ibv_poll_cq", &"", errno, likely));
         };
         let taken = batch.iter().take(count);
-        into.extend(taken.filter_map(|wc| Some(Completion::new(wc, table.take(wc.wr_id())?))));
+        into.extend(taken.filter_map(|wc| Some(Completion::new(wc, work.take(wc.wr_id())?))));
         Ok(count)
     }
 
@@ -146,20 +167,27 @@ impl CompletionQueue {
 
     /// Keeps a request that is about to be posted.
     pub(super) fn expect(&self, work: Work) -> Result<u64, Work> {
-        self.work.lock().insert(work)
+        self.inner.lock().work.insert(work)
     }
 
     /// Gives back a request that was not posted after all.
     pub(super) fn forget(&self, number: u64) -> Option<Work> {
-        self.work.lock().take(number)
+        self.inner.lock().work.take(number)
     }
 
     /// Releases the requests of a queue pair that ended; those of one that could not be ended are lost.
     pub(super) fn pair_ended(&self, pair: u64, ended: bool) {
-        let work = self.work.lock().take_all(|work| work.pair == pair);
+        let Inner { work, early } = &mut *self.inner.lock();
+        let left = work.take_all(|work| work.pair == pair);
         if !ended {
-            leak(work);
+            return leak(left);
         }
+        // Some drivers leave its completions in the queue, where they would take the room of those that the table has
+        // room for from now on. A failure is told by the next poll.
+        while self
+            .take_batch(work, early)
+            .is_ok_and(|count| count == BATCH)
+        {}
     }
 
     pub(super) fn raw(&self) -> *mut ffi::ibv_cq {

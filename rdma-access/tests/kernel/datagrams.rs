@@ -166,6 +166,50 @@ fn what_is_posted_when_the_queue_pair_ends_comes_back() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
+fn what_an_ended_queue_pair_left_in_the_queue_takes_no_room() {
+    const DEPTH: u64 = 7;
+    let (a, b) = (Endpoint::new(QKEY), Endpoint::new(QKEY));
+    let queue = Arc::new(CompletionQueue::new(&b.context, DEPTH as u32, Some(&b.channel)).unwrap());
+    let attributes = UdAttributes {
+        port: 1,
+        pkey_index: 0,
+        qkey: QKEY,
+        send_depth: 1,
+        receive_depth: DEPTH as u32,
+    };
+    let address = a.address(mapped(ADDRESS));
+    let fill = || {
+        let pair = UdQueuePair::new(&b.domain, &queue, &queue, &attributes).unwrap();
+        for token in 0..DEPTH {
+            let slot = b.buffers.take_slot().unwrap();
+            pair.post_receive(slot, token).unwrap();
+        }
+        for _ in 0..DEPTH {
+            let to = Destination {
+                address: &address,
+                qp_number: pair.number(),
+                qkey: QKEY,
+            };
+            a.send(b"one of many", &to);
+            assert_eq!(a.completion().status(), CompletionStatus::SUCCESS);
+        }
+        pair
+    };
+    // Nobody polls what came for the first.
+    drop(fill());
+    assert_eq!(b.buffers.free_slots(), 32);
+    let _pair = fill();
+    let deadline = Instant::now() + PATIENCE;
+    let mut completions = Vec::new();
+    while completions.len() < DEPTH as usize {
+        assert!(Instant::now() < deadline, "{completions:?}");
+        queue.poll(&mut completions).unwrap();
+    }
+    assert!(completions.iter().all(Completion::is_success));
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
 fn more_receives_than_the_queue_pair_has_are_refused_with_their_slot() {
     let end = Endpoint::new(QKEY);
     let mut posted = 0;
