@@ -8,6 +8,7 @@ use loader_test::acme;
 use loader_test::client::{Counters, Destination, Status, entries};
 use loader_test::compare::compare;
 use loader_test::error::Error;
+use loader_test::log::Mark;
 use loader_test::record::Lid;
 use loader_test::rig::{FAT_TREE_1600, Rig};
 use loader_test::sa::{self, Answer, Question};
@@ -421,14 +422,36 @@ fn differences_are_those_with_the_sa() {
 
 /// The SDK's smallest provider.
 fn static_table() -> PathBuf {
-    let library =
-        Path::new(env!("CARGO_BIN_EXE_loader-test")).with_file_name("examples/libstatic_table.so");
+    example("libstatic_table.so")
+}
+
+/// An example of the SDK.
+fn example(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_loader-test")).with_file_name("examples");
+    let library = folder.join(name);
     assert!(
         library.is_file(),
-        "{} is missing: cargo build -p acm-prov-api --examples",
+        "{} is missing: cargo build -p acm-prov-api --examples --features verbs",
         library.display()
     );
     library
+}
+
+#[test]
+fn a_provider_opens_the_smi_port_of_the_device_that_it_was_given() {
+    let rig = Rig::builder(example("libsmi_port.so"))
+        .host("Hca1")
+        .host("Hca3")
+        .start()
+        .unwrap();
+    for node in ["Hca1", "Hca3"] {
+        let host = rig.host(node).unwrap();
+        assert_eq!(host.provider().name, "smi-ports");
+        let line = "SMI of ibsim0 port 1 is open";
+        host.log()
+            .wait_for(Mark::default(), line, PATIENCE)
+            .unwrap();
+    }
 }
 
 #[test]
