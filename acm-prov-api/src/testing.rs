@@ -51,6 +51,7 @@ struct State {
     attributes: _compat_ibv_port_attr,
     gids: Vec<Gid>,
     pkeys: Vec<u16>,
+    rate: ibv_rate,
     refuse_mads: bool,
 }
 
@@ -99,6 +100,7 @@ impl State {
             },
             gids: vec![TestCore::GID],
             pkeys: vec![0xffff],
+            rate: ibv_rate(3),
             refuse_mads: false,
         }
     }
@@ -218,6 +220,9 @@ pub struct TestCore {
     device: Box<acm_device>,
     port: Box<acm_port>,
     endpoint: Option<Box<acm_endpoint>>,
+    /// What the test opened beside these.
+    more_endpoints: Vec<(Context, Box<acm_endpoint>)>,
+    more_devices: Vec<(Context, Box<acm_device>)>,
     contexts: [*mut c_void; 4],
     _verbs: Box<[u8; 4096]>,
     #[cfg(feature = "verbs")]
@@ -292,6 +297,8 @@ impl TestCore {
             device,
             port,
             endpoint: None,
+            more_endpoints: Vec::new(),
+            more_devices: Vec::new(),
             contexts: [ptr::null_mut(); 4],
             _verbs: verbs,
             #[cfg(feature = "verbs")]
@@ -348,6 +355,41 @@ impl TestCore {
         Ok(())
     }
 
+    /// Opens one more endpoint of the port, without an address; its context, or `None` if the provider refused.
+    pub fn open_endpoint(&mut self, pkey: u16) -> Option<Context> {
+        let endpoint = Box::new(acm_endpoint {
+            port: &mut *self.port,
+            pkey,
+        });
+        let mut context = ptr::null_mut();
+        if call!(self.open_endpoint(&*endpoint, self.contexts[PORT], &mut context)) != 0 {
+            return None;
+        }
+        self.more_endpoints.push((Context(context), endpoint));
+        Some(Context(context))
+    }
+
+    /// Opens one more device, with the same node GUID as the first, as a virtual function has it; its context, or `None`
+    /// if the provider refused.
+    pub fn open_virtual_function(&mut self) -> Option<Context> {
+        let device = Box::new(acm_device {
+            verbs: self.device.verbs,
+            dev_guid: self.device.dev_guid,
+        });
+        let mut context = ptr::null_mut();
+        if call!(self.open_device(&*device, &mut context)) != 0 {
+            return None;
+        }
+        self.more_devices.push((Context(context), device));
+        Some(Context(context))
+    }
+
+    /// Closes a device that [`open_virtual_function`](Self::open_virtual_function) opened.
+    pub fn close_virtual_function(&mut self, context: Context) {
+        call!(self.close_device(context.0));
+        self.more_devices.retain(|(opened, _)| *opened != context);
+    }
+
     /// Takes a real device, such as a simulated one, as the one that is opened: for providers that open it for themselves.
     /// To be called before [`open`](Self::open).
     #[cfg(feature = "verbs")]
@@ -385,9 +427,12 @@ impl TestCore {
         call!(self.remove_address(context.0));
     }
 
-    /// Closes the endpoint with its addresses, the port, and the device.
+    /// Closes the endpoints with their addresses, the port, and the devices.
     pub fn close(&mut self) {
         self.close_port();
+        for (context, _) in std::mem::take(&mut self.more_devices) {
+            call!(self.close_device(context.0));
+        }
         if !self.contexts[DEVICE].is_null() {
             call!(self.close_device(std::mem::replace(
                 &mut self.contexts[DEVICE],
@@ -406,6 +451,9 @@ impl TestCore {
             call!(self.close_endpoint(take(&mut self.contexts[ENDPOINT])));
         }
         self.endpoint = None;
+        for (context, _) in std::mem::take(&mut self.more_endpoints) {
+            call!(self.close_endpoint(context.0));
+        }
         if !self.contexts[PORT].is_null() {
             call!(self.close_port(take(&mut self.contexts[PORT])));
         }
@@ -585,6 +633,11 @@ impl TestCore {
     /// Changes the port's P_Key table; the endpoint that is opened next has its first entry.
     pub fn set_pkeys(&self, pkeys: &[u16]) {
         with_state(|state| pkeys.clone_into(&mut state.pkeys));
+    }
+
+    /// Changes what `acm_get_rate` makes of the port's width and speed; the core knows 0 for those of HDR and newer.
+    pub fn set_rate(&self, code: u32) {
+        with_state(|state| state.rate = ibv_rate(code as _));
     }
 
     /// The lines of the log.
@@ -806,7 +859,7 @@ unsafe extern "C" fn acm_query_response(id: u64, msg: *mut acm_msg) -> c_int {
 }
 
 unsafe extern "C" fn acm_get_rate(_width: u8, _speed: u8) -> ibv_rate {
-    ibv_rate(3)
+    with_state(|state| state.rate)
 }
 
 unsafe extern "C" fn acm_convert_mtu(mtu: c_int) -> ibv_mtu {
