@@ -1,6 +1,7 @@
 //! The provider in a test core: what clients get, and what the SA is asked.
 
 use acm_prov_api::abi::{AcmCounter, Be16};
+use acm_prov_api::dump::Routes;
 use acm_prov_api::prelude::*;
 use acm_prov_api::testing::{Answer, Request, TestCore};
 
@@ -530,4 +531,41 @@ fn operators_files_are_followed() {
     core.wait_for_log("hosts: the file is gone; going on with what was read before");
     assert_eq!(known(&mut core, &name("seven")).sl(), 2);
     assert!(core.sa_questions().is_empty());
+}
+
+/// Both dumps come from an OpenSM; in both the local port is the first host.
+#[test]
+fn the_dumps_of_real_fabrics_give_every_path() {
+    let fixtures = std::path::Path::new("../acm-prov-api/tests/fixtures");
+    let folder = tempfile::tempdir().unwrap();
+    let packed = std::fs::read(fixtures.join("opensm-full-v1-324hosts.dump.xz")).unwrap();
+    let mut text = Vec::new();
+    lzma_rs::xz_decompress(&mut packed.as_slice(), &mut text).unwrap();
+    let of_324_hosts = folder.path().join("dump");
+    std::fs::write(&of_324_hosts, text).unwrap();
+    for (file, ports) in [
+        (fixtures.join("opensm-full-v1-4hosts.dump"), 6),
+        (of_324_hosts, 324 + 27),
+    ] {
+        let routes = Routes::read(&file, TestCore::GID.interface_id(), Lid(1));
+        assert_eq!(routes.len(), ports);
+        let mut core = opened(&format!(
+            "route_preload opensm_full_v1\nroute_data_file {}\n",
+            file.display()
+        ));
+        for (destination, route) in routes.iter() {
+            let path = known(&mut core, &lid(destination.0));
+            let gid = Gid::new(TestCore::GID.subnet_prefix(), route.guid);
+            assert_eq!((path.dlid(), path.dgid()), (destination, gid));
+            assert_eq!(
+                (path.sl(), path.mtu(), path.rate()),
+                (route.sl, route.mtu, route.rate)
+            );
+            assert_eq!(
+                known(&mut core, &Request::destination(&Address::Gid(gid))),
+                path
+            );
+        }
+        assert!(core.sa_questions().is_empty());
+    }
 }
