@@ -144,6 +144,12 @@ impl Datagrams {
         act(self.pair.read().as_ref().ok_or(NoPair)?)
     }
 
+    /// Whether it is the number of the queue pair that is there now.
+    pub(crate) fn is_in_use(&self, number: Qpn) -> bool {
+        let pair = self.pair.read();
+        pair.as_ref().is_some_and(|pair| pair.number() == number)
+    }
+
     /// What events say of this queue pair's completions.
     pub(crate) fn id(&self) -> QueueId {
         self.queue.id()
@@ -269,14 +275,13 @@ impl Datagrams {
         }
     }
 
-    /// The way that a path record describes. The GRH always goes along: it tells the other side our GID. `path_bits` are
-    /// those bits of the source LID that the LMC leaves to the port.
-    pub(crate) fn address_on_path(&self, path: &PathRecord, path_bits: u16) -> AddressAttributes {
+    /// The way that a path record describes. The GRH always goes along: it tells the other side our GID.
+    pub(crate) fn address_on_path(&self, path: &PathRecord, lmc: u8) -> AddressAttributes {
         AddressAttributes {
             port: self.attributes.port,
             destination_lid: rdma_access::Lid(path.dlid().0),
             sl: path.sl(),
-            source_path_bits: (path.slid().0 & path_bits) as u8,
+            source_path_bits: path_bits(path.slid(), lmc),
             static_rate: path.rate(),
             route: Some(GlobalRoute {
                 destination: rdma_access::Gid(path.dgid().0),
@@ -285,6 +290,40 @@ impl Datagrams {
                 hop_limit: path.hop_limit(),
                 traffic_class: path.traffic_class(),
             }),
+        }
+    }
+}
+
+/// The first of the LIDs of the port that has this one.
+pub(crate) fn base(lid: Lid, lmc: u8) -> Lid {
+    Lid(lid.0 & u16::MAX << lmc.min(7))
+}
+
+/// Which of the port's LIDs it is: the bits that the LMC leaves to the port.
+fn path_bits(lid: Lid, lmc: u8) -> u8 {
+    (lid.0 - base(lid, lmc).0) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault 11: path bits taken as slid & 0x7f whatever the LMC.
+    #[test]
+    fn path_bits_are_those_that_the_lmc_leaves_to_the_port() {
+        for (lid, lmc, base_lid, bits) in [
+            (5, 0, 5, 0),
+            (0x7f, 0, 0x7f, 0),
+            (5, 1, 4, 1),
+            (6, 2, 4, 2),
+            (0x1ff, 7, 0x180, 0x7f),
+            // No LMC is larger.
+            (0x1ff, 200, 0x180, 0x7f),
+        ] {
+            assert_eq!(
+                (base(Lid(lid), lmc), path_bits(Lid(lid), lmc)),
+                (Lid(base_lid), bits)
+            );
         }
     }
 }

@@ -74,7 +74,7 @@ pub(crate) struct Flood {
 }
 
 impl Flood {
-    pub(crate) fn note(&mut self, _now: Moment, from: Gid, dropped: Dropped) {
+    pub(crate) fn note(&mut self, from: Gid, dropped: Dropped) {
         let count = self.untold.as_ref().map_or(0, |(_, _, count)| *count);
         self.untold = Some((dropped, from, count + 1));
     }
@@ -119,7 +119,7 @@ mod tests {
         let mut lines = Vec::new();
         for now in 0..3_000 {
             for _ in 0..10 {
-                flood.note(at(now), gid, Malformed::Length(3).into());
+                flood.note(gid, Malformed::Length(3).into());
             }
             lines.extend(flood.line(at(now)).map(|line| line.text));
         }
@@ -140,7 +140,7 @@ mod tests {
     fn names_are_escaped_and_normal_things_are_quiet() {
         let mut flood = Flood::default();
         let name = Address::Name(Name::new("a\nb").unwrap());
-        flood.note(at(0), Gid::ZERO, Dropped::ClaimsOwn(name));
+        flood.note(Gid::ZERO, Dropped::ClaimsOwn(name));
         let line = flood.line(at(0)).unwrap();
         assert_eq!(line.level, LogLevel::ALWAYS);
         assert!(
@@ -148,7 +148,7 @@ mod tests {
             "{}",
             line.text
         );
-        flood.note(at(0), Gid::ZERO, NoAnswer::Unknown.into());
+        flood.note(Gid::ZERO, NoAnswer::Unknown.into());
         assert_eq!(flood.line(at(1_000)).unwrap().level, LogLevel::VERBOSE);
     }
 }

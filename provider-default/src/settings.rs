@@ -21,6 +21,7 @@ pub(crate) enum RouteProtocol {
 }
 
 /// What an operator has set.
+#[derive(Debug)]
 pub(crate) struct Settings {
     /// For the engine.
     pub cache: CacheSettings,
@@ -338,6 +339,20 @@ mod tests {
         assert_eq!(settings.cache.store.ttl, Some(7 * 60_000));
         assert_eq!(settings.hosts_file, Some("/h".into()));
         assert_eq!(settings.cache.routes_file, Some("/r".into()));
+    }
+
+    /// What `ib_acme -O` writes, options of the core among it, is what holds without a file.
+    #[test]
+    fn the_sample_that_ib_acme_writes_changes_nothing() {
+        let (sample, reports) = read(
+            "# comment\nlog_file /var/log/ibacm.log\nlog_level 0\numad_debug_level 0\nlock_file /run/ibacm.pid\n\
+             addr_prot acm\naddr_timeout 1440\nroute_prot sa\nroute_timeout -1\nloopback_prot local\n\
+             server_port 6125\nserver_mode unix\nacme_plus_kernel_only no\ntimeout 2000\nretries 2\n\
+             resolve_depth 1\nsa_depth 1\nsend_depth 1\nrecv_depth 1024\nmin_mtu 2048\nmin_rate 10\n\
+             route_preload none\naddr_preload none\n",
+        );
+        assert_eq!(reports, [""; 0]);
+        assert_eq!(format!("{sample:?}"), format!("{:?}", read("").0));
     }
 
     /// Fault 26: `retries -1`, `resolve_depth 0`, `retries abc`.

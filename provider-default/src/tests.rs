@@ -2,6 +2,7 @@
 
 mod addresses;
 mod answering;
+mod documents;
 mod hostile;
 mod joining;
 mod opening;

@@ -1,5 +1,7 @@
 //! Clients' requests: who has the address, and what is the path.
 
+use acm_prov_api::dump::Routes;
+
 use super::*;
 
 #[test]
@@ -334,4 +336,90 @@ fn others_requests_tell_where_they_are() {
     peer.asks(1, ip(9), ip(2));
     let given = give_path(&core, &peer);
     assert_eq!(core.wait_for_answer(id).path, Some(given));
+}
+
+/// Fault 3: kept pointers: the core's structure is overwritten after the call, and moves when another is added.
+#[test]
+fn of_the_cores_addresses_nothing_is_kept() {
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    let first = core.add_address(&name("first")).unwrap();
+    core.add_address(&ip(8)).unwrap();
+    core.remove_address(first);
+    assert_eq!(known(&mut core, ip(8)).dlid(), Lid(1));
+    assert_eq!(known(&mut core, source()).dlid(), Lid(1));
+    resolve(&mut core, name("first"));
+    peer.request_for(name("first"));
+}
+
+/// Fault 4: a limit of four addresses an endpoint.
+#[test]
+fn there_is_no_limit_to_addresses() {
+    let mut core = opened("");
+    let addresses: Vec<Address> = (0..100).map(ip).collect();
+    for address in &addresses {
+        core.add_address(address).unwrap();
+    }
+    for address in addresses {
+        assert_eq!(known(&mut core, address).dlid(), Lid(1));
+    }
+}
+
+/// After a lost notice the core adds an address a second time.
+#[test]
+fn an_address_that_was_added_twice_is_gone_once_it_is_removed() {
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    core.add_address(&ip(7)).unwrap();
+    let again = core.add_address(&ip(7)).unwrap();
+    core.remove_address(again);
+    learn(&mut core, &mut peer, ip(7));
+}
+
+/// Fault 6: interfaces matched by prefix, so that 10.0.0.12 is taken for 10.0.0.1.
+#[test]
+fn an_address_that_begins_like_an_own_one_is_anothers() {
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    core.add_address(&ip(1)).unwrap();
+    core.add_address(&name("node1")).unwrap();
+    for address in [ip(12), name("node12"), name("node")] {
+        let id = resolve(&mut core, address);
+        peer.request_for(address);
+        assert!(core.answers(id).is_empty());
+    }
+}
+
+/// Both dumps come from an OpenSM; in both the local port is the first host.
+#[test]
+fn the_dumps_of_real_fabrics_give_every_path() {
+    let fixtures = std::path::Path::new("../acm-prov-api/tests/fixtures");
+    let folder = tempfile::tempdir().unwrap();
+    let packed = std::fs::read(fixtures.join("opensm-full-v1-324hosts.dump.xz")).unwrap();
+    let mut text = Vec::new();
+    lzma_rs::xz_decompress(&mut packed.as_slice(), &mut text).unwrap();
+    let of_324_hosts = folder.path().join("dump");
+    std::fs::write(&of_324_hosts, text).unwrap();
+    for (file, ports) in [
+        (fixtures.join("opensm-full-v1-4hosts.dump"), 6),
+        (of_324_hosts, 324 + 27),
+    ] {
+        let routes = Routes::read(&file, TestCore::GID.interface_id(), Lid(1));
+        assert_eq!(routes.len(), ports);
+        let mut core = opened(&format!(
+            "route_preload opensm_full_v1\nroute_data_file {}\n",
+            file.display()
+        ));
+        for (lid, route) in routes.iter() {
+            let path = known(&mut core, Address::Lid(lid));
+            let gid = Gid::new(TestCore::GID.subnet_prefix(), route.guid);
+            assert_eq!((path.dlid(), path.dgid()), (lid, gid));
+            assert_eq!(
+                (path.sl(), path.mtu(), path.rate()),
+                (route.sl, route.mtu, route.rate)
+            );
+            assert_eq!(known(&mut core, Address::Gid(gid)), path);
+        }
+        assert!(core.sa_questions().is_empty());
+    }
 }

@@ -41,7 +41,7 @@ fn malformed_datagrams_come_to_nothing() {
 /// Fault 25: a failed work completion loses the credit, the message, the client and the receive.
 #[test]
 fn a_broken_queue_pair_is_replaced_and_clients_are_served() {
-    let mut core = opened("recv_depth 4\nresolve_depth 4\ntimeout 200\nretries 100\n");
+    let mut core = opened("log_level 1\nrecv_depth 4\nresolve_depth 4\ntimeout 200\nretries 100\n");
     let mut peer = Peer::at(2);
     let before = provider_qp(&mut core, &mut peer);
     let id = resolve(&mut core, ip(2));

@@ -117,3 +117,32 @@ fn the_answer_to_a_join_may_come_after_the_end() {
     let mut peer = Peer::at(2);
     learn(&mut core, &mut peer, ip(2));
 }
+
+/// Fault 15: after a change of P_Keys an endpoint that is gone must not be touched by a re-registration.
+#[test]
+fn a_reregistration_joins_for_the_endpoints_that_are_open_and_no_other() {
+    let pkeys = |questions: &[umad_sa_packet]| -> Vec<[u8; 2]> {
+        let of = |packet: &umad_sa_packet| [packet.data[40], packet.data[41]];
+        questions.iter().map(of).collect()
+    };
+    let mut core = loaded("");
+    core.set_pkeys(&[0xffff, 0x8001]);
+    core.open();
+    core.open_endpoint(0x8001).unwrap();
+    let both = core.wait_for_sa_questions(2);
+    assert_eq!(pkeys(&both), [[0xff, 0xff], [0x80, 0x01]]);
+    grant_join(&core);
+    grant_join(&core);
+    core.close_port();
+    while !core.sa_questions().is_empty() {
+        core.sa_answers(|_| ());
+    }
+    core.set_pkeys(&[0xffff]);
+    core.open();
+    grant_join(&core);
+    core.reregister();
+    assert_eq!(pkeys(&core.sa_questions()), [[0xff, 0xff]]);
+    grant_join(&core);
+    let mut peer = Peer::at(2);
+    learn(&mut core, &mut peer, ip(2));
+}

@@ -1,18 +1,37 @@
 //! Opening and closing, in any order and as often as the core likes.
 
+use std::path::{Path, PathBuf};
+
 use acm_prov_api::abi::ibv_port_state;
 use fabric_sim::verbs::fault;
 
 use super::*;
 
-fn threads() -> usize {
+/// Folders of the provider's threads in /proc.
+fn tasks() -> Vec<PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     tasks
+        .map(|task| task.path())
         .filter(|task| {
-            let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
             name.starts_with("mcast-sa/") || name.starts_with("path-cache/")
         })
-        .count()
+        .collect()
+}
+
+fn threads() -> usize {
+    tasks().len()
+}
+
+/// Whether a thread waits in the kernel, and no time-out will end that.
+fn sleeps_for_good(task: &Path) -> bool {
+    let call = std::fs::read_to_string(task.join("syscall")).unwrap_or_default();
+    let words: Vec<&str> = call.split_whitespace().collect();
+    // Numbers of x86-64: futex has its time-out in fourth place, ppoll in third.
+    match words[..] {
+        ["202", _, _, _, timeout, ..] | ["271", _, _, timeout, ..] => timeout == "0x0",
+        _ => false,
+    }
 }
 
 #[test]
@@ -22,6 +41,21 @@ fn threads_end_with_their_device() {
     until("the device's and the port's", || threads() == 2);
     core.close();
     assert_eq!(threads(), 0);
+}
+
+/// Nothing is polled: with nothing to do, both threads wait without end.
+#[test]
+fn threads_without_work_sleep() {
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    learn(&mut core, &mut peer, ip(2));
+    until("both threads sleep", || {
+        let tasks = tasks();
+        tasks.len() == 2 && tasks.iter().all(|task| sleeps_for_good(task))
+    });
+    // Work wakes them.
+    let mut other = Peer::at(3);
+    learn(&mut core, &mut other, ip(3));
 }
 
 /// Fault 18: reopen after a LID change: cached answers keep the old SLID.
@@ -69,6 +103,39 @@ fn a_second_close_is_harmless() {
     let contexts = core.contexts();
     core.close();
     core.close_again(contexts);
+}
+
+/// Fault 19: physical and virtual functions share a node GUID.
+#[test]
+fn two_devices_with_one_guid_are_two() {
+    let mut core = opened("");
+    let virtual_function = core.open_virtual_function().unwrap();
+    until("the second device has its thread", || threads() == 3);
+    core.close_virtual_function(virtual_function);
+    assert_eq!(threads(), 2);
+    let mut peer = Peer::at(2);
+    learn(&mut core, &mut peer, ip(2));
+    core.open_virtual_function().unwrap();
+    core.close();
+    assert_eq!(threads(), 0);
+}
+
+/// Fault 12: a rate that the core does not know comes back as 0.
+#[test]
+fn a_port_of_unknown_speed_has_no_group_of_its_own() {
+    let mut core = loaded("route_prot acm\n");
+    core.set_rate(0);
+    core.open();
+    assert_eq!(core.sa_questions().len(), 1);
+    grant_join(&core);
+    let mut peer = Peer::at(2);
+    let id = resolve(&mut core, ip(2));
+    peer.answers(ip(2));
+    let path = core.wait_for_answer(id).path.unwrap();
+    assert_eq!((path.dlid(), path.rate()), (peer.lid(), 3));
+    // What the port does not tell of itself is the SA's to say.
+    resolve(&mut core, source());
+    core.wait_for_sa_questions(1);
 }
 
 /// Fault 14: a limited member joins with its P_Key as it is.

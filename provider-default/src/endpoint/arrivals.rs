@@ -1,0 +1,320 @@
+//! Completions, and the datagrams that come with them: others' requests and their answers.
+
+use acm_prov_api::address::{Address, Gid, Lid};
+use acm_prov_api::cache::question::{Question, Target};
+use acm_prov_api::clock::Moment;
+use acm_prov_api::sa::MulticastMember;
+use acm_prov_api::sync::{Arc, MutexGuard, Weak};
+use acm_prov_api::{LogLevel, ResolveRequest};
+use rdma_access::Qpn;
+use rdma_access::ud::{Completion, CompletionStatus, Direction, Received};
+
+use super::{ANSWERS, AcmEndpoint, Answer, COMPLETIONS, State};
+use crate::datagrams::{self, Way};
+use crate::flood::Dropped;
+use crate::resolver::{Heard, Peer};
+use crate::settings::RouteProtocol;
+use crate::wire::{self, Body, Datagram};
+
+/// Where a datagram came from.
+#[derive(Clone, Copy)]
+struct Sender {
+    gid: Gid,
+    lid: Lid,
+    qp_number: Qpn,
+}
+
+impl AcmEndpoint {
+    /// Takes completions; whether there may be more.
+    pub(crate) fn take_completions(self: &Arc<Self>) -> bool {
+        if let Err(error) = self.datagrams.arm() {
+            self.log(LogLevel::ALWAYS, format_args!("{error}"));
+        }
+        let mut completions = Vec::new();
+        let mut taken = 0;
+        let now = Moment::now();
+        let more = loop {
+            match self.datagrams.poll(&mut completions) {
+                Ok(0) => break false,
+                Ok(count) => taken += count,
+                Err(error) => {
+                    self.log(LogLevel::ALWAYS, format_args!("{error}"));
+                    break false;
+                }
+            }
+            for completion in completions.drain(..) {
+                self.completed(now, completion);
+            }
+            if taken >= COMPLETIONS {
+                break true;
+            }
+        };
+        // Slots have come free.
+        self.turn(now);
+        more
+    }
+
+    fn completed(self: &Arc<Self>, now: Moment, completion: Completion) {
+        let status = completion.status();
+        if status == CompletionStatus::FLUSHED && !self.datagrams.is_in_use(completion.qp_number())
+        {
+            // Of a queue pair that was replaced.
+            return;
+        }
+        if status != CompletionStatus::SUCCESS {
+            // Adapters stop a queue pair at its first failure; what else was posted is flushed.
+            self.broken(status);
+            if status == CompletionStatus::FLUSHED {
+                return;
+            }
+        }
+        if completion.direction() == Direction::Send {
+            return;
+        }
+        if let Some(received) = completion.received() {
+            self.received(now, received);
+        }
+        // One that is not posted goes back to its region, and is posted with the next queue pair.
+        if let Err(error) = self.datagrams.receive(completion.into_slot()) {
+            let mut state = self.state.lock();
+            state
+                .flood
+                .note(self.source().gid, Dropped::NotSent(error.to_string()));
+            state.renew_soon();
+        }
+    }
+
+    /// The queue pair is of no use any more.
+    fn broken(&self, status: CompletionStatus) {
+        let mut state = self.state.lock();
+        if status != CompletionStatus::FLUSHED || state.renew_at.is_none() {
+            state.flood.note(self.source().gid, Dropped::Failed(status));
+        }
+        state.renew_soon();
+    }
+
+    fn received(self: &Arc<Self>, now: Moment, received: Received<'_>) {
+        let mut gid = Gid::ZERO;
+        if let Err(dropped) = self.take(now, received, &mut gid) {
+            self.state.lock().flood.note(gid, dropped);
+        }
+    }
+
+    /// Takes a datagram in. `gid` becomes its sender's, as far as that is known.
+    fn take(
+        self: &Arc<Self>,
+        now: Moment,
+        received: Received<'_>,
+        gid: &mut Gid,
+    ) -> Result<(), Dropped> {
+        let grh = received.grh().ok_or(Dropped::NoGrh)?;
+        *gid = Gid(grh.source.0);
+        let sender = Sender {
+            gid: *gid,
+            lid: Lid(received.source_lid().0),
+            qp_number: received.source_qp(),
+        };
+        let of_a_port = !gid.is_zero() && !gid.is_multicast() && sender.lid.is_unicast();
+        // Queue pairs 0 and 1 are for management, the last one stands for multicast.
+        if !of_a_port || sender.qp_number.0 < 2 || sender.qp_number.0 >= Qpn::MULTICAST.0 {
+            return Err(Dropped::NoSender);
+        }
+        let datagram = Datagram::parse(received.payload())?;
+        let to = Gid(grh.destination.0);
+        match datagram.body {
+            Body::Request {
+                destination,
+                source,
+            } => self.take_request(now, sender, to, &datagram, destination, source),
+            Body::Answer {
+                status,
+                destination,
+                source,
+            } => self.take_answer(now, sender, to, &datagram, status, [destination, source]),
+        }
+    }
+
+    fn take_answer(
+        self: &Arc<Self>,
+        now: Moment,
+        sender: Sender,
+        to: Gid,
+        datagram: &Datagram,
+        status: u16,
+        addresses: [Option<Address>; 2],
+    ) -> Result<(), Dropped> {
+        if to != self.source().gid {
+            return Err(Dropped::AnswerNotToUs);
+        }
+        if status != 0 {
+            return Err(Dropped::Refusal(status));
+        }
+        let mut state = self.open_state()?;
+        let group = state
+            .groups
+            .best_of(&datagram.groups)
+            .ok_or(Dropped::NoCommonGroup)?;
+        let peer = sender.peer(group);
+        let waiting = state
+            .resolver
+            .answered(now, datagram.tid, peer, addresses)?;
+        let group = state.groups.member(group).copied();
+        drop(state);
+        self.go_on(peer, group, waiting);
+        Ok(())
+    }
+
+    /// It is known where the peer is: its path follows for those who waited.
+    fn go_on(&self, peer: Peer, group: Option<MulticastMember>, waiting: Vec<ResolveRequest>) {
+        self.cache.seen(peer.gid, peer.lid);
+        for request in waiting {
+            self.route(peer, group, request, false);
+        }
+    }
+
+    fn take_request(
+        self: &Arc<Self>,
+        now: Moment,
+        sender: Sender,
+        to: Gid,
+        datagram: &Datagram,
+        destination: Address,
+        source: Address,
+    ) -> Result<(), Dropped> {
+        let mut state = self.open_state()?;
+        if to != self.source().gid && !state.groups.is_joined(to) {
+            return Err(Dropped::RequestNotToUs);
+        }
+        let group = state
+            .groups
+            .best_of(&datagram.groups)
+            .ok_or(Dropped::NoCommonGroup)?;
+        let peer = sender.peer(group);
+        let member = state.groups.member(group).copied();
+        let is_own_source = state.own.contains(&source);
+        let mut waiting = Vec::new();
+        let mut disputed = None;
+        if is_own_source {
+            if sender.gid != self.source().gid {
+                disputed = Some(Dropped::ClaimsOwn(source));
+            }
+        } else if let Some(host) = self.host(&source) {
+            if host != sender.gid {
+                disputed = Some(Dropped::ClaimsPreloaded(source));
+            }
+        } else {
+            let own = state.own.first().copied();
+            match state.resolver.heard(now, source, peer, own) {
+                Heard::Learnt(waiters) => waiting = waiters,
+                Heard::Refreshed => {}
+                Heard::Disputed => disputed = Some(Dropped::ClaimsOthers(source)),
+            }
+        }
+        let is_for_us = match destination {
+            Address::Gid(gid) => gid == self.source().gid,
+            Address::Lid(lid) => {
+                datagrams::base(lid, self.lmc) == datagrams::base(self.source().lid, self.lmc)
+            }
+            address => state.own.contains(&address),
+        };
+        let answers = is_for_us.then_some(member).flatten();
+        if answers.is_some() && state.unready + state.answers.len() >= ANSWERS {
+            return Err(Dropped::TooManyAnswers);
+        }
+        if answers.is_some() {
+            state.unready += 1;
+        }
+        if let Some(disputed) = disputed {
+            state.flood.note(sender.gid, disputed);
+        }
+        drop(state);
+        self.go_on(peer, member, waiting);
+        if let Some(group) = answers {
+            self.answer(sender, datagram.tid, &group);
+        }
+        Ok(())
+    }
+
+    /// Answers a request once there is a path back. The answer has been counted as one that is not ready.
+    fn answer(self: &Arc<Self>, sender: Sender, tid: u64, group: &MulticastMember) {
+        let datagram = Datagram {
+            tid,
+            groups: wire::Groups::new(&[group.mgid]),
+            body: Body::Answer {
+                status: 0,
+                destination: None,
+                source: None,
+            },
+        };
+        match self.settings.route_protocol {
+            RouteProtocol::Acm => {
+                let attributes = self
+                    .datagrams
+                    .address_in_group(group, sender.lid, sender.gid);
+                self.answer_ready(Some(Answer {
+                    datagram,
+                    way: sender.way(attributes),
+                }));
+            }
+            RouteProtocol::Sa => {
+                let unready = Unready(Arc::downgrade(self));
+                let lmc = self.lmc;
+                self.cache
+                    .path_to(&Question::plain(Target::Gid(sender.gid)), move |path| {
+                        let Some(endpoint) = unready.0.upgrade() else {
+                            return;
+                        };
+                        let answer = path.ok().map(|path| {
+                            let attributes = endpoint.datagrams.address_on_path(&path, lmc);
+                            Answer {
+                                datagram,
+                                way: sender.way(attributes),
+                            }
+                        });
+                        endpoint.answer_ready(answer);
+                    });
+            }
+        }
+    }
+
+    fn answer_ready(self: &Arc<Self>, answer: Option<Answer>) {
+        let now = Moment::now();
+        let mut state = self.state.lock();
+        state.unready = state.unready.saturating_sub(1);
+        if state.closed {
+            return;
+        }
+        state.answers.extend(answer);
+        drop(state);
+        self.turn_and_tell(now);
+    }
+
+    fn open_state(&self) -> Result<MutexGuard<'_, State>, Dropped> {
+        let state = self.state.lock();
+        if state.closed {
+            Err(Dropped::Closed)
+        } else {
+            Ok(state)
+        }
+    }
+}
+
+/// Holds an endpoint whose answer waits for a path.
+struct Unready(Weak<AcmEndpoint>);
+
+impl Sender {
+    fn peer(&self, group: usize) -> Peer {
+        Peer {
+            gid: self.gid,
+            lid: self.lid,
+            group,
+        }
+    }
+
+    fn way(&self, attributes: rdma_access::ud::AddressAttributes) -> Way {
+        Way {
+            attributes,
+            qp_number: self.qp_number,
+        }
+    }
+}
