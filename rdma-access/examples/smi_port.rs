@@ -1,7 +1,7 @@
 //! Says which port a program would get for subnet management, or why it would get none.
 //!
-//! `smi_port [DEVICE|- [PORT|-]]`: `-` leaves it open. Prints `DEVICE PORT`, or the kind of failure in the words of
-//! umad_open_smi_port(3), and on stderr the whole of it.
+//! `smi_port [--any] [DEVICE|- [PORT|-]]`: `-` leaves it open; `--any` asks for a port for any MADs. Prints `DEVICE PORT`,
+//! or the kind of failure in the words of umad_open_smi_port(3), and on stderr the whole of it.
 
 use std::env;
 use std::process::ExitCode;
@@ -10,7 +10,11 @@ use rdma_access::umad::Umad;
 use rdma_access::{Cause, Error};
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = env::args().skip(1).collect();
+    let mut arguments: Vec<String> = env::args().skip(1).collect();
+    let any = arguments.first().is_some_and(|first| first == "--any");
+    if any {
+        arguments.remove(0);
+    }
     let argument = |index: usize| {
         arguments
             .get(index)
@@ -21,7 +25,11 @@ fn main() -> ExitCode {
         eprintln!("smi_port: a port is a number from 0 to 255");
         return ExitCode::FAILURE;
     };
-    match Umad::load().and_then(|umad| umad.open_smi_port(argument(0), port)) {
+    let opened = Umad::load().and_then(|umad| match any {
+        true => umad.open_port(argument(0), port),
+        false => umad.open_smi_port(argument(0), port),
+    });
+    match opened {
         Ok(port) => {
             println!("{} {}", port.device(), port.number());
             ExitCode::SUCCESS

@@ -17,13 +17,12 @@
 //! | case | librpma | here | why |
 //! | --- | --- | --- | --- |
 //! | what comes back | a bare context of librdmacm's, which it never closes | a handle that says device, port, GID and P_Key, keeps the lookup alive, and opens a context of one's own | its life is then in the type |
-//! | failure of a call | `RPMA_E_PROVIDER`, the rest in a log | the call, its errno and the likely cause | |
-//! | remote lookup | one second | the caller's timeout | |
+//! | failure of a call | `RPMA_E_PROVIDER`, the rest in a log | the call, its errno and the likely cause | a log is not where a program looks |
+//! | remote lookup | one second | the caller's timeout | how long is too long is the caller's to say |
 //! | host names | looked up | not taken: [`std::net::ToSocketAddrs`] does that | a lookup of a name can take any time |
-//! | scope ids | numbers and names, as `getaddrinfo(3)` | the same | |
-//! | `0.0.0.0` and `::` | success, and NULL for the context | [`Cause::Invalid`] | an address of all interfaces leads to no device |
+//! //! | `0.0.0.0` and `::` | success, and NULL for the context | [`Cause::Invalid`] | an address of all interfaces leads to no device |
 //! | a local loopback address | success, and NULL for the context | [`Cause::NoDevice`] | the loopback interface has no device |
-//! | librdmacm may not open its file, or has no descriptor left | `RPMA_E_PROVIDER` (librdmacm: `ENOMEM`) | [`Cause::Io`] with the error number of the file | |
+//! | librdmacm may not open its file, or has no descriptor left | `RPMA_E_PROVIDER` (librdmacm: `ENOMEM`) | [`Cause::Io`] with the error number of the file | memory is not what is missing |
 //! | link-local IPv6 without a scope | what the kernel makes of it | [`Cause::Invalid`] | it is ambiguous |
 //!
 //! As there, nothing is given on failure, and everything is undone.

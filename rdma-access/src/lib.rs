@@ -33,3 +33,27 @@ pub mod verbs;
 pub use error::{Cause, Error, Result};
 pub use teardown::set_teardown_report;
 pub use types::{Gid, Guid, Lid, PKey, QKey, Qpn};
+
+/// What the page above says of threads.
+const _: () = {
+    const fn any_thread<T: Send + Sync>() {}
+    any_thread::<verbs::Context>();
+    any_thread::<verbs::Device>();
+    any_thread::<umad::Umad>();
+    any_thread::<umad::Port>();
+    any_thread::<umad::Agent>();
+    any_thread::<cm::Cm>();
+    any_thread::<cm::AddressDevice>();
+    any_thread::<mana::Mana>();
+    any_thread::<mana::Buffer>();
+    any_thread::<ud::ProtectionDomain>();
+    any_thread::<ud::CompletionChannel>();
+    any_thread::<ud::CompletionQueue>();
+    any_thread::<ud::Completion>();
+    any_thread::<ud::MemoryRegion>();
+    any_thread::<ud::Slot>();
+    any_thread::<ud::AddressHandle>();
+    any_thread::<ud::UdQueuePair>();
+    any_thread::<ud::MulticastAttachment>();
+    any_thread::<Error>();
+};

@@ -53,7 +53,10 @@
 //! | `ibv_attach_mcast`, `ibv_detach_mcast` | two calls | one guard; LID and MGID in host order and wire order by type | |
 //! | an address of another protection domain | a failed completion, which stops the queue pair | [`Cause::Invalid`] before posting | |
 //!
-//! # Threads
+//! # Threads and processes
+//! A process that forks keeps its memory regions if the kernel is 5.12 or later; before, pages that parent and child share
+//! can be the wrong ones for the device, and it is up to the program to call `ibv_fork_init(3)` first.
+//!
 //! Everything here may be used from any thread. libibverbs' drivers lock their queues unless told otherwise by
 //! environment variables (`MLX5_SINGLE_THREADED` and its kin); a lock of this crate around posting and polling holds
 //! then as well.

@@ -5,10 +5,12 @@
 //! (NodeInfo by directed route, over an SMI port) and `sa_class_port_info` (ClassPortInfo of the SA) show the whole way.
 //!
 //! # Which port is opened
-//! Device and port can each be left open. Of what fits, the first active port is taken, else the first whose link is up,
-//! else the first that is not disabled; devices in the order of `umad_get_ca_device_list(3)`, ports by number. A switch
-//! has port 0. That is what libibumad does, but it is done here, so that [`Port::device`] and [`Port::number`] are known
-//! and one libibumad chooses as any other.
+//! Device and port can each be left open. Of a device's InfiniBand ports the first active one is taken, else the first
+//! whose link is up; else, Ethernet ports among them unless it is for subnet management, the first that is not disabled.
+//! Of several devices it is the first with an active port, else the first with any of these. A port that is asked for by
+//! its number alone has to be InfiniBand and not disabled. Devices come in the order of `umad_get_ca_device_list(3)`, and
+//! a switch has port 0. That is what libibumad does, but it is done here, so that [`Port::device`] and [`Port::number`]
+//! are known and one libibumad chooses as any other.
 //!
 //! # Where this differs from libibumad
 //! | case | libibumad | here | why |
@@ -18,9 +20,13 @@
 //! | `umad_open_smi_port` chooses, only ports without a link are left | takes an Ethernet port as well | InfiniBand only | as above |
 //! | nothing named, nothing fits | tries `mthca0` port 1, `-EINVAL` | [`Cause::NoDevice`] with the devices that there are | that name is long gone, and the manual says `-ENODEV` |
 //! | `umad_open_smi_port` before libibumad 53 | does not exist | same choice, then `umad_open_port` | the two open the same file |
-//! | ib_umad not loaded, or of a version below 5 | `-EOPNOTSUPP` | [`Cause::NotSupported`] that says which | |
-//! | the file cannot be opened | `-EIO` | [`Cause::Io`] with the real errno, and whose file it is | |
-//! | a MAD longer than the buffer | `-ENOSPC`, and the caller has to ask again | comes whole | |
+//! | ib_umad not loaded, or of a version below 5 | `-EOPNOTSUPP` | [`Cause::NotSupported`] that says which | the remedies differ |
+//! | the file cannot be opened | `-EIO` | [`Cause::Io`] with the real errno, and whose file it is | the remedy is in the errno |
+//! | `umad_register` for a class in segments (RMPP) | a version of it | none: each segment comes as a MAD | the kernel would put them together, but tables of the SA (GetTable) are not asked for here |
+//! | `umad_send` with a timeout of 0 | no answer is wanted | `None` says that, and zero is rounded up to 1 ms | a computed time can come out as zero |
+//! | `umad_recv` interrupted by a signal | `-EINTR` | waits on | the caller's time is not over |
+//! | a MAD longer than the buffer | `-ENOSPC`, and the caller has to ask again | comes whole | its length is known there |
+//! | `umad_close_port` with agents left | ends them, and their numbers are stale | cannot happen: they hold the port | order is then nobody's task |
 //!
 //! # Threads
 //! All types may be used from any thread. A port's packets are one stream: whoever receives gets the next one, whichever

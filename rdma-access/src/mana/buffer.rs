@@ -18,6 +18,8 @@ type Release = Box<dyn FnOnce(NonNull<u8>, usize) + Send>;
 
 // SAFETY: the memory is this value's alone, and what releases it may go anywhere.
 unsafe impl Send for Buffer {}
+// SAFETY: a shared buffer tells where it is and how long; what releases it is reached by its owner alone.
+unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// Memory of the process, all zero; `None` for 0 bytes or if there is none left.

@@ -113,7 +113,7 @@ pub struct Received {
     pub status: u32,
     /// Who sent it.
     pub from: MadAddress,
-    /// The MAD; longer than 256 bytes if it came in segments.
+    /// The MAD: 256 bytes, on Omni-Path up to 2048.
     pub mad: Vec<u8>,
 }
 
@@ -191,7 +191,9 @@ impl Buffer {
         let start = self.as_mut_ptr();
         // SAFETY: the buffer begins with a header; the function only computes an address behind it.
         let mad = unsafe { (functions.get_mad)(start) };
-        (mad.addr() - start.addr()).min(size_of::<ib_user_mad>())
+        mad.addr()
+            .wrapping_sub(start.addr())
+            .min(size_of::<ib_user_mad>())
     }
 
     fn header_mut(&mut self) -> &mut ib_user_mad {

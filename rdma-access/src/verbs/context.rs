@@ -18,6 +18,11 @@ use crate::types::{Gid, Guid, PKey};
 
 /// An open device. Share it by `Arc`: it is one thing, so it has no copy.
 ///
+/// ```compile_fail,E0277
+/// fn copies<T: Clone>() {}
+/// copies::<rdma_access::verbs::Context>();
+/// ```
+///
 /// C's own context ends at [`close`](Self::close), or when this and all that was made in it are dropped.
 #[derive(Debug)]
 pub struct Context {

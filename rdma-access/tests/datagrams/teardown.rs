@@ -28,6 +28,38 @@ fn slots_that_are_posted_come_back_when_the_queue_pair_ends() {
 }
 
 #[test]
+fn what_came_for_others_survives_the_end_of_a_queue_pair() {
+    let (a, b) = (Endpoint::new(3), Endpoint::new(7));
+    let second = UdQueuePair::new(&b.domain, &b.queue, &b.queue, &attributes()).unwrap();
+    let slot = b.buffers.take_slot().unwrap();
+    second.post_receive(slot, 99).unwrap();
+    (0..3).for_each(|token| b.receive(token));
+    let address = a.address(7);
+    for number in [b.pair.number(), second.number(), b.pair.number()] {
+        let to = Destination {
+            address: &address,
+            qp_number: number,
+            qkey: QKEY,
+        };
+        a.send(b"hello", &to, 0);
+    }
+    a.completions(3);
+    second.close().unwrap();
+    let arrived = b.completions(2);
+    let tokens: Vec<u64> = arrived.iter().map(Completion::token).collect();
+    assert_eq!(tokens, [0, 1]);
+    assert!(
+        arrived
+            .iter()
+            .all(|completion| completion.received().unwrap().payload() == b"hello")
+    );
+    b.nothing_more();
+    drop(arrived);
+    // One receive is posted still.
+    assert_eq!(b.buffers.free_slots(), SLOTS as usize - 1);
+}
+
+#[test]
 fn parents_live_as_long_as_their_children() {
     let Endpoint {
         context,

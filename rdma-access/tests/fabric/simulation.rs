@@ -1,4 +1,7 @@
 //! ibsim and opensm, started for a test and ended with it.
+//!
+//! loader-test's rig does more of it, but depends on acm-prov-api, which offers this crate: that would be a circle. Nor
+//! can it be without ibacm, which this crate is to be tested without.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -50,7 +53,10 @@ impl Fabric {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let socket_name = format!("rdma-access-{}-{number}", process::id());
         let folder = tempfile::tempdir().unwrap();
-        let net = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fabric/four-hosts.net");
+        let net = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../loader-test/fabrics/four-hosts.net"
+        );
         let log = folder.path().join("ibsim.log");
         let ibsim = Program::start("ibsim", &log, |command| {
             // Its console; it ends when that is closed.

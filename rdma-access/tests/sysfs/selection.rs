@@ -1,4 +1,4 @@
-//! Which port is opened for subnet management, compared with the real `umad_open_smi_port`.
+//! Which port is opened, compared with the real `umad_open_smi_port` and `umad_open_port`.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -155,8 +155,35 @@ fn our_choice(answer: &str) -> Choice {
     }
 }
 
+/// The functions of libibumad.
+#[derive(Clone, Copy, PartialEq)]
+enum Function {
+    OpenSmiPort,
+    OpenPort,
+}
+
+impl Function {
+    fn name(self) -> &'static str {
+        match self {
+            Self::OpenSmiPort => "umad_open_smi_port",
+            Self::OpenPort => "umad_open_port",
+        }
+    }
+
+    /// What our example is told.
+    fn option(self) -> Option<&'static str> {
+        (self == Self::OpenPort).then_some("--any")
+    }
+}
+
 /// What is documented to come of a question to which C gives this answer.
-fn fits(tree: &Tree, (name, port): Question<'_>, theirs: &Choice, ours: &Choice) -> bool {
+fn fits(
+    function: Function,
+    tree: &Tree,
+    (name, port): Question<'_>,
+    theirs: &Choice,
+    ours: &Choice,
+) -> bool {
     let number: u8 = port.parse().unwrap();
     let named = tree.device(name);
     let on_ethernet = |(name, port): &(String, u8)| {
@@ -170,7 +197,8 @@ fn fits(tree: &Tree, (name, port): Question<'_>, theirs: &Choice, ours: &Choice)
         return ours == theirs;
     }
     // A named port that C does not look at.
-    if number != 0
+    if function == Function::OpenSmiPort
+        && number != 0
         && let Some(device) = named
         && let Some(port) = device.port(number)
         && (port.smi_disabled || port.link_layer == "Ethernet" || device.node_type == 2)
@@ -184,7 +212,7 @@ fn fits(tree: &Tree, (name, port): Question<'_>, theirs: &Choice, ours: &Choice)
                 // ... or it chose a port on which the kernel offers no MADs.
                 || (ours == theirs && tree.devices.iter().flat_map(|device| &device.ports).any(|port| !port.umad))
         }
-        Ok(chosen) if on_ethernet(chosen) => match ours {
+        Ok(chosen) if function == Function::OpenSmiPort && on_ethernet(chosen) => match ours {
             Ok(chosen) => !on_ethernet(chosen),
             Err(errno) => *errno == Errno::NODEV,
         },
@@ -192,12 +220,14 @@ fn fits(tree: &Tree, (name, port): Question<'_>, theirs: &Choice, ours: &Choice)
     }
 }
 
-fn compare(suite: &str, ours: impl Fn(&Path) -> Vec<String>) {
+/// Asks C with the libraries `theirs`, and ourselves with the libraries `ours`: words in front of a program.
+fn compare(function: Function, theirs: &[String], ours: &[String]) {
     let folder = tempfile::tempdir().unwrap();
-    let root = debian(suite);
-    let mut c_command = under(&root);
-    c_command.push(probe(folder.path()));
-    let our_command = ours(&root);
+    let mut c_command = theirs.to_vec();
+    c_command.extend([probe(folder.path()), function.name().to_owned()]);
+    let mut our_command = ours.to_vec();
+    our_command.push(example("smi_port").display().to_string());
+    our_command.extend(function.option().map(str::to_owned));
     let mut failures = Vec::new();
     let mut opened = 0;
     for tree in trees() {
@@ -209,7 +239,7 @@ fn compare(suite: &str, ours: impl Fn(&Path) -> Vec<String>) {
             let theirs = c_choice(&machine, &theirs);
             let ours = our_choice(&ours);
             opened += usize::from(ours.is_ok());
-            if !fits(&tree, question, &theirs, &ours) {
+            if !fits(function, &tree, question, &theirs, &ours) {
                 failures.push(format!(
                     "{question:?} of {tree:?}:\n  C: {theirs:?}, here: {ours:?} {said}"
                 ));
@@ -220,25 +250,37 @@ fn compare(suite: &str, ours: impl Fn(&Path) -> Vec<String>) {
     assert!(opened > 30, "only {opened} questions opened a port");
 }
 
-/// With Debian 12's libibumad, which has no such function.
-#[test]
-fn without_the_c_function_the_choice_is_that_of_rdma_core_65() {
-    compare("sid", |_| vec![example("smi_port").display().to_string()]);
+/// Nothing in front of a program: Debian 12's libraries, of rdma-core 44, whose libibumad has no `umad_open_smi_port`.
+const DEBIAN_12: &[String] = &[];
+
+/// rdma-core 56.
+fn trixie() -> Vec<String> {
+    under(&debian("trixie"))
+}
+
+/// A later one: 65, or what has come since.
+fn sid() -> Vec<String> {
+    under(&debian("sid"))
 }
 
 #[test]
-fn without_the_c_function_the_choice_is_that_of_rdma_core_56() {
-    compare("trixie", |_| {
-        vec![example("smi_port").display().to_string()]
-    });
+fn without_the_c_function_the_smi_port_is_that_of_the_latest_rdma_core() {
+    compare(Function::OpenSmiPort, &sid(), DEBIAN_12);
 }
 
-/// With a libibumad that has it.
 #[test]
-fn with_the_c_function_the_choice_is_the_same() {
-    compare("sid", |root| {
-        let mut command = under(root);
-        command.push(example("smi_port").display().to_string());
-        command
-    });
+fn without_the_c_function_the_smi_port_is_that_of_rdma_core_56() {
+    compare(Function::OpenSmiPort, &trixie(), DEBIAN_12);
+}
+
+#[test]
+fn with_the_c_function_the_smi_port_is_the_same() {
+    compare(Function::OpenSmiPort, &sid(), &sid());
+}
+
+#[test]
+fn the_port_for_any_mads_is_that_of_each_rdma_core() {
+    for libraries in [DEBIAN_12, &trixie(), &sid()] {
+        compare(Function::OpenPort, libraries, libraries);
+    }
 }

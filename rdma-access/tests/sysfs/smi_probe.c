@@ -1,4 +1,7 @@
-/* What umad_open_smi_port(3) makes of a device and a port: prints the file that it opened, or the error number. */
+/*
+ * What umad_open_port(3) or umad_open_smi_port(3) makes of a device and a port: FUNCTION DEVICE PORT prints the file that it
+ * opened, or the error number.
+ */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,16 +11,16 @@
 int main(int argc, char **argv)
 {
 	void *library = dlopen("libibumad.so.3", RTLD_NOW);
-	int (*open_smi_port)(const char *, int) = library ? dlsym(library, "umad_open_smi_port") : NULL;
+	int (*open_port)(const char *, int) = library && argc == 4 ? dlsym(library, argv[1]) : NULL;
 	char link[32], file[256];
 	ssize_t length;
 	int fd;
 
-	if (!open_smi_port || argc != 3) {
-		fprintf(stderr, "no umad_open_smi_port: %s\n", dlerror());
+	if (!open_port) {
+		fprintf(stderr, "no such function: %s\n", dlerror());
 		return 2;
 	}
-	fd = open_smi_port(strcmp(argv[1], "-") ? argv[1] : NULL, atoi(argv[2]));
+	fd = open_port(strcmp(argv[2], "-") ? argv[2] : NULL, atoi(argv[3]));
 	if (fd < 0) {
 		printf("%d\n", -fd);
 		return 0;
