@@ -227,24 +227,24 @@ mod tests {
         0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 3, 4, 0, 0, 0, 0, 0, 0, 0,
     ]);
 
-    /// A request as the stock provider builds it, written down field by field from the layout in acm_mad.h: the host
-    /// 10.0.0.1 asks for the name `node2` with tid 5 and lists the default group.
-    fn stock_request() -> Vec<u8> {
+    /// What the stock provider sent.
+    const STOCKS: &str = include_str!("../tests/fixtures/stock-datagrams.txt");
+
+    /// One of the stock provider's datagrams.
+    fn stocks(what: &str) -> Vec<u8> {
+        let lines = STOCKS.lines().filter_map(|line| line.split_once(": "));
+        let (_, hex) = { lines }.find(|(known, _)| *known == what).expect(what);
+        let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        (0..hex.len()).step_by(2).map(byte).collect()
+    }
+
+    /// A request that lists the default group alone: the host 10.0.0.1 asks for the name `node2` with tid 5.
+    fn bytes_of_request() -> Vec<u8> {
         let mut bytes = vec![1, 0x2c, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5];
         bytes.extend([1, 64, 2, 64, 1, 0, 0, 0]);
         bytes.extend(b"node2");
         bytes.resize(88, 0);
         bytes.extend([10, 0, 0, 1]);
-        bytes.resize(152, 0);
-        bytes.extend(SHARED.0);
-        bytes.resize(256, 0);
-        bytes
-    }
-
-    /// Stock's answer: no addresses, one group.
-    fn stock_answer() -> Vec<u8> {
-        let mut bytes = vec![1, 0x2c, 1, 0x81, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5];
-        bytes.extend([0, 0, 0, 0, 1, 0, 0, 0]);
         bytes.resize(152, 0);
         bytes.extend(SHARED.0);
         bytes.resize(256, 0);
@@ -262,27 +262,52 @@ mod tests {
         }
     }
 
-    fn answer() -> Datagram {
-        let body = Body::Answer {
-            status: 0,
-            destination: None,
-            source: None,
-        };
-        Datagram { body, ..request() }
-    }
-
     #[test]
     fn stocks_datagrams_are_read_and_written() {
-        for (bytes, datagram) in [(stock_request(), request()), (stock_answer(), answer())] {
-            assert_eq!(Datagram::parse(&bytes), Ok(datagram));
-            assert_eq!(datagram.to_bytes().as_slice(), bytes);
+        let name = |name: &str| Address::Name(Name::new(name).unwrap());
+        let ip = |last| Address::Ip([10, 0, 0, last].into());
+        let ip6 = |text: &str| Address::Ip6(text.parse().unwrap());
+        let slow = "ff15:4001:ffff:3:300::".parse().unwrap();
+        let request = |tid, destination, source| Datagram {
+            tid,
+            groups: Groups::new(&[slow, SHARED]),
+            body: Body::Request {
+                destination,
+                source,
+            },
+        };
+        let answer = Datagram {
+            tid: 0x0102_0304_0506_0708,
+            groups: Groups::new(&[SHARED]),
+            body: Body::Answer {
+                status: 0,
+                destination: None,
+                source: None,
+            },
+        };
+        let own_ip = Address::Ip([10, 1, 0, 201].into());
+        for (what, datagram) in [
+            (
+                "a request for a name",
+                request(3, name("Peer-3"), name("Stock-Host")),
+            ),
+            ("a request for an IPv4 address", request(4, ip(3), own_ip)),
+            (
+                "a request for an IPv6 address",
+                request(5, ip6("fd00::3"), ip6("fd00::201")),
+            ),
+            ("an answer", answer),
+        ] {
+            let bytes = stocks(what);
+            assert_eq!(Datagram::parse(&bytes), Ok(datagram), "{what}");
+            assert_eq!(datagram.to_bytes().as_slice(), bytes, "{what}");
         }
     }
 
     /// Fault 1: padding and lengths do not count.
     #[test]
     fn bytes_behind_an_address_do_not_count() {
-        let mut bytes = stock_request();
+        let mut bytes = bytes_of_request();
         bytes[17] = 3;
         bytes[19] = 0;
         bytes[24 + 6..88].fill(0xa5);
@@ -296,7 +321,7 @@ mod tests {
     #[test]
     fn another_length_is_malformed() {
         for length in [0, 1, 16, 24, 152, 255, 257, 4096] {
-            let mut bytes = stock_request();
+            let mut bytes = bytes_of_request();
             bytes.resize(length, 0);
             assert_eq!(Datagram::parse(&bytes), Err(Malformed::Length(length)));
         }
@@ -322,7 +347,7 @@ mod tests {
             (24, 0, Malformed::EmptyName("destination")),
         ];
         for (at, value, malformed) in cases {
-            let mut bytes = stock_request();
+            let mut bytes = bytes_of_request();
             bytes[at] = value;
             assert_eq!(
                 Datagram::parse(&bytes),
@@ -334,7 +359,7 @@ mod tests {
 
     #[test]
     fn an_answer_may_carry_addresses_of_known_types() {
-        let mut bytes = stock_answer();
+        let mut bytes = stocks("an answer");
         bytes[16] = 2;
         let body = Body::Answer {
             status: 0,
@@ -352,7 +377,7 @@ mod tests {
     /// Fault 2: a name of 64 bytes without a NUL.
     #[test]
     fn a_name_may_fill_its_field() {
-        let mut bytes = stock_request();
+        let mut bytes = bytes_of_request();
         bytes[24..88].fill(b'n');
         let Body::Request { destination, .. } = Datagram::parse(&bytes).unwrap().body else {
             panic!("a request");
@@ -380,7 +405,7 @@ mod tests {
 
         #[test]
         fn what_is_read_is_written_back(changes in proptest::collection::vec((0_usize..256, any::<u8>()), 0..12)) {
-            let mut bytes = stock_request();
+            let mut bytes = bytes_of_request();
             for (at, value) in changes {
                 bytes[at] = value;
             }

@@ -1,6 +1,8 @@
 //! The table of the checks (CHECKS.md) says of each check what the check itself says, and of rdma-core's own provider what
 //! a run shows.
 
+mod wire;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;

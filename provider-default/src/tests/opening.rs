@@ -152,13 +152,17 @@ fn a_limited_member_joins_the_full_members_group() {
     learn(&mut core, &mut peer, ip(2));
 }
 
+/// A limited member's P_Key is another one than the full member's, as for stock.
 #[test]
 fn a_pkey_that_the_port_does_not_have_is_refused() {
     let mut core = loaded("");
-    core.set_pkeys(&[0x8123]);
-    assert_eq!(core.try_open(), Err("open_endpoint"));
-    let line = core.wait_for_log("has no P_Key 0x8123");
-    assert!(line.contains("partitions.conf"), "{line}");
+    for (pkey, text) in [(0x8123, "0x8123"), (0x0001, "0x0001")] {
+        core.set_pkeys(&[pkey]);
+        assert_eq!(core.try_open(), Err("open_endpoint"));
+        let line = core.wait_for_log(&format!("has no P_Key {text}"));
+        assert!(line.contains("partitions.conf"), "{line}");
+        core.close_port();
+    }
 }
 
 /// Each verb that opening needs fails once; then all is well.
