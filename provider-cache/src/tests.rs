@@ -1,5 +1,7 @@
 //! The provider in a test core: what clients get, and what the SA is asked.
 
+mod stand_in;
+
 use acm_prov_api::abi::{AcmCounter, Be16};
 use acm_prov_api::dump::Routes;
 use acm_prov_api::prelude::*;
