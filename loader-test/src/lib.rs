@@ -1,4 +1,7 @@
-//! Runs ibacm providers under the real daemon.
+//! Tests of ibacm providers: conformance checks without a daemon, and runs under the real one.
+//!
+//! [`suite`] holds the checks, which play the core to a library by [`stand_in`]. [`stand_in::in_process`] is the same core for
+//! the unit tests of a provider in Rust.
 //!
 //! [`rig::Rig`] starts a simulated fabric (ibsim), a real subnet manager (opensm) on it and one stock ibacm a host, each
 //! in a mount namespace of its own, with a provider library of choice; no InfiniBand hardware and no root is needed.
@@ -6,7 +9,7 @@
 //! administrator itself, and [`compare::compare`] holds one against the other. [`stock`] is the command that does all of
 //! it for every destination of a fabric.
 //!
-//! It needs the Debian packages ibacm, opensm, ibsim-utils and libumad2sim0, and two parts of this workspace beside the
+//! The runs need the Debian packages ibacm, opensm, ibsim-utils and libumad2sim0, and two parts of this workspace beside the
 //! running executable: the program `loader-test`, and `libfabric_sim.so` of fabric-sim.
 
 pub mod acme;

@@ -10,6 +10,7 @@
 
 pub mod fabric;
 pub mod hide;
+pub mod in_process;
 pub mod ledger;
 pub mod library;
 pub mod memory;
@@ -130,11 +131,16 @@ pub struct StandIn {
     pub hides_closed: bool,
 }
 
-/// Calls a slot of the provider's table and traces it; a NULL slot is the caller's to rule out.
+/// Calls a slot of the provider's table and traces it, with what the arguments point to; a NULL slot is the caller's to
+/// rule out.
 macro_rules! call {
-    ($core:expr, $slot:ident($($argument:expr),* $(,)?)) => {{
+    ($core:expr, $slot:ident($($argument:expr),* $(,)?) $(, $($meaning:tt)+)?) => {{
         let callback = $core.provider.$slot.expect(concat!("slot ", stringify!($slot), " is not NULL"));
-        $core.shared.trace_begin(stringify!($slot), || format!("{:?}", ($($argument,)*)));
+        $core.shared.trace_begin(stringify!($slot), || {
+            let pointers = format!("{:?}", ($($argument,)*));
+            $(let pointers = format!("{}; {pointers}", format_args!($($meaning)+));)?
+            pointers
+        });
         // SAFETY: the arguments are what acm_prov.h asks for. What the provider does with them is what is being tested.
         let result = unsafe { callback($($argument),*) };
         $core.shared.trace_end(stringify!($slot), || format!("{result:?}"));
@@ -165,15 +171,6 @@ impl StandIn {
         let (shared, devices) = Self::prepare(setup);
         let provider = Library::open(library)?.provider()?;
         Ok(Self::with_provider(shared, devices, provider))
-    }
-
-    /// The same for a provider whose table is here already, as in a unit test.
-    ///
-    /// # Panics
-    /// If the core's own files cannot be written.
-    pub fn start_with(setup: Setup, load: impl FnOnce() -> &'static acm_provider) -> Self {
-        let (shared, devices) = Self::prepare(setup);
-        Self::with_provider(shared, devices, load())
     }
 
     /// This core's functions as the SDK's table of host functions.
@@ -227,6 +224,7 @@ impl StandIn {
                 })
                 .unwrap_or(default)
         };
+        let trace = trace.map(Arc::new);
         let ledger = Arc::new(Mutex::new(Ledger::default()));
         let time_out = Duration::from_millis(number("timeout", 2000) * (number("retries", 2) + 1));
         let specs: Vec<PortSpec> = devices
@@ -240,6 +238,7 @@ impl StandIn {
             number("sa_depth", 1) as usize,
             time_out,
             Box::new(move |question| answer(question, &lock(&knowledge))),
+            trace.clone(),
         );
         let options_file =
             CString::new(options_file.as_os_str().as_encoded_bytes()).expect("a path has no NUL");
@@ -286,6 +285,17 @@ impl StandIn {
     /// The provider's table.
     pub fn provider(&self) -> &'static acm_provider {
         self.provider
+    }
+
+    /// The provider's name.
+    pub fn provider_name(&self) -> Option<String> {
+        let name = self.provider.name;
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: in a table that was accepted a terminated string that lives as long as the table.
+        let name = unsafe { std::ffi::CStr::from_ptr(name) };
+        Some(name.to_string_lossy().into_owned())
     }
 
     /// The SA.
@@ -384,7 +394,12 @@ impl StandIn {
             let mut context = std::ptr::null_mut();
             let acm_device = device.acm.as_ptr();
             device.context = context;
-            let code = call!(self, open_device(acm_device.cast_const(), &raw mut context));
+            let code = call!(
+                self,
+                open_device(acm_device.cast_const(), &raw mut context),
+                "device {}",
+                self.devices[id.device].spec.name
+            );
             self.take_context("open_device", code, context)?;
             self.devices[id.device].context = context;
         }
@@ -392,7 +407,10 @@ impl StandIn {
         let mut context = std::ptr::null_mut();
         let code = call!(
             self,
-            open_port(acm_port.cast_const(), dev_context, &raw mut context)
+            open_port(acm_port.cast_const(), dev_context, &raw mut context),
+            "port {}, LID {}",
+            id.port,
+            self.port(id).lid
         );
         self.take_context("open_port", code, context)?;
         self.devices[id.device].users += 1;
@@ -479,7 +497,8 @@ impl StandIn {
             let mut context = std::ptr::null_mut();
             let code = call!(
                 self,
-                open_endpoint(acm.cast_const(), port_context, &raw mut context)
+                open_endpoint(acm.cast_const(), port_context, &raw mut context),
+                "P_Key {pkey:#06x}"
             );
             self.take_context("open_endpoint", code, context)?;
             self.port_mut(id).endpoints[index].context = context;
@@ -497,7 +516,8 @@ impl StandIn {
         let mut context = std::ptr::null_mut();
         let code = call!(
             self,
-            add_address(entry.cast_const(), ep_context, &raw mut context)
+            add_address(entry.cast_const(), ep_context, &raw mut context),
+            "{addr:?}"
         );
         self.take_context("add_address", code, context)?;
         let entry = &mut self.port_mut(id).endpoints[index].addresses[address.index];
@@ -685,8 +705,16 @@ impl StandIn {
         let lent = Lent::new(message);
         let pointer = lent.as_ptr().cast();
         let code = match kind {
-            Kind::Resolve => call!(self, resolve(context, pointer, id)),
-            Kind::Query => call!(self, query(context, pointer, id)),
+            Kind::Resolve => call!(
+                self,
+                resolve(context, pointer, id),
+                "client {id}: {message:?}"
+            ),
+            Kind::Query => call!(
+                self,
+                query(context, pointer, id),
+                "client {id}: {message:?}"
+            ),
         };
         // The core frees the message, whatever becomes of the request.
         drop(lent);
@@ -806,6 +834,31 @@ impl StandIn {
         self.shared.forget_history();
         self.shared.sa.forget_questions();
         memory::give_up_taken_back();
+    }
+
+    /// Closes everything, waits for what is on its way, and gives the breaches that the books hold.
+    pub fn finish(&mut self) -> Vec<Violation> {
+        self.close_all();
+        // Deadlines of what was in flight, then quiet.
+        self.settle();
+        let mut violations = self.violations();
+        if self.mads_held() > 0 {
+            violations.push(Violation {
+                kind: ViolationKind::MadLeaked,
+                harmed: Harmed::Daemon,
+                text: format!("{} SA MADs were neither sent nor freed", self.mads_held()),
+            });
+        }
+        for id in self.unanswered() {
+            if self.reply(id).is_none() {
+                violations.push(Violation {
+                    kind: ViolationKind::NeverAnswered,
+                    harmed: Harmed::Client,
+                    text: format!("client {id} was never answered: it hangs, and its slot is lost"),
+                });
+            }
+        }
+        violations
     }
 
     /// Closes everything that is open, as no real core ever does: the end of a check.

@@ -6,9 +6,11 @@
 pub mod apart;
 pub mod bench;
 pub mod cli;
+pub mod copies;
 pub mod fault;
 pub mod fuzz;
 pub mod info;
+pub mod progress;
 pub mod report;
 pub mod run;
 

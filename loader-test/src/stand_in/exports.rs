@@ -69,6 +69,13 @@ fn core() -> Option<Arc<Shared>> {
         .clone()
 }
 
+/// Puts a call into the trace, if there is one.
+fn told(name: &str, arguments: impl FnOnce() -> String) {
+    if let Some(core) = core() {
+        core.trace(name, arguments);
+    }
+}
+
 /// What `acm_write` (write.c) makes of its arguments.
 ///
 /// # Safety
@@ -101,6 +108,7 @@ unsafe extern "C" fn acm_format_name(
     addr: *const u8,
     addr_size: usize,
 ) {
+    told("acm_format_name", || format!("type {addr_type}"));
     let Some(core) = core().filter(|core| level <= core.log_level) else {
         return;
     };
@@ -134,12 +142,14 @@ unsafe extern "C" fn acm_format_name(
 /// `gid` may be read.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ib_any_gid(gid: *mut ibv_gid) -> c_int {
+    told("ib_any_gid", || format!("{gid:p}"));
     // SAFETY: the caller's promise.
     c_int::from(unsafe { (*gid).bytes() } == [0; 16])
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn acm_get_opts_file() -> *const c_char {
+    told("acm_get_opts_file", String::new);
     core().map_or(c"/etc/rdma/ibacm_opts.cfg".as_ptr(), |core| {
         core.options_file.as_ptr()
     })
@@ -156,6 +166,7 @@ extern "C" fn acm_increment_counter(counter: AcmCounter) {
 /// `gid` may be read.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_gid_index(port: *mut acm_port, gid: *mut ibv_gid) -> u8 {
+    told("acm_gid_index", || format!("{port:p}, {gid:p}"));
     let Some(core) = core() else { return 0 };
     // SAFETY: the caller's promise.
     let gid = unsafe { (*gid).bytes() };
@@ -169,6 +180,7 @@ unsafe extern "C" fn acm_gid_index(port: *mut acm_port, gid: *mut ibv_gid) -> u8
 /// `gid` may be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_get_gid(port: *mut acm_port, index: c_int, gid: *mut ibv_gid) -> c_int {
+    told("acm_get_gid", || format!("{port:p}, {index}"));
     let Some(core) = core() else { return -1 };
     match usize::try_from(index)
         .ok()
@@ -189,6 +201,7 @@ unsafe extern "C" fn acm_get_gid(port: *mut acm_port, index: c_int, gid: *mut ib
 unsafe extern "C" fn acm_path_comp_mask(path: *mut ibv_path_record) -> Be64 {
     // SAFETY: the caller's promise; a path record is 64 bytes.
     let path = Path(unsafe { path.cast::<[u8; 64]>().read() });
+    told("acm_path_comp_mask", || format!("{path:?}"));
     let selected = |byte: u8| [byte & 0xc0 != 0, byte & 0x3f != 0];
     let ([mtu_sel, mtu], [rate_sel, rate], [life_sel, life]) = (
         selected(path.mtu()),
@@ -249,6 +262,7 @@ unsafe extern "C" fn acm_query_response(id: u64, msg: *mut acm_msg) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn acm_get_rate(width: u8, speed: u8) -> ibv_rate {
+    told("acm_get_rate", || format!("width {width}, speed {speed}"));
     /// `ibv_rate` codes by width (1x, 4x, 8x, 12x) and speed (SDR, DDR, QDR or FDR10, FDR, EDR).
     const RATES: [[u32; 5]; 4] = [
         [2, 5, 3, 11, 15],
@@ -276,6 +290,7 @@ extern "C" fn acm_get_rate(width: u8, speed: u8) -> ibv_rate {
 
 #[unsafe(no_mangle)]
 extern "C" fn acm_convert_mtu(mtu: c_int) -> ibv_mtu {
+    told("acm_convert_mtu", || mtu.to_string());
     ibv_mtu(match mtu {
         256 => 1,
         512 => 2,
@@ -287,6 +302,7 @@ extern "C" fn acm_convert_mtu(mtu: c_int) -> ibv_mtu {
 
 #[unsafe(no_mangle)]
 extern "C" fn acm_convert_rate(rate: c_int) -> ibv_rate {
+    told("acm_convert_rate", || rate.to_string());
     const CODES: [(c_int, u32); 17] = [
         (2, 2),
         (5, 5),
@@ -341,6 +357,7 @@ extern "C" fn acm_send_sa_mad(mad: *mut acm_sa_mad) -> c_int {
 /// `ifname` is a terminated string, `pkey` may be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_if_get_pkey(ifname: *const c_char, pkey: *mut u16) -> c_int {
+    told("acm_if_get_pkey", || format!("{ifname:p}"));
     // SAFETY: the caller's promise.
     match unsafe { interface_file(ifname, "pkey") }
         .and_then(|text| u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok())
@@ -358,6 +375,7 @@ unsafe extern "C" fn acm_if_get_pkey(ifname: *const c_char, pkey: *mut u16) -> c
 /// `ifname` is a terminated string, `sgid` may be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_if_get_sgid(ifname: *const c_char, sgid: *mut ibv_gid) -> c_int {
+    told("acm_if_get_sgid", || format!("{ifname:p}"));
     // SAFETY: the caller's promise.
     let Some(text) = (unsafe { interface_file(ifname, "address") }) else {
         return -1;
@@ -398,6 +416,7 @@ unsafe fn interface_file(ifname: *const c_char, file: &str) -> Option<String> {
 /// This node has no IPoIB interface: there is nothing to call back for.
 #[unsafe(no_mangle)]
 extern "C" fn acm_if_iter_sys(_callback: *const c_void, _context: *mut c_void) -> c_int {
+    told("acm_if_iter_sys", String::new);
     0
 }
 

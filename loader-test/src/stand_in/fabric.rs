@@ -168,11 +168,14 @@ pub fn peers() -> impl Iterator<Item = Peer> {
     (1..=PEERS).map(Peer::number)
 }
 
-/// The acm_hosts file that names all peers.
+/// How many of them the acm_hosts file names: providers read it whole at every start, some at every open.
+pub const NAMED_PEERS: u16 = 64;
+
+/// The acm_hosts file that names the first peers.
 pub fn hosts_file() -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
-    for peer in peers() {
+    for peer in peers().take(NAMED_PEERS.into()) {
         let gid = Ipv6Addr::from(peer.gid());
         for address in [peer.name, peer.ip.to_string(), peer.ip6.to_string()] {
             // Writing to a String does not fail.

@@ -97,6 +97,86 @@ pub enum ViolationKind {
     CoreCounter,
 }
 
+impl ViolationKind {
+    /// All of them.
+    pub const ALL: [Self; 22] = [
+        Self::NeverAnswered,
+        Self::AnsweredTwice,
+        Self::ForeignId,
+        Self::ChangedTid,
+        Self::WrongLength,
+        Self::WrongFunction,
+        Self::NonZeroReturn,
+        Self::MissingAck,
+        Self::ChangedOpcode,
+        Self::DirtyHeader,
+        Self::MadFreedTwice,
+        Self::MadSentTwice,
+        Self::MadFreedInFlight,
+        Self::MadLeaked,
+        Self::MadForClosedEndpoint,
+        Self::MadUsedAfterFree,
+        Self::BadTid,
+        Self::NoHandler,
+        Self::ContextAfterFailure,
+        Self::NullContext,
+        Self::UnknownCounter,
+        Self::CoreCounter,
+    ];
+
+    /// The rule that was broken, in one sentence.
+    pub fn rule(self) -> &'static str {
+        match self {
+            Self::NeverAnswered => {
+                "every request is answered: an unanswered one hangs its client and costs one of 1,022 slots"
+            }
+            Self::AnsweredTwice => {
+                "no request is answered twice: the second answer can reach the next client of the slot"
+            }
+            Self::ForeignId => {
+                "an answer carries the id of a request: the core indexes its clients by it, unchecked"
+            }
+            Self::ChangedTid => {
+                "an answer carries the transaction id of its request: the kernel's is a pointer"
+            }
+            Self::WrongLength => {
+                "an answer's length is that of its header and entries, an error's that of the header"
+            }
+            Self::WrongFunction => {
+                "a resolve is answered by acm_resolve_response, a query by acm_query_response"
+            }
+            Self::NonZeroReturn => {
+                "resolve and query return 0 when the request is or will be answered"
+            }
+            Self::MissingAck => "an answer's opcode has the acknowledge bit",
+            Self::ChangedOpcode => "an answer's opcode is its request's",
+            Self::DirtyHeader => "the data bytes of an answer's header are zero",
+            Self::MadFreedTwice => "an SA MAD is freed once",
+            Self::MadSentTwice => "an SA MAD is sent once",
+            Self::MadFreedInFlight => {
+                "an SA MAD is the core's from sending until its handler is called"
+            }
+            Self::MadLeaked => "an SA MAD is sent or freed, and freed by its handler",
+            Self::MadForClosedEndpoint => "SA MADs are had for open endpoints only",
+            Self::MadUsedAfterFree => "an SA MAD is not touched after it was freed",
+            Self::BadTid => {
+                "a MAD's transaction id is not zero, below 2^32, and not that of another one that is out"
+            }
+            Self::NoHandler => "a MAD has a handler: the core calls it unchecked",
+            Self::ContextAfterFailure => {
+                "a callback that fails leaves its context unwritten: the core tests it later"
+            }
+            Self::NullContext => {
+                "a callback that succeeds stores a context: the core takes NULL for not open"
+            }
+            Self::UnknownCounter => "only counters that exist are counted",
+            Self::CoreCounter => {
+                "errors, resolves and no-data answers are counted by the core itself"
+            }
+        }
+    }
+}
+
 /// A request that was played to the provider.
 #[derive(Clone, Debug)]
 pub struct Request {

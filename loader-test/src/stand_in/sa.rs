@@ -10,6 +10,7 @@ use acm_prov_api::abi::{acm_sa_handler_fn, acm_sa_mad};
 
 use super::ledger::{Harmed, Ledger, MadState, ViolationKind};
 use super::message::Path;
+use super::trace::Trace;
 
 /// Component mask bits of a PathRecord query (IBA vol. 1, 15.2.5.16).
 pub const COMP_DGID: u64 = 1 << 2;
@@ -130,6 +131,7 @@ struct Inner {
     state: Mutex<State>,
     changed: Condvar,
     ledger: Arc<Mutex<Ledger>>,
+    trace: Option<Arc<Trace>>,
 }
 
 /// The SA and its thread.
@@ -152,6 +154,7 @@ impl SaThread {
         depth: usize,
         time_out: Duration,
         knowledge: Knowledge,
+        trace: Option<Arc<Trace>>,
     ) -> Self {
         let state = State {
             ports: BTreeMap::new(),
@@ -168,6 +171,7 @@ impl SaThread {
             state: Mutex::new(state),
             changed: Condvar::new(),
             ledger,
+            trace,
         });
         let of_thread = Arc::clone(&inner);
         let thread = std::thread::Builder::new()
@@ -452,8 +456,15 @@ impl Inner {
             known
         };
         if let (true, Some(handler)) = (known, handler) {
+            let mad = std::ptr::with_exposed_provenance_mut(address);
+            if let Some(trace) = &self.trace {
+                trace.begin(HANDLER, &format!("{mad:p}: {}", describe(mad)));
+            }
             // SAFETY: the core calls the handler with the MAD, which the handler then owns.
-            unsafe { handler(std::ptr::with_exposed_provenance_mut(address)) };
+            unsafe { handler(mad) };
+            if let Some(trace) = &self.trace {
+                trace.end(HANDLER, "()");
+            }
             let mut ledger = lock(&self.ledger);
             if ledger.mads.get(&address) == Some(&MadState::Returned) {
                 ledger.breach(
@@ -464,6 +475,30 @@ impl Inner {
             }
         }
     }
+}
+
+/// What the trace calls the provider's function that takes a MAD back.
+const HANDLER: &str = "SA handler";
+
+/// A MAD in words.
+pub(super) fn describe(mad: *const acm_sa_mad) -> String {
+    // SAFETY: MADs are kept until the end of the run; whoever asks has it in hand.
+    let (umad_status, packet) = unsafe { ((*mad).umad.status, (*mad).sa_mad) };
+    let header = packet.mad_hdr;
+    let record: [u8; 64] = std::array::from_fn(|index| packet.data[index]);
+    let attribute = header.attr_id.to_host();
+    let what = match attribute {
+        PATH_RECORD => format!("PathRecord {:?}", Path(record)),
+        MC_MEMBER_RECORD => format!("MCMemberRecord {record:02x?}"),
+        other => format!("attribute {other:#06x} {record:02x?}"),
+    };
+    format!(
+        "umad status {umad_status}, method {:#04x}, MAD status {:#06x}, tid {:#x}, mask {:#x}, {what}",
+        header.method,
+        header.status.to_host(),
+        header.tid.to_host(),
+        packet.comp_mask.to_host(),
+    )
 }
 
 /// Turns the question's MAD into what comes back.

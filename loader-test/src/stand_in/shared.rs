@@ -47,7 +47,7 @@ pub(super) struct Shared {
     pub mad_faults: Mutex<MadFaults>,
     mad_calls: Mutex<(usize, usize)>,
     replied: Condvar,
-    trace: Option<super::trace::Trace>,
+    trace: Option<Arc<super::trace::Trace>>,
     /// This node's ports, as the SA knows them.
     pub known: Arc<Mutex<Vec<PortSpec>>>,
     /// `timeout` x (`retries` + 1).
@@ -64,7 +64,7 @@ impl Shared {
         sa: SaThread,
         options_file: CString,
         log_level: c_int,
-        trace: Option<super::trace::Trace>,
+        trace: Option<Arc<super::trace::Trace>>,
         known: Arc<Mutex<Vec<PortSpec>>>,
         time_out: Duration,
     ) -> Self {
@@ -272,8 +272,12 @@ impl Shared {
 
     pub fn send_mad(&self, mad: *mut acm_sa_mad) -> c_int {
         let call = next(&mut lock(&self.mad_calls).1);
-        self.trace("acm_send_sa_mad", || format!("{mad:p}"));
-        let Some((handler, port)) = lock(&self.handlers).get(&mad.addr()).copied() else {
+        let known = lock(&self.handlers).get(&mad.addr()).copied();
+        self.trace("acm_send_sa_mad", || match known {
+            Some(_) => format!("{mad:p}: {}", super::sa::describe(mad)),
+            None => format!("{mad:p}"),
+        });
+        let Some((handler, port)) = known else {
             lock(&self.ledger).breach(
                 ViolationKind::MadSentTwice,
                 Harmed::Daemon,

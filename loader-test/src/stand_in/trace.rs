@@ -3,13 +3,18 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// A trace in the format that Perfetto and chrome://tracing open: a JSON array of events, whose end may be missing.
+use serde_json::Value;
+
+/// A trace in the format that Perfetto and chrome://tracing open: a JSON array of events. Its end may be missing for them;
+/// [`close`] adds it for readers of JSON.
 pub struct Trace {
     file: Mutex<File>,
     start: Instant,
+    is_first: AtomicBool,
 }
 
 impl Trace {
@@ -19,10 +24,11 @@ impl Trace {
     /// If the file cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut file = File::create(path)?;
-        file.write_all(b"[\n")?;
+        file.write_all(b"[")?;
         Ok(Self {
             file: Mutex::new(file),
             start: Instant::now(),
+            is_first: AtomicBool::new(true),
         })
     }
 
@@ -52,13 +58,65 @@ impl Trace {
             "args": { "what": arguments },
         });
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // A trace that cannot be written is cut short; the run goes on.
-        let _ = writeln!(file, "{event},");
+        let separator = match self.is_first.swap(false, Ordering::Relaxed) {
+            true => "",
+            false => ",",
+        };
+        // In one piece, so that a crash leaves whole events. A trace that cannot be written is cut short; the run goes on.
+        let _ = file.write_all(format!("{separator}\n{event}").as_bytes());
     }
+}
+
+/// Ends a trace whose process has ended, however that was. An event that was cut off in the middle is taken away.
+///
+/// # Errors
+/// If the file cannot be read or written.
+pub fn close(path: &Path) -> io::Result<()> {
+    let text = std::fs::read_to_string(path)?;
+    let whole = match text.rsplit_once('\n') {
+        Some((before, last)) if serde_json::from_str::<Value>(last).is_err() => {
+            before.trim_end_matches(',')
+        }
+        _ => &text,
+    };
+    let start = if whole.is_empty() { "[" } else { whole };
+    std::fs::write(path, format!("{start}\n]\n"))
 }
 
 /// The calling thread, as the system numbers it.
 fn thread() -> i64 {
     // SAFETY: gettid takes nothing and cannot fail.
     i64::from(unsafe { libc::gettid() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn closed(text: &str) -> Value {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace");
+        std::fs::write(&path, text).unwrap();
+        close(&path).unwrap();
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn whatever_a_crash_leaves_becomes_json() {
+        let events = |numbers: &[u64]| {
+            serde_json::json!(
+                numbers
+                    .iter()
+                    .map(|n| serde_json::json!({ "ts": n }))
+                    .collect::<Vec<_>>()
+            )
+        };
+        assert_eq!(closed(""), events(&[]));
+        assert_eq!(closed("["), events(&[]));
+        assert_eq!(closed("[\n{\"ts\":1}"), events(&[1]));
+        assert_eq!(closed("[\n{\"ts\":1},\n{\"ts\":2}"), events(&[1, 2]));
+        assert_eq!(closed("[\n{\"ts\":1},\n{\"ts"), events(&[1]));
+        assert_eq!(closed("[\n{\"t"), events(&[]));
+        assert_eq!(closed("[\n{\"ts\":1},\n"), events(&[1]));
+    }
 }

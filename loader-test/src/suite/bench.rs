@@ -1,11 +1,15 @@
 //! What a check works with: a provider's library, a folder of its own, and the stand-in core.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use acm_prov_api::check;
+
+use super::copies::Copies;
 use super::{Finding, Outcome, failed};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
-use crate::stand_in::ledger::{Harmed, Violation, ViolationKind};
+use crate::stand_in::ledger::{Violation, ViolationKind};
 use crate::stand_in::library::{Library, LoadError};
 use crate::stand_in::message::{Addr, Message, PATH, Path as PathRecord, Reply};
 use crate::stand_in::sa::{Question, Reaction};
@@ -31,26 +35,47 @@ pub struct Bench {
     trace: Option<PathBuf>,
     /// Whether departures that harm nobody are looked for as well.
     pub strict: bool,
+    copies: Option<Arc<Copies>>,
     core: Option<StandIn>,
+    /// Of cores before this one.
+    breaches: Vec<Violation>,
+    provider_name: Option<String>,
+}
+
+/// What a check is run on, and how.
+#[derive(Clone)]
+pub struct Subject {
+    /// The library.
+    pub library: PathBuf,
+    /// Lines of ibacm_opts.cfg that the provider needs to work at all.
+    pub options: Vec<String>,
+    /// Whether departures that harm nobody are looked for as well.
+    pub strict: bool,
+    /// The file that a trace goes to.
+    pub trace: Option<PathBuf>,
+    /// Copies of the library, when several checks share a process.
+    pub copies: Option<Arc<Copies>>,
 }
 
 impl Bench {
-    /// A bench for one check. `options` are lines of ibacm_opts.cfg that the provider needs to work at all.
-    pub fn new(
-        library: &Path,
-        folder: &Path,
-        options: Vec<String>,
-        strict: bool,
-        trace: Option<PathBuf>,
-    ) -> Self {
+    /// A bench for one check; `folder` is the check's own.
+    pub fn new(subject: Subject, folder: &Path) -> Self {
         Self {
-            library: library.to_owned(),
+            library: subject.library,
             folder: folder.to_owned(),
-            options,
-            trace,
-            strict,
+            options: subject.options,
+            trace: subject.trace,
+            strict: subject.strict,
+            copies: subject.copies,
             core: None,
+            breaches: Vec::new(),
+            provider_name: None,
         }
+    }
+
+    /// The provider's name, once the library has told it.
+    pub fn provider_name(&self) -> Option<&str> {
+        self.provider_name.as_deref()
     }
 
     /// The library.
@@ -102,6 +127,30 @@ impl Bench {
         Library::open(&self.library).map_err(not_loaded)
     }
 
+    /// Opens the library and judges what its `provider_query` gives.
+    ///
+    /// # Errors
+    /// If the core would not open it, or finds no `provider_query`.
+    pub fn judge(&mut self) -> Result<check::Report, Finding> {
+        let (_, report) = self.open()?.judge().map_err(not_loaded)?;
+        self.provider_name = report
+            .name()
+            .map(|name| name.to_string_lossy().into_owned());
+        Ok(report)
+    }
+
+    /// From here on the check works with a library that this process has not loaded.
+    ///
+    /// # Errors
+    /// If it cannot be copied.
+    pub fn take_unloaded_library(&mut self) -> Outcome {
+        // Nor will it meet other options.
+        if let Some(copies) = self.copies.take() {
+            self.library = copies.copy(&self.library).map_err(not_copied)?;
+        }
+        Ok(())
+    }
+
     /// A core behind the exported functions, for libraries that are opened by hand.
     ///
     /// # Errors
@@ -109,11 +158,23 @@ impl Bench {
     pub fn install_core(&mut self) -> Result<(), Finding> {
         let mut options = StandIn::default_options(&self.folder);
         options.extend(self.options.iter().cloned());
-        StandIn::install_alone(self.setup(vec![DeviceSpec::single()], options)?);
+        let setup = self.setup(vec![DeviceSpec::single()], options)?;
+        StandIn::install_alone(setup);
         Ok(())
     }
 
-    fn setup(&self, devices: Vec<DeviceSpec>, options: Vec<String>) -> Result<Setup, Finding> {
+    fn setup(&mut self, devices: Vec<DeviceSpec>, options: Vec<String>) -> Result<Setup, Finding> {
+        if let Some(copies) = &self.copies {
+            // Each check has files of its own; where they lie makes no other options.
+            let folder = self.folder.to_string_lossy();
+            let lines = options
+                .iter()
+                .map(|line| line.replace(&*folder, ""))
+                .collect();
+            self.library = copies
+                .with_options(&self.library, lines)
+                .map_err(not_copied)?;
+        }
         let trace = match &self.trace {
             Some(path) => {
                 Some(Trace::create(path).map_err(|error| failed("a trace", error.to_string()))?)
@@ -129,7 +190,11 @@ impl Bench {
     }
 
     fn start(&mut self, setup: Setup) -> Result<&mut StandIn, Finding> {
+        // A core before this one is closed first, like every core: the provider would go on working for it.
+        let earlier = self.core.take().map(|mut core| core.finish());
+        self.breaches.extend(earlier.unwrap_or_default());
         let core = StandIn::start(setup, &self.library).map_err(not_loaded)?;
+        self.provider_name = core.provider_name();
         Ok(self.core.insert(core))
     }
 
@@ -139,6 +204,18 @@ impl Bench {
     /// If the core would not load the library.
     pub fn core(&mut self) -> Result<&mut StandIn, Finding> {
         self.core_with(vec![DeviceSpec::single()], &[])
+    }
+
+    /// The same, and the file that is loaded.
+    ///
+    /// # Errors
+    /// If the core would not load the library.
+    pub fn core_and_library(&mut self) -> Result<(&mut StandIn, &Path), Finding> {
+        self.core()?;
+        match &mut self.core {
+            Some(core) => Ok((core, &self.library)),
+            None => Err(failed("a core", "none")),
+        }
     }
 
     /// The usual start: one port up with one endpoint; and the address that requests come from.
@@ -163,36 +240,19 @@ impl Bench {
 
     /// Closes everything and gives the breaches that the books hold: the end of every check.
     pub fn finish(&mut self) -> Vec<Violation> {
-        let Some(core) = &mut self.core else {
-            return Vec::new();
-        };
-        core.close_all();
-        // Deadlines of what was in flight, then quiet.
-        core.settle();
-        let mut violations = core.violations();
-        if core.mads_held() > 0 {
-            violations.push(Violation {
-                kind: ViolationKind::MadLeaked,
-                harmed: Harmed::Daemon,
-                text: format!("{} SA MADs were neither sent nor freed", core.mads_held()),
-            });
-        }
-        for id in core.unanswered() {
-            if core.reply(id).is_none() {
-                violations.push(Violation {
-                    kind: ViolationKind::NeverAnswered,
-                    harmed: Harmed::Client,
-                    text: format!("client {id} was never answered: it hangs, and its slot is lost"),
-                });
-            }
-        }
-        violations
+        let mut breaches = std::mem::take(&mut self.breaches);
+        breaches.extend(self.core.as_mut().map(StandIn::finish).unwrap_or_default());
+        breaches
     }
 }
 
 /// Turns the core's refusal to load a library into a finding.
 pub fn not_loaded(error: LoadError) -> Finding {
     failed("a library that ibacm loads", error.to_string())
+}
+
+fn not_copied(error: std::io::Error) -> Finding {
+    failed("a copy of the library", error.to_string())
 }
 
 /// Turns a refusal to open into a finding.

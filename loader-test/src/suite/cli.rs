@@ -1,7 +1,8 @@
 //! The commands `check`, `list` and the child that `check` starts.
 
-use std::io::{self, IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,8 +10,11 @@ use clap::Args;
 use regex_lite::Regex;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::run::{self, Plan, Report};
-use super::{Check, Status, all, find, report};
+use super::bench::Subject;
+use super::progress::{self, Progress, quoted};
+use super::run::{self, Plan};
+use super::{Check, all, find, report};
+use crate::stand_in::trace;
 
 /// Runs the conformance checks on provider libraries.
 ///
@@ -77,6 +81,7 @@ impl TraceCommand {
     /// # Errors
     /// If the run cannot take place.
     pub fn run(self) -> io::Result<ExitCode> {
+        let output = std::path::absolute(&self.output)?;
         let plan = Plan {
             program: std::env::current_exe()?,
             options: Vec::new(),
@@ -84,10 +89,13 @@ impl TraceCommand {
             time_limit: Duration::from_secs(30),
             jobs: 1,
             in_process: false,
-            trace: Some(std::path::absolute(&self.output)?),
+            trace: Some(output.clone()),
         };
+        // What an earlier run left must not be taken for this one's.
+        File::create(&output)?;
         let report = run::run_prepared(&super::session::SESSION, &self.library, &plan, |_| Ok(()))?;
-        print(&report, &self.library);
+        trace::close(&output)?;
+        progress::print(&report, None);
         Ok(u8::from(report.status.is_bad(false)).into())
     }
 }
@@ -112,6 +120,18 @@ pub struct ChildCommand {
 const COULD_NOT_RUN: u8 = 2;
 
 impl CheckCommand {
+    /// The command that runs checks on a library as this one does, without the choice of checks.
+    fn again(&self, library: &Path) -> String {
+        let mut again = format!("loader-test check {}", quoted(library));
+        if self.strict {
+            again += " --strict";
+        }
+        if let Some(file) = &self.opts {
+            again += &format!(" --opts {}", quoted(file));
+        }
+        again
+    }
+
     /// Runs the command.
     ///
     /// # Errors
@@ -164,16 +184,16 @@ impl CheckCommand {
         let mut results = Vec::new();
         for library in &self.libraries {
             println!("{}", library.display());
-            let tell = |report: &Report| print(report, library);
-            let reports = run::run_all(&checks, library, &plan, &tell)?;
-            summary(&reports);
+            let progress = Progress::new(self.again(library), checks.len(), !plan.in_process);
+            let reports = run::run_all(&checks, library, &plan, &|event| progress.tell(event))?;
+            progress.finish(&reports);
             results.push((library.clone(), reports));
         }
         if let Some(path) = &self.json {
             report::write_json(path, &results)?;
         }
         if let Some(path) = &self.junit {
-            report::write_junit(path, &results)?;
+            report::write_junit(path, &results, self.strict)?;
         }
         let bad = results
             .iter()
@@ -215,61 +235,15 @@ impl ChildCommand {
         }
         run::child(
             check,
-            &self.library,
+            Subject {
+                library: self.library,
+                options: self.line,
+                strict: self.strict,
+                trace: self.trace,
+                copies: None,
+            },
             &self.folder,
             &self.result,
-            self.line,
-            self.strict,
-            self.trace,
         )
     }
-}
-
-fn print(report: &Report, library: &std::path::Path) {
-    let status = report.status;
-    let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let (start, end) = match status {
-        _ if !colour => ("", ""),
-        Status::Passed => ("\x1b[32m", "\x1b[0m"),
-        Status::Skipped => ("\x1b[2m", "\x1b[0m"),
-        Status::Warned => ("\x1b[33m", "\x1b[0m"),
-        Status::Failed | Status::TimedOut | Status::Crashed => ("\x1b[31m", "\x1b[0m"),
-    };
-    println!(
-        "{start}{status:<9}{end} {:<40} {:>6} ms",
-        report.name, report.duration_ms
-    );
-    if report.message.is_empty() {
-        return;
-    }
-    println!("  {}", report.message);
-    if status.is_bad(true) {
-        println!(
-            "  again: loader-test check {} --only '^{}$'",
-            library.display(),
-            report.name
-        );
-    }
-}
-
-fn summary(reports: &[Report]) {
-    let count = |status| {
-        reports
-            .iter()
-            .filter(|report| report.status == status)
-            .count()
-    };
-    let statuses = [
-        Status::Passed,
-        Status::Failed,
-        Status::Warned,
-        Status::Skipped,
-        Status::Crashed,
-        Status::TimedOut,
-    ];
-    let counts: Vec<String> = statuses
-        .iter()
-        .map(|status| format!("{} {status}", count(*status)))
-        .collect();
-    println!("{} checks: {}", reports.len(), counts.join(", "));
 }

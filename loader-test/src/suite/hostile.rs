@@ -12,6 +12,11 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, ENTRIES, FLAG_DEST, FLAG_SOURCE, Message, NAME, Path, Reply};
 use crate::stand_in::{FIRST_PORT, StandIn};
 
+pub(super) use random::SEED;
+
+/// The check that has a seed.
+pub(super) const RANDOM: &str = "hostile-random";
+
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "hostile-path-data",
@@ -193,7 +198,7 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
-        name: "hostile-random",
+        name: RANDOM,
         rule: "whatever a client sends is answered once, in the form of an answer",
         harmed: Harmed::Daemon,
         run: random::run,

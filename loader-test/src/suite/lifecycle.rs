@@ -14,6 +14,13 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Path};
 use crate::stand_in::{AddressId, StandIn};
 
+/// What the process of a check finds in its environment, beside what is there.
+pub(super) fn environment(check: &Check) -> Option<(&'static str, &'static str)> {
+    (check.name == REOPEN_THOUSAND).then_some(growth::ENVIRONMENT)
+}
+
+const REOPEN_THOUSAND: &str = "lifecycle-reopen-thousand";
+
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "lifecycle-open-close",
@@ -333,7 +340,7 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
-        name: "lifecycle-reopen-thousand",
+        name: REOPEN_THOUSAND,
         rule: "a port may flap for ever: memory, descriptors and threads do not grow with it",
         harmed: Harmed::Daemon,
         run: growth::thousand,

@@ -27,16 +27,20 @@ pub fn to_json(results: &Results) -> Value {
         .map(|(path, reports)| {
             json!({
                 "path": path.display().to_string(),
-                "name": path.file_name().map(|name| name.to_string_lossy().into_owned()),
+                "name": reports.iter().find_map(|report| report.provider.as_deref()),
                 "checks": reports,
             })
         })
         .collect();
+    let had_random_checks = results
+        .iter()
+        .flat_map(|(_, reports)| reports)
+        .any(|report| report.name == super::hostile::RANDOM);
     json!({
         "schema": SCHEMA,
         "tool": env!("CARGO_PKG_NAME"),
         "version": env!("CARGO_PKG_VERSION"),
-        "seed": null,
+        "seed": had_random_checks.then_some(super::hostile::SEED),
         "libraries": libraries,
     })
 }
@@ -82,22 +86,23 @@ pub fn write_list(out: &mut impl Write) -> io::Result<()> {
     )
 }
 
-/// Writes the results as JUnit XML.
+/// Writes the results as JUnit XML; with `strict`, what is a warning is a failure there.
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn write_junit(path: &Path, results: &Results) -> io::Result<()> {
+pub fn write_junit(path: &Path, results: &Results, strict: bool) -> io::Result<()> {
     let mut junit = JunitReport::new("loader-test");
     for (library, reports) in results {
         let mut suite = TestSuite::new(library.display().to_string());
-        suite.add_test_cases(reports.iter().map(test_case));
+        suite.add_test_cases(reports.iter().map(|report| test_case(report, strict)));
         junit.add_test_suite(suite);
     }
     write(path, junit.to_string().map_err(invalid)?)
 }
 
-fn test_case(report: &Report) -> TestCase {
+fn test_case(report: &Report, strict: bool) -> TestCase {
     let mut status = match report.status {
+        Status::Warned if strict => TestCaseStatus::non_success(NonSuccessKind::Failure),
         Status::Passed | Status::Warned => TestCaseStatus::success(),
         Status::Skipped => TestCaseStatus::skipped(),
         Status::Failed => TestCaseStatus::non_success(NonSuccessKind::Failure),
@@ -107,6 +112,9 @@ fn test_case(report: &Report) -> TestCase {
         status.set_message(report.message.clone());
     }
     let mut case = TestCase::new(report.name.clone(), status);
+    // CI servers group by it.
+    let family = report.name.split('-').next().unwrap_or_default();
+    case.set_classname(format!("loader-test.{family}"));
     case.set_time(Duration::from_millis(report.duration_ms));
     case.set_system_out(format!("{}\n{}", report.status, report.output));
     case

@@ -4,24 +4,24 @@
 //! result in a file: whatever the provider does (hang, crash, `_exit(0)`, kill its group, write to standard output), it
 //! becomes that check's result and the rest goes on. Nothing is left running.
 
-use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::panic::{self, AssertUnwindSafe};
+mod child;
+mod verdict;
+
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 
-use super::bench::{Bench, judge};
-use super::{Check, Finding, Status};
-use crate::stand_in::ledger::Violation;
+use super::bench::Subject;
+use super::copies::Copies;
+use super::{Check, Status};
+
+use child::LookForStrays;
+pub(super) use child::signal_name;
+pub use verdict::child;
 
 /// How checks are run.
 #[derive(Clone, Debug)]
@@ -57,22 +57,21 @@ pub struct Report {
     pub signal: Option<String>,
     /// What the provider wrote to standard output and standard error, cut.
     pub output: String,
+    /// The provider's name, if the check came to know it.
+    #[serde(skip)]
+    pub provider: Option<String>,
 }
 
-/// What a child leaves behind.
-#[derive(Debug, Serialize, Deserialize)]
-struct Verdict {
-    status: Status,
-    message: String,
+/// What happens during a run.
+#[derive(Clone, Copy)]
+pub enum Event<'a> {
+    /// A check begins.
+    Begun(&'a Check),
+    /// A check has ended.
+    Ended(&'a Report),
 }
 
-/// The variable by which a check's processes are known.
-const MARK: &str = "LOADER_TEST_CHECK_FOLDER";
-
-/// Output of a provider that is kept.
-const KEPT_OUTPUT: u64 = 16 << 10;
-
-/// Runs all `checks` on a library and tells of each as it ends; the reports are in the order of the checks.
+/// Runs all `checks` on a library and tells of each as it begins and ends; the reports are in the order of the checks.
 ///
 /// # Errors
 /// If a child cannot be started.
@@ -80,11 +79,18 @@ pub fn run_all(
     checks: &[&'static Check],
     library: &Path,
     plan: &Plan,
-    tell: &(dyn Fn(&Report) + Sync),
+    tell: &(dyn Fn(Event<'_>) + Sync),
 ) -> io::Result<Vec<Report>> {
+    let folder = tempfile::Builder::new()
+        .prefix("loader-test-run-")
+        .tempdir()?;
     let next = AtomicUsize::new(0);
     let reports: Mutex<Vec<Option<Report>>> = Mutex::new(checks.iter().map(|_| None).collect());
     let failure: Mutex<Option<io::Error>> = Mutex::new(None);
+    let copies = match plan.in_process {
+        true => Some(Arc::new(Copies::new()?)),
+        false => None,
+    };
     let work = || {
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
@@ -94,9 +100,10 @@ pub fn run_all(
             if failure.lock().is_ok_and(|failure| failure.is_some()) {
                 return;
             }
-            match run_one(check, library, plan) {
+            tell(Event::Begun(check));
+            match run_one(check, library, plan, copies.as_ref(), folder.path()) {
                 Ok(report) => {
-                    tell(&report);
+                    tell(Event::Ended(&report));
                     if let Ok(mut reports) = reports.lock() {
                         reports[index] = Some(report);
                     }
@@ -116,6 +123,9 @@ pub fn run_all(
         }
         work();
     });
+    if !plan.in_process {
+        child::kill_strays(folder.path())?;
+    }
     match failure.into_inner() {
         Ok(Some(error)) => Err(error),
         _ => Ok(reports
@@ -127,11 +137,52 @@ pub fn run_all(
     }
 }
 
-fn run_one(check: &'static Check, library: &Path, plan: &Plan) -> io::Result<Report> {
-    run_prepared(check, library, plan, |_| Ok(()))
+fn run_one(
+    check: &'static Check,
+    library: &Path,
+    plan: &Plan,
+    copies: Option<&Arc<Copies>>,
+    folder: &Path,
+) -> io::Result<Report> {
+    let folder = tempfile::Builder::new()
+        .prefix("check-")
+        .tempdir_in(folder)?;
+    let start = Instant::now();
+    let mut report = match copies {
+        None => child::run_child(check, library, folder.path(), plan, LookForStrays::IfSeen)?,
+        Some(copies) => run_here(check, library, folder.path(), plan, copies),
+    };
+    report.duration_ms = milliseconds_since(start);
+    Ok(report)
 }
 
-/// Runs one check in a folder of its own, in which `prepare` leaves what the check needs.
+fn run_here(
+    check: &'static Check,
+    library: &Path,
+    folder: &Path,
+    plan: &Plan,
+    copies: &Arc<Copies>,
+) -> Report {
+    let subject = Subject {
+        library: library.to_owned(),
+        options: plan.options.clone(),
+        strict: plan.strict,
+        trace: plan.trace.clone(),
+        copies: Some(Arc::clone(copies)),
+    };
+    let verdict = verdict::judge_here(check, subject, folder);
+    Report {
+        name: check.name.to_owned(),
+        status: verdict.status,
+        message: verdict.message,
+        duration_ms: 0,
+        signal: None,
+        output: String::new(),
+        provider: verdict.provider,
+    }
+}
+
+/// Runs one check in a process and a folder of its own, in which `prepare` leaves what the check needs.
 pub(super) fn run_prepared(
     check: &'static Check,
     library: &Path,
@@ -143,325 +194,11 @@ pub(super) fn run_prepared(
         .tempdir()?;
     prepare(folder.path())?;
     let start = Instant::now();
-    let mut report = if plan.in_process {
-        let verdict = judge_here(
-            check,
-            library,
-            folder.path(),
-            plan.options.clone(),
-            plan.strict,
-            plan.trace.clone(),
-        );
-        Report {
-            name: check.name.to_owned(),
-            status: verdict.status,
-            message: verdict.message,
-            duration_ms: 0,
-            signal: None,
-            output: String::new(),
-        }
-    } else {
-        run_child(check, library, folder.path(), plan)?
-    };
-    report.duration_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let mut report = child::run_child(check, library, folder.path(), plan, LookForStrays::Always)?;
+    report.duration_ms = milliseconds_since(start);
     Ok(report)
 }
 
-fn run_child(
-    check: &'static Check,
-    library: &Path,
-    folder: &Path,
-    plan: &Plan,
-) -> io::Result<Report> {
-    let result = folder.join("result.json");
-    let (stdout, stderr) = (folder.join("stdout"), folder.join("stderr"));
-    let mut command = Command::new(&plan.program);
-    command
-        .arg("run-check")
-        .arg(check.name)
-        .arg(library)
-        .args(plan.strict.then_some("--strict"))
-        .args(plan.options.iter().map(|line| format!("--line={line}")))
-        .arg("--folder")
-        .arg(folder)
-        .arg("--result")
-        .arg(&result)
-        .args(
-            plan.trace
-                .iter()
-                .flat_map(|path| [OsStr::new("--trace"), path.as_os_str()]),
-        )
-        .env(MARK, folder)
-        .stdin(Stdio::null())
-        .stdout(File::create(&stdout)?)
-        .stderr(File::create(&stderr)?)
-        .process_group(0);
-    let mut child = command.spawn()?;
-    let group = Pid::from_child(&child);
-    let ended = wait(&mut child, plan.time_limit);
-    // Whatever the provider started dies with its check.
-    let _ = kill_process_group(group, Signal::KILL);
-    let status = match ended {
-        Some(status) => Some(status?),
-        None => {
-            // It may have left its group.
-            let _ = child.kill();
-            child.wait()?;
-            None
-        }
-    };
-    kill_strays(folder)?;
-    let printed = read(&stdout);
-    let mut report = verdict_of(check, status, &result, plan);
-    if !printed.is_empty() && !report.status.is_bad(false) {
-        report.status = Status::Warned;
-        report.message = format!(
-            "the provider wrote to standard output: {:?}",
-            cut(&printed, 200)
-        );
-    }
-    report.output = printed + &read(&stderr);
-    Ok(report)
-}
-
-/// Ends the processes that left a check's group: they still have its folder in their environment.
-fn kill_strays(folder: &Path) -> io::Result<()> {
-    let mark = [MARK.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
-    loop {
-        let mut found = false;
-        for entry in std::fs::read_dir("/proc")?.flatten() {
-            let pid = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| Pid::from_raw(name.parse().ok()?));
-            // Other users' processes are none of ours, and one that has ended has no environment.
-            let (Some(pid), Ok(environment)) = (pid, std::fs::read(entry.path().join("environ")))
-            else {
-                continue;
-            };
-            if environment
-                .split(|byte| *byte == 0)
-                .any(|line| line == mark)
-            {
-                found = true;
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        }
-        // One of them may have started another one meanwhile.
-        if !found {
-            return Ok(());
-        }
-    }
-}
-
-/// What a child's end means.
-fn verdict_of(check: &Check, ended: Option<ExitStatus>, result: &Path, plan: &Plan) -> Report {
-    let mut report = Report {
-        name: check.name.to_owned(),
-        status: Status::Crashed,
-        message: String::new(),
-        duration_ms: 0,
-        signal: None,
-        output: String::new(),
-    };
-    let Some(ended) = ended else {
-        report.status = Status::TimedOut;
-        report.message = format!(
-            "not over after {:?}: the core's only thread hangs in the provider, and with it {}",
-            plan.time_limit, check.harmed
-        );
-        return report;
-    };
-    if let Some(signal) = ended.signal() {
-        let name = signal_name(signal);
-        report.message =
-            format!("the process was ended by {name}: in the daemon, all clients lose it");
-        report.signal = Some(name);
-        return report;
-    }
-    let verdict = std::fs::read(result)
-        .ok()
-        .and_then(|text| serde_json::from_slice::<Verdict>(&text).ok());
-    match verdict {
-        Some(verdict) => {
-            report.status = verdict.status;
-            report.message = verdict.message;
-        }
-        None => {
-            let code = ended.code().unwrap_or(-1);
-            report.message = format!(
-                "the provider ended the process with exit code {code}: in the daemon, all clients lose it"
-            );
-        }
-    }
-    report
-}
-
-/// Waits for a child's end; `None` when the time is over.
-fn wait(child: &mut Child, limit: Duration) -> Option<io::Result<ExitStatus>> {
-    let deadline = Instant::now() + limit;
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Some(Ok(status)),
-            Ok(None) if Instant::now() >= deadline => return None,
-            Ok(None) => std::thread::sleep(Duration::from_millis(2)),
-            Err(error) => return Some(Err(error)),
-        }
-    }
-}
-
-fn read(path: &Path) -> String {
-    let mut bytes = Vec::new();
-    if let Ok(file) = File::open(path) {
-        // What cannot be read back is not shown; the result does not depend on it.
-        let _ = file.take(KEPT_OUTPUT).read_to_end(&mut bytes);
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn cut(text: &str, length: usize) -> &str {
-    match text.char_indices().nth(length) {
-        Some((end, _)) => &text[..end],
-        None => text,
-    }
-}
-
-/// A signal by its name.
-pub(super) fn signal_name(signal: i32) -> String {
-    let known = match signal {
-        libc::SIGSEGV => "SIGSEGV",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGABRT => "SIGABRT",
-        libc::SIGILL => "SIGILL",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGKILL => "SIGKILL",
-        libc::SIGTERM => "SIGTERM",
-        libc::SIGTRAP => "SIGTRAP",
-        libc::SIGPIPE => "SIGPIPE",
-        _ => return format!("signal {signal}"),
-    };
-    known.to_owned()
-}
-
-/// What a child does: one check, and its result into a file. Ends the process, past all exit handlers.
-pub fn child(
-    check: &'static Check,
-    library: &Path,
-    folder: &Path,
-    result: &Path,
-    options: Vec<String>,
-    strict: bool,
-    trace: Option<PathBuf>,
-) -> ! {
-    let verdict = judge_here(check, library, folder, options, strict, trace);
-    let code = match serde_json::to_vec(&verdict)
-        .map_err(io::Error::from)
-        .and_then(|text| {
-            // Whole or not at all: the parent must not read half a result.
-            let draft = result.with_extension("draft");
-            std::fs::write(&draft, text)?;
-            std::fs::rename(&draft, result)
-        }) {
-        Ok(()) => 0,
-        Err(error) => {
-            eprintln!("{}: {error}", result.display());
-            2
-        }
-    };
-    // SAFETY: ends the process at once; nothing of this program needs to be tidied up.
-    unsafe { libc::_exit(code) }
-}
-
-/// Runs a check in this process.
-fn judge_here(
-    check: &'static Check,
-    library: &Path,
-    folder: &Path,
-    options: Vec<String>,
-    strict: bool,
-    trace: Option<PathBuf>,
-) -> Verdict {
-    let mut bench = Bench::new(library, folder, options, strict, trace);
-    // A panic of the check's own, such as about a NULL slot, is a finding like any other.
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| (check.run)(&mut bench)));
-    let violations = panic::catch_unwind(AssertUnwindSafe(|| bench.finish()));
-    let told = |payload: Box<dyn std::any::Any + Send>| {
-        payload
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| {
-                payload
-                    .downcast_ref::<&str>()
-                    .map(|text| (*text).to_owned())
-            })
-            .unwrap_or_default()
-    };
-    let outcome = outcome
-        .unwrap_or_else(|payload| Err(super::failed("a check that can be run", told(payload))));
-    let violations = match violations {
-        Ok(violations) => violations,
-        Err(payload) => {
-            return verdict(
-                check,
-                Err(super::failed("everything to close", told(payload))),
-                &[],
-            );
-        }
-    };
-    let (harm, departures) = judge(violations);
-    let texts = first_of_each_kind(&departures);
-    if let (Ok(()) | Err(Finding::Warned(_) | Finding::Skipped(_)), Some(first)) =
-        (&outcome, harm.first())
-    {
-        return Verdict {
-            status: Status::Failed,
-            message: format!("{}\n  harmed: {}", first.text, first.harmed),
-        };
-    }
-    verdict(check, outcome, &texts)
-}
-
-/// One text a kind of departure: the others say the same of other clients.
-fn first_of_each_kind(departures: &[Violation]) -> Vec<String> {
-    let mut seen = Vec::new();
-    let new = |departure: &&Violation| {
-        let is_new = !seen.contains(&departure.kind);
-        seen.push(departure.kind);
-        is_new
-    };
-    departures
-        .iter()
-        .filter(new)
-        .map(|departure| departure.text.clone())
-        .collect()
-}
-
-fn verdict(check: &Check, outcome: super::Outcome, departures: &[String]) -> Verdict {
-    match outcome {
-        Err(Finding::Failed { expected, seen }) => Verdict {
-            status: Status::Failed,
-            message: format!(
-                "expected: {expected}\n  seen: {seen}\n  rule: {} (CHECKS.md, {})\n  harmed: {}",
-                check.rule,
-                check.family(),
-                check.harmed
-            ),
-        },
-        Err(Finding::Warned(text)) => Verdict {
-            status: Status::Warned,
-            message: text,
-        },
-        Err(Finding::Skipped(text)) => Verdict {
-            status: Status::Skipped,
-            message: text,
-        },
-        Ok(()) if departures.is_empty() => Verdict {
-            status: Status::Passed,
-            message: String::new(),
-        },
-        Ok(()) => Verdict {
-            status: Status::Warned,
-            message: departures.join("; "),
-        },
-    }
+fn milliseconds_since(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

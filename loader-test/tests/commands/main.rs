@@ -85,9 +85,7 @@ fn a_trace_survives_a_crash() {
     let file_name = file.to_str().unwrap();
     let output = loader_test(&["trace", "-o", file_name], &compiler::good());
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
-    let whole = std::fs::read_to_string(&file).unwrap();
-    let events: Vec<serde_json::Value> =
-        serde_json::from_str(&(whole.trim_end().trim_end_matches(',').to_owned() + "]")).unwrap();
+    let events = events_of(&file);
     let seen = |name: &str, phase: &str| {
         events
             .iter()
@@ -109,7 +107,27 @@ fn a_trace_survives_a_crash() {
     ] {
         assert!(seen(callback, "B") && seen(callback, "E"), "{callback}");
     }
-    assert!(seen("acm_send_sa_mad", "i") && seen("acm_resolve_response", "i"));
+    for function in [
+        "acm_get_opts_file",
+        "acm_get_gid",
+        "acm_path_comp_mask",
+        "acm_alloc_sa_mad",
+        "acm_send_sa_mad",
+        "acm_free_sa_mad",
+        "acm_resolve_response",
+        "acm_increment_counter",
+    ] {
+        assert!(seen(function, "i"), "{function}");
+    }
+    assert!(seen("SA handler", "B") && seen("SA handler", "E"));
+    let told = |name: &str, what: &str| {
+        events.iter().any(|event| {
+            event["name"] == name && event["args"]["what"].as_str().unwrap().contains(what)
+        })
+    };
+    assert!(told("add_address", "self1"), "what is added");
+    assert!(told("resolve", "LID 103"), "what is asked");
+    assert!(told("acm_send_sa_mad", "PathRecord fe80::10:1"));
 
     let crash = with(
         "trace-crash",
@@ -118,12 +136,25 @@ fn a_trace_survives_a_crash() {
     );
     let output = loader_test(&["trace", "-o", file_name], &crash);
     assert_eq!(output.status.code(), Some(1));
-    let text = std::fs::read_to_string(&file).unwrap();
-    let last = text.trim_end().lines().next_back().unwrap();
+    let last = events_of(&file).pop().unwrap();
     assert!(
-        last.contains("\"handle_event\"") && last.contains("\"ph\":\"B\""),
+        last["name"] == "handle_event" && last["ph"] == "B",
         "the crash is the last call: {last}"
     );
+}
+
+/// The events of a trace, each with what Perfetto and chrome://tracing need of one.
+fn events_of(file: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let events: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    for event in &events {
+        assert!(event["name"].is_string(), "{event}");
+        assert!(["B", "E", "i"].contains(&event["ph"].as_str().unwrap()));
+        for number in ["ts", "pid", "tid"] {
+            assert!(event[number].is_u64(), "{number}: {event}");
+        }
+    }
+    events
 }
 
 #[test]

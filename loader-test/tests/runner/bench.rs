@@ -67,14 +67,15 @@ pub fn file(name: &str) -> PathBuf {
     folder.join(name)
 }
 
+const GOOD: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../include/examples/sa_provider.c"
+);
+
 /// The good provider.
 pub fn good() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let source = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../include/examples/sa_provider.c"
-    );
-    BUILT.get_or_init(|| build("good", source, &[])).clone()
+    BUILT.get_or_init(|| build("good", GOOD, &[])).clone()
 }
 
 /// A provider that does something at one moment: LOAD, QUERY or OPEN.
@@ -87,10 +88,22 @@ pub fn bad(name: &str, does: &[(&str, &str)]) -> PathBuf {
     build(name, source, &definitions)
 }
 
+/// The good provider with two texts replaced.
+pub fn changed(name: &str, from: &str, to: &str, and_from: &str, and_to: &str) -> PathBuf {
+    let source = fs::read_to_string(GOOD).expect("the good provider");
+    for text in [from, and_from] {
+        assert_eq!(source.matches(text).count(), 1, "{text}");
+    }
+    let source = source.replace(from, to).replace(and_from, and_to);
+    let path = file(&format!("{name}.c"));
+    fs::write(&path, source).expect("a source file");
+    build(name, path.to_str().expect("UTF-8"), &[])
+}
+
 fn build(name: &str, source: &str, definitions: &[String]) -> PathBuf {
     let library = file(&format!("lib{name}.so"));
     let output = Command::new("cc")
-        .args(["-std=gnu11", "-w", "-fPIC", "-shared", "-o"])
+        .args(["-std=gnu11", "-w", "-fPIC", "-shared", "-Wl,-z,now", "-o"])
         .arg(&library)
         .args(definitions)
         .arg(source)
@@ -147,12 +160,29 @@ pub fn run(mut command: Command) -> Run {
 }
 
 /// What a command writes to a terminal.
-pub fn terminal(mut command: Command) -> String {
+pub fn terminal(command: Command) -> String {
+    on_terminal(command, 0)
+}
+
+/// The same when checks fail.
+pub fn terminal_of_failure(command: Command) -> String {
+    on_terminal(command, 1)
+}
+
+fn on_terminal(mut command: Command, code: i32) -> String {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
     grantpt(&master).expect("a terminal");
     unlockpt(&master).expect("a terminal");
     let name = ptsname(&master, Vec::new()).expect("a terminal");
+    // As wide as a line of results with room to spare.
+    let size = rustix::termios::Winsize {
+        ws_row: 40,
+        ws_col: 120,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(&master, size).expect("a terminal");
     let slave = fs::File::options()
         .write(true)
         .open(name.to_str().expect("UTF-8"))
@@ -163,8 +193,50 @@ pub fn terminal(mut command: Command) -> String {
     let mut text = Vec::new();
     // Ends with an error once nobody has the other side.
     let _ = fs::File::from(master).read_to_end(&mut text);
-    assert!(child.wait().expect("loader-test").success());
+    assert_eq!(child.wait().expect("loader-test").code(), Some(code));
     String::from_utf8(text).expect("UTF-8")
+}
+
+/// What a terminal shows in the end of what was written to it: carriage returns, cursor up, and erasing are followed.
+pub fn screen(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let (mut row, mut column) = (0_usize, 0_usize);
+    let mut rest = text.chars().peekable();
+    while let Some(character) = rest.next() {
+        match character {
+            '\r' => column = 0,
+            '\n' => {
+                row += 1;
+                lines.resize(lines.len().max(row + 1), String::new());
+            }
+            '\u{1b}' => {
+                assert_eq!(rest.next(), Some('['), "{text:?}");
+                let mut number = String::new();
+                let command = loop {
+                    match rest.next().expect("the end of a sequence") {
+                        digit if digit.is_ascii_digit() || digit == ';' => number.push(digit),
+                        command => break command,
+                    }
+                };
+                let count = number.parse().unwrap_or(1);
+                match command {
+                    'A' => row = row.saturating_sub(count),
+                    'K' => lines[row].clear(),
+                    'J' => lines.truncate(row + 1),
+                    'm' => {}
+                    other => panic!("teach this test the sequence {other}: {text:?}"),
+                }
+            }
+            character => {
+                let mut line: Vec<char> = lines[row].chars().collect();
+                line.resize(line.len().max(column + 1), ' ');
+                line[column] = character;
+                lines[row] = line.into_iter().collect();
+                column += 1;
+            }
+        }
+    }
+    lines
 }
 
 /// The process ids in a file, one a line.

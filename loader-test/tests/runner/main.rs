@@ -6,7 +6,9 @@ mod schema;
 use std::fs;
 use std::time::Duration;
 
-use bench::{Run, bad, check, command, good, is_running, pids, run, terminal, until};
+use bench::{
+    Run, bad, check, command, good, is_running, pids, run, terminal, terminal_of_failure, until,
+};
 use loader_test::suite::all;
 use quick_junit::{NonSuccessKind, TestCaseStatus};
 use regex_lite::Regex;
@@ -98,6 +100,10 @@ fn processes_that_a_provider_leaves_behind() {
             format!(
                 "if (!fork()) {{ setsid(); if (fork()) _exit(0); say_pid({left:?}); for_ever(); }}"
             ),
+        ),
+        (
+            "daemonizes-wholly",
+            format!("if (!fork()) {{ if (daemon(1, 0)) abort(); say_pid({left:?}); for_ever(); }}"),
         ),
     ] {
         let _ = fs::remove_file(&left);
@@ -256,11 +262,31 @@ fn only_and_skip_choose_checks() {
 
 #[test]
 fn in_process_a_good_provider_gives_the_same_results() {
-    let only = "^(load-(name|query)|lifecycle-(open-close|pkeys)|resolve-.*)$";
-    let apart = check(&good(), only, &[]);
-    let within = check(&good(), only, &["--in-process"]);
+    // Every check but those that take long by waiting.
+    let arguments = ["--skip", "^(lifecycle-reopen-thousand|sa-late|perf-error)$"];
+    let apart = check(&good(), "", &arguments);
+    let within = check(&good(), "", &[&arguments[..], &["--in-process"]].concat());
     assert_eq!(apart.statuses(), within.statuses());
     assert_eq!((apart.code, within.code), (0, 0));
+}
+
+#[test]
+fn in_process_checks_with_options_of_their_own_have_a_library_of_their_own() {
+    // Reads its options once, as most providers do.
+    let library = bench::changed(
+        "reads-once",
+        "\tread_pairs(acm_get_opts_file(), take_option, &options);\n",
+        "\tstatic struct options once;\n\tstatic bool was_read;\n\n\tif (!was_read)\n\t\tread_pairs(acm_get_opts_file(), take_option, &options);\n\telse\n\t\toptions = once;\n\tonce = options;\n\twas_read = true;\n",
+        "\tfree(options.hosts_file);\n",
+        "",
+    );
+    let only = "^(load-(name|missing-function|refused-unloads|rejected-unloads|without-options-file)\
+        |resolve-by-lid|sa-out-of-order|event-reregister-in-flight)$";
+    let within = check(&library, only, &["--in-process"]);
+    for (name, status) in within.statuses() {
+        assert_eq!(status, "passed", "{name}: {within:?}");
+    }
+    assert_eq!(within.names().len(), 8);
 }
 
 #[test]
@@ -314,6 +340,7 @@ fn json_follows_its_schema() {
     assert_eq!(run.status("lifecycle-open-close"), "crashed");
     assert_eq!(run.status("lifecycle-closed-memory"), "skipped");
     schema::assert_valid(&run.json);
+    assert_eq!(run.json["libraries"][0]["name"], "one thing");
     for (path, value) in [
         ("/schema", serde_json::json!(2)),
         ("/seed", serde_json::json!(-1)),
@@ -336,6 +363,20 @@ fn json_follows_its_schema() {
         .unwrap()
         .remove("output");
     assert!(schema::validate(&wrong).is_err());
+}
+
+#[test]
+fn json_names_the_provider_and_the_seed() {
+    let run = check(&good(), "^(hostile-random|load-name)$", &[]);
+    assert_eq!(run.json["libraries"][0]["name"], "sa-example");
+    assert!(run.json["seed"].is_u64(), "{run:?}");
+    schema::assert_valid(&run.json);
+    // Nothing random, and no library that says its name.
+    let silent = bad("silent", &[("QUERY", "abort()")]);
+    let run = check(&silent, "^load-(name|size)$", &[]);
+    assert!(run.json["libraries"][0]["name"].is_null(), "{run:?}");
+    assert!(run.json["seed"].is_null(), "{run:?}");
+    schema::assert_valid(&run.json);
 }
 
 #[test]
@@ -364,21 +405,71 @@ fn junit_says_the_same() {
     }
     assert_eq!(seen, run.statuses());
     assert_eq!((suite.tests, suite.failures, suite.errors), (5, 1, 2));
+    let families: Vec<_> = suite
+        .test_cases
+        .iter()
+        .map(|case| case.classname.as_deref().unwrap())
+        .collect();
+    assert_eq!(families[0], "loader-test.load");
+    assert_eq!(families[4], "loader-test.resolve");
+}
+
+/// Sequences that change colours.
+fn colours(text: &str) -> usize {
+    Regex::new("\u{1b}\\[[0-9;]*m")
+        .unwrap()
+        .find_iter(text)
+        .count()
 }
 
 #[test]
 fn colours_are_for_terminals() {
-    let plain = |text: &str| !text.contains('\u{1b}');
     let only = "^load-name$";
-    assert!(plain(&check(&good(), only, &[]).stdout));
+    assert!(!check(&good(), only, &[]).stdout.contains('\u{1b}'));
     let coloured = terminal(command(&good(), only, &[]));
     assert!(coloured.contains("\u{1b}[32mpassed"), "{coloured:?}");
-    let mut command = command(&good(), only, &[]);
-    let without = terminal({
-        command.env("NO_COLOR", "1");
-        command
-    });
-    assert!(without.contains("passed") && plain(&without), "{without:?}");
+    let with = |name: &str, value: &str| {
+        let mut command = command(&good(), only, &[]);
+        command.env(name, value);
+        terminal(command)
+    };
+    let without = with("NO_COLOR", "1");
+    assert!(without.contains("passed"), "{without:?}");
+    assert_eq!(colours(&without), 0, "{without:?}");
+    // Set to nothing is not set (no-color.org).
+    assert!(colours(&with("NO_COLOR", "")) > 0);
+    let dumb = with("TERM", "dumb");
+    assert!(
+        dumb.contains("passed") && !dumb.contains('\u{1b}'),
+        "{dumb:?}"
+    );
+}
+
+#[test]
+fn a_terminal_shows_what_is_at_work_and_keeps_the_results_alone() {
+    let slow = bad("slow-on-terminal", &[("OPEN", "usleep(300000)")]);
+    let only = "^(load-name|lifecycle-open-close)$";
+    let mut command = command(&slow, only, &["--jobs", "1"]);
+    command.env("TERM", "xterm").env("NO_COLOR", "1");
+    let text = terminal_of_failure(command);
+    for live in ["] 0/2 ", "] 1/2 ", "lifecycle-open-close"] {
+        assert!(text.contains(live), "{live:?} in {text:?}");
+    }
+    let screen = bench::screen(&text);
+    let is_shown = |start: &str| screen.iter().any(|line| line.starts_with(start));
+    assert!(is_shown("passed    load-name "), "{screen:#?}");
+    assert!(is_shown("failed    lifecycle-open-close "), "{screen:#?}");
+    assert!(
+        is_shown("2 checks: 1 passed, 1 failed,"),
+        "the count comes last: {screen:#?}"
+    );
+    assert!(
+        !screen.iter().any(|line| line.contains("/2 ")),
+        "no bar is left: {screen:#?}"
+    );
+    // Without a terminal there is none.
+    let plain = check(&slow, only, &["--jobs", "1"]).stdout;
+    assert!(!plain.contains("/2 ") && !plain.contains('\r'), "{plain:?}");
 }
 
 #[test]
@@ -400,6 +491,54 @@ fn a_failure_says_what_where_why_and_how_to_see_it_again() {
     let repeated = bench::loader_test(&words).output().unwrap();
     assert_eq!(repeated.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&repeated.stdout).contains("1 failed"));
+    // What the run was told counts for the repetition, too.
+    let file = bench::file("options of mine");
+    fs::write(&file, "be_good yes\n").unwrap();
+    let arguments = ["--strict", "--opts", file.to_str().unwrap()];
+    let run = check(&library, "^load-name$", &arguments);
+    let expected = format!(" --strict --opts '{}' --only '^load-name$'", file.display());
+    assert!(run.stdout.contains(&expected), "{expected}: {run:?}");
+}
+
+#[test]
+fn a_breach_says_the_rule_as_well() {
+    // No answer is what the books see, whatever the check is about.
+    let library = bench::changed(
+        "leaks-mads",
+        "\tacm_free_sa_mad(mad);\n\tsend_answers(&done);\n",
+        "\tsend_answers(&done);\n",
+        "static void take_number(",
+        "static void take_number(",
+    );
+    let run = check(&library, "^resolve-by-lid$", &[]);
+    assert_eq!(run.status("resolve-by-lid"), "failed");
+    for part in [
+        "expected: ",
+        "seen: ",
+        "rule: an SA MAD is sent or freed",
+        "harmed: ",
+    ] {
+        assert!(
+            run.message("resolve-by-lid").contains(part),
+            "{part}: {run:?}"
+        );
+    }
+}
+
+#[test]
+fn junit_follows_strict() {
+    let library = bad(
+        "prints-junit",
+        &[("QUERY", "puts(\"hello\"); fflush(stdout)")],
+    );
+    let file = bench::file("strict.xml");
+    let junit = ["--junit", file.to_str().unwrap()];
+    for (strict, failures) in [(&["--strict"][..], 1), (&[], 0)] {
+        check(&library, "^load-name$", &[&junit, strict].concat());
+        let text = fs::read_to_string(&file).unwrap();
+        let report = quick_junit::Report::deserialize_from_str(&text).unwrap();
+        assert_eq!(report.test_suites[0].failures, failures, "{text}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use loader_test::stand_in::ledger::ViolationKind;
 use loader_test::suite::all;
 use loader_test::suite::run::{Plan, run_all};
 
@@ -68,6 +69,20 @@ fn the_table_says_what_the_checks_say() {
             .map(|name| format!("no check {name}")),
     );
     assert!(wrong.is_empty(), "CHECKS.md:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_table_of_breaches_says_what_the_books_say() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("CHECKS.md");
+    let text = std::fs::read_to_string(&file).unwrap();
+    for kind in ViolationKind::ALL {
+        let name = serde_json::to_value(kind).unwrap();
+        let row = format!("| {} | {} |", name.as_str().unwrap(), kind.rule());
+        assert!(
+            text.lines().any(|line| line == row),
+            "CHECKS.md lacks {row}"
+        );
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::suite::bench::{Bench, ERRORS, SUCCESS, reply};
 use crate::suite::{Finding, Outcome, failed};
 
 /// Always the same messages, so that a failure can be seen again; the command `fuzz` has others.
-const SEED: u64 = 0x1bac;
+pub(in crate::suite) const SEED: u64 = 0x1bac;
 const MESSAGES: usize = 2000;
 
 pub(super) fn run(bench: &mut Bench) -> Outcome {

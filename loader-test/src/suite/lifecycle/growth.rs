@@ -20,6 +20,10 @@ const SERVED: usize = 20;
 /// How long threads and descriptors may take to go.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// What glibc must be told before the process starts, so that memory in its caches does not count as in use: each thread
+/// keeps what it freed in a cache of its own, and how full those are says nothing about the provider.
+pub(super) const ENVIRONMENT: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0");
+
 /// What the process has. In this process everything else is constant: the core empties its books after each round.
 #[derive(Clone, Copy, Debug)]
 struct Resources {

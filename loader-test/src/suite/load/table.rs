@@ -53,7 +53,7 @@ pub(super) fn slots(bench: &mut Bench) -> Outcome {
 
 /// Fails for the faults that `concerns` this check.
 fn judge(bench: &mut Bench, expected: &str, concerns: impl Fn(&Fault) -> bool) -> Outcome {
-    let (_, report) = bench.open()?.judge().map_err(not_loaded)?;
+    let report = bench.judge()?;
     let seen: Vec<String> = report
         .findings()
         .iter()
@@ -69,9 +69,8 @@ fn judge(bench: &mut Bench, expected: &str, concerns: impl Fn(&Fault) -> bool) -
 
 pub(super) fn query_twice(bench: &mut Bench) -> Outcome {
     // The core asks first when it loads the library, then this check does.
-    let library = bench.library().to_owned();
-    let core = bench.core()?;
-    let again = Library::open(&library).map_err(not_loaded)?;
+    let (core, library) = bench.core_and_library()?;
+    let again = Library::open(library).map_err(not_loaded)?;
     let (_, report) = again.judge().map_err(not_loaded)?;
     if !report.is_accepted() {
         return Err(failed("the same the second time", report.to_string()));

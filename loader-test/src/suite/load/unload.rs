@@ -14,7 +14,7 @@ use crate::suite::bench::{Bench, by_lid, not_loaded, resolve};
 use crate::suite::{Finding, Outcome, failed};
 
 pub(super) fn missing_function(bench: &mut Bench) -> Outcome {
-    not_loaded_before(bench)?;
+    bench.take_unloaded_library()?;
     for name in FUNCTIONS {
         let end = without(bench, name, Exit::AtOnce, |bench| {
             bench.install_core()?;
@@ -30,7 +30,7 @@ pub(super) fn missing_function(bench: &mut Bench) -> Outcome {
 }
 
 pub(super) fn refused_by_itself(bench: &mut Bench) -> Outcome {
-    not_loaded_before(bench)?;
+    bench.take_unloaded_library()?;
     let mut refusals = 0;
     for name in FUNCTIONS {
         let end = without(bench, name, Exit::WithHandlers, |bench| {
@@ -59,7 +59,7 @@ pub(super) fn refused_by_itself(bench: &mut Bench) -> Outcome {
 }
 
 pub(super) fn rejected_by_the_core(bench: &mut Bench) -> Outcome {
-    not_loaded_before(bench)?;
+    bench.take_unloaded_library()?;
     let end = bench
         .apart(Exit::WithHandlers, |bench| {
             bench.install_core()?;
@@ -78,16 +78,6 @@ pub(super) fn rejected_by_the_core(bench: &mut Bench) -> Outcome {
         End::Came(outcome) => outcome,
         End::Lost(how) => Err(failed("a library that can be closed", how)),
     }
-}
-
-/// A library that an earlier check has loaded can be neither refused nor unloaded.
-fn not_loaded_before(bench: &Bench) -> Outcome {
-    if is_mapped(bench.library()) {
-        let text =
-            "the library is in this process already: run this check without --in-process, or alone";
-        return Err(Finding::Skipped(text.into()));
-    }
-    Ok(())
 }
 
 /// Runs `piece` in a process whose core lacks a function.

@@ -1,0 +1,138 @@
+//! A provider of this very process under the stand-in core: how the unit tests of a vendor's provider run it.
+//!
+//! The SDK gets its host functions from this core as a table, so nothing is loaded and nothing is exported; a test needs no
+//! `unsafe` and no daemon. In the provider's crate, with `loader-test` among the development dependencies:
+//!
+//! ```
+//! # use acm_prov_api::prelude::*;
+//! # struct Mine;
+//! # impl Provider for Mine {
+//! #     const NAME: &CStr = c"mine";
+//! #     type Endpoint = Plain;
+//! #     fn load(_: &Host, _: &Options) -> Result<Self, Error> { Ok(Self) }
+//! #     fn resolve(&self, _: &LocalAddress<Self>, request: ResolveRequest) { request.refuse(Status::ENODATA) }
+//! # }
+//! // Or `export_provider!`, which a provider's crate has already.
+//! acm_prov_api::provider_table!(Mine);
+//!
+//! use loader_test::stand_in::fabric::Peer;
+//! use loader_test::stand_in::in_process::InProcess;
+//! use loader_test::stand_in::message::{Message, Path};
+//! use loader_test::stand_in::FIRST_PORT;
+//!
+//! let mut core = InProcess::load::<Mine>(&["timeout 300"])?;
+//! let from = core.up(FIRST_PORT)?;
+//! let wanted = Path::default().with_dlid(Peer::number(1).lid);
+//! let id = core.resolve_from(from, &Message::path(&wanted));
+//! assert_eq!(core.reply(id).expect("an answer").status, 3);
+//! // Closes all, waits for what is out, and looks into the books.
+//! assert_eq!(core.finish(), []);
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! The SA answers like OpenSM, for the peers of [`fabric`](super::fabric); [`StandIn::sa`] lets it fail. What [`finish`](InProcess::finish)
+//! returns are the breaches that make a conformance check fail. A core that is dropped without it panics if there are any.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use acm_prov_api::Exported;
+use tempfile::TempDir;
+
+use super::fabric::DeviceSpec;
+use super::ledger::Violation;
+use super::{Setup, StandIn};
+
+/// The core's functions work on one core at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// A [`StandIn`] with a provider of this process. Only one exists at a time: another test that wants one waits.
+pub struct InProcess {
+    core: StandIn,
+    is_finished: bool,
+    // Dropped in this order: the provider's files outlive the core, the turn ends last.
+    _folder: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl InProcess {
+    /// A node with one active port and the default options, to which `options` adds lines of ibacm_opts.cfg.
+    ///
+    /// # Errors
+    /// The provider's own, from its `load`.
+    ///
+    /// # Panics
+    /// If the core's own files cannot be written.
+    pub fn load<P: Exported>(options: &[&str]) -> Result<Self, acm_prov_api::Error> {
+        Self::load_with::<P>(vec![DeviceSpec::single()], options)
+    }
+
+    /// The same with other devices.
+    ///
+    /// # Errors
+    /// The provider's own, from its `load`.
+    ///
+    /// # Panics
+    /// If the core's own files cannot be written.
+    pub fn load_with<P: Exported>(
+        devices: Vec<DeviceSpec>,
+        options: &[&str],
+    ) -> Result<Self, acm_prov_api::Error> {
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::Builder::new()
+            .prefix("loader-test-in-process-")
+            .tempdir()
+            .unwrap_or_else(|error| panic!("a temporary folder: {error}"));
+        let mut lines = StandIn::default_options(folder.path());
+        lines.extend(options.iter().map(|line| (*line).to_owned()));
+        let (shared, devices) = StandIn::prepare(Setup {
+            devices,
+            options: lines,
+            folder: folder.path().to_owned(),
+            trace: None,
+        });
+        // SAFETY: the table's functions are this core's, which do what the core's do, on any thread.
+        let provider = unsafe { acm_prov_api::load::<P>(StandIn::host_table()) }?;
+        Ok(Self {
+            core: StandIn::with_provider(shared, devices, provider),
+            is_finished: false,
+            _folder: folder,
+            _turn: turn,
+        })
+    }
+
+    /// Closes everything, waits for what is on its way, and gives the breaches of the contract that the books hold.
+    pub fn finish(mut self) -> Vec<Violation> {
+        self.is_finished = true;
+        self.core.finish()
+    }
+}
+
+impl Deref for InProcess {
+    type Target = StandIn;
+
+    fn deref(&self) -> &StandIn {
+        &self.core
+    }
+}
+
+impl DerefMut for InProcess {
+    fn deref_mut(&mut self) -> &mut StandIn {
+        &mut self.core
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        let breaches = self.core.finish();
+        if !std::thread::panicking() {
+            assert!(
+                breaches.is_empty(),
+                "breaches of the contract: {breaches:#?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! One check in a process of its own, as its parent sees it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+
+use super::verdict::Verdict;
+use super::{Plan, Report};
+use crate::suite::{Check, Status, lifecycle};
+
+/// The variable by which a check's processes are known.
+const MARK: &str = "LOADER_TEST_CHECK_FOLDER";
+
+/// Output of a provider that is kept.
+const KEPT_OUTPUT: u64 = 16 << 10;
+
+/// When processes are looked for that have left a check's group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LookForStrays {
+    /// After the check, in any case.
+    Always,
+    /// After the check if one of them holds its standard input; the caller looks for others in the end.
+    IfSeen,
+}
+
+pub(super) fn run_child(
+    check: &'static Check,
+    library: &Path,
+    folder: &Path,
+    plan: &Plan,
+    strays: LookForStrays,
+) -> io::Result<Report> {
+    let result = folder.join("result.json");
+    let (stdout, stderr) = (folder.join("stdout"), folder.join("stderr"));
+    let (life, stdin) = UnixStream::pair()?;
+    // Whoever reads it finds the end.
+    life.shutdown(Shutdown::Write)?;
+    let mut command = Command::new(&plan.program);
+    command
+        .arg("run-check")
+        .arg(check.name)
+        .arg(library)
+        .args(plan.strict.then_some("--strict"))
+        .args(plan.options.iter().map(|line| format!("--line={line}")))
+        .arg("--folder")
+        .arg(folder)
+        .arg("--result")
+        .arg(&result)
+        .args(
+            plan.trace
+                .iter()
+                .flat_map(|path| [OsStr::new("--trace"), path.as_os_str()]),
+        )
+        .env(MARK, folder)
+        .envs(environment(check))
+        .stdin(OwnedFd::from(stdin))
+        .stdout(File::create(&stdout)?)
+        .stderr(File::create(&stderr)?)
+        .process_group(0);
+    let mut child = command.spawn()?;
+    // It holds the other end of `life`.
+    drop(command);
+    let group = Pid::from_child(&child);
+    let ended = wait(&mut child, plan.time_limit);
+    // Whatever the provider started dies with its check.
+    let _ = kill_process_group(group, Signal::KILL);
+    let status = match ended {
+        Some(status) => Some(status?),
+        None => {
+            // It may have left its group.
+            let _ = child.kill();
+            child.wait()?;
+            None
+        }
+    };
+    if strays == LookForStrays::Always || !is_closed(&life)? {
+        kill_strays(folder)?;
+    }
+    let printed = read(&stdout);
+    let mut report = verdict_of(check, status, &result, plan);
+    if !printed.is_empty() && !report.status.is_bad(false) {
+        report.status = Status::Warned;
+        report.message = format!(
+            "the provider wrote to standard output: {:?}",
+            cut(&printed, 200)
+        );
+    }
+    report.output = printed + &read(&stderr);
+    Ok(report)
+}
+
+/// Whether nobody has the other end any longer.
+fn is_closed(life: &UnixStream) -> io::Result<bool> {
+    let mut ends = [PollFd::new(life, PollFlags::empty())];
+    poll(&mut ends, Some(&Timespec::default()))?;
+    Ok(ends[0].revents().contains(PollFlags::HUP))
+}
+
+/// Ends the processes that left a check's group: they still have its folder, or one in it, in their environment. Every
+/// process of the system is looked at, which takes a while.
+pub(super) fn kill_strays(folder: &Path) -> io::Result<()> {
+    let mark = [MARK.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
+    loop {
+        let mut found = false;
+        for entry in std::fs::read_dir("/proc")?.flatten() {
+            let pid = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| Pid::from_raw(name.parse().ok()?));
+            // Other users' processes are none of ours, and one that has ended has no environment.
+            let (Some(pid), Ok(environment)) = (pid, std::fs::read(entry.path().join("environ")))
+            else {
+                continue;
+            };
+            if environment
+                .split(|byte| *byte == 0)
+                .any(|line| line.starts_with(&mark))
+            {
+                found = true;
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        // One of them may have started another one meanwhile.
+        if !found {
+            return Ok(());
+        }
+    }
+}
+
+/// What a child's end means.
+fn verdict_of(check: &Check, ended: Option<ExitStatus>, result: &Path, plan: &Plan) -> Report {
+    let mut report = Report {
+        name: check.name.to_owned(),
+        status: Status::Crashed,
+        message: String::new(),
+        duration_ms: 0,
+        signal: None,
+        output: String::new(),
+        provider: None,
+    };
+    let Some(ended) = ended else {
+        report.status = Status::TimedOut;
+        report.message = format!(
+            "not over after {:?}: the core's only thread hangs in the provider, and with it {}",
+            plan.time_limit, check.harmed
+        );
+        return report;
+    };
+    if let Some(signal) = ended.signal() {
+        let name = signal_name(signal);
+        report.message =
+            format!("the process was ended by {name}: in the daemon, all clients lose it");
+        report.signal = Some(name);
+        return report;
+    }
+    let verdict = std::fs::read(result)
+        .ok()
+        .and_then(|text| serde_json::from_slice::<Verdict>(&text).ok());
+    match verdict {
+        Some(verdict) => {
+            report.status = verdict.status;
+            report.message = verdict.message;
+            report.provider = verdict.provider;
+        }
+        None => {
+            let code = ended.code().unwrap_or(-1);
+            report.message = format!(
+                "the provider ended the process with exit code {code}: in the daemon, all clients lose it"
+            );
+        }
+    }
+    report
+}
+
+/// What the check wants in its environment; what is there for the same purpose stays.
+fn environment(check: &Check) -> Option<(&'static str, OsString)> {
+    let (name, value) = lifecycle::environment(check)?;
+    let mut all = std::env::var_os(name).unwrap_or_default();
+    if !all.is_empty() {
+        all.push(":");
+    }
+    all.push(value);
+    Some((name, all))
+}
+
+/// Waits for a child's end; `None` when the time is over.
+fn wait(child: &mut Child, limit: Duration) -> Option<io::Result<ExitStatus>> {
+    match ends_within(child, limit) {
+        Ok(true) => Some(child.wait()),
+        Ok(false) => None,
+        Err(error) => Some(Err(error)),
+    }
+}
+
+fn ends_within(child: &Child, limit: Duration) -> io::Result<bool> {
+    let end = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&left)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn read(path: &Path) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(file) = File::open(path) {
+        // What cannot be read back is not shown; the result does not depend on it.
+        let _ = file.take(KEPT_OUTPUT).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn cut(text: &str, length: usize) -> &str {
+    match text.char_indices().nth(length) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    }
+}
+
+/// A signal by its name.
+pub(in crate::suite) fn signal_name(signal: i32) -> String {
+    let known = match signal {
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGILL => "SIGILL",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGPIPE => "SIGPIPE",
+        _ => return format!("signal {signal}"),
+    };
+    known.to_owned()
+}

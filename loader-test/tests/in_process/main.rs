@@ -1,0 +1,158 @@
+//! Providers of this process under the stand-in core, the way a vendor's unit tests run theirs: no library is loaded, and
+//! the core's books see everything that the provider does.
+
+#![forbid(unsafe_code)]
+
+use acm_prov_api::abi::AcmCounter;
+use acm_prov_api::prelude::*;
+use acm_prov_api::provider_table;
+use loader_test::stand_in::FIRST_PORT;
+use loader_test::stand_in::fabric::{DeviceSpec, Peer, PortSpec, path_record};
+use loader_test::stand_in::in_process::InProcess;
+use loader_test::stand_in::ledger::ViolationKind;
+use loader_test::stand_in::message::{Message, Path};
+use loader_test::stand_in::sa::Reaction;
+
+/// Asks the SA for every path.
+struct Asker;
+
+impl Provider for Asker {
+    const NAME: &CStr = c"asker";
+    type Endpoint = Plain;
+
+    fn load(_: &Host, options: &Options) -> Result<Self, Error> {
+        match options.text("asker_refuses", "").as_str() {
+            "" => Ok(Self),
+            why => Err(format!("asker_refuses is set: {why}").into()),
+        }
+    }
+
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+        let endpoint = from.endpoint().handle();
+        let wanted = match request.destination() {
+            Address::Lid(lid) => *PathRecord::default().set_dlid(lid),
+            _ => return request.refuse(Status::EDESTTYPE),
+        };
+        let asked = endpoint.ask_path(&wanted, move |answer| match answer {
+            Ok(path) => request.answer(&path),
+            Err(_) => request.refuse(Status::ETIMEDOUT),
+        });
+        if let Err(error) = asked {
+            endpoint
+                .host()
+                .log(LogLevel::ALWAYS, format_args!("{error}"));
+        }
+    }
+}
+
+provider_table!(Asker);
+
+/// Forgets every request.
+struct Forgetful;
+
+impl Provider for Forgetful {
+    const NAME: &CStr = c"forgetful";
+    type Endpoint = Plain;
+
+    fn load(_: &Host, _: &Options) -> Result<Self, Error> {
+        Ok(Self)
+    }
+
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+        // The core counts this one itself.
+        from.endpoint().handle().count(AcmCounter::RESOLVE);
+        std::mem::forget(request);
+    }
+}
+
+provider_table!(Forgetful);
+
+fn by_lid(peer: &Peer) -> Message {
+    Message::path(&Path::default().with_dlid(peer.lid))
+}
+
+#[test]
+fn a_provider_resolves_through_the_cores_sa_and_the_books_have_its_mads() {
+    let mut core = InProcess::load::<Asker>(&[]).expect("asker loads");
+    let from = core.up(FIRST_PORT).expect("the port opens");
+    let peer = Peer::number(7);
+    let id = core.resolve_from(from, &by_lid(&peer));
+    let reply = core.reply(id).expect("an answer");
+    let own = core.port(FIRST_PORT).clone();
+    let asked = Path::default()
+        .with_dlid(peer.lid)
+        .with_sgid(own.gid())
+        .with_pkey(0xffff);
+    assert_eq!(reply.path(), path_record(&asked, &[own]));
+    let [question] = &core.sa().questions()[..] else {
+        panic!("one question: {:?}", core.sa().questions())
+    };
+    assert!(question.is_path_query());
+    assert_eq!(question.path().dlid(), peer.lid);
+    core.settle();
+    assert_eq!(core.mad_calls(), (1, 1));
+    assert_eq!(core.mads_held(), 0);
+    assert_eq!(core.counters()[5], 1, "route queries");
+    assert_eq!(core.finish(), []);
+}
+
+#[test]
+fn the_sa_fails_as_the_test_says() {
+    let mut core = InProcess::load::<Asker>(&["timeout 50", "retries 0"]).expect("asker loads");
+    let from = core.up(FIRST_PORT).expect("the port opens");
+    core.sa().script(|_| Reaction::Silence);
+    let id = core.resolve_from(from, &by_lid(&Peer::number(7)));
+    assert_eq!(core.reply(id).expect("an answer").status, 6);
+    assert_eq!(core.finish(), []);
+}
+
+#[test]
+fn several_ports_are_served() {
+    let mut device = DeviceSpec::single();
+    device.ports.push(PortSpec::new(0x0010_0002, 11));
+    let mut core = InProcess::load_with::<Asker>(vec![device], &[]).expect("asker loads");
+    let second = loader_test::stand_in::PortId { device: 0, port: 2 };
+    for (port, lid) in [(FIRST_PORT, 10), (second, 11)] {
+        let from = core.up(port).expect("the port opens");
+        let id = core.resolve_from(from, &by_lid(&Peer::number(3)));
+        let path = core.reply(id).and_then(|reply| reply.path());
+        assert_eq!(path.expect("a path").slid(), lid);
+    }
+}
+
+#[test]
+fn the_provider_reads_the_options_of_the_test() {
+    let Err(error) = InProcess::load::<Asker>(&["asker_refuses today"]) else {
+        panic!("the option is not read")
+    };
+    assert!(error.to_string().contains("today"), "{error}");
+    // The next one has options of its own.
+    assert!(InProcess::load::<Asker>(&[]).is_ok());
+}
+
+#[test]
+fn breaches_are_in_the_books() {
+    let mut core = InProcess::load::<Forgetful>(&["timeout 10", "retries 0"]).expect("it loads");
+    // Nothing will come.
+    core.patience = core.deadline();
+    let from = core.up(FIRST_PORT).expect("the port opens");
+    core.resolve_from(from, &by_lid(&Peer::number(1)));
+    let kinds: Vec<_> = core
+        .finish()
+        .into_iter()
+        .map(|breach| breach.kind)
+        .collect();
+    assert_eq!(
+        kinds,
+        [ViolationKind::CoreCounter, ViolationKind::NeverAnswered]
+    );
+}
+
+#[test]
+#[should_panic(expected = "NeverAnswered")]
+fn breaches_fail_a_test_that_does_not_look() {
+    let mut core = InProcess::load::<Forgetful>(&["timeout 10", "retries 0"]).expect("it loads");
+    core.patience = core.deadline();
+    let from = core.up(FIRST_PORT).expect("the port opens");
+    core.resolve_from(from, &by_lid(&Peer::number(1)));
+}
