@@ -16,7 +16,7 @@
 //! # Where this differs from librpma
 //! | case | librpma | here | why |
 //! | --- | --- | --- | --- |
-//! | what comes back | a bare context of librdmacm's, which it never closes | a handle that says device, port, GID and P_Key, keeps the lookup alive, and opens a context of one's own | its life is then in the type |
+//! | what comes back | a bare context of librdmacm's, held by nobody: newer ones close it when its device is gone | a handle that says device, port, GID and P_Key, keeps the lookup alive, and opens a context of one's own | its life is then in the type |
 //! | failure of a call | `RPMA_E_PROVIDER`, the rest in a log | the call, its errno and the likely cause | a log is not where a program looks |
 //! | remote lookup | one second | the caller's timeout | how long is too long is the caller's to say |
 //! | host names | looked up | not taken: [`std::net::ToSocketAddrs`] does that | a lookup of a name can take any time |
@@ -247,7 +247,8 @@ impl AddressDevice {
 
     /// The device's name.
     pub fn device(&self) -> &str {
-        // SAFETY: there is a context (see `with_device`), which librdmacm never closes, and a context has a device.
+        // SAFETY: there is a context (see `with_device`), which is open as long as an identifier has it, and a context has a
+        // device.
         text::of_array(unsafe { &(*(*self.id().verbs).device).name })
     }
 
@@ -298,7 +299,7 @@ impl AddressDevice {
     /// # Errors
     /// Those of [`Device::open`](crate::verbs::Device::open).
     pub fn open(&self) -> Result<Context> {
-        // SAFETY: librdmacm's context is open.
+        // SAFETY: librdmacm's context is open as long as the identifier has it.
         unsafe { Context::open_same_device(self.as_ptr()) }
     }
 

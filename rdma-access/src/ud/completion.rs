@@ -177,17 +177,21 @@ impl CompletionQueue {
 
     /// Releases the requests of a queue pair that ended; those of one that could not be ended are lost.
     pub(super) fn pair_ended(&self, pair: u64, ended: bool) {
-        let Inner { work, early } = &mut *self.inner.lock();
+        let mut inner = self.inner.lock();
+        let Inner { work, early } = &mut *inner;
         let left = work.take_all(|work| work.pair == pair);
-        if !ended {
-            return leak(left);
+        if ended {
+            // Some drivers leave its completions in the queue, where they would take the room of those that the table has
+            // room for from now on. A failure is told by the next poll.
+            while self
+                .take_batch(work, early)
+                .is_ok_and(|count| count == BATCH)
+            {}
         }
-        // Some drivers leave its completions in the queue, where they would take the room of those that the table has
-        // room for from now on. A failure is told by the next poll.
-        while self
-            .take_batch(work, early)
-            .is_ok_and(|count| count == BATCH)
-        {}
+        drop(inner);
+        if !ended {
+            leak(left);
+        }
     }
 
     pub(super) fn raw(&self) -> *mut ffi::ibv_cq {

@@ -34,7 +34,11 @@ fn build(option: &str) -> (TempDir, PathBuf) {
 
 impl Stub {
     fn new() -> Self {
-        let (folder, path) = build("-DWHOLE");
+        Self::with("-DWHOLE")
+    }
+
+    fn with(option: &str) -> Self {
+        let (folder, path) = build(option);
         let umad = Umad::load_from(&path).unwrap();
         // SAFETY: the library has no constructors.
         let library = unsafe { Library::new(&path) }.unwrap();
@@ -118,6 +122,19 @@ fn devices_and_ports_are_read_whole() {
     // A number that is no LID.
     assert_eq!(port.sm_lid, Lid(0));
     assert!(!stub.umad.has_smi_open());
+}
+
+#[test]
+fn the_smi_port_is_opened_by_its_own_function_where_there_is_one() {
+    for (option, opens) in [("-DWITH_SMI_OPEN", 1), ("-DWHOLE", 0)] {
+        let stub = Stub::with(option);
+        assert_eq!(stub.umad.has_smi_open(), opens == 1);
+        let port = stub.umad.open_smi_port(None, None).unwrap();
+        stub.umad.open_port(None, None).unwrap();
+        assert_eq!((port.device(), port.number()), ("stub0", 1));
+        assert_eq!(stub.number("stub_smi_opens"), opens);
+        assert_eq!(stub.number("stub_open_ports"), 1);
+    }
 }
 
 #[test]

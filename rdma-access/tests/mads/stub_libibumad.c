@@ -16,7 +16,7 @@ static int first, last;
 
 static struct ib_user_mad sent;
 static unsigned char sent_mad[4096];
-static int open_ports, agents;
+static int open_ports, smi_opens, agents;
 static int send_error;
 static int interruptions, waited;
 
@@ -64,6 +64,11 @@ int stub_waited(void)
 int stub_open_ports(void)
 {
 	return open_ports;
+}
+
+int stub_smi_opens(void)
+{
+	return smi_opens;
 }
 
 int stub_agents(void)
@@ -120,6 +125,14 @@ int umad_open_port(const char *name, int number)
 	open_ports++;
 	return 40;
 }
+
+#ifdef WITH_SMI_OPEN
+int umad_open_smi_port(const char *name, int number)
+{
+	smi_opens++;
+	return umad_open_port(name, number);
+}
+#endif
 
 int umad_close_port(int port)
 {
