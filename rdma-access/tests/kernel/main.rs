@@ -7,6 +7,7 @@ mod contexts;
 mod datagrams;
 mod limits;
 mod mad_ports;
+mod without_driver;
 mod without_modules;
 
 /// On a dummy interface, up.

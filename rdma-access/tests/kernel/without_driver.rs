@@ -1,0 +1,33 @@
+//! With devices, and no driver library for them.
+
+use rdma_access::Cause;
+use rdma_access::verbs::{Context, Device, devices};
+
+use super::{DEVICE, DOWN, NEIGHBOURLY};
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn without_driver_no_device_is_listed_and_each_is_explained() {
+    assert!(devices().unwrap().is_empty());
+    for name in [DEVICE, NEIGHBOURLY, DOWN] {
+        let error = Context::open_by_name(name).unwrap_err();
+        assert!(
+            matches!(error.cause(), Cause::Unusable { device, .. } if device == name),
+            "{error}"
+        );
+        for words in [
+            name,
+            "the kernel has",
+            "no driver library for it",
+            "ibverbs-providers",
+        ] {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+    let error = Device::by_device_node("uverbs0").unwrap_err();
+    assert!(
+        matches!(error.cause(), Cause::NoDevice { present, .. } if present.len() == 3),
+        "{error}"
+    );
+    assert!(error.to_string().contains("rxe0 (not usable: "), "{error}");
+}
