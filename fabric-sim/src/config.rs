@@ -10,7 +10,15 @@ use crate::report::report_once;
 pub const POLL_MS: &str = "FABRIC_SIM_POLL_MS";
 /// Path of the control socket.
 pub const CONTROL: &str = "FABRIC_SIM_CONTROL";
+/// Folder of the wires between processes.
+pub const WIRES: &str = "FABRIC_SIM_WIRES";
+/// Number of the first queue pair, its lower 16 bits.
+pub const FIRST_QP: &str = "FABRIC_SIM_FIRST_QP";
+/// SubnetTimeOut of ports.
+pub const SUBNET_TIMEOUT: &str = "FABRIC_SIM_SUBNET_TIMEOUT";
 
+/// What OpenSM gives ports unless configured otherwise: about a second.
+const DEFAULT_SUBNET_TIMEOUT: u8 = 18;
 const DEFAULT_POLL: Duration = Duration::from_millis(100);
 
 /// How often a port is read. A value that is no number from 1 to 3600000 is reported, and the default holds.
@@ -35,14 +43,76 @@ fn read_poll_interval(value: &OsStr) -> Option<Duration> {
 
 /// Where the control socket is to be; none when unset or empty.
 pub fn control_path() -> Option<PathBuf> {
-    std::env::var_os(CONTROL)
+    path(CONTROL)
+}
+
+/// The folder of the wires; none when unset or empty.
+pub fn wires() -> Option<PathBuf> {
+    path(WIRES)
+}
+
+fn path(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable)
         .filter(|path| !path.is_empty())
         .map(PathBuf::from)
+}
+
+/// Which number the first queue pair on the wires gets; none when unset. A value that is no number from 64 to 65534 is
+/// reported, and any number will do.
+pub fn first_queue_pair() -> Option<u16> {
+    let value = std::env::var_os(FIRST_QP)?;
+    let number = read_queue_pair(&value);
+    if number.is_none() {
+        report_once(&format!(
+            "{FIRST_QP}={value:?} is no number from 64 to 65534; any number it is"
+        ));
+    }
+    number
+}
+
+/// The SubnetTimeOut that ports show. A value that is no number from 0 to 31 is reported, and the default holds.
+pub fn subnet_timeout() -> u8 {
+    std::env::var_os(SUBNET_TIMEOUT).map_or(DEFAULT_SUBNET_TIMEOUT, |value| {
+        read_subnet_timeout(&value).unwrap_or_else(|| {
+            report_once(&format!(
+                "{SUBNET_TIMEOUT}={value:?} is no number from 0 to 31; {DEFAULT_SUBNET_TIMEOUT} it is"
+            ));
+            DEFAULT_SUBNET_TIMEOUT
+        })
+    })
+}
+
+fn read_subnet_timeout(value: &OsStr) -> Option<u8> {
+    let exponent = value.to_str()?.parse().ok()?;
+    (0..=31).contains(&exponent).then_some(exponent)
+}
+
+fn read_queue_pair(value: &OsStr) -> Option<u16> {
+    let number = value.to_str()?.parse().ok()?;
+    (0x40..=0xfffe).contains(&number).then_some(number)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queue_pair_numbers_are_checked() {
+        assert_eq!(read_queue_pair(OsStr::new("64")), Some(64));
+        assert_eq!(read_queue_pair(OsStr::new("65534")), Some(65534));
+        for bad in ["", "63", "65535", "70000", "0x40"] {
+            assert_eq!(read_queue_pair(OsStr::new(bad)), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn subnet_timeouts_are_checked() {
+        assert_eq!(read_subnet_timeout(OsStr::new("0")), Some(0));
+        assert_eq!(read_subnet_timeout(OsStr::new("31")), Some(31));
+        for bad in ["", "32", "-1", "x"] {
+            assert_eq!(read_subnet_timeout(OsStr::new(bad)), None, "{bad}");
+        }
+    }
 
     #[test]
     fn intervals_are_checked() {

@@ -13,14 +13,21 @@
 //! | --- | --- |
 //! | `event NAME PORT` | raises an asynchronous event of a port in every open context. NAME is one of `enum ibv_event_type`, with or without `IBV_EVENT_`: PORT_ACTIVE, PORT_ERR, LID_CHANGE, PKEY_CHANGE, SM_CHANGE, CLIENT_REREGISTER, GID_CHANGE. Nothing else changes: whoever asks for the port's attributes gets the fabric's. |
 //! | `status PORT` | answers with what the adapter knows of the port, as `key=value` words: see [`PortStatus`] |
+//! | `faults PORT KEY=VALUE...` | does that to datagrams that leave the port, in place of what was said before: `drop`, `duplicate`, `reorder`, `corrupt` and a percentage; `delay` and milliseconds; `seed` and where chance begins. Those not named are off: see [`LinkFaults`](crate::model::link_faults::LinkFaults) |
+//! | `faults PORT none` | leaves them alone |
+//! | `faults PORT` | answers with what happens, and to how many datagrams it did since that was said: see [`LinkStatus`] |
 //!
 //! Events raised here and by the fabric reach a context in the order in which they were raised.
+//!
+//! Percentages, counts and chance are of each port alone, and begin anew whenever a port is given faults.
 //!
 //! ```text
 //! $ echo "event CLIENT_REREGISTER 1" | nc -UN /run/fabric-sim.sock
 //! ok
 //! $ echo "event LID_CHANGE 9" | nc -UN /run/fabric-sim.sock
 //! error: ibsim0 has no port 9; it has 1
+//! $ echo "faults 1 drop=20 reorder=5 seed=7" | nc -UN /run/fabric-sim.sock
+//! ok
 //! ```
 
 mod client;
@@ -28,5 +35,5 @@ mod command;
 mod server;
 
 pub use client::{Client, ControlError};
-pub use command::{MAX_LINE, NotAStatus, PortStatus};
+pub use command::{LinkStatus, MAX_LINE, NotALinkStatus, NotAStatus, PortStatus};
 pub use server::{ServeError, serve, serve_once};

@@ -6,10 +6,12 @@ use parking_lot::Mutex;
 
 use crate::live::{self, AttachError};
 use crate::model::adapter::Adapter;
+use crate::wires;
 
 static ADAPTERS: Mutex<Option<Vec<Arc<Adapter>>>> = Mutex::new(None);
 
-/// The adapters that verbs show: those [installed](install), else one for each channel adapter that libibumad shows.
+/// The adapters that verbs show: those [installed](install), else one for each channel adapter that libibumad shows, on the
+/// [wires] that the environment names.
 ///
 /// # Errors
 /// If an adapter does not answer; the next call tries again.
@@ -19,6 +21,7 @@ pub fn adapters() -> Result<Vec<Arc<Adapter>>, AttachError> {
         return Ok(adapters.clone());
     }
     let found = live::attach_all()?;
+    wires::connect_as_told(&found);
     *adapters = Some(found.clone());
     Ok(found)
 }

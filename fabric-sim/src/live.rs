@@ -199,7 +199,9 @@ impl Prober {
         pkey_count: usize,
         manager_present: bool,
     ) -> Result<PortSnapshot, QueryError> {
-        let info = PortInfo::read(&self.get_own(Attribute::PortInfo, port.into())?);
+        let mut info = PortInfo::read(&self.get_own(Attribute::PortInfo, port.into())?);
+        // ibsim has 31, two hours, whatever the subnet manager sets. Programs wait that long for answers of their peers.
+        info.subnet_timeout = config::subnet_timeout();
         let pkey_count = pkey_count.min(MAX_PKEYS);
         let mut pkeys = Vec::with_capacity(pkey_count);
         for block in 0..pkey_count.div_ceil(32) {
@@ -297,6 +299,7 @@ fn attach(ca: ChannelAdapter) -> Result<Arc<Adapter>, AttachError> {
     };
     let adapter = Adapter::new(identity, snapshots);
     for (port, prober) in probers {
+        prober.port.tell_memberships(&adapter, port);
         let adapter = Arc::downgrade(&adapter);
         std::thread::spawn(move || watch(&adapter, port, prober, pkey_count));
     }

@@ -1,9 +1,11 @@
 //! Management datagrams: libibumad as a program sees it, with the kernel's time-outs.
 //!
 //! [`lower`] is the libibumad below (on umad2sim, hence ibsim); [`port`] sits on one of its ports, shares it between all
-//! who open it and keeps [`transactions`]; [`exports`] are the `umad_*` functions that programs call.
+//! who open it and keeps [`transactions`]; [`joins`] learns multicast memberships from the SA's answers; [`exports`] are the
+//! `umad_*` functions that programs call.
 
 pub mod exports;
+pub mod joins;
 pub mod lower;
 pub mod packet;
 pub mod port;

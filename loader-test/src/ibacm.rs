@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use fabric_sim::control::LinkStatus;
+use fabric_sim::model::link_faults::LinkFaults;
+
 use crate::client::{Answer, Client, Destination, Endpoint, connect_unix};
 use crate::error::{Context, Error, Result};
 use crate::fabric::{Node, Port};
@@ -28,6 +31,8 @@ const LOG: &str = "/run/ibacm.log";
 const LIBRARIES: &str = "/run/providers";
 /// fabric-sim's socket for commands.
 const CONTROL: &str = "fabric-sim.sock";
+/// The folder of the rig's wires, in the host's.
+const WIRES: &str = "wires";
 /// The daemon cuts lines of its files at this length.
 const LONGEST_LINE: usize = 118;
 /// The name that the simulated adapter has for libibumad and libibverbs.
@@ -268,7 +273,9 @@ pub struct Host {
     port: Port,
     gid: Gid,
     preloads: String,
+    environment: Vec<(String, String)>,
     netlink: bool,
+    wires: PathBuf,
     daemon: Mutex<Option<Process>>,
     acme: Mutex<()>,
 }
@@ -288,8 +295,12 @@ pub(crate) struct Setup<'a> {
     pub files: &'a [(String, Vec<u8>)],
     /// Libraries to preload in front of the simulation's.
     pub preloads: &'a [PathBuf],
+    /// Variables for programs at the host's port.
+    pub environment: &'a [(String, String)],
     /// Whether systemd passes a netlink socket to the daemon.
     pub netlink: bool,
+    /// The folder by which the rig's daemons exchange datagrams.
+    pub wires: &'a Path,
 }
 
 impl Host {
@@ -302,6 +313,8 @@ impl Host {
             .ok_or_else(|| Error::Input(format!("the node {} has no port", node.name)))?;
         fs::create_dir_all(directory).context(|| format!("make {}", directory.display()))?;
         write_files(directory, setup.files)?;
+        let wires = directory.join(WIRES);
+        fs::create_dir_all(&wires).context(|| format!("make {}", wires.display()))?;
         install(&setup.provider.library, directory)?;
         let mut options = vec![
             ("log_level".to_owned(), "2".to_owned()),
@@ -331,7 +344,9 @@ impl Host {
             gid: Gid::new(setup.subnet_prefix, port.guid),
             port: port.clone(),
             preloads,
+            environment: setup.environment.to_vec(),
             netlink: setup.netlink,
+            wires: setup.wires.to_owned(),
             directory: setup.directory,
             provider: setup.provider,
             addresses: setup.addresses,
@@ -434,10 +449,14 @@ impl Host {
 
     /// A program that sees this host's port, and the host's folder as /run.
     fn at_the_port(&self, launch: Launch) -> Launch {
-        launch
+        let variables = self.environment.iter();
+        variables
+            .fold(launch, |launch, (name, value)| launch.env(name, value))
             .env("LD_PRELOAD", &self.preloads)
             .env("SIM_HOST", &self.node)
             .env("IBSIM_SOCKNAME", &self.socket_name)
+            .env("FABRIC_SIM_WIRES", format!("/run/{WIRES}"))
+            .show(&self.wires, &self.directory.join(WIRES))
             .own_run(&self.directory)
     }
 
@@ -555,6 +574,21 @@ impl Host {
                 tail: output,
             }),
         }
+    }
+
+    /// Sets what happens to datagrams that the daemon sends from now on; [`LinkFaults::default`] is nothing. A daemon that is
+    /// started again has none.
+    pub fn set_link_faults(&self, faults: LinkFaults) -> Result<()> {
+        self.control(&format!("faults {} {faults}", self.port.number))
+            .map(drop)
+    }
+
+    /// What happens to datagrams that the daemon sends, and to how many it did since that was set.
+    pub fn link_faults(&self) -> Result<LinkStatus> {
+        let answer = self.control(&format!("faults {}", self.port.number))?;
+        answer
+            .parse()
+            .map_err(|error| Error::protocol("fabric-sim", format!("{error}")))
     }
 
     /// Gives the simulated adapter a command and returns what follows the "ok" of its answer. `event CLIENT_REREGISTER 1`

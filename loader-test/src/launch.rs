@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::io::Errno;
-use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::mount::{MountPropagationFlags, mount_bind_recursive, mount_change};
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, Protocol, SocketType, bind, socket};
 use rustix::process::{Signal, getegid, geteuid, getppid, set_parent_process_death_signal};
@@ -46,7 +46,8 @@ pub fn launch(plan: Plan) -> Result<std::convert::Infallible> {
     if !plan.binds.is_empty() {
         own_mounts()?;
         for (what, at) in &plan.binds {
-            mount_bind(what.as_path(), at.as_path()).context(|| {
+            // With what is bound into that folder already.
+            mount_bind_recursive(what.as_path(), at.as_path()).context(|| {
                 format!(
                     "bind {} to {} in a mount namespace",
                     what.display(),

@@ -26,13 +26,16 @@ pub const NOT_STARTED: u8 = 125;
 const TAIL: usize = 12;
 
 /// Variables that would lead a program to a simulator other than the rig's.
-const FOREIGN_VARIABLES: [&str; 6] = [
+const FOREIGN_VARIABLES: [&str; 9] = [
     "IBSIM_SERVER_NAME",
     "IBSIM_SERVER_PORT",
     "IBSIM_SOCKNAME",
     "SIM_HOST",
     "SIM_SET_ISSM",
     "FABRIC_SIM_CONTROL",
+    "FABRIC_SIM_WIRES",
+    "FABRIC_SIM_FIRST_QP",
+    "FABRIC_SIM_SUBNET_TIMEOUT",
 ];
 
 /// What to start, and how.
@@ -45,6 +48,8 @@ pub struct Launch {
     environment: Vec<(OsString, OsString)>,
     directory: PathBuf,
     run: Option<PathBuf>,
+    /// (what, where), before /run is.
+    shown: Vec<(PathBuf, PathBuf)>,
     hidden: Vec<(PathBuf, PathBuf)>,
     netlink: bool,
     stdin: Stdio,
@@ -64,6 +69,7 @@ impl Launch {
             environment: Vec::new(),
             directory: directory.to_owned(),
             run: None,
+            shown: Vec::new(),
             hidden: Vec::new(),
             netlink: false,
             stdin: Stdio::null(),
@@ -105,6 +111,13 @@ impl Launch {
     /// Gives the program a mount namespace of its own in which /run is the folder `folder`.
     pub fn own_run(mut self, folder: &Path) -> Self {
         self.run = Some(folder.to_owned());
+        self
+    }
+
+    /// Shows the program the folder `what` in place of `at`, a folder in the one that becomes its /run. Needs
+    /// [`Self::own_run`].
+    pub fn show(mut self, what: &Path, at: &Path) -> Self {
+        self.shown.push((what.to_owned(), at.to_owned()));
         self
     }
 
@@ -166,6 +179,9 @@ impl Launch {
             command.arg("--env").arg(pair);
         }
         if let Some(run) = &self.run {
+            for (what, at) in &self.shown {
+                command.arg("--bind").arg(what).arg(at);
+            }
             command.arg("--bind").arg(run).arg("/run");
             for (empty, path) in &self.hidden {
                 command.arg("--bind").arg(empty).arg(path);

@@ -21,6 +21,7 @@
 //! | pull a cable | [`Rig::pull_cable`], [`Rig::put_cable_back`], [`Rig::wait_for_port`] |
 //! | change a LID | [`Rig::change_lid`]; behind opensm's back, [`Ibsim::set_base_lid`] |
 //! | raise an event in a daemon | [`Host::control`] |
+//! | lose, double, swap, spoil or delay what a daemon sends to others | [`Host::set_link_faults`] |
 //! | stop, kill and restart a daemon | [`Host::stop`], [`Host::resume`], [`Host::kill`], [`Rig::start_host`] |
 //! | wait for a log line | [`Host::log`], [`Opensm::log`] and [`wait_for`](crate::log::Log::wait_for) |
 //! | give a daemon files | [`Builder::file`], [`Host::directory`]: the daemon sees them in /run |
@@ -84,6 +85,7 @@ pub struct Builder {
     logs: Option<PathBuf>,
     fabric_sim: Option<PathBuf>,
     preloads: Vec<PathBuf>,
+    environment: Vec<(String, String)>,
     netlink: bool,
 }
 
@@ -185,6 +187,13 @@ impl Builder {
         self
     }
 
+    /// Sets an environment variable of every daemon: `FABRIC_SIM_SUBNET_TIMEOUT`, say. What there is, fabric-sim's
+    /// documentation tells.
+    pub fn env(mut self, name: impl Into<String>, value: impl ToString) -> Self {
+        self.environment.push((name.into(), value.to_string()));
+        self
+    }
+
     /// Starts every daemon as systemd does, with a netlink socket of the protocol [`crate::launch::NETLINK`] and its process
     /// id for a port: whoever sends to it plays the kernel.
     pub fn netlink(mut self) -> Self {
@@ -230,6 +239,7 @@ impl Rig {
             logs: None,
             fabric_sim: None,
             preloads: Vec::new(),
+            environment: Vec::new(),
             netlink: false,
         }
     }
@@ -326,6 +336,7 @@ impl Rig {
         opensm.start(&ibsim)?;
         let asker = Asker::start(programs, &ibsim, &manager.name, &fabric_directory)?;
 
+        let wires = folder.make("wires")?;
         let fabric = ibsim.fabric()?;
         let (options, files) = address_files(plan, |node| {
             let port = fabric.node(node)?.attached_port()?;
@@ -360,7 +371,9 @@ impl Rig {
                     addresses,
                     files: &files,
                     preloads: &plan.preloads,
+                    environment: &plan.environment,
                     netlink: plan.netlink,
+                    wires: &wires,
                 })
             })
             .collect::<Result<_>>()?;

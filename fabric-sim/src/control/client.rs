@@ -5,8 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::command::{Command, NotAStatus, PortStatus};
+use super::command::{Command, LinkStatus, NotALinkStatus, NotAStatus, PortStatus};
 use crate::model::event::PortEvent;
+use crate::model::link_faults::LinkFaults;
 
 /// A program that does not answer within this is not going to.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,6 +42,9 @@ pub enum ControlError {
     /// Details that are none.
     #[error(transparent)]
     Status(#[from] NotAStatus),
+    /// Details of a link that are none.
+    #[error(transparent)]
+    LinkStatus(#[from] NotALinkStatus),
 }
 
 /// A connection to an adapter's control socket. See the [module](super) for what its commands do.
@@ -121,5 +125,22 @@ impl Client {
     /// If the adapter has no such port, or the connection fails.
     pub fn status(&mut self, port: u8) -> Result<PortStatus, ControlError> {
         Ok(self.command(&Command::Status(port).to_string())?.parse()?)
+    }
+
+    /// What happens to datagrams that leave a port from now on; the default is nothing. Counting and chance begin anew.
+    ///
+    /// # Errors
+    /// If a percentage or the delay is too large, the adapter has no such port, or the connection fails.
+    pub fn set_link_faults(&mut self, port: u8, faults: LinkFaults) -> Result<(), ControlError> {
+        self.command(&Command::SetFaults(port, faults).to_string())
+            .map(drop)
+    }
+
+    /// What happens to datagrams that leave a port, and to how many it did since that was set.
+    ///
+    /// # Errors
+    /// If the adapter has no such port, or the connection fails.
+    pub fn link_faults(&mut self, port: u8) -> Result<LinkStatus, ControlError> {
+        Ok(self.command(&Command::Faults(port).to_string())?.parse()?)
     }
 }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use crate::model::adapter::Adapter;
 use crate::model::event::PortEvent;
+use crate::model::link_faults::{LinkCounts, LinkFaults};
 use crate::model::port::PortSnapshot;
 
 /// Bytes of a line, its newline included.
@@ -15,6 +16,8 @@ pub const MAX_LINE: usize = 256;
 pub(super) enum Command {
     Event(PortEvent, u8),
     Status(u8),
+    Faults(u8),
+    SetFaults(u8, LinkFaults),
 }
 
 impl FromStr for Command {
@@ -28,10 +31,19 @@ impl FromStr for Command {
                 Ok(Self::Event(event, port_number(port)?))
             }
             ["status", port] => Ok(Self::Status(port_number(port)?)),
+            ["faults", port] => Ok(Self::Faults(port_number(port)?)),
+            ["faults", port, ref faults @ ..] => {
+                let faults = faults.join(" ").parse();
+                let faults = faults.map_err(|error| format!("{error}"))?;
+                Ok(Self::SetFaults(port_number(port)?, faults))
+            }
             ["event", ..] => Err("say: event NAME PORT".to_owned()),
             ["status", ..] => Err("say: status PORT".to_owned()),
-            [word, ..] => Err(format!("unknown command {word:?}: say event or status")),
-            [] => Err("empty line: say event or status".to_owned()),
+            ["faults"] => Err("say: faults PORT, or faults PORT none or which".to_owned()),
+            [word, ..] => Err(format!(
+                "unknown command {word:?}: say event, status or faults"
+            )),
+            [] => Err("empty line: say event, status or faults".to_owned()),
         }
     }
 }
@@ -46,6 +58,8 @@ impl fmt::Display for Command {
         match self {
             Self::Event(event, port) => write!(f, "event {event} {port}"),
             Self::Status(port) => write!(f, "status {port}"),
+            Self::Faults(port) => write!(f, "faults {port}"),
+            Self::SetFaults(port, faults) => write!(f, "faults {port} {faults}"),
         }
     }
 }
@@ -61,8 +75,52 @@ pub(super) fn obey(line: &str, adapter: &Adapter) -> String {
             .known_port(port)
             .map(|snapshot| format!("ok {}", PortStatus::of(&snapshot)))
             .map_err(|error| error.to_string()),
+        Command::Faults(port) => adapter
+            .link_faults(port)
+            .map(|(faults, counts)| format!("ok {}", LinkStatus { faults, counts }))
+            .map_err(|error| error.to_string()),
+        Command::SetFaults(port, faults) => adapter
+            .set_link_faults(port, faults)
+            .map(|()| "ok".to_owned())
+            .map_err(|error| error.to_string()),
     });
     done.unwrap_or_else(|why| format!("error: {why}"))
+}
+
+/// A link's faults, and what they did since they were set: the answer to `faults PORT`. Written and read as the one's words
+/// and then the other's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStatus {
+    /// What happens.
+    pub faults: LinkFaults,
+    /// To how many datagrams it did.
+    pub counts: LinkCounts,
+}
+
+impl fmt::Display for LinkStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.faults, self.counts)
+    }
+}
+
+/// Not the answer to `faults PORT`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a link's status")]
+pub struct NotALinkStatus(String);
+
+impl FromStr for LinkStatus {
+    type Err = NotALinkStatus;
+
+    fn from_str(text: &str) -> Result<Self, NotALinkStatus> {
+        let read = || {
+            let counts = text.find("sent=")?;
+            Some(Self {
+                faults: text[..counts].parse().ok()?,
+                counts: text[counts..].parse().ok()?,
+            })
+        };
+        read().ok_or_else(|| NotALinkStatus(text.to_owned()))
+    }
 }
 
 /// What an adapter knows of a port: the answer to `status PORT`. Written and read as words `key=value` in the order of
@@ -188,10 +246,27 @@ mod tests {
             let command = Command::Event(event, 3);
             assert_eq!(command.to_string().parse(), Ok(command));
         }
+        let faults = "drop=5 delay=3 seed=9".parse().unwrap();
+        for command in [
+            Command::Status(1),
+            Command::Faults(2),
+            Command::SetFaults(3, faults),
+        ] {
+            assert_eq!(command.to_string().parse(), Ok(command));
+        }
         assert_eq!(
-            Command::Status(1).to_string().parse(),
-            Ok(Command::Status(1))
+            "faults 1 none".parse(),
+            Ok(Command::SetFaults(1, LinkFaults::default()))
         );
+        let longest = LinkFaults {
+            drop: 100,
+            duplicate: 100,
+            reorder: 100,
+            corrupt: 100,
+            delay: crate::model::link_faults::MAX_DELAY,
+            seed: u64::MAX,
+        };
+        assert!(Command::SetFaults(255, longest).to_string().len() < MAX_LINE);
     }
 
     #[test]
@@ -207,10 +282,33 @@ mod tests {
             ("event PORT_ERR 256", "\"256\" is no port number"),
             ("status", "status PORT"),
             ("status one", "\"one\" is no port number"),
+            ("faults", "faults PORT"),
+            ("faults x none", "\"x\" is no port number"),
+            ("faults 1 drop=200", "0 to 100"),
+            ("faults 1 none drop=1", "say none"),
         ] {
             let error = line.parse::<Command>().unwrap_err();
             assert!(error.contains(part), "{line:?}: {error}");
         }
+    }
+
+    #[test]
+    fn link_status_goes_both_ways() {
+        let status = LinkStatus {
+            faults: "drop=5 seed=9".parse().unwrap(),
+            counts: LinkCounts {
+                sent: 20,
+                dropped: 1,
+                ..LinkCounts::default()
+            },
+        };
+        let text = status.to_string();
+        assert_eq!(
+            text,
+            "drop=5 duplicate=0 reorder=0 corrupt=0 delay=0 seed=9 sent=20 dropped=1 duplicated=0 reordered=0 corrupted=0 delayed=0"
+        );
+        assert_eq!(text.parse(), Ok(status));
+        assert!("drop=5".parse::<LinkStatus>().is_err());
     }
 
     #[test]

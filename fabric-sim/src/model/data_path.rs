@@ -75,7 +75,8 @@ impl Datagram {
     }
 }
 
-/// What a port's cable leads to, such as a [`Switch`](super::switch::Switch). UD is unreliable: a send completes when the datagram is handed over, whatever becomes of it.
+/// What a port's cable leads to: a [`Switch`](super::switch::Switch) in this process, or the [wires](crate::wires) to other
+/// processes. UD is unreliable: a send completes when the datagram is handed over, whatever becomes of it.
 pub trait DataPath: Send + Sync {
     /// Takes a datagram that leaves the port. Must not wait for its receiver.
     fn send(&self, datagram: &Datagram);

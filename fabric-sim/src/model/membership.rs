@@ -89,6 +89,9 @@ impl Memberships {
     /// States add up, unless the group is a new one of the same GID.
     pub(super) fn join(&mut self, membership: Membership) {
         let Membership { mgid, mlid, state } = membership;
+        if state.is_empty() {
+            return;
+        }
         let known = self.0.entry(mgid).or_insert((mlid, state));
         *known = if known.0 == mlid {
             (mlid, known.1 | state)

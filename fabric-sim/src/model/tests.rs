@@ -3,185 +3,14 @@
 mod delivery;
 mod links;
 
-use std::sync::Arc;
-
-use super::adapter::{Adapter, Identity};
-use super::completion::{Completion, CompletionQueue, Status};
+use super::completion::{Completion, Status};
 use super::event::{AsyncEvent, PortEvent};
-use super::membership::Membership;
-use super::memory::{MemoryRegions, Segment};
-use super::port::{PortSnapshot, STATE_ACTIVE, STATE_DOWN};
+use super::memory::Segment;
+use super::port::STATE_DOWN;
 use super::queue_pair::{
-    AddressVector, Change, GRH_SIZE, Limits, QpError, QueuePair, RecvRequest, Route, SendRequest,
-    State,
+    AddressVector, Change, GRH_SIZE, MULTICAST_QPN, QpError, RecvRequest, Route, SendRequest, State,
 };
-use super::switch::Switch;
-use crate::smp::PortInfo;
-
-const QKEY: u32 = 0x8001_0000;
-const GROUP: [u8; 16] = [
-    0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 3, 4, 0, 0, 0, 0, 0, 0, 0,
-];
-const MLID: u16 = 0xc000;
-
-fn adapter(lid: u16) -> Arc<Adapter> {
-    let info = PortInfo {
-        gid_prefix: 0xfe80 << 48,
-        lid,
-        state: STATE_ACTIVE,
-        neighbor_mtu: 4,
-        ..PortInfo::default()
-    };
-    let port = PortSnapshot {
-        info,
-        pkeys: vec![0xffff, 0x8001, 0x7001],
-        guids: vec![lid.into()],
-        manager_present: true,
-    };
-    Adapter::new(
-        Identity {
-            name: "sim0".to_owned(),
-            ..Identity::default()
-        },
-        vec![port],
-    )
-}
-
-struct Host {
-    adapter: Arc<Adapter>,
-    memory: Arc<MemoryRegions>,
-    queue: Arc<CompletionQueue>,
-    pair: Arc<QueuePair>,
-    buffer: Box<[u8; 512]>,
-    key: u32,
-}
-
-impl Host {
-    fn new(lid: u16) -> Self {
-        Self::on(adapter(lid))
-    }
-
-    fn on(adapter: Arc<Adapter>) -> Self {
-        let memory = Arc::<MemoryRegions>::default();
-        let queue = CompletionQueue::new(16, None, std::sync::Weak::new());
-        let limits = Limits {
-            max_recv_wr: 2,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 64,
-        };
-        let pair = adapter.create_queue_pair(memory.clone(), queue.clone(), queue.clone(), limits);
-        let mut buffer = Box::new([0; 512]);
-        // SAFETY: the buffer lives as long as the host that uses the key.
-        let key = unsafe { memory.register(buffer.as_mut_ptr() as u64, 512, true) };
-        Self {
-            adapter,
-            memory,
-            queue,
-            pair,
-            buffer,
-            key,
-        }
-    }
-
-    fn ready(lid: u16) -> Self {
-        let host = Self::new(lid);
-        host.make_ready(0);
-        host
-    }
-
-    fn make_ready(&self, pkey_index: u16) {
-        let init = Change {
-            state: Some(State::Init),
-            pkey_index: Some(pkey_index),
-            port: Some(1),
-            qkey: Some(QKEY),
-            ..Change::default()
-        };
-        for change in [
-            init,
-            to(State::ReadyToReceive),
-            Change {
-                sq_psn: Some(0),
-                ..to(State::ReadyToSend)
-            },
-        ] {
-            self.pair.modify(change).unwrap();
-        }
-    }
-
-    fn join(&self) {
-        self.adapter
-            .joined(1, Membership::full(GROUP, MLID))
-            .unwrap();
-        self.pair.attach(GROUP, MLID).unwrap();
-    }
-
-    fn segment(&self, offset: u64, length: u32) -> Segment {
-        Segment {
-            addr: self.buffer.as_ptr() as u64 + offset,
-            length,
-            lkey: self.key,
-        }
-    }
-
-    fn receive_into(&self, wr_id: u64, length: u32) {
-        self.pair
-            .post_recv(RecvRequest {
-                wr_id,
-                segments: vec![self.segment(0, length)],
-            })
-            .unwrap();
-    }
-
-    fn send(&self, payload: &[u8], address: AddressVector, remote_qpn: u32) {
-        self.pair
-            .post_send(inline(payload, address, remote_qpn))
-            .unwrap();
-    }
-}
-
-fn to(state: State) -> Change {
-    Change {
-        state: Some(state),
-        ..Change::default()
-    }
-}
-
-fn inline(payload: &[u8], address: AddressVector, remote_qpn: u32) -> SendRequest {
-    SendRequest {
-        wr_id: 9,
-        segments: vec![],
-        inline: Some(payload.to_vec()),
-        address,
-        remote_qpn,
-        remote_qkey: QKEY,
-        immediate: None,
-        signaled: true,
-        solicited: false,
-    }
-}
-
-fn to_gid(dgid: [u8; 16]) -> Route {
-    Route {
-        dgid,
-        ..Route::default()
-    }
-}
-
-fn group() -> AddressVector {
-    AddressVector {
-        dlid: MLID,
-        port: 1,
-        grh: Some(to_gid(GROUP)),
-        ..AddressVector::default()
-    }
-}
-
-fn wire(hosts: &[&Host]) {
-    let adapters: Vec<_> = hosts.iter().map(|host| host.adapter.clone()).collect();
-    Switch::connecting(&adapters);
-}
+use crate::testing::*;
 
 #[test]
 fn every_listener_hears_every_event_in_order() {
@@ -302,7 +131,7 @@ fn a_multicast_reaches_the_attached_but_not_its_sender() {
     for host in [&sender, &member, &stranger] {
         host.receive_into(1, 512);
     }
-    sender.send(b"hello", group(), super::queue_pair::MULTICAST_QPN);
+    sender.send(b"hello", group(), MULTICAST_QPN);
     assert!(member.queue.poll().unwrap().receive);
     assert!(!sender.queue.poll().unwrap().receive, "its send");
     assert_eq!(sender.queue.poll(), None);
@@ -310,7 +139,7 @@ fn a_multicast_reaches_the_attached_but_not_its_sender() {
 
     member.pair.detach(GROUP, MLID).unwrap();
     member.receive_into(2, 512);
-    sender.send(b"hello", group(), super::queue_pair::MULTICAST_QPN);
+    sender.send(b"hello", group(), MULTICAST_QPN);
     assert_eq!(member.queue.poll(), None);
 }
 

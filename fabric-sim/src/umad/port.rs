@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::joins;
 use super::lower::{Libibumad, LowerError, Registration};
 use super::packet::Packet;
 use super::transactions::{Due, Duplicate, Key, Transactions};
 use crate::fd_queue::FdQueue;
+use crate::model::adapter::Adapter;
 
 /// Where an agent's packets go.
 pub type Inbox = FdQueue<Packet>;
@@ -100,6 +102,8 @@ pub struct MadPort {
     /// Signalled when a request begins or ends to wait, so that the next deadline may be another one.
     waiting_changed: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The adapter whose port this is, by number, which is told of its memberships.
+    adapter: Mutex<Option<(Weak<Adapter>, u8)>>,
 }
 
 type OpenPorts = Mutex<HashMap<(String, i32), Arc<MadPort>>>;
@@ -128,6 +132,7 @@ impl MadPort {
             state: Mutex::default(),
             waiting_changed: Condvar::new(),
             threads: Mutex::default(),
+            adapter: Mutex::default(),
         });
         let (receiver, timer) = (port.clone(), port.clone());
         *port.threads.lock() = vec![
@@ -139,6 +144,11 @@ impl MadPort {
         }
         ports.insert(key, port.clone());
         Ok(port)
+    }
+
+    /// Tells an adapter from now on of the memberships that the SA gives to its port and takes.
+    pub fn tell_memberships(&self, adapter: &Arc<Adapter>, port: u8) {
+        *self.adapter.lock() = Some((Arc::downgrade(adapter), port));
     }
 
     /// Registers an agent whose packets go to `inbox`, for as long as that lives.
@@ -256,15 +266,19 @@ impl MadPort {
         let mut state = self.state.lock();
         if packet.is_response() {
             let id = packet.agent();
-            if !state.transactions.finish(&Key::of(id, packet)) {
+            let Some(request) = state.transactions.finish(&Key::of(id, packet)) else {
                 return Vec::new();
-            }
+            };
             self.waiting_changed.notify_all();
-            return state
-                .inbox(id)
-                .map(|inbox| (id, inbox))
-                .into_iter()
-                .collect();
+            let inbox = state.inbox(id);
+            drop(state);
+            // Before the program hears of it, and attaches.
+            if let Some((adapter, port)) = &*self.adapter.lock()
+                && let Some(adapter) = adapter.upgrade()
+            {
+                joins::heed(&adapter, *port, &request, packet);
+            }
+            return inbox.map(|inbox| (id, inbox)).into_iter().collect();
         }
         let bit = packet.method() & 0x7f;
         let wants = |registration: &Registration| {
@@ -288,7 +302,10 @@ impl MadPort {
             .agents
             .get(&id)
             .is_some_and(|agent| agent.undeliverable == Undeliverable::GiveBack);
-        if packet.is_response() || !at_once || !state.transactions.finish(&Key::of(id, &packet)) {
+        if packet.is_response()
+            || !at_once
+            || state.transactions.finish(&Key::of(id, &packet)).is_none()
+        {
             return;
         }
         self.waiting_changed.notify_all();

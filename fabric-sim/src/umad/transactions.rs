@@ -90,11 +90,11 @@ impl Transactions {
         Ok(())
     }
 
-    /// Ends the waiting of a request. False: none waited, so that its answer is to be dropped.
-    pub fn finish(&mut self, key: &Key) -> bool {
-        self.waiting
-            .remove(key)
-            .is_some_and(|waiting| self.deadlines.remove(&(waiting.deadline, *key)))
+    /// Ends the waiting of a request, and returns it. `None`: none waited, so that its answer is to be dropped.
+    pub fn finish(&mut self, key: &Key) -> Option<Packet> {
+        let waiting = self.waiting.remove(key)?;
+        self.deadlines.remove(&(waiting.deadline, *key));
+        Some(waiting.packet)
     }
 
     /// Forgets an agent's requests.
@@ -186,7 +186,10 @@ mod tests {
         );
         assert_eq!(transactions.due(start + SECOND * 9), []);
         assert_eq!(transactions.next_deadline(), None);
-        assert!(!transactions.finish(&key), "an answer after that is late");
+        assert!(
+            transactions.finish(&key).is_none(),
+            "an answer after that is late"
+        );
     }
 
     #[test]
@@ -202,8 +205,8 @@ mod tests {
     fn an_answer_counts_once() {
         let (mut transactions, start, key, _) = started(2);
         transactions.due(start + SECOND);
-        assert!(transactions.finish(&key));
-        assert!(!transactions.finish(&key));
+        assert!(transactions.finish(&key).is_some());
+        assert!(transactions.finish(&key).is_none());
         assert_eq!(transactions.due(start + SECOND * 9), []);
     }
 
@@ -221,9 +224,9 @@ mod tests {
                 ..key
             },
         ] {
-            assert!(!transactions.finish(&other), "{other:?}");
+            assert!(transactions.finish(&other).is_none(), "{other:?}");
         }
-        assert!(transactions.finish(&key));
+        assert!(transactions.finish(&key).is_some());
     }
 
     #[test]
@@ -233,7 +236,7 @@ mod tests {
             transactions.start(start, key, packet.clone(), SECOND, 0),
             Err(Duplicate(key))
         );
-        assert!(transactions.finish(&key));
+        assert!(transactions.finish(&key).is_some());
         assert_eq!(transactions.start(start, key, packet, SECOND, 0), Ok(()));
     }
 

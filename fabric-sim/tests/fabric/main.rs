@@ -2,6 +2,7 @@
 //!
 //! Needs the Debian packages that loader-test names, and gcc, libibverbs-dev and libibumad-dev for the probe.
 
+mod acm;
 mod daemon;
 mod events;
 mod probe;
@@ -24,16 +25,21 @@ const PROBED: &str = "Hca3";
 
 /// A fabric with one stock daemon, with the stock provider.
 fn fabric() -> Builder {
+    Rig::builder(stock_provider())
+        .host(DAEMON)
+        .fabric_sim(fabric_sim())
+}
+
+fn stock_provider() -> PathBuf {
     let folders = std::fs::read_dir("/usr/lib")
         .unwrap()
         .flatten()
         .map(|entry| entry.path());
-    let provider = folders
+    folders
         .chain([PathBuf::from("/usr/lib64"), PathBuf::from("/usr/lib")])
         .map(|folder| folder.join("ibacm/libibacmp.so"))
         .find(|path| path.is_file())
-        .expect("no stock provider; as root: apt-get install ibacm");
-    Rig::builder(provider).host(DAEMON).fabric_sim(fabric_sim())
+        .expect("no stock provider; as root: apt-get install ibacm")
 }
 
 /// The library, built beside this test since it is the same package's.

@@ -1,27 +1,12 @@
 //! Which datagrams arrive, and where.
 
-use super::super::membership::JoinState;
-use super::super::queue_pair::MULTICAST_QPN;
-use super::*;
-
-fn at(lid: u16) -> AddressVector {
-    AddressVector {
-        dlid: lid,
-        port: 1,
-        ..AddressVector::default()
-    }
-}
-
-/// What came in: nothing, or the completion of a receive. Completions of sends are skipped.
-fn received(host: &Host) -> Option<Completion> {
-    std::iter::from_fn(|| host.queue.poll()).find(|completion| completion.receive)
-}
-
-fn change_port(host: &Host, change: impl FnOnce(&mut PortSnapshot)) {
-    let mut port = (*host.adapter.port(1).unwrap()).clone();
-    change(&mut port);
-    host.adapter.update_port(1, port).unwrap();
-}
+use crate::model::adapter::{Adapter, Identity, LinkLayer};
+use crate::model::event::PortEvent;
+use crate::model::membership::{JoinState, Membership};
+use crate::model::port::{PortSnapshot, STATE_ACTIVE, STATE_DOWN};
+use crate::model::queue_pair::{AddressVector, Change, MULTICAST_QPN, SendRequest, State};
+use crate::model::switch::Switch;
+use crate::testing::*;
 
 /// Two hosts, of which the first sends something to the group and the second may get it.
 fn group_of_two() -> [Host; 2] {
@@ -40,7 +25,7 @@ fn multicast(from: &Host) {
 
 fn assert_receives(sender: &Host, member: &Host, receives: bool, why: &str) {
     multicast(sender);
-    assert_eq!(received(member).is_some(), receives, "{why}");
+    assert_eq!(member.received().is_some(), receives, "{why}");
     if receives {
         member.receive_into(1, 512);
     }
@@ -57,12 +42,12 @@ fn unicast_goes_to_the_port_with_its_lid_alone() {
         host.receive_into(1, 512);
     }
     sender.send(b"hello", at(6), receiver.pair.number());
-    assert!(received(receiver).is_some());
-    assert_eq!((received(other), received(sender)), (None, None));
+    assert!(receiver.received().is_some());
+    assert_eq!((other.received(), sender.received()), (None, None));
     for lid in [0, 8, 0xffff] {
         sender.send(b"nobody", at(lid), other.pair.number());
     }
-    assert_eq!((received(other), received(sender)), (None, None));
+    assert_eq!((other.received(), sender.received()), (None, None));
 }
 
 #[test]
@@ -70,7 +55,7 @@ fn a_port_has_two_to_the_lmc_lids() {
     let (sender, receiver) = (Host::ready(8), Host::ready(0x10));
     wire(&[&sender, &receiver]);
     for host in [&sender, &receiver] {
-        change_port(host, |port| port.info.lmc = 2);
+        host.change_port(|port| port.info.lmc = 2);
     }
     receiver.receive_into(1, 512);
     let address = AddressVector {
@@ -78,11 +63,11 @@ fn a_port_has_two_to_the_lmc_lids() {
         ..at(0x13)
     };
     sender.send(b"hello", address, receiver.pair.number());
-    let completion = received(&receiver).unwrap();
+    let completion = receiver.received().unwrap();
     assert_eq!((completion.path_bits, completion.source_lid), (3, 9));
     receiver.receive_into(1, 512);
     sender.send(b"hello", at(0x14), receiver.pair.number());
-    assert_eq!(received(&receiver), None);
+    assert_eq!(receiver.received(), None);
 }
 
 #[test]
@@ -99,7 +84,7 @@ fn a_header_names_a_gid_of_the_port() {
             ..at(6)
         };
         sender.send(b"hello", address, receiver.pair.number());
-        assert_eq!(received(&receiver).is_some(), arrives, "{gid:?}");
+        assert_eq!(receiver.received().is_some(), arrives, "{gid:?}");
     }
 }
 
@@ -109,10 +94,10 @@ fn a_port_that_is_not_active_neither_sends_nor_receives() {
         for who in [0, 1] {
             let hosts = group_of_two();
             let [sender, receiver] = &hosts;
-            change_port(&hosts[who], |port| port.info.state = state);
+            hosts[who].change_port(|port| port.info.state = state);
             sender.send(b"hello", at(6), receiver.pair.number());
             multicast(sender);
-            assert_eq!(received(receiver), None, "{state} of {who}");
+            assert_eq!(receiver.received(), None, "{state} of {who}");
             let sends = std::iter::from_fn(|| sender.queue.poll());
             assert_eq!(sends.count(), 2, "they are complete all the same");
         }
@@ -121,7 +106,7 @@ fn a_port_that_is_not_active_neither_sends_nor_receives() {
 
 #[test]
 fn an_ethernet_port_has_no_lids() {
-    let ethernet = [(1, super::super::adapter::LinkLayer::Ethernet)].into();
+    let ethernet = [(1, LinkLayer::Ethernet)].into();
     let port = (*adapter(6).port(1).unwrap()).clone();
     let receiver = Host::on(Adapter::mixed(Identity::default(), vec![port], ethernet));
     receiver.make_ready(0);
@@ -129,14 +114,14 @@ fn an_ethernet_port_has_no_lids() {
     wire(&[&sender, &receiver]);
     receiver.receive_into(1, 512);
     sender.send(b"hello", at(6), receiver.pair.number());
-    assert_eq!(received(&receiver), None);
+    assert_eq!(receiver.received(), None);
 }
 
 #[test]
 fn a_smaller_mtu_on_the_way_loses_it() {
     let (mut sender, receiver) = (Host::ready(5), Host::ready(6));
     wire(&[&sender, &receiver]);
-    change_port(&receiver, |port| port.info.neighbor_mtu = 1);
+    receiver.change_port(|port| port.info.neighbor_mtu = 1);
     sender.buffer.fill(1);
     receiver.receive_into(1, 512);
     for (length, arrives) in [(257, false), (256, true)] {
@@ -146,7 +131,7 @@ fn a_smaller_mtu_on_the_way_loses_it() {
             ..inline(b"", at(6), receiver.pair.number())
         };
         sender.pair.post_send(request).unwrap();
-        assert_eq!(received(&receiver).is_some(), arrives, "{length}");
+        assert_eq!(receiver.received().is_some(), arrives, "{length}");
     }
 }
 
@@ -165,11 +150,11 @@ fn a_queue_pair_of_another_port_is_not_meant() {
     sender.join();
     receiver.receive_into(1, 512);
     sender.send(b"hello", at(7), receiver.pair.number());
-    assert_eq!(received(&receiver), None);
+    assert_eq!(receiver.received(), None);
     receiver.receive_into(2, 512);
     multicast(&sender);
-    assert!(received(&receiver).is_some());
-    assert_eq!(received(&receiver), None, "not a second time by port 2");
+    assert!(receiver.received().is_some());
+    assert_eq!(receiver.received(), None, "not a second time by port 2");
 }
 
 #[test]
@@ -233,7 +218,7 @@ fn a_multicast_is_well_formed() {
     };
     sender.send(b"no header", without_header, MULTICAST_QPN);
     sender.send(b"to one", group(), member.pair.number());
-    assert_eq!(received(&member), None);
+    assert_eq!(member.received(), None);
     assert_receives(&sender, &member, true, "as it should be");
 }
 
@@ -247,15 +232,15 @@ fn memberships_end_with_the_port_its_lid_and_the_manager() {
     ];
     for (what, change) in changes {
         let [sender, member] = group_of_two();
-        change_port(&member, change);
-        change_port(&member, |port| port.info.state = STATE_ACTIVE);
+        member.change_port(change);
+        member.change_port(|port| port.info.state = STATE_ACTIVE);
         assert_eq!(member.adapter.memberships(1).unwrap(), [], "{what}");
         assert_receives(&sender, &member, false, what);
         member.join();
         assert_receives(&sender, &member, true, "joined anew");
     }
     let [sender, member] = group_of_two();
-    change_port(&member, |port| port.pkeys.push(0x8123));
+    member.change_port(|port| port.pkeys.push(0x8123));
     for event in PortEvent::ALL {
         member.adapter.inject(1, event).unwrap();
     }
@@ -276,14 +261,14 @@ fn other_queue_pairs_of_the_port_hear_what_it_sends() {
         host.receive_into(1, 512);
     }
     multicast(&sender);
-    assert_eq!(received(&other).unwrap().source_qp, sender.pair.number());
-    assert_eq!((received(&sender), received(&stranger)), (None, None));
+    assert_eq!(other.received().unwrap().source_qp, sender.pair.number());
+    assert_eq!((sender.received(), stranger.received()), (None, None));
 
     other.receive_into(2, 512);
     sender.send(b"hello", at(5), other.pair.number());
-    assert_eq!(received(&other).unwrap().source_lid, 5);
+    assert_eq!(other.received().unwrap().source_lid, 5);
     sender.send(b"to itself", at(5), sender.pair.number());
-    assert!(received(&sender).is_some());
+    assert!(sender.received().is_some());
 }
 
 #[test]
@@ -304,7 +289,7 @@ fn two_ports_of_an_adapter_reach_each_other_by_the_switch() {
     other.receive_into(1, 512);
     wire(&[&one]);
     one.send(b"hello", at(7), other.pair.number());
-    assert_eq!(received(&other).unwrap().source_lid, 6);
+    assert_eq!(other.received().unwrap().source_lid, 6);
 }
 
 #[test]
@@ -314,11 +299,11 @@ fn a_port_has_one_cable() {
     let second = Switch::connecting(std::slice::from_ref(&receiver.adapter));
     receiver.receive_into(1, 512);
     sender.send(b"hello", at(6), receiver.pair.number());
-    assert_eq!(received(&receiver), None, "they are on two switches");
+    assert_eq!(receiver.received(), None, "they are on two switches");
     second.connect(&sender.adapter, 1).unwrap();
     second.connect(&sender.adapter, 1).unwrap();
     sender.send(b"hello", at(6), receiver.pair.number());
-    assert!(received(&receiver).is_some());
+    assert!(receiver.received().is_some());
     assert!(first.connect(&sender.adapter, 2).is_err());
 }
 

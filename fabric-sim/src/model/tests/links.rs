@@ -1,11 +1,14 @@
 //! Faults of links.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::data_path::{DataPath, Datagram};
-use super::super::link_faults::{LinkCounts, LinkFaults, MAX_HELD};
-use super::*;
 use parking_lot::Mutex;
+
+use crate::model::data_path::{DataPath, Datagram};
+use crate::model::link_faults::{LinkCounts, LinkFaults, MAX_HELD};
+use crate::model::port::STATE_DOWN;
+use crate::testing::*;
 
 /// Keeps what comes.
 #[derive(Default)]
@@ -40,13 +43,8 @@ fn recorded(faults: LinkFaults) -> (Host, Arc<Recorder>) {
 }
 
 fn send(host: &Host, numbers: std::ops::Range<u8>) {
-    let address = AddressVector {
-        dlid: 6,
-        port: 1,
-        ..AddressVector::default()
-    };
     for number in numbers {
-        host.send(&[number; 8], address, 0x40);
+        host.send(&[number; 8], at(6), 0x40);
     }
 }
 
@@ -203,11 +201,6 @@ fn what_a_port_sends_to_itself_is_spared() {
         ..LinkFaults::default()
     };
     host.adapter.set_link_faults(1, all).unwrap();
-    let address = AddressVector {
-        dlid: 5,
-        port: 1,
-        ..AddressVector::default()
-    };
-    host.send(b"hello", address, other.pair.number());
+    host.send(b"hello", at(5), other.pair.number());
     assert!(other.queue.poll().unwrap().receive);
 }
