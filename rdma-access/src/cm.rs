@@ -28,6 +28,8 @@
 //! As there, nothing is given on failure, and everything is undone.
 //!
 //! # Threads
+//! librdmacm stays loaded once it is: it opens every device, and closes none when it is unloaded.
+//!
 //! All types may be used from any thread. A lookup blocks its thread, a remote one for its timeout at most.
 
 mod address;
@@ -48,7 +50,7 @@ use rustix::io::Errno;
 use crate::diagnosis;
 use crate::error::{Cause, Error, Result};
 use crate::handle::last_errno;
-use crate::library::NativeLibrary;
+use crate::library::{Kind, NativeLibrary};
 use crate::teardown;
 use crate::text;
 use crate::types::{Gid, PKey};
@@ -56,8 +58,13 @@ use crate::verbs::Context;
 
 pub use address::Address;
 
-const LIBRARY: &str = "librdmacm.so.1";
-const REMEDY: &str = "install librdmacm (Debian: librdmacm1)";
+static LIBRARY: Kind = Kind {
+    file: "librdmacm.so.1",
+    operation: "load librdmacm",
+    remedy: "install librdmacm (Debian: librdmacm1)",
+    // It opens every device once, and closes none when it is unloaded.
+    stays: true,
+};
 const DEVICE_FILE: &str = "/dev/infiniband/rdma_cm";
 
 /// librdmacm, loaded.
@@ -72,7 +79,7 @@ impl Cm {
     /// # Errors
     /// [`Cause::NoLibrary`], [`Cause::NoSymbol`].
     pub fn load() -> Result<Self> {
-        Self::of(NativeLibrary::system(LIBRARY, "load librdmacm", REMEDY)?)
+        Self::of(NativeLibrary::system(&LIBRARY)?)
     }
 
     /// Loads the librdmacm in a file.
@@ -80,11 +87,7 @@ impl Cm {
     /// # Errors
     /// [`Cause::NoLibrary`], [`Cause::NoSymbol`].
     pub fn load_from(path: impl AsRef<Path>) -> Result<Self> {
-        Self::of(NativeLibrary::in_file(
-            path.as_ref(),
-            "load librdmacm",
-            REMEDY,
-        )?)
+        Self::of(NativeLibrary::in_file(&LIBRARY, path.as_ref())?)
     }
 
     fn of(library: NativeLibrary) -> Result<Self> {

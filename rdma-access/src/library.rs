@@ -9,61 +9,67 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::error::{Cause, Error, Result};
 
+/// What is known of a library before it is loaded.
+#[derive(Debug)]
+pub struct Kind {
+    /// The file by which the dynamic loader finds the system's own.
+    pub file: &'static str,
+    /// What is being done while it is loaded, for errors.
+    pub operation: &'static str,
+    /// What helps where it is missing.
+    pub remedy: &'static str,
+    /// Whether it is never unloaded: it has made itself known to others, or keeps open what it never closes.
+    pub stays: bool,
+}
+
 /// A library that stays loaded as long as something of it is in use.
 #[derive(Clone, Debug)]
 pub struct NativeLibrary {
     library: Arc<Library>,
+    kind: &'static Kind,
+    /// Its file name, or the path that was given.
     name: String,
     /// Whether a library that the process has preloaded or is linked with may take the place of single functions.
     interposable: bool,
-    remedy: &'static str,
 }
 
 impl NativeLibrary {
-    /// The system's library of that name, found as the dynamic loader finds it. As for a program that is linked with
-    /// it, a preloaded library's functions take precedence.
-    pub fn system(name: &str, operation: &'static str, remedy: &'static str) -> Result<Self> {
-        Self::load(name.into(), true, operation, remedy)
+    /// The system's library, found as the dynamic loader finds it. As for a program that is linked with it, a preloaded
+    /// library's functions take precedence.
+    pub fn system(kind: &'static Kind) -> Result<Self> {
+        Self::load(kind.file.into(), true, kind)
     }
 
     /// The library in a file, and nothing in its place.
-    pub fn in_file(path: &Path, operation: &'static str, remedy: &'static str) -> Result<Self> {
+    pub fn in_file(kind: &'static Kind, path: &Path) -> Result<Self> {
         // A bare name would be looked for elsewhere.
         let path = if path.components().count() == 1 {
             Path::new(".").join(path)
         } else {
             path.to_owned()
         };
-        Self::load(path, false, operation, remedy)
+        Self::load(path, false, kind)
     }
 
-    fn load(
-        path: PathBuf,
-        interposable: bool,
-        operation: &'static str,
-        remedy: &'static str,
-    ) -> Result<Self> {
+    fn load(path: PathBuf, interposable: bool, kind: &'static Kind) -> Result<Self> {
         let name = path.display().to_string();
+        let stays = if kind.stays { libc::RTLD_NODELETE } else { 0 };
         // SAFETY: loading runs the library's constructors; it is one of the distribution's, or the one that the caller
         // names.
-        match unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) } {
+        match unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL | stays) } {
             Ok(library) => Ok(Self {
                 library: Arc::new(library),
+                kind,
                 name,
                 interposable,
-                remedy,
             }),
             Err(error) => {
-                let reason = error.to_string();
-                Err(Error::new(
-                    operation,
-                    &name,
-                    Cause::NoLibrary {
-                        library: name.clone(),
-                        reason,
-                        remedy,
-                    },
-                ))
+                let cause = Cause::NoLibrary {
+                    library: name.clone(),
+                    reason: error.to_string(),
+                    remedy: kind.remedy,
+                };
+                Err(Error::new(kind.operation, &name, cause))
             }
         }
     }
@@ -89,15 +95,15 @@ impl NativeLibrary {
     ///
     /// # Safety
     /// As for [`find`](Self::find).
-    pub unsafe fn get<F: Copy>(&self, operation: &'static str, symbol: &'static str) -> Result<F> {
+    pub unsafe fn get<F: Copy>(&self, symbol: &'static str) -> Result<F> {
         // SAFETY: the caller's promise.
         unsafe { self.find(symbol) }.ok_or_else(|| {
             let cause = Cause::NoSymbol {
                 library: self.name.clone(),
                 symbol,
-                remedy: self.remedy,
+                remedy: self.kind.remedy,
             };
-            Error::new(operation, &self.name, cause)
+            Error::new(self.kind.operation, &self.name, cause)
         })
     }
 }

@@ -14,6 +14,7 @@
 //! | `free` of NULL | handed to `free` | nothing | |
 //! | a panic of the allocator | would unwind into C, which ends the process | NULL (the queue's creation fails with ENOMEM), or a leak; told to [`set_teardown_report`](crate::set_teardown_report) | |
 //! | setting it again | the old one is forgotten, its memory freed by the new | [`Cause::Invalid`] | memory goes back to who gave it |
+//! | `dlclose` of it | libibverbs goes on looking at the driver that it was | it stays loaded once it is | the memory would be gone, and the process crash |
 //! | libmana not installed, or without the function | does not start | [`Cause::NoLibrary`], [`Cause::NoSymbol`] | |
 //!
 //! # How far this is proven
@@ -36,15 +37,19 @@ use ibverbs_sys::ibv_context;
 
 use crate::error::{Cause, Error, Result};
 use crate::handle::errno_of;
-use crate::library::NativeLibrary;
+use crate::library::{Kind, NativeLibrary};
 use crate::verbs::Context;
 
 pub use buffer::Buffer;
 pub(crate) use shim::Shim;
 
-const LIBRARY: &str = "libmana.so.1";
-const REMEDY: &str =
-    "install rdma-core's driver libraries, 44 or later (Debian: ibverbs-providers)";
+static LIBRARY: Kind = Kind {
+    file: "libmana.so.1",
+    operation: "load libmana",
+    remedy: "install rdma-core's driver libraries, 44 or later (Debian: ibverbs-providers)",
+    // libibverbs knows it as a driver once it is loaded, and looks at it from then on.
+    stays: true,
+};
 const OPERATION: &str = "manadv_set_context_attr";
 
 /// `MANADV_CTX_ATTR_BUF_ALLOCATORS` of `enum manadv_set_ctx_attr_type`.
@@ -93,7 +98,7 @@ impl Mana {
     /// # Errors
     /// [`Cause::NoLibrary`]; [`Cause::NoSymbol`]: it is of rdma-core before 44.
     pub fn load() -> Result<Self> {
-        Self::of(NativeLibrary::system(LIBRARY, "load libmana", REMEDY)?)
+        Self::of(NativeLibrary::system(&LIBRARY)?)
     }
 
     /// Loads the libmana in a file. It is of use with contexts only that were opened by the same file.
@@ -101,16 +106,12 @@ impl Mana {
     /// # Errors
     /// [`Cause::NoLibrary`], [`Cause::NoSymbol`].
     pub fn load_from(path: impl AsRef<Path>) -> Result<Self> {
-        Self::of(NativeLibrary::in_file(
-            path.as_ref(),
-            "load libmana",
-            REMEDY,
-        )?)
+        Self::of(NativeLibrary::in_file(&LIBRARY, path.as_ref())?)
     }
 
     fn of(library: NativeLibrary) -> Result<Self> {
         // SAFETY: the type is that of the header's function, and the library stays with it.
-        let set_context_attribute = unsafe { library.get("load libmana", OPERATION) }?;
+        let set_context_attribute = unsafe { library.get(OPERATION) }?;
         Ok(Self {
             functions: Arc::new(Functions {
                 set_context_attribute,

@@ -44,7 +44,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::library::NativeLibrary;
+use crate::library::{Kind, NativeLibrary};
 use crate::types::{Guid, Lid};
 
 pub use agent::{Agent, Methods};
@@ -54,8 +54,12 @@ pub use port::Port;
 #[cfg(doc)]
 use crate::Cause;
 
-const LIBRARY: &str = "libibumad.so.3";
-const REMEDY: &str = "install libibumad (Debian: libibumad3)";
+static LIBRARY: Kind = Kind {
+    file: "libibumad.so.3",
+    operation: "load libibumad",
+    remedy: "install libibumad (Debian: libibumad3)",
+    stays: false,
+};
 
 /// libibumad, loaded.
 #[derive(Clone, Debug)]
@@ -118,7 +122,7 @@ impl Umad {
     /// # Errors
     /// [`Cause::NoLibrary`], [`Cause::NoSymbol`].
     pub fn load() -> Result<Self> {
-        Self::of(NativeLibrary::system(LIBRARY, "load libibumad", REMEDY)?)
+        Self::of(NativeLibrary::system(&LIBRARY)?)
     }
 
     /// Loads the libibumad in a file.
@@ -126,11 +130,7 @@ impl Umad {
     /// # Errors
     /// [`Cause::NoLibrary`], [`Cause::NoSymbol`].
     pub fn load_from(path: impl AsRef<Path>) -> Result<Self> {
-        Self::of(NativeLibrary::in_file(
-            path.as_ref(),
-            "load libibumad",
-            REMEDY,
-        )?)
+        Self::of(NativeLibrary::in_file(&LIBRARY, path.as_ref())?)
     }
 
     fn of(library: NativeLibrary) -> Result<Self> {

@@ -64,14 +64,13 @@ pub struct Functions {
 
 impl Functions {
     pub fn find(library: NativeLibrary) -> Result<Self> {
-        const OPERATION: &str = "load librdmacm";
         // SAFETY: the types of the fields are those of the header's functions, and the library stays with them.
         unsafe {
             Ok(Self {
-                create_id: library.get(OPERATION, "rdma_create_id")?,
-                destroy_id: library.get(OPERATION, "rdma_destroy_id")?,
-                bind_addr: library.get(OPERATION, "rdma_bind_addr")?,
-                resolve_addr: library.get(OPERATION, "rdma_resolve_addr")?,
+                create_id: library.get("rdma_create_id")?,
+                destroy_id: library.get("rdma_destroy_id")?,
+                bind_addr: library.get("rdma_bind_addr")?,
+                resolve_addr: library.get("rdma_resolve_addr")?,
                 _library: library,
             })
         }

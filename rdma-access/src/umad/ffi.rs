@@ -126,25 +126,24 @@ pub struct Functions {
 
 impl Functions {
     pub fn find(library: NativeLibrary) -> Result<Self> {
-        const OPERATION: &str = "load libibumad";
         // SAFETY: the types of the fields are those of the header's functions, and the library stays with them.
         unsafe {
             Ok(Self {
-                get_ca_device_list: library.get(OPERATION, "umad_get_ca_device_list")?,
-                free_ca_device_list: library.get(OPERATION, "umad_free_ca_device_list")?,
-                get_ca: library.get(OPERATION, "umad_get_ca")?,
-                release_ca: library.get(OPERATION, "umad_release_ca")?,
-                open_port: library.get(OPERATION, "umad_open_port")?,
+                get_ca_device_list: library.get("umad_get_ca_device_list")?,
+                free_ca_device_list: library.get("umad_free_ca_device_list")?,
+                get_ca: library.get("umad_get_ca")?,
+                release_ca: library.get("umad_release_ca")?,
+                open_port: library.get("umad_open_port")?,
                 open_smi_port: library.find("umad_open_smi_port"),
-                close_port: library.get(OPERATION, "umad_close_port")?,
-                get_fd: library.get(OPERATION, "umad_get_fd")?,
-                register: library.get(OPERATION, "umad_register")?,
-                unregister: library.get(OPERATION, "umad_unregister")?,
-                get_mad: library.get(OPERATION, "umad_get_mad")?,
-                set_pkey: library.get(OPERATION, "umad_set_pkey")?,
-                get_pkey: library.get(OPERATION, "umad_get_pkey")?,
-                send: library.get(OPERATION, "umad_send")?,
-                receive: library.get(OPERATION, "umad_recv")?,
+                close_port: library.get("umad_close_port")?,
+                get_fd: library.get("umad_get_fd")?,
+                register: library.get("umad_register")?,
+                unregister: library.get("umad_unregister")?,
+                get_mad: library.get("umad_get_mad")?,
+                set_pkey: library.get("umad_set_pkey")?,
+                get_pkey: library.get("umad_get_pkey")?,
+                send: library.get("umad_send")?,
+                receive: library.get("umad_recv")?,
                 _library: library,
             })
         }

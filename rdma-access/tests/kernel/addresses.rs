@@ -73,6 +73,21 @@ fn remote_addresses_lead_to_the_device_on_the_way() {
     }
 }
 
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn libraries_loaded_again_and_again_leave_nothing_open() {
+    let look = || {
+        let found = Cm::load().unwrap().local(&address(ADDRESS)).unwrap();
+        assert_eq!(found.device(), DEVICE);
+    };
+    let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    // What librdmacm opens once and keeps is open after this.
+    look();
+    let before = open_files();
+    (0..5).for_each(|_| look());
+    assert_eq!(open_files(), before);
+}
+
 /// A link-local address of an interface of this machine.
 fn link_local(interface: &str) -> String {
     let table = std::fs::read_to_string("/proc/net/if_inet6").unwrap();

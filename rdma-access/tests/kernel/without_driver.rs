@@ -1,6 +1,7 @@
 //! With devices, and no driver library for them.
 
 use rdma_access::Cause;
+use rdma_access::mana::Mana;
 use rdma_access::verbs::{Context, Device, devices};
 
 use super::{DEVICE, DOWN, NEIGHBOURLY};
@@ -30,4 +31,14 @@ fn without_driver_no_device_is_listed_and_each_is_explained() {
         "{error}"
     );
     assert!(error.to_string().contains("rxe0 (not usable: "), "{error}");
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn without_driver_a_libmana_that_is_let_go_of_does_no_harm() {
+    // A driver library makes itself known to libibverbs when it is loaded, and libibverbs looks at it from then on.
+    for _ in 0..3 {
+        drop(Mana::load().unwrap());
+        assert!(devices().unwrap().is_empty());
+    }
 }
