@@ -20,7 +20,9 @@
 //! | failure of a call | `RPMA_E_PROVIDER`, the rest in a log | the call, its errno and the likely cause | a log is not where a program looks |
 //! | remote lookup | one second | the caller's timeout | how long is too long is the caller's to say |
 //! | host names | looked up | not taken: [`std::net::ToSocketAddrs`] does that | a lookup of a name can take any time |
-//! //! | `0.0.0.0` and `::` | success, and NULL for the context | [`Cause::Invalid`] | an address of all interfaces leads to no device |
+//! //! | short and octal IPv4 (`10.7.1`, `10.7.0.01`) | taken, as `inet_aton(3)` does | [`Cause::Invalid`] | they are read in two ways |
+//! | `0.0.0.0` and `::`, local | success, and NULL for the context | [`Cause::Invalid`] | an address of all interfaces leads to no device |
+//! | the same, remote | whichever device comes first | [`Cause::Invalid`] | as above |
 //! | a local loopback address | success, and NULL for the context | [`Cause::NoDevice`] | the loopback interface has no device |
 //! | librdmacm may not open its file, or has no descriptor left | `RPMA_E_PROVIDER` (librdmacm: `ENOMEM`) | [`Cause::Io`] with the error number of the file | memory is not what is missing |
 //! | link-local IPv6 without a scope | what the kernel makes of it | [`Cause::Invalid`] | it is ambiguous |
