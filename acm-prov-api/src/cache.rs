@@ -9,12 +9,14 @@
 //! - [`answer`]: whether what the SA sent answers the question
 //! - [`lookups`]: who waits for which question, for one port
 //! - [`sm_health`]: whether the SA answers at all, for one port
+//! - [`settings`]: the stock provider's options that concern all of that
 
 pub mod answer;
 pub mod engine;
 pub mod lookups;
 mod own_path;
 pub mod question;
+pub mod settings;
 pub mod sm_health;
 pub mod store;
 

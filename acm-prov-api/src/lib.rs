@@ -51,7 +51,7 @@ pub use door::guard;
 pub use handle::OpenVerbsError;
 pub use handle::{Closed, DeviceHandle, EndpointHandle, PortAttributes, PortError, PortHandle};
 pub use host::{Host, HostTable, LogLevel, LogWriter, MissingHostFunctions};
-pub use load::{Exported, load};
+pub use load::{Exported, Turn, load, turn};
 pub use provider::{
     AddressState, Device, DeviceState, Endpoint, EndpointState, Error, LocalAddress, NotInfiniBand,
     Plain, Port, PortState, Provider,

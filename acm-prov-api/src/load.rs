@@ -10,7 +10,7 @@ use crate::host::{self, Host, HostTable, LogLevel};
 use crate::options::Options;
 use crate::pin;
 use crate::provider::Provider;
-use crate::sync::{Arc, OnceLock, RwLock};
+use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 /// A provider that has a place for its open contexts: made so by [`export_provider!`](crate::export_provider) or
 /// [`provider_table!`](crate::provider_table), not by hand.
@@ -113,11 +113,25 @@ const fn is_name(name: &CStr) -> bool {
     !bytes.is_empty() && bytes.len() < ACM_MAX_PROV_NAME
 }
 
+/// A core's turn in this process, until it is dropped.
+pub struct Turn {
+    _taken: MutexGuard<'static, ()>,
+}
+
+/// Waits until no other core in this process has a turn. A provider has one place for what is open, so cores that [`load`]
+/// providers of the process they run in, as tests do on many threads, take turns.
+pub fn turn() -> Turn {
+    static TAKEN: Mutex<()> = Mutex::new(());
+    Turn {
+        _taken: TAKEN.lock(),
+    }
+}
+
 /// Loads a provider into this process, against functions of the caller's choice, and gives its table: what a core gets
 /// from `provider_query`, without exporting anything.
 ///
 /// For tests and for hosts that are written in Rust. Loading again replaces the provider; what the former one opened must
-/// have been closed before.
+/// have been closed before, see [`turn`].
 ///
 /// # Errors
 /// The provider's own, from [`Provider::load`].

@@ -30,9 +30,9 @@ use std::time::{Duration, Instant};
 use crate::abi::*;
 use crate::address::{Address, Gid};
 use crate::host::{Host, HostTable, LogLevel, LogWriter};
-use crate::load::{self, Exported};
+use crate::load::{self, Exported, Turn};
 use crate::path::PathRecord;
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex};
 
 /// How long a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -66,7 +66,6 @@ struct TestMad {
     handler: Option<acm_sa_handler_fn>,
 }
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 static CHANGED: Condvar = Condvar::new();
 
@@ -230,7 +229,7 @@ pub struct TestCore {
     next_id: u64,
     options_file: Option<std::path::PathBuf>,
     expects_panics: bool,
-    _one_at_a_time: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 const DEVICE: usize = 0;
@@ -270,7 +269,7 @@ impl TestCore {
     /// # Panics
     /// If the options cannot be written to a temporary file.
     pub fn try_load<P: Exported>(options: &str) -> Result<Self, crate::Error> {
-        let one_at_a_time = ONE_AT_A_TIME.lock();
+        let turn = load::turn();
         *STATE.lock() = Some(State::new());
         let options_file = (!options.is_empty()).then(|| {
             let path =
@@ -306,7 +305,7 @@ impl TestCore {
             next_id: 1,
             options_file,
             expects_panics: false,
-            _one_at_a_time: one_at_a_time,
+            _turn: turn,
         })
     }
 

@@ -56,6 +56,7 @@ impl Provider for PathCache {
     fn load(host: &Host, options: &Options) -> Result<Self, Error> {
         let settings = Settings::read(options);
         let hosts = settings
+            .stock
             .hosts_file
             .as_deref()
             .map(|file| Arc::new(Followed::hosts(file)));
@@ -76,7 +77,7 @@ impl Provider for PathCache {
             Address::Lid(lid) => Target::Lid(lid),
             Address::Gid(gid) => Target::Gid(gid),
             Address::Name(_) | Address::Ip(_) | Address::Ip6(_) => {
-                if self.settings.answers_own_addresses && endpoint.has_address(&destination) {
+                if self.settings.stock.answers_own_addresses && endpoint.has_address(&destination) {
                     is_own = true;
                     Target::Gid(cache.source().gid)
                 } else if let Some(gid) = self.host(&destination) {

@@ -1,10 +1,10 @@
 //! The options that mcast-sa reads from ibacm_opts.cfg: all of the stock provider's, with its defaults, and one of its own.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use acm_prov_api::cache::engine::CacheSettings;
 use acm_prov_api::cache::lookups::LookupLimits;
+use acm_prov_api::cache::settings::{StockSettings, described};
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::introspection::OptionInfo;
 use acm_prov_api::options::Options;
@@ -45,20 +45,8 @@ pub(crate) struct Settings {
 
 /// The options, for those who ask the library what it knows.
 pub(crate) const OPTIONS: &[OptionInfo] = &[
-    OptionInfo::new(
-        "addr_data_file",
-        "path",
-        "",
-        "/etc/rdma/ibacm_hosts.data",
-        "the acm_hosts file",
-    ),
-    OptionInfo::new(
-        "addr_preload",
-        "none|acm_hosts",
-        "",
-        "none",
-        "addresses that are known without asking",
-    ),
+    described::ADDR_DATA_FILE,
+    described::ADDR_PRELOAD,
     OptionInfo::new(
         "addr_prot",
         "acm",
@@ -66,20 +54,8 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
         "acm",
         "how addresses are resolved: by the ACM multicast protocol",
     ),
-    OptionInfo::new(
-        "addr_timeout",
-        "minutes",
-        "min",
-        "1440",
-        "how long an address, and a path, is kept, -1 for ever",
-    ),
-    OptionInfo::new(
-        "loopback_prot",
-        "none|local",
-        "",
-        "local",
-        "whether own addresses are answered without asking",
-    ),
+    described::ADDR_TIMEOUT,
+    described::LOOPBACK_PROT,
     OptionInfo::new(
         "mcast_sa_capacity",
         "number",
@@ -115,27 +91,9 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
         "1",
         "address requests out at a time, an endpoint",
     ),
-    OptionInfo::new(
-        "retries",
-        "number",
-        "",
-        "2",
-        "further tries of a request or query",
-    ),
-    OptionInfo::new(
-        "route_data_file",
-        "path",
-        "",
-        "/etc/rdma/ibacm_route.data",
-        "the dump of OpenSM's dump_pr plugin",
-    ),
-    OptionInfo::new(
-        "route_preload",
-        "none|opensm_full_v1",
-        "",
-        "none",
-        "paths that are known without asking",
-    ),
+    described::RETRIES,
+    described::ROUTE_DATA_FILE,
+    described::ROUTE_PRELOAD,
     OptionInfo::new(
         "route_prot",
         "sa|acm",
@@ -143,20 +101,8 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
         "sa",
         "who says what a path is like: the SA or the group",
     ),
-    OptionInfo::new(
-        "route_timeout",
-        "minutes",
-        "min",
-        "-1",
-        "how long a path is kept, -1 for ever",
-    ),
-    OptionInfo::new(
-        "sa_depth",
-        "number",
-        "MADs",
-        "1",
-        "queries of a port that the core sends at a time",
-    ),
+    described::ROUTE_TIMEOUT,
+    described::SA_DEPTH,
     OptionInfo::new(
         "send_depth",
         "number",
@@ -164,17 +110,9 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
         "1",
         "answers to others out at a time, an endpoint",
     ),
-    OptionInfo::new(
-        "timeout",
-        "number",
-        "ms",
-        "2000",
-        "one try of a request or query; a client waits timeout x (retries + 1) for each of the two",
-    ),
+    described::TIMEOUT,
 ];
 
-/// An hour: longer waits in milliseconds are slips of the pen.
-const HOUR: u64 = 3_600_000;
 /// How long older paths stand in for a silent SA after a re-registration. The stock provider goes on with them for ever.
 const STALE: u64 = 600_000;
 /// More work requests than any adapter takes.
@@ -183,65 +121,43 @@ const DEPTH: u32 = 32_768;
 impl Settings {
     pub(crate) fn read(options: &Options) -> Self {
         options.choice("addr_prot", (), &[("acm", ())]);
-        let addr_timeout = options
-            .minutes("addr_timeout", Some(Duration::from_mins(1440)))
-            .map(millis);
-        let route_timeout = options.minutes("route_timeout", None).map(millis);
+        let stock = StockSettings::read(options);
         let capacity = options.number("mcast_sa_capacity", 65_536, 1..=16_777_216);
-        let timeout = options.number("timeout", 2_000, 1..=HOUR);
-        let retries = options.number("retries", 2, 0..=255);
         let store = StoreLimits {
             capacity,
-            ttl: [addr_timeout, route_timeout].into_iter().flatten().min(),
+            ttl: stock.path_ttl,
             stale_ttl: STALE,
             // Stock asks again each time.
             negative_ttl: 0,
         };
-        let lookups = LookupLimits {
-            timeout,
-            retries,
-            out: options.number("sa_depth", 1, 1..=65_535_usize) + 1,
-            lookups: LookupLimits::DEFAULT_LOOKUPS,
-            waiters: LookupLimits::DEFAULT_WAITERS,
-        };
         let resolver = ResolverLimits {
-            timeout,
-            retries,
+            timeout: stock.lookups.timeout,
+            retries: stock.lookups.retries,
             out: options.number("resolve_depth", 1, 1..=DEPTH) as usize,
             waiters: LookupLimits::DEFAULT_WAITERS,
             addresses: capacity,
-            ttl: addr_timeout,
+            ttl: stock.address_ttl,
         };
         let route_protocol = options.choice(
             "route_prot",
             RouteProtocol::Sa,
             &[("sa", RouteProtocol::Sa), ("acm", RouteProtocol::Acm)],
         );
-        let preloads =
-            |key, word| options.choice(key, false, &[("none", false), ("no", false), (word, true)]);
-        let reads_hosts = preloads("addr_preload", "acm_hosts");
-        let reads_routes = preloads("route_preload", "opensm_full_v1");
-        let hosts_file = options.path("addr_data_file", "/etc/rdma/ibacm_hosts.data");
-        let routes_file = options.path("route_data_file", "/etc/rdma/ibacm_route.data");
         let settings = Self {
             cache: CacheSettings {
                 store,
-                lookups,
+                lookups: stock.lookups,
                 flush_file: None,
-                routes_file: reads_routes.then_some(routes_file),
+                routes_file: stock.routes_file,
             },
             resolver,
             route_protocol,
-            answers_own_addresses: options.choice(
-                "loopback_prot",
-                true,
-                &[("none", false), ("local", true)],
-            ),
+            answers_own_addresses: stock.answers_own_addresses,
             send_depth: options.number("send_depth", 1, 1..=DEPTH),
             receive_depth: options.number("recv_depth", 1_024, 1..=DEPTH),
             min_mtu: options.choice("min_mtu", 4, MTUS),
             min_rate: options.choice("min_rate", 3, RATES),
-            hosts_file: reads_hosts.then_some(hosts_file),
+            hosts_file: stock.hosts_file,
         };
         options.report_unknown("mcast_sa_");
         settings
@@ -277,10 +193,6 @@ const RATES: &[(&str, u8)] = &[
     ("200", 17),
     ("300", 18),
 ];
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
 
 #[cfg(test)]
 mod tests {

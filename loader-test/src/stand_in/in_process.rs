@@ -34,25 +34,21 @@
 //! returns are the breaches that make a conformance check fail. A core that is dropped without it panics if there are any.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use acm_prov_api::Exported;
+use acm_prov_api::{Exported, Turn};
 use tempfile::TempDir;
 
 use super::fabric::DeviceSpec;
 use super::ledger::Violation;
 use super::{Setup, StandIn};
 
-/// The core's functions work on one core at a time.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// A [`StandIn`] with a provider of this process. Only one exists at a time: another test that wants one waits.
+/// A [`StandIn`] with a provider of this process. Only one exists at a time, the SDK's `TestCore` included: another test that wants one waits.
 pub struct InProcess {
     core: StandIn,
     is_finished: bool,
     // Dropped in this order: the provider's files outlive the core, the turn ends last.
     _folder: TempDir,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl InProcess {
@@ -78,7 +74,7 @@ impl InProcess {
         devices: Vec<DeviceSpec>,
         options: &[&str],
     ) -> Result<Self, acm_prov_api::Error> {
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = acm_prov_api::turn();
         let folder = tempfile::Builder::new()
             .prefix("loader-test-in-process-")
             .tempdir()

@@ -1,0 +1,201 @@
+//! The stock provider's options that concern paths and names, for every provider that has the engine: one reading and one
+//! description of each, so that an operator's file means the same to all.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::lookups::LookupLimits;
+use crate::options::Options;
+
+/// Descriptions of the options that [`StockSettings`] reads, for [`Provider::OPTIONS`](crate::Provider::OPTIONS).
+pub mod described {
+    use crate::introspection::OptionInfo;
+
+    /// `addr_data_file`
+    pub const ADDR_DATA_FILE: OptionInfo = OptionInfo::new(
+        "addr_data_file",
+        "path",
+        "",
+        "/etc/rdma/ibacm_hosts.data",
+        "the acm_hosts file; changes are followed",
+    );
+    /// `addr_preload`
+    pub const ADDR_PRELOAD: OptionInfo = OptionInfo::new(
+        "addr_preload",
+        "none|acm_hosts",
+        "",
+        "none",
+        "names and IP addresses that are known without asking",
+    );
+    /// `addr_timeout`
+    pub const ADDR_TIMEOUT: OptionInfo = OptionInfo::new(
+        "addr_timeout",
+        "minutes",
+        "min",
+        "1440",
+        "how long an address, and the path to it, is kept, -1 for ever",
+    );
+    /// `loopback_prot`
+    pub const LOOPBACK_PROT: OptionInfo = OptionInfo::new(
+        "loopback_prot",
+        "none|local",
+        "",
+        "local",
+        "whether own addresses are answered without asking",
+    );
+    /// `retries`
+    pub const RETRIES: OptionInfo =
+        OptionInfo::new("retries", "number", "", "2", "further tries of a question");
+    /// `route_data_file`
+    pub const ROUTE_DATA_FILE: OptionInfo = OptionInfo::new(
+        "route_data_file",
+        "path",
+        "",
+        "/etc/rdma/ibacm_route.data",
+        "the dump of OpenSM's dump_pr plugin; changes are followed",
+    );
+    /// `route_preload`
+    pub const ROUTE_PRELOAD: OptionInfo = OptionInfo::new(
+        "route_preload",
+        "none|opensm_full_v1",
+        "",
+        "none",
+        "paths that are known without asking",
+    );
+    /// `route_timeout`
+    pub const ROUTE_TIMEOUT: OptionInfo = OptionInfo::new(
+        "route_timeout",
+        "minutes",
+        "min",
+        "-1",
+        "how long a path is kept, -1 for ever; the smaller of the two counts",
+    );
+    /// `sa_depth`
+    pub const SA_DEPTH: OptionInfo = OptionInfo::new(
+        "sa_depth",
+        "number",
+        "MADs",
+        "1",
+        "queries of a port that the core sends at a time",
+    );
+    /// `timeout`
+    pub const TIMEOUT: OptionInfo = OptionInfo::new(
+        "timeout",
+        "number",
+        "ms",
+        "2000",
+        "one try of a question; a client waits timeout x (retries + 1) for each",
+    );
+}
+
+/// An hour: longer waits in milliseconds are slips of the pen.
+const HOUR: u64 = 3_600_000;
+
+/// What an operator has set with the stock provider's options.
+#[derive(Clone, Debug)]
+pub struct StockSettings {
+    /// Milliseconds that an address is kept; `None` is without end.
+    pub address_ttl: Option<u64>,
+    /// Milliseconds that a path is kept, which is no longer than its address; `None` is without end.
+    pub path_ttl: Option<u64>,
+    /// How long clients wait, and how much the core is asked at a time.
+    pub lookups: LookupLimits,
+    /// Whether own addresses are answered without asking anybody (`loopback_prot local`).
+    pub answers_own_addresses: bool,
+    /// The acm_hosts file, if one is to be read.
+    pub hosts_file: Option<PathBuf>,
+    /// The OpenSM dump, if one is to be read.
+    pub routes_file: Option<PathBuf>,
+}
+
+impl StockSettings {
+    /// Reads them. What is out of range is [reported](Options::reports), and the default holds.
+    #[must_use]
+    pub fn read(options: &Options) -> Self {
+        let address_ttl = options
+            .minutes("addr_timeout", Some(Duration::from_mins(1440)))
+            .map(millis);
+        let route_ttl = options.minutes("route_timeout", None).map(millis);
+        // The first three are the core's own: it bounds its MADs by the same values.
+        let lookups = LookupLimits {
+            timeout: options.number("timeout", 2_000, 1..=HOUR),
+            retries: options.number("retries", 2, 0..=255),
+            out: options.number("sa_depth", 1, 1..=65_535_usize) + 1,
+            lookups: LookupLimits::DEFAULT_LOOKUPS,
+            waiters: LookupLimits::DEFAULT_WAITERS,
+        };
+        let preloaded = |key, word, file, default: &str| {
+            let words = [("none", false), ("no", false), (word, true)];
+            let file = options.path(file, default);
+            options.choice(key, false, &words).then_some(file)
+        };
+        Self {
+            address_ttl,
+            path_ttl: [address_ttl, route_ttl].into_iter().flatten().min(),
+            lookups,
+            answers_own_addresses: options.choice(
+                "loopback_prot",
+                true,
+                &[("none", false), ("local", true)],
+            ),
+            hosts_file: preloaded(
+                "addr_preload",
+                "acm_hosts",
+                "addr_data_file",
+                "/etc/rdma/ibacm_hosts.data",
+            ),
+            routes_file: preloaded(
+                "route_preload",
+                "opensm_full_v1",
+                "route_data_file",
+                "/etc/rdma/ibacm_route.data",
+            ),
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_what_is_described() {
+        let options = Options::parse("", &b""[..]);
+        let settings = StockSettings::read(&options);
+        let described = [
+            described::ADDR_DATA_FILE,
+            described::ADDR_PRELOAD,
+            described::ADDR_TIMEOUT,
+            described::LOOPBACK_PROT,
+            described::RETRIES,
+            described::ROUTE_DATA_FILE,
+            described::ROUTE_PRELOAD,
+            described::ROUTE_TIMEOUT,
+            described::SA_DEPTH,
+            described::TIMEOUT,
+        ];
+        let keys: Vec<&str> = described.iter().map(|info| info.key.as_str()).collect();
+        assert_eq!(options.asked(), keys);
+        assert_eq!(settings.path_ttl, Some(1440 * 60_000));
+        assert_eq!(settings.lookups.patience(), 6_000);
+        assert_eq!((settings.hosts_file, settings.routes_file), (None, None));
+    }
+
+    #[test]
+    fn a_path_is_kept_no_longer_than_its_address() {
+        for (text, address, path) in [
+            ("addr_timeout -1\nroute_timeout 7\n", None, Some(7)),
+            ("addr_timeout 5\nroute_timeout 7\n", Some(5), Some(5)),
+            ("addr_timeout -1\n", None, None),
+        ] {
+            let settings = StockSettings::read(&Options::parse("", text.as_bytes()));
+            let minutes = |minutes: u64| minutes * 60_000;
+            assert_eq!(settings.address_ttl, address.map(minutes), "{text}");
+            assert_eq!(settings.path_ttl, path.map(minutes), "{text}");
+        }
+    }
+}
