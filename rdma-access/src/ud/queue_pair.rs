@@ -239,7 +239,8 @@ impl UdQueuePair {
                     wr_id,
                     next: null_mut(),
                     sg_list: &raw mut segment,
-                    num_sge: 1,
+                    // To some adapters a segment of 0 bytes is one of 2 GiB.
+                    num_sge: (fitting > 0).into(),
                     opcode: ibv_wr_opcode::IBV_WR_SEND,
                     send_flags: ffi::ibv_send_flags::IBV_SEND_SIGNALED.0,
                     ..ffi::ibv_send_wr::default()

@@ -47,6 +47,26 @@ fn a_datagram_arrives_with_its_header_and_both_slots_come_back() {
 }
 
 #[test]
+fn a_datagram_without_payload_arrives() {
+    let (a, b) = (Endpoint::new(3), Endpoint::new(7));
+    b.receive(1);
+    let address = a.address(7);
+    let to = Destination {
+        address: &address,
+        qp_number: b.pair.number(),
+        qkey: QKEY,
+    };
+    a.send(b"", &to, 2);
+    assert!(a.completions(1)[0].is_success());
+    let [arrived] = b.completions(1).try_into().unwrap();
+    let received = arrived.received().unwrap();
+    assert_eq!(
+        (received.byte_len(), received.payload()),
+        (GRH_LENGTH, &[][..])
+    );
+}
+
+#[test]
 fn without_a_route_there_is_no_header() {
     let (a, b) = (Endpoint::new(3), Endpoint::new(7));
     b.receive(0);
