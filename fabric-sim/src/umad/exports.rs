@@ -37,7 +37,7 @@ pub unsafe extern "C" fn umad_open_port(name: *const c_char, number: c_int) -> c
     OpenPort::open(name.as_deref(), number).unwrap_or_else(|error| failed(&error))
 }
 
-/// The port for subnet management (libibumad 47 and later); here the same port serves both.
+/// The port for subnet management (since rdma-core 53); here the same port serves both.
 ///
 /// # Safety
 /// As for [`umad_open_port`].
