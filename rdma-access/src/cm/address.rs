@@ -118,7 +118,7 @@ impl FromStr for Address {
     type Err = Error;
 
     /// # Errors
-    /// [`Cause::Invalid`] for what is no address, or a scope that no interface has.
+    /// [`Cause::Invalid`] for what is no address, or a scope that is neither an interface's name nor a number.
     fn from_str(text: &str) -> Result<Self> {
         let fault = |why: String| Error::new("read an address", text, Cause::Invalid(why));
         let (ip, scope) = match text.split_once('%') {
@@ -134,11 +134,14 @@ impl FromStr for Address {
         let IpAddr::V6(ip) = ip else {
             return Err(fault("only IPv6 addresses have a scope".to_owned()));
         };
-        let index = match scope.parse() {
-            Ok(0) => return Err(fault("no interface has the number 0".to_owned())),
-            Ok(index) => index,
-            Err(_) => interface(scope)
-                .map_err(|error| fault(format!("there is no interface {scope:?} ({error})")))?,
+        // As getaddrinfo(3) does: an interface can have a number for a name.
+        let index = match (interface(scope), scope.parse()) {
+            (Ok(index), _) => index,
+            (Err(_), Ok(0)) => return Err(fault("no interface has the number 0".to_owned())),
+            (Err(_), Ok(index)) => index,
+            (Err(error), Err(_)) => {
+                return Err(fault(format!("there is no interface {scope:?} ({error})")));
+            }
         };
         Ok(Self::with_scope(ip, index))
     }

@@ -42,7 +42,7 @@ impl MemoryRegion {
     /// A received datagram needs [`GRH_LENGTH`](super::GRH_LENGTH) bytes in front of its payload.
     ///
     /// # Errors
-    /// [`Cause::Invalid`] for a size or count of 0 or more than 4 GiB in all; what `ibv_reg_mr` fails with, in most cases
+    /// [`Cause::Invalid`] for a size or count of 0 or more than 4 GiB in all; [`Cause::OutOfMemory`]; what `ibv_reg_mr` fails with, in most cases
     /// ENOMEM because of the limit of locked memory.
     pub fn new(domain: &Arc<ProtectionDomain>, slot_size: usize, count: u32) -> Result<Self> {
         const OPERATION: &str = "ibv_reg_mr";
@@ -56,10 +56,14 @@ impl MemoryRegion {
             let cause = Cause::Invalid("a region has 1 byte to 4 GiB".to_owned());
             return Err(Error::new(OPERATION, inputs, cause));
         };
+        let mut free = Vec::new();
+        if free.try_reserve_exact(count as usize).is_err() {
+            return Err(Error::new(OPERATION, inputs, Cause::OutOfMemory));
+        }
+        free.extend((0..count).rev());
         // SAFETY: the size is not 0.
         let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
-            let errno = Errno::NOMEM.raw_os_error();
-            return Err(Error::errno(OPERATION, inputs, errno, ""));
+            return Err(Error::new(OPERATION, inputs, Cause::OutOfMemory));
         };
         let access = ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
         // SAFETY: the domain is alive; the memory is as long as said and is freed after the region's end only.
@@ -94,7 +98,7 @@ impl MemoryRegion {
             layout,
             slot_size,
             local_key,
-            free: Mutex::new((0..count).rev().collect()),
+            free: Mutex::new(free),
             domain: domain.clone(),
         })
     }

@@ -120,6 +120,13 @@ fn scope_ids_tell_the_interface() {
     }
     let wrong = format!("{}%veth0", link_local("dummy0"));
     cm.local(&address(&wrong)).unwrap_err();
+    // An interface that has a number for a name.
+    ip(&["link", "add", "4711", "type", "dummy"]);
+    let named = address("fe80::1%4711").scope();
+    let number = std::fs::read_to_string("/sys/class/net/4711/ifindex").unwrap();
+    ip(&["link", "del", "4711"]);
+    assert_eq!(named.to_string(), number.trim());
+    assert_eq!(address("fe80::1%4711").scope(), 4711);
     // One address, two ways; a dummy interface asks for no neighbour.
     let other_way = THERE_ON_LINK.replace("veth0", "dummy0");
     for (text, device) in [(THERE_ON_LINK, NEIGHBOURLY), (&other_way, DEVICE)] {
@@ -171,6 +178,12 @@ fn a_silent_neighbour_is_waited_for_as_long_as_asked() {
         check(&patient.join().unwrap().unwrap(), NEIGHBOURLY, LATECOMER);
     });
     neighbour(&["address", "del", &format!("{LATECOMER}/24"), "dev", "veth1"]);
+}
+
+/// Runs `ip` here.
+fn ip(words: &[&str]) {
+    let status = Command::new("/tools/ip").args(words).status().unwrap();
+    assert!(status.success(), "{words:?}: {status}");
 }
 
 /// Runs `ip` where the neighbour lives.
