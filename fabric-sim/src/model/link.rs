@@ -183,20 +183,22 @@ impl State {
             for copy in copies {
                 if let Some(turn) = self.hold(copy, now + OVERTAKING + faults.delay) {
                     self.to_be_overtaken.push(turn);
+                    self.counts.delayed += u64::from(!faults.delay.is_zero());
                 }
             }
             return Vec::new();
         }
+        let new = copies.len();
         for turn in std::mem::take(&mut self.to_be_overtaken) {
             copies.extend(self.held.remove(&turn));
         }
         if faults.delay.is_zero() {
             return copies;
         }
-        for copy in copies {
-            if self.hold(copy, now + faults.delay).is_some() {
-                self.counts.delayed += 1;
-            }
+        for (index, copy) in copies.into_iter().enumerate() {
+            // The overtaken were counted before.
+            let is_held = self.hold(copy, now + faults.delay).is_some();
+            self.counts.delayed += u64::from(is_held && index < new);
         }
         Vec::new()
     }

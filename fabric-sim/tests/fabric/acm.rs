@@ -7,6 +7,7 @@ use fabric_sim::model::link_faults::LinkFaults;
 use loader_test::client::{Destination, Status};
 use loader_test::ibacm::Host;
 use loader_test::log::Mark;
+use loader_test::record::Lid;
 use loader_test::rig::{Builder, Rig};
 
 use crate::{PATIENCE, fabric_sim, stock_provider};
@@ -35,6 +36,17 @@ fn hosts() -> Builder {
         }
     }
     rig.option("addr_preload", "none")
+}
+
+/// A peer's answer is awaited for this much more than the option says: 4.096 us times two to the power of it.
+const SUBNET_TIMEOUT: &str = "FABRIC_SIM_SUBNET_TIMEOUT";
+const QUICK: u8 = 10;
+
+/// Daemons that give up soon, to be used where something is to time out.
+fn impatient(rig: Builder) -> Builder {
+    rig.env(SUBNET_TIMEOUT, QUICK)
+        .option("timeout", 250)
+        .option("retries", 3)
 }
 
 fn wait_until_joined(host: &Host, mark: Mark) {
@@ -90,9 +102,42 @@ fn hosts_resolve_each_other_with_paths_of_the_group() {
     assert_all_resolve(&started(hosts().option("route_prot", "acm")), &OF_THE_GROUP);
 }
 
+fn everywhere(rig: &Rig, faults: &str) {
+    for host in rig.hosts() {
+        host.set_link_faults(faults.parse().unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn hosts_resolve_each_other_over_bad_links() {
+    let rig = started(hosts().env(SUBNET_TIMEOUT, QUICK).option("timeout", 200));
+    everywhere(&rig, "duplicate=100 reorder=50 delay=5 seed=3");
+    assert_all_resolve(&rig, &[]);
+    for host in rig.hosts() {
+        let counts = host.link_faults().unwrap().counts;
+        assert!(
+            counts.duplicated > 0 && counts.reordered > 0 && counts.delayed > 0,
+            "{}: {counts}",
+            host.node()
+        );
+    }
+}
+
+/// A fifth of all datagrams is lost, and retries make up for it.
+#[test]
+fn retries_make_up_for_losses() {
+    let rig = hosts().env(SUBNET_TIMEOUT, QUICK);
+    let rig = started(rig.option("timeout", 100).option("retries", 15));
+    everywhere(&rig, "drop=20 seed=11");
+    assert_all_resolve(&rig, &[]);
+    let lost = rig.hosts().iter();
+    let lost = lost.map(|host| host.link_faults().unwrap().counts.dropped);
+    assert!(lost.sum::<u64>() > 0);
+}
+
 #[test]
 fn a_link_that_loses_everything_times_out() {
-    let rig = started(hosts().option("timeout", 100).option("retries", 1));
+    let rig = started(impatient(hosts()));
     let host = rig.host(HOSTS[0]).unwrap();
     let all = LinkFaults {
         drop: 100,
@@ -100,10 +145,53 @@ fn a_link_that_loses_everything_times_out() {
     };
     host.set_link_faults(all).unwrap();
     assert_eq!(resolve(&rig, HOSTS[0], HOSTS[1]), Status::ETIMEDOUT);
+    let counts = host.link_faults().unwrap().counts;
     assert!(
-        host.link_faults().unwrap().counts.dropped >= 2,
-        "the request, and again"
+        counts.sent >= 2 && counts.dropped == counts.sent,
+        "the request, and again: {counts}"
     );
+    // Its answers are lost as well.
+    assert_eq!(resolve(&rig, HOSTS[1], HOSTS[0]), Status::ETIMEDOUT);
+    assert_eq!(resolve(&rig, HOSTS[1], HOSTS[2]), Status::SUCCESS);
     host.set_link_faults(LinkFaults::default()).unwrap();
-    assert_eq!(resolve(&rig, HOSTS[0], HOSTS[1]), Status::SUCCESS);
+    assert_all_resolve(&rig, &[]);
+}
+
+#[test]
+fn a_host_whose_cable_is_pulled_is_not_heard() {
+    let rig = started(impatient(hosts()));
+    let [asking, pulled, other] = HOSTS;
+    let log = rig.host(pulled).unwrap().log();
+    let mark = log.end();
+    rig.pull_cable(pulled).unwrap();
+    log.wait_for(mark, "ibsim0 1 is down", PATIENCE).unwrap();
+    assert_eq!(resolve(&rig, asking, pulled), Status::ETIMEDOUT);
+    assert_eq!(resolve(&rig, asking, other), Status::SUCCESS);
+    let mark = log.end();
+    rig.put_cable_back(pulled).unwrap();
+    wait_until_joined(rig.host(pulled).unwrap(), mark);
+    assert_all_resolve(&rig, &[]);
+}
+
+#[test]
+fn a_host_is_found_at_its_new_lid() {
+    let rig = started(hosts());
+    let moved = HOSTS[1];
+    let marks: Vec<Mark> = rig.hosts().iter().map(|host| host.log().end()).collect();
+    rig.change_lid(moved, Lid(77)).unwrap();
+    // The subnet manager was started again for it, and knows no memberships.
+    for (host, mark) in rig.hosts().iter().zip(marks) {
+        wait_until_joined(host, mark);
+    }
+    assert_all_resolve(&rig, &[]);
+}
+
+#[test]
+fn a_daemon_that_was_killed_is_found_again() {
+    let rig = started(hosts());
+    let host = rig.host(HOSTS[1]).unwrap();
+    host.kill();
+    rig.start_host(host).unwrap();
+    wait_until_joined(host, Mark::default());
+    assert_all_resolve(&rig, &[]);
 }

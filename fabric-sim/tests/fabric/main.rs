@@ -4,6 +4,7 @@
 
 mod acm;
 mod daemon;
+mod datagrams;
 mod events;
 mod probe;
 mod timeouts;

@@ -9,6 +9,7 @@ use fabric_sim::model::event::PortEvent;
 use loader_test::log::Mark;
 use loader_test::process::{Launch, Process};
 use loader_test::programs::Programs;
+use loader_test::record::{Gid, Lid};
 use loader_test::rig::Rig;
 use loader_test::wait;
 
@@ -31,6 +32,24 @@ pub struct Received {
     pub class: u8,
     /// Since it was sent first.
     pub milliseconds: u64,
+}
+
+/// A datagram that came to the probe's queue pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    pub source_lid: u16,
+    pub source_qp: u32,
+    pub grh: bool,
+    pub length: u32,
+    /// What it has from its byte 24 on: an ACM request's destination address, if that is a name.
+    pub text: String,
+}
+
+/// What the SA said to a request about membership in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub status: u16,
+    pub mlid: u16,
 }
 
 /// What the probe sees of its port.
@@ -81,6 +100,7 @@ impl Probe {
             .env("LD_PRELOAD", preload)
             .env("SIM_HOST", node)
             .env("IBSIM_SOCKNAME", rig.ibsim().socket_name())
+            .env("FABRIC_SIM_WIRES", rig.directory().join("wires"))
             .env("FABRIC_SIM_CONTROL", directory.join("control"))
             .env("FABRIC_SIM_POLL_MS", "20")
             .stdin(Stdio::piped())
@@ -218,12 +238,88 @@ impl Probe {
         .unwrap()
     }
 
+    /// Makes its queue pair, ready to receive, and returns its number.
+    pub fn make_queue_pair(&mut self) -> u32 {
+        let line = self.ask("qp 1", "qp ");
+        line["qp ".len()..].parse().unwrap()
+    }
+
+    /// Attaches its queue pair to a group.
+    pub fn attach(&mut self, group: Gid, mlid: u16) {
+        let line = self.ask(&format!("attach {} {mlid}", hex(group)), "attached ");
+        assert_eq!(line, "attached 0");
+    }
+
+    /// Sends a datagram with such a text in it.
+    pub fn send(&mut self, lid: Lid, qpn: u32, gid: Option<Gid>, text: &str) {
+        let gid = gid.map_or("-".to_owned(), hex);
+        let line = self.ask(&format!("send {lid} {qpn} {gid} {text}"), "posted ");
+        assert_eq!(line, "posted 0");
+    }
+
+    /// Asks the SA to change its port's membership in a group as a full member.
+    pub fn change_membership(
+        &mut self,
+        method: u8,
+        transaction: u32,
+        sm_lid: u16,
+        group: Gid,
+        qkey: u32,
+    ) -> Member {
+        let group = hex(group);
+        self.ask(
+            &format!("member {method} {transaction} {sm_lid} {group} 1 {qkey:x}"),
+            &format!("sent {transaction}"),
+        );
+        let line = self.wait_for_line(Mark::default(), &format!("member {transaction} status="));
+        let value = |key: &str| {
+            let word = line.split(' ').find_map(|word| word.strip_prefix(key));
+            u16::from_str_radix(word.unwrap(), 16).unwrap()
+        };
+        Member {
+            status: value("status=0x"),
+            mlid: value("mlid=0x"),
+        }
+    }
+
+    /// The datagrams that came, in order.
+    pub fn datagrams(&self) -> Vec<Datagram> {
+        let text = self.process.output().since(Mark::default()).unwrap();
+        let complete = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
+        complete.lines().filter_map(read_datagram).collect()
+    }
+
+    /// Waits for a datagram with such a text.
+    pub fn wait_for_datagram(&self, text: &str) -> Datagram {
+        wait::until(format!("a datagram {text}"), PATIENCE, || {
+            self.process.check()?;
+            let mut came = self.datagrams().into_iter();
+            Ok(came.find(|datagram| datagram.text == text))
+        })
+        .unwrap()
+    }
+
     /// Closes its input, which ends it, and returns how it ended.
     pub fn end(mut self, command: &str) -> ExitStatus {
         self.tell(command);
         drop(self.stdin.take());
         wait::until("the probe to end", PATIENCE, || self.process.status()).unwrap()
     }
+}
+
+fn hex(gid: Gid) -> String {
+    format!("{:032x}", u128::from_be_bytes(gid.0))
+}
+
+fn read_datagram(line: &str) -> Option<Datagram> {
+    let mut words = line.strip_prefix("datagram ")?.splitn(5, ' ');
+    Some(Datagram {
+        source_lid: words.next()?.parse().ok()?,
+        source_qp: words.next()?.parse().ok()?,
+        grh: words.next()? == "1",
+        length: words.next()?.parse().ok()?,
+        text: words.next()?.to_owned(),
+    })
 }
 
 fn read_mad(line: &str) -> Option<Received> {

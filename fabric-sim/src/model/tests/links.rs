@@ -168,6 +168,23 @@ fn the_late_are_in_order() {
 }
 
 #[test]
+fn all_of_it_can_come_together() {
+    let faults = LinkFaults {
+        duplicate: 100,
+        reorder: 50,
+        corrupt: 50,
+        delay: Duration::from_millis(1),
+        ..LinkFaults::default()
+    };
+    let (host, recorder) = recorded(faults);
+    send(&host, 0..100);
+    recorder.wait_for(200);
+    let counts = counts(&host);
+    assert_eq!((counts.duplicated, counts.delayed), (100, 200));
+    assert!(counts.reordered > 0 && counts.corrupted > 0, "{counts}");
+}
+
+#[test]
 fn what_is_held_is_bounded_and_lost_with_the_port() {
     let (host, recorder) = recorded(LinkFaults {
         delay: Duration::from_secs(60),
