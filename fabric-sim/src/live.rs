@@ -77,6 +77,17 @@ pub enum QueryError {
     Wait(Attribute, u32, io::Error),
 }
 
+/// What was found where a subnet manager should be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manager {
+    /// Not asked yet.
+    Unknown,
+    /// None, or one that is not the master yet.
+    Absent,
+    /// The master.
+    Present,
+}
+
 /// Asks ports: the one of this process, and others by LID.
 pub struct Prober {
     port: Arc<MadPort>,
@@ -84,6 +95,7 @@ pub struct Prober {
     lid_agent: u32,
     inbox: Arc<Inbox>,
     next_transaction: u32,
+    manager: Manager,
     /// What the subnet manager had done when it was asked last: it begins anew when it is started.
     manager_activity: u32,
     /// Readings to go without asking it.
@@ -121,6 +133,7 @@ impl Prober {
             lid_agent,
             inbox,
             next_transaction: 1,
+            manager: Manager::Unknown,
             manager_activity: 0,
             manager_pause: 0,
         })
@@ -227,8 +240,8 @@ impl Prober {
         })
     }
 
-    /// Whether a subnet manager sits where the port thinks; not, once, for one that was started again since it was asked
-    /// last. `None`: that port cannot be asked, now or from here.
+    /// Whether the master subnet manager sits where the port thinks; not, once, for one that was started again since it was
+    /// asked last. `None`: that port cannot be asked, now or from here.
     fn has_manager(&mut self, info: &PortInfo) -> Option<bool> {
         if info.state != STATE_ACTIVE || info.sm_lid == 0 {
             return None;
@@ -236,21 +249,32 @@ impl Prober {
         let route = Route::Lid(info.sm_lid);
         // ibsim answers that itself, whatever the manager does, unless no way leads there.
         let port = self.get(route, Attribute::PortInfo, 0, SIMULATOR).ok()?;
-        if PortInfo::read(&port).capability_mask & smp::CAPABILITY_IS_SM == 0 {
+        let is_present = PortInfo::read(&port).capability_mask & smp::CAPABILITY_IS_SM != 0
+            && self.is_master(route);
+        self.manager = if is_present {
+            Manager::Present
+        } else {
             self.manager_activity = 0;
-            return Some(false);
-        }
-        if self.manager_pause > 0 {
+            Manager::Absent
+        };
+        Some(is_present)
+    }
+
+    /// A manager that was started sits at its port long before it is the master. Until then no port hears of it, and it
+    /// ignores who asks its SA for something.
+    fn is_master(&mut self, route: Route) -> bool {
+        if self.manager == Manager::Present && self.manager_pause > 0 {
             self.manager_pause -= 1;
-            return Some(true);
+            return true;
         }
         self.manager_pause = MANAGER_PAUSE;
         let Ok(data) = self.get(route, Attribute::SmInfo, 0, MANAGER) else {
-            return Some(true);
+            // One that is silent is stopped or busy.
+            return self.manager != Manager::Absent;
         };
         let activity = smp::manager_activity(&data);
         let before = std::mem::replace(&mut self.manager_activity, activity);
-        Some(activity >= before)
+        smp::is_master(&data) && activity >= before
     }
 }
 

@@ -239,6 +239,12 @@ pub fn manager_activity(data: &[u8; DATA_SIZE]) -> u32 {
     u32_at(data, 16)
 }
 
+/// Whether an SMInfo says that the subnet manager is the master: one that was started discovers the subnet first.
+pub fn is_master(data: &[u8; DATA_SIZE]) -> bool {
+    const STATE_MASTER: u8 = 3;
+    data[20] & 0x0f == STATE_MASTER
+}
+
 /// P_Keys of a block of the P_Key table, host byte order.
 pub fn pkeys(data: &[u8; DATA_SIZE]) -> [u16; 32] {
     std::array::from_fn(|index| u16_at(data, 2 * index))
@@ -385,6 +391,8 @@ mod tests {
         let bytes = data(&[(0, &[0xff, 0xff]), (62, &[0x80, 0x01])]);
         assert_eq!((pkeys(&bytes)[0], pkeys(&bytes)[31]), (0xffff, 0x8001));
         assert_eq!(manager_activity(&data(&[(16, &[0, 0, 1, 0x48])])), 328);
+        assert!(is_master(&data(&[(20, &[0x53])])));
+        assert!(!is_master(&data(&[(20, &[0x31])])));
         let bytes = data(&[(8, &[0, 0, 0, 0, 0, 0x10, 0, 4])]);
         assert_eq!(guids(&bytes), [0, 0x10_0004, 0, 0, 0, 0, 0, 0]);
     }
