@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
+use acm_prov_api::rdma_access::umad::{self, Umad};
 use acm_prov_api::{
     Device, EndpointHandle, EndpointState, Port, PortHandle, PortState, prelude::*,
 };
-use rdma_access::umad::Umad;
 
 struct SmiPorts(Umad);
 
 /// The SMI of a port, open as long as the core has the port open.
 struct Smi {
-    _port: rdma_access::umad::Port,
+    _port: umad::Port,
 }
 
 struct OnSmi;

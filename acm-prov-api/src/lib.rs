@@ -7,6 +7,12 @@
 //! - A client's request is a [token](ResolveRequest) that is consumed by its one answer.
 //! - [`EndpointHandle`] asks the SA and counts, [`PortHandle`] knows the port, [`Host`] logs.
 //! - [`check`] judges a table as the core does; [`abi`] is the C interface itself.
+//!
+//! | feature | what it adds |
+//! | --- | --- |
+//! | `cache` | the path cache engine, module `cache` |
+//! | `testing` | a core in the process, for a provider's unit tests, module `testing` |
+//! | `verbs` | `DeviceHandle::open_verbs`, a verbs context of the provider's own, and `rdma_access` for what to do with it; example `smi_port` |
 
 #[cfg(panic = "abort")]
 compile_error!(
@@ -56,6 +62,8 @@ pub use provider::{
     AddressState, Device, DeviceState, Endpoint, EndpointState, Error, LocalAddress, NotInfiniBand,
     Plain, Port, PortState, Provider,
 };
+#[cfg(feature = "verbs")]
+pub use rdma_access;
 pub use request::{QueryRequest, ResolveRequest};
 
 #[doc(hidden)]
