@@ -182,8 +182,13 @@ fn a_cable_is_pulled_and_put_back() {
     rig.pull_cable("Hca2").unwrap();
     endpoints(0);
     assert!(rig.pull_cable("Hca2").is_err(), "it is pulled already");
+    let mark = host.log().end();
     rig.put_cable_back("Hca2").unwrap();
     endpoints(1);
+    // Until then the stock provider has no path to anywhere.
+    host.log()
+        .wait_for(mark, "join successful", PATIENCE)
+        .unwrap();
     let lid = rig.lid("Hca1").unwrap();
     let path = host
         .connect()
