@@ -51,7 +51,7 @@ impl Drop for Link {
         self.0.state.lock().closed = true;
         self.0.changed.notify_all();
         // The timer's thread may keep the rest for a moment; what hangs on the path goes now.
-        *self.0.path.write() = Arc::new(Nowhere);
+        self.set_path(Arc::new(Nowhere));
     }
 }
 

@@ -14,13 +14,12 @@
 //!     port.guids = vec![u64::from(lid)];
 //!     Adapter::new(Identity::default(), vec![port])
 //! });
-//! let switch = Switch::connecting(&adapters);
+//! Switch::connecting(&adapters);
 //! // The subnet administrator's part: both have joined a group, whose datagrams are forwarded to them from now on.
 //! let mgid = [0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 3, 4, 0, 0, 0, 0, 0, 0, 0];
 //! for adapter in &adapters {
 //!     adapter.joined(1, Membership::full(mgid, 0xc000))?;
 //! }
-//! # drop(switch);
 //! # Ok::<(), fabric_sim::model::adapter::NoSuchPort>(())
 //! ```
 

@@ -191,19 +191,25 @@ fn what_does_not_match_is_lost() {
 
 #[test]
 fn limited_members_talk_to_full_ones_only() {
-    let (one, other) = (Host::new(5), Host::new(6));
-    wire(&[&one, &other]);
-    for host in [&one, &other] {
-        host.make_ready(2); // 0x7001, limited
-        host.receive_into(1, 512);
+    let (full, limited, invalid) = (1, 2, 3); // 0x8001, 0x0001, 0x8000
+    for (one, other, arrives) in [
+        (full, full, true),
+        (full, limited, true),
+        (limited, full, true),
+        (limited, limited, false),
+        (invalid, invalid, false),
+        (full, 0, false),
+    ] {
+        let hosts = [Host::new(5), Host::new(6)];
+        wire(&[&hosts[0], &hosts[1]]);
+        for (host, index) in hosts.iter().zip([one, other]) {
+            host.change_port(|port| port.pkeys = vec![0xffff, 0x8001, 0x0001, 0x8000]);
+            host.make_ready(index);
+            host.receive_into(1, 512);
+        }
+        hosts[0].send(b"hello", at(6), hosts[1].pair.number());
+        assert_eq!(hosts[1].received().is_some(), arrives, "{one} to {other}");
     }
-    let address = AddressVector {
-        dlid: 6,
-        port: 1,
-        ..AddressVector::default()
-    };
-    one.send(b"hello", address, other.pair.number());
-    assert_eq!(other.queue.poll(), None);
 }
 
 #[test]
