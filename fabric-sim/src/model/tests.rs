@@ -169,24 +169,20 @@ fn what_does_not_match_is_lost() {
     wire(&[&sender, &receiver]);
     receiver.make_ready(1); // another partition
     receiver.receive_into(1, 512);
-    let address = AddressVector {
-        dlid: 6,
-        port: 1,
-        ..AddressVector::default()
-    };
-    sender.send(b"hello", address, receiver.pair.number());
+    sender.send(b"hello", at(6), receiver.pair.number());
     assert_eq!(receiver.queue.poll(), None);
 
-    let same = Host::new(7);
+    let same = Host::ready(7);
     wire(&[&sender, &same]);
-    same.make_ready(0);
-    let other_qkey = SendRequest {
-        remote_qkey: 5,
-        ..inline(b"hello", address, same.pair.number())
-    };
     same.receive_into(1, 512);
-    sender.pair.post_send(other_qkey).unwrap();
-    assert_eq!(same.queue.poll(), None);
+    for (remote_qkey, arrives) in [(5, false), (QKEY, true)] {
+        let request = SendRequest {
+            remote_qkey,
+            ..inline(b"hello", at(7), same.pair.number())
+        };
+        sender.pair.post_send(request).unwrap();
+        assert_eq!(same.queue.poll().is_some(), arrives, "{remote_qkey:#x}");
+    }
 }
 
 #[test]

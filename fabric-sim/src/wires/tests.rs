@@ -222,6 +222,23 @@ fn nobody_waits_for_a_receiver_that_takes_nothing() {
     }
 }
 
+/// The folder's time of change can be too coarse to tell them all apart: before Linux 6.13 it goes by a clock of milliseconds.
+#[test]
+fn who_comes_just_now_is_seen() {
+    let folder = folder();
+    let a = process(folder.path(), 5);
+    for number in 0..50u8 {
+        a.send(b"before", at(6), 0x40);
+        let name = format!("00000000000000ff-{number:02x}-01");
+        let new = UnixDatagram::bind(folder.path().join(name)).unwrap();
+        a.send(b"hello", at(6), 0x40);
+        new.set_nonblocking(true).unwrap();
+        let mut frame = [0; MAX_FRAME];
+        let length = new.recv(&mut frame).unwrap();
+        assert_eq!(parse(&frame[..length]).unwrap().payload, b"hello");
+    }
+}
+
 #[test]
 fn folders_may_have_long_names() {
     let folder = folder();

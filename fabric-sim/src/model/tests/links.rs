@@ -153,6 +153,12 @@ fn who_is_not_overtaken_comes_all_the_same() {
     });
     send(&host, 0..1);
     assert_eq!(recorder.wait_for(2), [[0; 8], [0; 8]]);
+    send(&host, 1..2);
+    assert_eq!(
+        counts(&host).reordered,
+        2,
+        "it waits for a third, not for the first"
+    );
 }
 
 #[test]
