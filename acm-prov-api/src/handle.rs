@@ -178,10 +178,12 @@ struct PortInner {
     device: DeviceHandle,
     gate: Gate<acm_port>,
     number: u8,
+    #[cfg(feature = "cache")]
     id: CorePort,
 }
 
 /// A port of the core's, over all its openings: the core passes the same structure each time. Only ever compared.
+#[cfg(feature = "cache")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CorePort(usize);
 
@@ -195,6 +197,7 @@ impl PortHandle {
             device,
             gate: Gate::new(port),
             number,
+            #[cfg(feature = "cache")]
             id: CorePort(port.addr()),
         }))
     }

@@ -21,6 +21,11 @@ pub fn run() -> Result<(), Error> {
             ["--workspace", "--all-targets"].as_slice(),
         ),
         (
+            // In the workspace the providers ask for its features.
+            "clippy, the SDK as a first provider takes it",
+            &["--package", "acm-prov-api"],
+        ),
+        (
             "clippy, all features",
             &["--workspace", "--all-targets", "--all-features"],
         ),

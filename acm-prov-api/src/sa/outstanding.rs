@@ -56,6 +56,7 @@ pub(crate) enum Until {
     /// Until its endpoint closes: it is answered then.
     Close,
     /// Until its MAD comes back, however late, or it is [abandoned](abandon).
+    #[cfg(feature = "cache")]
     Return,
 }
 
