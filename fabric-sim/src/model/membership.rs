@@ -4,10 +4,10 @@
 //! LID: those that joined a group with it. Which of a port's queue pairs get the datagram is the adapter's affair, see
 //! [`QueuePair::attach`](super::queue_pair::QueuePair::attach).
 //!
-//! Memberships end when the port is lost, its LID changes, or a subnet manager asks for registration anew (it became
-//! master, or the port is new to it): those are the events on which the kernel takes all of a port's memberships for lost
-//! (`drivers/infiniband/core/multicast.c`), and on which OpenSM has none. Raising such an event
-//! [by hand](super::adapter::Adapter::inject) ends none.
+//! Memberships end when the port is lost, and when a subnet manager asks for registration anew: it became master and knows
+//! of none, or the port is new to it. A new LID alone ends none: OpenSM knows members by their GUIDs and switches forward to
+//! ports; the stock provider does not join again when its LID changes. (The kernel's own users of multicast do, on all three
+//! events.) Raising an event [by hand](super::adapter::Adapter::inject) ends none.
 
 use std::collections::HashMap;
 use std::ops::BitOr;
@@ -111,10 +111,7 @@ impl Memberships {
 
     /// Whether the event that a port raises for a change of it ends its memberships.
     pub(super) fn end_with(event: PortEvent) -> bool {
-        matches!(
-            event,
-            PortEvent::PortErr | PortEvent::LidChange | PortEvent::ClientReregister
-        )
+        matches!(event, PortEvent::PortErr | PortEvent::ClientReregister)
     }
 
     pub(super) fn clear(&mut self) {

@@ -180,9 +180,12 @@ fn a_host_is_found_at_its_new_lid() {
     let marks: Vec<Mark> = rig.hosts().iter().map(|host| host.log().end()).collect();
     rig.change_lid(moved, Lid(77)).unwrap();
     // The subnet manager was started again for it, and knows no memberships.
-    for (host, mark) in rig.hosts().iter().zip(marks) {
-        wait_until_joined(host, mark);
+    for (host, mark) in rig.hosts().iter().zip(&marks) {
+        wait_until_joined(host, *mark);
     }
+    let log = rig.host(moved).unwrap().log();
+    log.wait_for(marks[1], "processing async event LID changed", PATIENCE)
+        .unwrap();
     assert_all_resolve(&rig, &[]);
 }
 
