@@ -68,6 +68,9 @@ const DEFAULT_HOSTS: usize = 4;
 /// Four hosts on two switches: the nodes Hca1 to Hca4.
 pub const FOUR_HOSTS: &str = include_str!("../fabrics/four-hosts.net");
 
+/// 324 hosts, H0 to H323, on a fat tree of 27 switches.
+pub const FAT_TREE_324: &str = include_str!("../fabrics/fat-tree-324.net");
+
 /// 1600 hosts, H0 to H1599, on a fat tree of 120 switches.
 pub const FAT_TREE_1600: &str = include_str!("../fabrics/fat-tree-1600.net");
 
