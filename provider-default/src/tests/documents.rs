@@ -33,6 +33,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 fn has_test(module: &str, test: &str) -> bool {
     let (folders, module) = match module.split_once('/') {
         None => (vec!["src"], module),
+        Some(("daemon", module)) => (vec!["tests/daemon"], module),
         Some(("acm-prov-api", module)) => {
             (vec!["../acm-prov-api/src", "../acm-prov-api/tests"], module)
         }

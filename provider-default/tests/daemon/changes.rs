@@ -1,0 +1,205 @@
+//! Subnet managers, cables, LIDs and peers that come and go.
+
+use loader_test::client::{Status, entries};
+use loader_test::ibacm::Host;
+use loader_test::log::Mark;
+use loader_test::record::Lid;
+use loader_test::rig::Rig;
+use loader_test::wait;
+
+use crate::support::{
+    PATIENCE, addresses, ask, by_address, by_name, each_form, mcast_sa, resolve, resolves_in_time,
+    rig, stock,
+};
+
+/// Deadlines that are waited for.
+const TIMEOUT: u32 = 500;
+
+/// Everybody asks everybody, by a name that was not asked for before. `form` is one of three.
+fn all_ask(rig: &Rig, form: usize) {
+    for from in rig.hosts() {
+        for to in rig.hosts().iter().filter(|to| to.node() != from.node()) {
+            let destinations = each_form(from.node(), to.node());
+            resolves_in_time(rig, from, &destinations[form]);
+        }
+    }
+}
+
+/// Waits after `act` until every daemon has been told to register again. A request that the stock provider has out meanwhile
+/// ends it.
+fn all_reregister(rig: &Rig, act: impl FnOnce()) {
+    let mark = |host: &Host| host.log().end();
+    let marks: Vec<Mark> = rig.hosts().iter().map(mark).collect();
+    act();
+    for (host, mark) in rig.hosts().iter().zip(marks) {
+        let told = host.log().wait_for(mark, "has reregistered", PATIENCE);
+        told.unwrap();
+    }
+}
+
+/// A subnet manager that comes back knows of no member, and asks everybody to register again.
+#[test]
+fn after_a_restart_of_the_subnet_manager_groups_are_joined_again() {
+    let rig = rig(&[
+        ("Hca1", mcast_sa()),
+        ("Hca2", mcast_sa()),
+        ("Hca3", stock()),
+    ])
+    .option("timeout", TIMEOUT)
+    .start()
+    .unwrap();
+    all_ask(&rig, 0);
+    rig.kill_opensm().unwrap();
+    // Addresses and paths that are known need no subnet manager.
+    for (from, to) in [("Hca1", "Hca2"), ("Hca2", "Hca1")] {
+        let answer = ask(rig.host(from).unwrap(), &by_name(from, to));
+        assert_eq!(answer.status, Status::SUCCESS);
+    }
+    all_reregister(&rig, || rig.start_opensm().unwrap());
+    all_ask(&rig, 1);
+    all_ask(&rig, 2);
+}
+
+/// The port is told to register again while a request is out; then who has the address answers. (The stock provider frees
+/// what it has not allocated, which ends most daemons.)
+#[test]
+fn a_request_that_is_out_survives_a_reregistration() {
+    let rig = rig(&[("Hca1", mcast_sa()), ("Hca2", mcast_sa())])
+        .option("timeout", TIMEOUT)
+        .option("retries", 100)
+        .start()
+        .unwrap();
+    let [host, owner] = ["Hca1", "Hca2"].map(|node| rig.host(node).unwrap());
+    let mut client = host.connect().unwrap();
+    owner.stop().unwrap();
+    let request = entries(&by_name("Hca1", "Hca2"), 0).unwrap();
+    let id = client.send(&request).unwrap();
+    wait::until_true("the request to be out", PATIENCE, || {
+        Ok(host.connect()?.counters()?.address_query == 1)
+    })
+    .unwrap();
+    let mark = host.log().end();
+    let event = format!("event CLIENT_REREGISTER {}", host.port_number());
+    host.control(&event).unwrap();
+    host.log()
+        .wait_for(mark, "joined ff15:4001:", PATIENCE)
+        .unwrap();
+    assert!(!client.has_answer().unwrap());
+    owner.resume().unwrap();
+    assert_eq!(client.receive(id).unwrap().status, Status::SUCCESS);
+    resolve(&rig, host, &by_name("Hca1", "Hca2"));
+}
+
+#[test]
+fn a_pulled_cable_is_noticed_and_one_put_back_serves_again() {
+    let rig = rig(&[
+        ("Hca1", mcast_sa()),
+        ("Hca2", mcast_sa()),
+        ("Hca3", stock()),
+    ])
+    .option("timeout", TIMEOUT)
+    .start()
+    .unwrap();
+    let pulled = rig.host("Hca2").unwrap();
+    all_ask(&rig, 0);
+    rig.pull_cable("Hca2").unwrap();
+    wait::until_true("the daemon to see that its port is down", PATIENCE, || {
+        Ok(pulled.resolve(&by_name("Hca2", "Hca1"))?.status == Status::ESRCADDR)
+    })
+    .unwrap();
+    // What is not there does not answer; what is, does.
+    let one = rig.host("Hca1").unwrap();
+    let [_, gone, _] = each_form("Hca1", "Hca2");
+    assert_eq!(ask(one, &gone).status, Status::ETIMEDOUT);
+    let [_, there, _] = each_form("Hca1", "Hca3");
+    resolve(&rig, one, &there);
+    rig.put_cable_back("Hca2").unwrap();
+    all_ask(&rig, 1);
+    all_ask(&rig, 2);
+}
+
+/// The subnet manager gives a port another LID. mcast-sa takes it from the SA; the stock provider insists on the old one,
+/// which the SA does not know.
+#[test]
+fn after_a_change_of_a_peers_lid_paths_lead_to_the_new_one() {
+    let rig = rig(&[
+        ("Hca1", mcast_sa()),
+        ("Hca2", mcast_sa()),
+        ("Hca3", stock()),
+    ])
+    .option("timeout", TIMEOUT)
+    .start()
+    .unwrap();
+    let [ours, stocks] = ["Hca1", "Hca3"].map(|node| rig.host(node).unwrap());
+    all_ask(&rig, 0);
+    let new = Lid(0x123);
+    all_reregister(&rig, || rig.change_lid("Hca2", new).unwrap());
+    for form in 0..2 {
+        let path = resolves_in_time(&rig, ours, &each_form("Hca1", "Hca2")[form]);
+        assert_eq!(path.dlid(), new);
+    }
+    // The moved host itself, from its new LID.
+    let moved = rig.host("Hca2").unwrap();
+    for destination in each_form("Hca2", "Hca1") {
+        assert_eq!(resolves_in_time(&rig, moved, &destination).slid(), new);
+    }
+    wait::until_true(
+        "the stock provider to lose the moved host",
+        PATIENCE,
+        || {
+            let answer = stocks.resolve(&by_name("Hca3", "Hca2"))?;
+            Ok(answer.status == Status::ENODATA)
+        },
+    )
+    .unwrap();
+}
+
+/// A peer that was started again has a new queue pair.
+#[test]
+fn a_peer_that_was_started_again_asks_and_is_found() {
+    let rig = rig(&[
+        ("Hca1", mcast_sa()),
+        ("Hca2", mcast_sa()),
+        ("Hca3", stock()),
+    ])
+    .option("timeout", TIMEOUT)
+    .start()
+    .unwrap();
+    let one = rig.host("Hca1").unwrap();
+    for node in ["Hca2", "Hca3"] {
+        let peer = rig.host(node).unwrap();
+        let [name, ip, ip6] = addresses(node);
+        let from_name = |form: usize| by_address(&name, &addresses("Hca1")[form]);
+        resolves_in_time(&rig, peer, &from_name(1));
+        peer.kill();
+        rig.start_host(peer).unwrap();
+        // It asks who knows its old queue pair, and is asked.
+        for form in [1, 2] {
+            resolves_in_time(&rig, peer, &from_name(form));
+        }
+        for destination in [&name, &ip, &ip6] {
+            resolve(&rig, one, &by_address("node1", destination));
+        }
+    }
+}
+
+/// The stock provider keeps its queue pair when its port gets another LID: a peer with a new LID and the same queue pair.
+#[test]
+fn a_peer_with_a_new_lid_and_the_same_queue_pair_is_answered_at_the_new_one() {
+    let rig = rig(&[("Hca1", mcast_sa()), ("Hca2", stock()), ("Hca3", stock())])
+        .option("timeout", TIMEOUT)
+        .start()
+        .unwrap();
+    all_ask(&rig, 0);
+    let new = Lid(0x123);
+    all_reregister(&rig, || rig.change_lid("Hca2", new).unwrap());
+    let moved = rig.host("Hca2").unwrap();
+    // It asks by a name that both others know it by.
+    let [ours, stocks] = ["Hca1", "Hca3"].map(|node| by_address("node2", &addresses(node)[1]));
+    resolves_in_time(&rig, moved, &ours);
+    // What was known of it leads to the new LID.
+    let path = resolves_in_time(&rig, rig.host("Hca1").unwrap(), &by_name("Hca1", "Hca2"));
+    assert_eq!(path.dlid(), new);
+    // The stock provider answers at the old one, where nobody is.
+    assert_eq!(ask(moved, &stocks).status, Status::ETIMEDOUT);
+}
