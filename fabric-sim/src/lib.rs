@@ -1,7 +1,7 @@
 //! A simulated InfiniBand adapter.
 //!
-//! ibsim and its libumad2sim simulate a fabric's management side, but no verbs and none of the kernel's MAD time-outs.
-//! This crate adds both. As a shared object, preloaded behind libumad2sim, it lets unmodified programs (ibacm, its
+//! ibsim and its libumad2sim simulate a fabric's management side, but no verbs, no datagrams between queue pairs and none
+//! of the kernel's MAD time-outs. This crate adds them. As a shared object, preloaded behind libumad2sim, it lets unmodified programs (ibacm, its
 //! providers, ib_acme) find and open the adapter:
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //!     SIM_HOST=Hca1 IBSIM_SOCKNAME=rig1 ibacm -P
 //! ```
 //!
-//! As a Rust library its [`model`] works in process, without ibsim.
+//! As a Rust library its [`model`] works in process, without ibsim: adapters on a [switch](model::switch).
 //!
 //! # Environment
 //! | variable | meaning | default |
@@ -32,7 +32,7 @@
 //! - What changes and changes back between two readings is not seen.
 //! - ibsim keeps no ClientReregister bit, so that event is derived:
 //!   [`model::port::PortSnapshot::events_of_change_to`]. For it each process asks the subnet manager for its SMInfo, once
-//!   in eleven readings.
+//!   in eleven readings, and in each while there is no master.
 //! - The ports of a node that libumad2sim does not show for its `SIM_HOST` are there, but down.
 //! - Datagrams go between all ports that are ACTIVE: a cable pulled between two switches stops none.
 //! - A port's memberships are known to the process that joined, once that has listed its devices. Another process at the
