@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::error::{Context, Error, Result};
 use crate::record::{Gid, Lid, PathRecord};
@@ -427,7 +427,10 @@ pub(crate) fn connect_unix(path: &Path) -> Result<UnixStream> {
     let folder = File::open(folder).context(operation)?;
     let name = path.file_name().unwrap_or_default();
     let folder = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
-    let stream = socket(AddressFamily::UNIX, SocketType::STREAM, None).context(operation)?;
+    // Not for programs that are started meanwhile: the daemon does not survive a descriptor of 1024 and above.
+    let flags = SocketFlags::CLOEXEC;
+    let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let stream = stream.context(operation)?;
     // The daemon listens without a backlog: a connection waits until it accepts, for ever if it hangs.
     set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE)).context(operation)?;
     let address = SocketAddrUnix::new(folder.join(name)).context(operation)?;
@@ -593,6 +596,16 @@ mod tests {
             entry.write(&mut message);
         }
         message
+    }
+
+    #[test]
+    fn programs_that_are_started_do_not_inherit_connections() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let stream = connect_unix(&path).unwrap();
+        let flags = rustix::io::fcntl_getfd(&stream).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     }
 
     #[test]
