@@ -303,10 +303,12 @@ impl Groups {
         self.groups.iter().filter_map(of).min()
     }
 
-    /// What to take back at the end.
+    /// What to take back at the end: memberships, and joins that the SA may still grant.
     pub(crate) fn to_leave(&self) -> Vec<MulticastJoin> {
+        let may_be_joined =
+            |group: &Group| group.member.is_some() || matches!(group.state, State::Asked(..));
         (0..self.groups.len())
-            .filter(|&index| self.groups[index].member.is_some())
+            .filter(|&index| may_be_joined(&self.groups[index]))
             .map(|index| self.join(index))
             .collect()
     }

@@ -202,7 +202,8 @@ impl AcmEndpoint {
             if host != sender.gid {
                 disputed = Some(Dropped::ClaimsPreloaded(source));
             }
-        } else {
+        } else if !matches!(source, Address::Gid(_) | Address::Lid(_)) {
+            // Whose a GID or LID is, the SA says.
             let own = state.own.first().copied();
             match state.resolver.heard(now, source, peer, own) {
                 Heard::Learnt(waiters) => waiting = waiters,

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::settings::OPTIONS;
+
 const BESIDE_STOCK: &str = include_str!("../../BESIDE-STOCK.md");
 const CHECKS: &str = include_str!("../../../loader-test/CHECKS.md");
 
@@ -65,5 +67,14 @@ fn every_fault_has_tests_and_all_that_are_named_exist() {
             };
             assert!(exists, "fault {number}: there is no {name}");
         }
+    }
+}
+
+#[test]
+fn every_option_is_described() {
+    let table = BESIDE_STOCK.split("## Behaviour").next().unwrap();
+    for option in OPTIONS {
+        let key = format!("`{}`", option.key.as_str());
+        assert!(table.contains(&key), "{key}");
     }
 }

@@ -191,6 +191,19 @@ fn a_flood_is_one_line_a_second_and_clients_are_served() {
     assert!(lines <= seconds + 1, "{lines} lines in {seconds} s");
 }
 
+/// What is not used must not drive out what is.
+#[test]
+fn gids_and_lids_are_not_learnt() {
+    let mut core = opened("mcast_sa_capacity 1\n");
+    let mut peer = Peer::at(2);
+    let before = learn(&mut core, &mut peer, ip(2)).path.unwrap();
+    peer.asks(1, source(), Address::Lid(Lid(77)));
+    peer.asks(2, source(), Address::Gid(peer.gid()));
+    peer.answer_to(1);
+    peer.answer_to(2);
+    assert_eq!(known(&mut core, ip(2)), before);
+}
+
 /// Faults 2 and 27: names from the wire are escaped.
 #[test]
 fn names_in_the_log_are_one_harmless_line() {

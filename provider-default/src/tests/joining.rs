@@ -111,7 +111,15 @@ fn the_answer_to_a_join_may_come_after_the_end() {
     core.open();
     core.wait_for_sa_questions(1);
     core.close_port();
+    // It may still be granted, and is taken back.
+    let methods: Vec<u8> = core
+        .sa_questions()
+        .iter()
+        .map(|packet| packet.mad_hdr.method)
+        .collect();
+    assert_eq!(methods, [0x02, 0x15]);
     grant_join(&core);
+    core.sa_answers(|_| ());
     core.open();
     grant_join(&core);
     let mut peer = Peer::at(2);
