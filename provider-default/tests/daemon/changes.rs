@@ -90,6 +90,38 @@ fn a_request_that_is_out_survives_a_reregistration() {
     resolve(&rig, host, &by_name("Hca1", "Hca2"));
 }
 
+/// The subnet manager is silent when the daemons start. The stock provider gives up then: nobody tells it to join again.
+#[test]
+fn a_join_that_failed_is_asked_for_again() {
+    let rig = rig(&[
+        ("Hca1", mcast_sa()),
+        ("Hca2", mcast_sa()),
+        ("Hca3", stock()),
+    ])
+    .option("timeout", 200)
+    .option("retries", 1)
+    .start()
+    .unwrap();
+    let [ours, stocks] = ["Hca1", "Hca3"].map(|node| rig.host(node).unwrap());
+    rig.opensm().stop().unwrap();
+    for (host, failed) in [
+        (ours, "not a member of the shared group"),
+        (stocks, "send join failed"),
+    ] {
+        host.kill();
+        rig.start_host(host).unwrap();
+        host.log()
+            .wait_for(Mark::default(), failed, PATIENCE)
+            .unwrap();
+    }
+    rig.opensm().resume().unwrap();
+    for (from, to) in [("Hca2", "Hca1"), ("Hca1", "Hca2")] {
+        resolves_in_time(&rig, rig.host(from).unwrap(), &by_name(from, to));
+    }
+    let answer = ask(stocks, &by_name("Hca3", "Hca2"));
+    assert_eq!(answer.status, Status::ENODATA);
+}
+
 #[test]
 fn a_pulled_cable_is_noticed_and_one_put_back_serves_again() {
     let rig = rig(&[
