@@ -271,6 +271,18 @@ impl Adapter {
         pair
     }
 
+    /// How many queue pairs there are.
+    pub fn queue_pair_count(&self) -> usize {
+        let pairs = self.queue_pairs.read();
+        let alive = pairs.known.values();
+        alive.filter(|pair| pair.strong_count() > 0).count()
+    }
+
+    /// A queue pair by its number.
+    pub fn queue_pair(&self, number: u32) -> Option<Arc<QueuePair>> {
+        self.queue_pairs.read().known.get(&number)?.upgrade()
+    }
+
     /// Which numbers queue pairs get from now on, in turn, beginning with `first`.
     pub fn number_queue_pairs(&self, numbers: RangeInclusive<u32>, first: u32) {
         let mut pairs = self.queue_pairs.write();

@@ -489,7 +489,11 @@ impl QueuePair {
         let pkey_index = inner.pkey_index;
         drop(inner);
 
-        let mut message = global_route_header(datagram).to_vec();
+        let mut message = match datagram.grh {
+            Some(_) => global_route_header(datagram).to_vec(),
+            // Its place in the buffer is left as it was: adapters write nothing there.
+            None => self.first_bytes(&request.segments),
+        };
         message.extend_from_slice(&datagram.payload);
         let room: u64 = request
             .segments
@@ -515,6 +519,13 @@ impl QueuePair {
             ..self.failed(request.wr_id, status, true)
         };
         self.complete_receive(completion, datagram.solicited);
+    }
+
+    /// What lies where a GRH would.
+    fn first_bytes(&self, segments: &[Segment]) -> Vec<u8> {
+        let mut bytes = self.memory.gather(segments).unwrap_or_default();
+        bytes.resize(GRH_SIZE, 0);
+        bytes
     }
 
     fn complete_receive(&self, completion: Completion, solicited: bool) {
