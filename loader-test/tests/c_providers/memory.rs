@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// Checks that need the process to be fast, or look at it as a whole.
-const LEFT_OUT: &str = "^load-|^hostile-random$|^resolve-many$|-thousand$";
+const LEFT_OUT: &str =
+    "^load-|^hostile-random$|^resolve-many$|-thousand$|^wire-(flood|many|long|retries|stock)";
 
 /// What valgrind finds about memory that a provider allocated or touched in the checks whose names match; `source` is a part
 /// of the name of its source file.
