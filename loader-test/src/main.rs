@@ -43,6 +43,8 @@ enum What {
     },
     #[command(hide = true)]
     RunCheck(suite::cli::ChildCommand),
+    #[command(hide = true)]
+    Neighbour(suite::wire::neighbour::NeighbourCommand),
     /// Starts a program that ends with its parent. For loader-test itself.
     #[command(hide = true)]
     Launch(Launch),
@@ -137,6 +139,7 @@ fn main() -> ExitCode {
             .map_err(|error| Error::Input(error.to_string())),
         What::InfoChild(command) => Ok(command.run()),
         What::RunCheck(command) => Ok(command.run()),
+        What::Neighbour(command) => Ok(command.run()),
         What::Stock(options) => run_stock(&options),
         What::Demo { library } => run_demo(&library),
         What::Launch(options) => {

@@ -17,28 +17,32 @@ pub mod memory;
 pub mod message;
 pub mod sa;
 pub mod trace;
+pub mod wire;
 
 mod exports;
+#[macro_use]
+mod call;
+mod ports;
+mod requests;
 mod shared;
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use acm_prov_api::abi::{
-    AcmEpType, Be64, acm_address, acm_device, acm_endpoint, acm_ep_info, acm_port, acm_provider,
-    ibv_context, ibv_event_type,
+    Be64, acm_address, acm_device, acm_endpoint, acm_port, acm_provider, ibv_context,
 };
 use fabric_sim::model::adapter::Adapter;
 
 use fabric::{DeviceSpec, PortSpec};
-use ledger::{Harmed, Ledger, Request, Violation, ViolationKind};
+use ledger::{Harmed, Ledger, Violation, ViolationKind};
 use library::Library;
 use memory::Lent;
-use message::{Addr, FLAG_QUERY_SA, Gid, Kind, Message, PATH, Path, Reply};
+use message::Addr;
 use sa::{Question, SaThread};
-use shared::{KnownEndpoint, Shared, lock};
+use shared::{Shared, lock};
 
 pub use exports::FUNCTIONS;
 pub use shared::MadFaults;
@@ -131,29 +135,12 @@ pub struct StandIn {
     pub hides_closed: bool,
 }
 
-/// Calls a slot of the provider's table and traces it, with what the arguments point to; a NULL slot is the caller's to
-/// rule out.
-macro_rules! call {
-    ($core:expr, $slot:ident($($argument:expr),* $(,)?) $(, $($meaning:tt)+)?) => {{
-        let callback = $core.provider.$slot.expect(concat!("slot ", stringify!($slot), " is not NULL"));
-        $core.shared.trace_begin(stringify!($slot), || {
-            let pointers = format!("{:?}", ($($argument,)*));
-            $(let pointers = format!("{}; {pointers}", format_args!($($meaning)+));)?
-            pointers
-        });
-        // SAFETY: the arguments are what acm_prov.h asks for. What the provider does with them is what is being tested.
-        let result = unsafe { callback($($argument),*) };
-        $core.shared.trace_end(stringify!($slot), || format!("{result:?}"));
-        result
-    }};
-}
-
 impl StandIn {
-    /// The options that hold unless a check sets others: quick deadlines, hosts from a file of the peers.
+    /// The options that hold unless a test sets others: deadlines that a busy machine keeps, hosts from a file of the peers.
     pub fn default_options(folder: &FilePath) -> Vec<String> {
         vec![
             "log_level 2".into(),
-            "timeout 300".into(),
+            "timeout 2500".into(),
             "retries 1".into(),
             "addr_preload acm_hosts".into(),
             format!("addr_data_file {}", folder.join("hosts").display()),
@@ -232,12 +219,20 @@ impl StandIn {
             .flat_map(|device| device.ports.clone())
             .collect();
         let known = Arc::new(Mutex::new(specs));
+        let adapters: Vec<Arc<Adapter>> = devices.iter().map(DeviceSpec::adapter).collect();
+        let members = adapters.clone();
         let knowledge = Arc::clone(&known);
         let sa = SaThread::start(
             Arc::clone(&ledger),
             number("sa_depth", 1) as usize,
             time_out,
-            Box::new(move |question| answer(question, &lock(&knowledge))),
+            Box::new(move |question| {
+                let record = answer(question, &lock(&knowledge))?;
+                if question.attribute == sa::MC_MEMBER_RECORD {
+                    wire::change_membership(&members, question, &record);
+                }
+                Some(record)
+            }),
             trace.clone(),
         );
         let options_file =
@@ -253,7 +248,6 @@ impl StandIn {
         );
         let shared = Arc::new(shared);
         exports::install(&shared);
-        let adapters: Vec<Arc<Adapter>> = devices.iter().map(DeviceSpec::adapter).collect();
         fabric_sim::fabric::install(adapters.clone());
         let contexts = open_verbs(adapters.len());
         let devices = devices
@@ -270,7 +264,7 @@ impl StandIn {
         devices: Vec<Device>,
         provider: &'static acm_provider,
     ) -> Self {
-        let patience = shared.time_out * 3 + Duration::from_secs(5);
+        let patience = shared.time_out + Duration::from_secs(8);
         Self {
             shared,
             provider,
@@ -285,6 +279,22 @@ impl StandIn {
     /// The provider's table.
     pub fn provider(&self) -> &'static acm_provider {
         self.provider
+    }
+
+    /// Puts itself in the place of what a port's cable leads to: sees what the port sends, and sends to it.
+    pub fn wire(&self, id: PortId) -> wire::Wire {
+        wire::Wire::new(&self.devices[id.device].adapter, id.port)
+    }
+
+    /// What a port's cable leads to from now on.
+    pub fn connect(&self, id: PortId, path: Arc<dyn fabric_sim::model::data_path::DataPath>) {
+        // The core asks for ports that it has.
+        let _ = self.devices[id.device].adapter.set_data_path(id.port, path);
+    }
+
+    /// Another port that the SA knows, besides the [peers](fabric::peers), until a port of this node changes.
+    pub fn add_neighbour(&self, port: PortSpec) {
+        lock(&self.shared.known).push(port);
     }
 
     /// The provider's name.
@@ -369,427 +379,6 @@ impl StandIn {
     /// The port as it is now.
     pub fn port(&self, id: PortId) -> &PortSpec {
         &self.devices[id.device].spec.ports[usize::from(id.port) - 1]
-    }
-
-    /// A port comes up: opens the device at its first port, then the port, as the core does. Endpoints follow when they
-    /// get addresses.
-    ///
-    /// # Errors
-    /// The callback that refused. A device that was opened just now is not closed then but forgotten, and opened once more
-    /// the next time, which is how the core does it.
-    pub fn port_up(&mut self, id: PortId) -> Result<(), Refused> {
-        let gids: Vec<Gid> = self
-            .port(id)
-            .guids
-            .iter()
-            .map(|guid| fabric::gid(*guid))
-            .collect();
-        let device = &mut self.devices[id.device];
-        let port = &device.ports[usize::from(id.port) - 1];
-        let acm_port = port.acm.as_ptr();
-        self.shared.set_gids(acm_port, gids);
-        device.acm.set_accessible(true);
-        port.acm.set_accessible(true);
-        if device.users == 0 {
-            let mut context = std::ptr::null_mut();
-            let acm_device = device.acm.as_ptr();
-            device.context = context;
-            let code = call!(
-                self,
-                open_device(acm_device.cast_const(), &raw mut context),
-                "device {}",
-                self.devices[id.device].spec.name
-            );
-            self.take_context("open_device", code, context)?;
-            self.devices[id.device].context = context;
-        }
-        let dev_context = self.devices[id.device].context;
-        let mut context = std::ptr::null_mut();
-        let code = call!(
-            self,
-            open_port(acm_port.cast_const(), dev_context, &raw mut context),
-            "port {}, LID {}",
-            id.port,
-            self.port(id).lid
-        );
-        self.take_context("open_port", code, context)?;
-        self.devices[id.device].users += 1;
-        let port = self.port_mut(id);
-        port.context = context;
-        port.is_up = true;
-        self.shared.sa.set_down(id.number(), false);
-        Ok(())
-    }
-
-    /// Judges what an opening callback left in its out-argument.
-    fn take_context(
-        &self,
-        callback: &'static str,
-        code: c_int,
-        context: *mut c_void,
-    ) -> Result<(), Refused> {
-        let mut ledger = lock(&self.shared.ledger);
-        if code != 0 && !context.is_null() {
-            ledger.breach(
-                ViolationKind::ContextAfterFailure,
-                Harmed::Daemon,
-                format!("{callback} failed and wrote its context all the same: the core takes it for open"),
-            );
-        }
-        if code == 0 && context.is_null() {
-            ledger.breach(
-                ViolationKind::NullContext,
-                Harmed::Client,
-                format!(
-                    "{callback} succeeded with a NULL context, which the core takes for not open"
-                ),
-            );
-        }
-        if code == 0 {
-            Ok(())
-        } else {
-            Err(Refused { callback, code })
-        }
-    }
-
-    /// Adds an address to the endpoint of a P_Key, which is opened with its first address.
-    ///
-    /// # Errors
-    /// The callback that refused.
-    pub fn add_address(
-        &mut self,
-        id: PortId,
-        pkey: u16,
-        addr: &Addr,
-    ) -> Result<AddressId, Refused> {
-        let acm_port = self.port_mut(id).acm.as_ptr();
-        let port_context = self.port_mut(id).context;
-        let existing = self
-            .port_mut(id)
-            .endpoints
-            .iter()
-            .position(|endpoint| endpoint.pkey == pkey);
-        let index = existing.unwrap_or_else(|| {
-            let acm = Lent::new(acm_endpoint {
-                port: acm_port,
-                pkey,
-            });
-            lock(&self.shared.endpoints).insert(
-                acm.as_ptr().addr(),
-                KnownEndpoint {
-                    port: id.number(),
-                    open: true,
-                },
-            );
-            let endpoint = Endpoint {
-                pkey,
-                acm,
-                context: std::ptr::null_mut(),
-                addresses: Vec::new(),
-                array: None,
-            };
-            let port = self.port_mut(id);
-            port.endpoints.push(endpoint);
-            port.endpoints.len() - 1
-        });
-        if self.port_mut(id).endpoints[index].context.is_null() {
-            let acm = self.port_mut(id).endpoints[index].acm.as_ptr();
-            let mut context = std::ptr::null_mut();
-            let code = call!(
-                self,
-                open_endpoint(acm.cast_const(), port_context, &raw mut context),
-                "P_Key {pkey:#06x}"
-            );
-            self.take_context("open_endpoint", code, context)?;
-            self.port_mut(id).endpoints[index].context = context;
-        }
-        let text = CString::new(addr.to_string().replace('\0', " ")).unwrap_or_default();
-        let text = Lent::array(text.as_bytes_with_nul());
-        let endpoint = &mut self.port_mut(id).endpoints[index];
-        let ep_context = endpoint.context;
-        let (place, entry) = endpoint.place(addr, text.as_ptr().cast());
-        let address = AddressId {
-            port: id,
-            pkey,
-            index: place,
-        };
-        let mut context = std::ptr::null_mut();
-        let code = call!(
-            self,
-            add_address(entry.cast_const(), ep_context, &raw mut context),
-            "{addr:?}"
-        );
-        self.take_context("add_address", code, context)?;
-        let entry = &mut self.port_mut(id).endpoints[index].addresses[address.index];
-        entry.context = context;
-        entry.valid = true;
-        // The text and, at the next address, the array are the core's to change.
-        drop(text);
-        Ok(address)
-    }
-
-    /// The usual start: the port up, one name and one IP address on the endpoint of its first P_Key.
-    ///
-    /// # Errors
-    /// The callback that refused.
-    pub fn up(&mut self, id: PortId) -> Result<AddressId, Refused> {
-        self.port_up(id)?;
-        let pkey = self
-            .port(id)
-            .pkeys
-            .iter()
-            .copied()
-            .find(|pkey| pkey & 0x7fff != 0)
-            .unwrap_or(0xffff);
-        let octet = 200 + id.number() as u8;
-        self.add_address(id, pkey, &Addr::Name(format!("self{}", id.number())))?;
-        self.add_address(id, pkey, &Addr::Ip([10, 1, 0, octet].into()))
-    }
-
-    /// Takes an address away.
-    pub fn remove_address(&mut self, id: AddressId) {
-        let Some(endpoint) = self.endpoint_mut(id.port, id.pkey) else {
-            return;
-        };
-        let entry = &mut endpoint.addresses[id.index];
-        entry.valid = false;
-        let context = std::mem::replace(&mut entry.context, std::ptr::null_mut());
-        if let Some(array) = &mut endpoint.array {
-            let mut gone = array.get(id.index);
-            gone.r#type = AcmEpType(0);
-            array.set(id.index, gone);
-        }
-        if !context.is_null() {
-            call!(self, remove_address(context));
-        }
-    }
-
-    /// An address is marked invalid without telling the provider, as happens when a netlink message was lost.
-    pub fn lose_address(&mut self, id: AddressId) {
-        if let Some(endpoint) = self.endpoint_mut(id.port, id.pkey) {
-            endpoint.addresses[id.index].valid = false;
-        }
-    }
-
-    /// The port goes down: everything of it is closed, and the device with its last port.
-    pub fn port_down(&mut self, id: PortId) {
-        self.close_port(id, true);
-    }
-
-    /// The same without taking the addresses away first, which the core does for addresses that it has marked invalid.
-    pub fn port_down_keeping_addresses(&mut self, id: PortId) {
-        self.close_port(id, false);
-    }
-
-    fn close_port(&mut self, id: PortId, removes_addresses: bool) {
-        self.shared.sa.set_down(id.number(), true);
-        let endpoints = std::mem::take(&mut self.port_mut(id).endpoints);
-        for endpoint in endpoints {
-            for address in &endpoint.addresses {
-                if removes_addresses && address.valid && !address.context.is_null() {
-                    call!(self, remove_address(address.context));
-                }
-            }
-            if !endpoint.context.is_null() {
-                call!(self, close_endpoint(endpoint.context));
-            }
-            // From here on the endpoint's memory is gone.
-            if let Some(known) = lock(&self.shared.endpoints).get_mut(&endpoint.acm.as_ptr().addr())
-            {
-                known.open = false;
-            }
-        }
-        let port = self.port_mut(id);
-        port.is_up = false;
-        let context = std::mem::replace(&mut port.context, std::ptr::null_mut());
-        if context.is_null() {
-            return;
-        }
-        call!(self, close_port(context));
-        if self.hides_closed {
-            self.port_mut(id).acm.set_accessible(false);
-        }
-        let device = &mut self.devices[id.device];
-        device.users -= 1;
-        if device.users > 0 {
-            return;
-        }
-        let context = std::mem::replace(&mut device.context, std::ptr::null_mut());
-        if !context.is_null() {
-            call!(self, close_device(context));
-        }
-        if self.hides_closed {
-            self.devices[id.device].acm.set_accessible(false);
-        }
-    }
-
-    /// Tells the provider of an event.
-    pub fn event(&mut self, id: PortId, event: u32) -> c_int {
-        let context = self.port_mut(id).context;
-        call!(self, handle_event(context, ibv_event_type(event)))
-    }
-
-    /// Tells the provider that the subnet manager wants everybody to register again.
-    pub fn reregister(&mut self, id: PortId) -> c_int {
-        self.event(id, ibv_event_type::CLIENT_REREGISTER.0)
-    }
-
-    /// A client asks, and the core finds out whose address is concerned, as it does for a real client.
-    ///
-    /// # Errors
-    /// The ACM status with which the core itself refuses the request.
-    pub fn ask(&mut self, message: &Message) -> Result<u64, u8> {
-        const EINVAL: u8 = 2;
-        const ESRCADDR: u8 = 7;
-        const EDESTADDR: u8 = 9;
-        const ONE_ENTRY: usize = message::HEADER + message::ENTRY;
-        let (message, from) = if message.code(0) == PATH {
-            let path = Path(message.field(0));
-            let length = usize::from(message.length());
-            let is_query = message.flags(0) & FLAG_QUERY_SA != 0;
-            if length < ONE_ENTRY || is_query && length != ONE_ENTRY {
-                return Err(EINVAL);
-            }
-            if !is_query && path.dlid() == 0 && path.dgid() == [0; 16] {
-                return Err(EDESTADDR);
-            }
-            (*message, self.source_of_path(&path).ok_or(ESRCADDR)?)
-        } else {
-            let chosen = message
-                .destination_code()
-                .and_then(|code| self.first_of_family(code));
-            let (message, from) = message.verified(chosen.as_ref())?;
-            (message, self.find_address(&from).ok_or(ESRCADDR)?)
-        };
-        if message.code(0) == PATH && message.flags(0) & FLAG_QUERY_SA != 0 {
-            return Ok(self.query_from(from, &message));
-        }
-        Ok(self.resolve_from(from, &message))
-    }
-
-    /// Plays a request as it stands to one of the provider's addresses.
-    pub fn resolve_from(&mut self, from: AddressId, message: &Message) -> u64 {
-        self.play(from, message, Kind::Resolve, None)
-    }
-
-    /// Plays a request to ask the SA to one of the provider's addresses.
-    pub fn query_from(&mut self, from: AddressId, message: &Message) -> u64 {
-        self.play(from, message, Kind::Query, None)
-    }
-
-    /// The kernel asks: client 0, whose tid is a pointer.
-    pub fn kernel_asks(&mut self, from: AddressId, path: &Path) -> u64 {
-        lock(&self.shared.ledger).requests.remove(&0);
-        self.play(from, &Message::path(path), Kind::Resolve, Some(0))
-    }
-
-    fn play(&mut self, from: AddressId, message: &Message, kind: Kind, id: Option<u64>) -> u64 {
-        let id = id.unwrap_or(self.next_client);
-        if id == self.next_client {
-            self.next_client += 1;
-        }
-        let message = message.with_tid(self.next_tid);
-        self.next_tid = self.next_tid.wrapping_add(0x0000_0001_0000_0001);
-        let request = Request {
-            kind,
-            tid: message.tid(),
-            asked: Instant::now(),
-            connected: true,
-            replies: Vec::new(),
-        };
-        lock(&self.shared.ledger).requests.insert(id, request);
-        if kind == Kind::Resolve {
-            self.shared.count_of_core(1);
-        }
-        let context = self.address_context(from);
-        let lent = Lent::new(message);
-        let pointer = lent.as_ptr().cast();
-        let code = match kind {
-            Kind::Resolve => call!(
-                self,
-                resolve(context, pointer, id),
-                "client {id}: {message:?}"
-            ),
-            Kind::Query => call!(
-                self,
-                query(context, pointer, id),
-                "client {id}: {message:?}"
-            ),
-        };
-        // The core frees the message, whatever becomes of the request.
-        drop(lent);
-        if code != 0 {
-            lock(&self.shared.ledger).breach(
-                ViolationKind::NonZeroReturn,
-                Harmed::Client,
-                format!("{kind} returned {code}: the core disconnects client {id}"),
-            );
-        }
-        id
-    }
-
-    /// The client leaves before it is answered.
-    pub fn client_leaves(&mut self, id: u64) {
-        if let Some(request) = lock(&self.shared.ledger).requests.get_mut(&id) {
-            request.connected = false;
-        }
-    }
-
-    /// The answers to a client so far.
-    pub fn replies(&self, id: u64) -> Vec<Reply> {
-        lock(&self.shared.ledger)
-            .requests
-            .get(&id)
-            .map(|request| request.replies.clone())
-            .unwrap_or_default()
-    }
-
-    /// The first answer to a client; `None` when it does not come within [`patience`](Self::patience) from when the client
-    /// asked.
-    pub fn reply(&self, id: u64) -> Option<Reply> {
-        let asked = lock(&self.shared.ledger).requests.get(&id)?.asked;
-        let left = (asked + self.patience).saturating_duration_since(Instant::now());
-        self.shared.wait(left, |ledger| {
-            ledger.requests.get(&id)?.replies.first().cloned()
-        })
-    }
-
-    /// Requests that have no answer.
-    pub fn unanswered(&self) -> Vec<u64> {
-        let ledger = lock(&self.shared.ledger);
-        ledger
-            .requests
-            .iter()
-            .filter(|(_, request)| request.replies.is_empty())
-            .map(|(id, _)| *id)
-            .collect()
-    }
-
-    /// Waits until `count` questions have reached the SA, and gives all of them; `None` when they do not come.
-    pub fn questions(&self, count: usize) -> Option<Vec<Question>> {
-        let deadline = Instant::now() + self.patience;
-        loop {
-            let questions = self.sa().questions();
-            if questions.len() >= count {
-                return Some(questions);
-            }
-            if Instant::now() > deadline {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// Waits until the SA has nothing to do; false when that does not come.
-    pub fn settle(&self) -> bool {
-        let deadline = Instant::now() + self.patience;
-        while !self.sa().is_idle() {
-            if Instant::now() > deadline {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        true
     }
 
     /// What the values of [`query_perf`](Self::query_perf) are that a provider leaves alone.
@@ -886,86 +475,6 @@ impl StandIn {
             .and_then(|endpoint| endpoint.addresses.get(id.index))
             .map_or(std::ptr::null_mut(), |address| address.context)
     }
-
-    /// All usable addresses, in the core's order.
-    fn addresses(&self) -> impl Iterator<Item = (AddressId, &Addr)> {
-        self.devices.iter().enumerate().flat_map(|(device, known)| {
-            known
-                .ports
-                .iter()
-                .zip(1..)
-                .filter(|(port, _)| port.is_up)
-                .flat_map(move |(port, number)| {
-                    let id = PortId {
-                        device,
-                        port: number,
-                    };
-                    port.endpoints.iter().flat_map(move |endpoint| {
-                        let pkey = endpoint.pkey;
-                        endpoint
-                            .addresses
-                            .iter()
-                            .enumerate()
-                            .filter(|(_, address)| address.valid)
-                            .map(move |(index, address)| {
-                                (
-                                    AddressId {
-                                        port: id,
-                                        pkey,
-                                        index,
-                                    },
-                                    &address.addr,
-                                )
-                            })
-                    })
-                })
-        })
-    }
-
-    /// The source that the core chooses for a destination: it asks the routing table, and so for IP destinations only.
-    fn first_of_family(&self, code: u16) -> Option<Addr> {
-        self.addresses()
-            .map(|(_, addr)| addr)
-            .find(|addr| matches!(code, message::IP | message::IP6) && addr.code() == code)
-            .cloned()
-    }
-
-    /// The address that compares equal, by the length of its type.
-    fn find_address(&self, wanted: &Addr) -> Option<AddressId> {
-        let length = match wanted.code() {
-            message::IP => 4,
-            message::IP6 | message::GID => 16,
-            message::LID => 2,
-            _ => 64,
-        };
-        let field = wanted.field();
-        self.addresses()
-            .find(|(_, addr)| {
-                addr.code() == wanted.code()
-                    && addr.field()[..length].eq_ignore_ascii_case(&field[..length])
-            })
-            .map(|(id, _)| id)
-    }
-
-    /// The first address of the endpoint that a path request concerns: by SGID, SLID or subnet, and by partition.
-    fn source_of_path(&self, path: &Path) -> Option<AddressId> {
-        let from_port = |id: PortId| {
-            let spec = self.port(id);
-            let is_own = |wanted: Gid| spec.guids.iter().any(|guid| fabric::gid(*guid) == wanted);
-            if path.sgid() != [0; 16] {
-                return is_own(path.sgid());
-            }
-            if path.slid() != 0 {
-                return path.slid() & !((1 << spec.lmc) - 1) == spec.lid;
-            }
-            let dgid = path.dgid();
-            dgid == [0; 16] || dgid[..8] == fabric::PREFIX.to_be_bytes()
-        };
-        let same_partition = |pkey: u16| path.pkey() == 0 || (path.pkey() ^ pkey) & 0x7fff == 0;
-        self.addresses()
-            .find(|(id, _)| from_port(id.port) && same_partition(id.pkey))
-            .map(|(id, _)| id)
-    }
 }
 
 /// A local address.
@@ -977,44 +486,6 @@ pub struct AddressId {
     pub pkey: u16,
     /// Its place in the endpoint's array.
     pub index: usize,
-}
-
-impl Endpoint {
-    /// Puts an address into the array, as the core does: at the first free place, else the array grows, and so moves;
-    /// what lies at its old place is gone. Its index, and where it is now.
-    fn place(&mut self, addr: &Addr, id_string: *mut c_char) -> (usize, *mut acm_address) {
-        let entry = acm_address {
-            endpoint: self.acm.as_ptr(),
-            info: acm_ep_info { addr: addr.field() },
-            id_string,
-            r#type: AcmEpType(addr.code()),
-        };
-        let known = LocalAddress {
-            addr: addr.clone(),
-            context: std::ptr::null_mut(),
-            valid: false,
-        };
-        let free = self.addresses.iter().position(|address| !address.valid);
-        let (index, array) = match (free, self.array.take()) {
-            (Some(free), Some(mut array)) => {
-                array.set(free, entry);
-                self.addresses[free] = known;
-                (free, array)
-            }
-            (_, old) => {
-                let entries: Vec<acm_address> = old
-                    .iter()
-                    .flat_map(|old| (0..self.addresses.len()).map(|known| old.get(known)))
-                    .chain([entry])
-                    .collect();
-                self.addresses.push(known);
-                (entries.len() - 1, Lent::array(&entries))
-            }
-        };
-        let pointer = array.as_ptr().wrapping_add(index);
-        self.array = Some(array);
-        (index, pointer)
-    }
 }
 
 impl Device {
@@ -1051,11 +522,8 @@ fn answer(question: &Question, ports: &[PortSpec]) -> Option<[u8; 64]> {
         sa::PATH_RECORD => fabric::path_record(&question.path(), ports).map(|path| path.0),
         sa::MC_MEMBER_RECORD => {
             let mut record = question.record;
-            // The MLID, one for each group.
-            let group = record[..16]
-                .iter()
-                .fold(0_u16, |sum, byte| sum.wrapping_add(u16::from(*byte)));
-            record[36..38].copy_from_slice(&(0xc000 | group & 0x0fff).to_be_bytes());
+            let mgid = record.first_chunk().copied().unwrap_or_default();
+            record[36..38].copy_from_slice(&wire::mlid(&mgid).to_be_bytes());
             Some(record)
         }
         _ => None,

@@ -23,6 +23,7 @@ mod query;
 mod resolve;
 mod sa;
 mod session;
+pub mod wire;
 
 use std::fmt;
 
@@ -143,6 +144,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         hostile::CHECKS,
     ]
     .into_iter()
+    .chain(wire::CHECKS)
     .flatten()
 }
 

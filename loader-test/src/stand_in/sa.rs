@@ -501,6 +501,15 @@ pub(super) fn describe(mad: *const acm_sa_mad) -> String {
     )
 }
 
+/// The method of an answer (IBA vol. 1, 15.2.2): what was set is told like what was asked for.
+fn response_to(method: u8) -> u8 {
+    const RESPONSE: u8 = 0x80;
+    match method {
+        SET => GET | RESPONSE,
+        other => other | RESPONSE,
+    }
+}
+
 /// Turns the question's MAD into what comes back.
 fn write_answer(mad: &Mad, knowledge: &Knowledge) {
     let target = std::ptr::with_exposed_provenance_mut::<acm_sa_mad>(mad.address);
@@ -522,7 +531,7 @@ fn write_answer(mad: &Mad, knowledge: &Knowledge) {
         (*target).umad.status = umad_status.cast_unsigned();
         if umad_status == 0 {
             let packet = &mut (*target).sa_mad;
-            packet.mad_hdr.method |= 0x80;
+            packet.mad_hdr.method = response_to(packet.mad_hdr.method);
             packet.mad_hdr.status = acm_prov_api::abi::Be16::from_host(status);
             // The kernel has used the upper half for itself.
             packet.mad_hdr.tid = acm_prov_api::abi::Be64::from_host(

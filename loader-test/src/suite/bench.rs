@@ -24,6 +24,8 @@ pub const ENODATA: u8 = 3;
 pub const ETIMEDOUT: u8 = 6;
 /// ACM status: bad destination type.
 pub const EDESTTYPE: u8 = 10;
+/// Options for checks that wait for deadlines to pass.
+pub const HASTY: &[&str] = &["timeout 500", "retries 1"];
 /// Every ACM status that is an error.
 pub const ERRORS: [u8; 9] = [1, 2, 3, 5, 6, 7, 8, 9, 10];
 

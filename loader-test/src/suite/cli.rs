@@ -183,7 +183,7 @@ impl CheckCommand {
         }
         let mut results = Vec::new();
         for library in &self.libraries {
-            println!("{}", library.display());
+            progress::say(&format!("{}\n", library.display()));
             let progress = Progress::new(self.again(library), checks.len(), !plan.in_process);
             let reports = run::run_all(&checks, library, &plan, &|event| progress.tell(event))?;
             progress.finish(&reports);

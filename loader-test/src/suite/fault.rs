@@ -1,6 +1,7 @@
 //! Faulty providers: a good one, in C, with one fault.
 //!
-//! The good one is `include/examples/sa_provider.c`. A [`Fault`] says what to replace in its text. A test builds the result,
+//! The good one is `include/examples/sa_provider.c`, for checks of the multicast protocol `mcast_provider.c` beside it. A
+//! [`Fault`] says what to replace in its text. A test builds the result,
 //! sees the check fail on it, and no other check but those that the fault declares: a check that has never failed on
 //! anything proves nothing, and one that fails on everything tells nothing.
 

@@ -3,7 +3,8 @@
 mod random;
 
 use super::bench::{
-    Bench, ERRORS, by_addr, by_lid, expect_path, expect_status, expected_path, reply, resolve,
+    Bench, ERRORS, HASTY, by_addr, by_lid, expect_path, expect_status, expected_path, reply,
+    resolve,
 };
 use super::fault::Fault;
 use super::{Check, Finding, Outcome, Status, failed};
@@ -343,7 +344,7 @@ fn no_port(bench: &mut Bench, paths: &[Path]) -> Outcome {
 
 /// Asks for a name that nobody has, and looks at what came into the log by it.
 fn named(bench: &mut Bench, name: &str, look: fn(&str, &str) -> Outcome) -> Outcome {
-    let (core, from) = bench.up()?;
+    let (core, from) = bench.up_with(HASTY)?;
     let own = core.address(from).clone();
     let logged = core.log().len();
     let destination = Addr::Name(name.into());

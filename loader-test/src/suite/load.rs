@@ -237,6 +237,7 @@ const EVERYTHING: &[&str] = &[
     "event-*",
     "perf-*",
     "hostile-*",
+    "wire-*",
 ];
 
 /// The fault is in the file's name or kind, not in the source.

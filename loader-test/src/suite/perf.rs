@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::bench::{
-    Bench, able, by_addr, by_gid, by_lid, expect_path, expected_path, refused, reply, resolve,
+    Bench, HASTY, able, by_addr, by_gid, by_lid, expect_path, expected_path, refused, reply,
+    resolve,
 };
 use super::fault::Fault;
 use super::{Check, Finding, Outcome, Status, failed};
@@ -341,7 +342,7 @@ fn counted(
     times: u64,
     what: fn(&mut StandIn, AddressId) -> Outcome,
 ) -> Outcome {
-    let (core, from) = bench.up()?;
+    let (core, from) = bench.up_with(HASTY)?;
     let count = |values: &[u64]| values.get(counter).copied();
     let Some(own_before) = count(&counters(core, from)?) else {
         return Err(Finding::Skipped(format!(

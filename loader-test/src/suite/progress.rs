@@ -1,6 +1,6 @@
 //! What a run shows while it goes on: a line a check as it ends and, on a terminal, a bar below with those at work.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -29,17 +29,23 @@ pub fn print(report: &Report, again: Option<&str>) {
         Status::Warned => ("\x1b[33m", "\x1b[0m"),
         Status::Failed | Status::TimedOut | Status::Crashed => ("\x1b[31m", "\x1b[0m"),
     };
-    println!(
-        "{start}{status:<9}{end} {:<40} {:>6} ms",
+    let mut text = format!(
+        "{start}{status:<9}{end} {:<40} {:>6} ms\n",
         report.name, report.duration_ms
     );
-    if report.message.is_empty() {
-        return;
+    if !report.message.is_empty() {
+        text += &format!("  {}\n", report.message);
     }
-    println!("  {}", report.message);
-    if let (true, Some(again)) = (status.is_bad(true), again) {
-        println!("  again: {again} --only '^{}$'", report.name);
+    if let (true, false, Some(again)) = (status.is_bad(true), report.message.is_empty(), again) {
+        text += &format!("  again: {again} --only '^{}$'\n", report.name);
     }
+    say(&text);
+}
+
+/// Writes to standard output. Whoever reads it may have gone, as `head` does; the run and its other reports go on.
+pub fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 /// A word of a command as a shell takes it.
@@ -126,7 +132,11 @@ impl Progress {
             .iter()
             .map(|status| format!("{} {status}", count(*status)))
             .collect();
-        println!("{} checks: {}", reports.len(), counts.join(", "));
+        say(&format!(
+            "{} checks: {}\n",
+            reports.len(),
+            counts.join(", ")
+        ));
     }
 }
 

@@ -1,8 +1,8 @@
 //! Checks of the family `query`: the SA is asked, whatever is known.
 
 use super::bench::{
-    Bench, ERRORS, ETIMEDOUT, QUIET, SUCCESS, by_gid, expect_path, expect_record, expect_status,
-    expected_path, expected_record, hold, let_go, reply, resolve,
+    Bench, ERRORS, ETIMEDOUT, HASTY, QUIET, SUCCESS, by_gid, expect_path, expect_record,
+    expect_status, expected_path, expected_record, hold, let_go, reply, resolve,
 };
 use super::fault::Fault;
 use super::{Check, Outcome, Status, failed};
@@ -365,7 +365,7 @@ fn source(bench: &mut Bench) -> Outcome {
 
 /// The SA has no answer at first, and one for the next client.
 fn refused(bench: &mut Bench, reaction: Reaction, statuses: &[u8]) -> Outcome {
-    let (core, from) = bench.up()?;
+    let (core, from) = bench.up_with(HASTY)?;
     let peer = Peer::number(3);
     core.sa().script(move |question: &Question| {
         if question.is_path_query() {

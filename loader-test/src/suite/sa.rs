@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::bench::{
-    Bench, ERRORS, ETIMEDOUT, QUIET, SUCCESS, by_gid, by_lid, expect_path, expect_status,
+    Bench, ERRORS, ETIMEDOUT, HASTY, QUIET, SUCCESS, by_gid, by_lid, expect_path, expect_status,
     expected_path, reply, resolve,
 };
 use super::fault::Fault;
@@ -183,7 +183,7 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "a MAD that never comes back costs its clients their deadline, not for ever",
         harmed: Harmed::Client,
         run: |bench| {
-            let (core, from) = bench.up()?;
+            let (core, from) = bench.up_with(HASTY)?;
             core.sa().script(only(Peer::number(3), Reaction::Never));
             let answer = resolve(core, from, &by_lid(&Peer::number(3)))?;
             expect_status(&answer, &ERRORS)
@@ -448,7 +448,7 @@ fn good_again(core: &mut StandIn, from: AddressId, peer: &Peer) -> Outcome {
 
 /// The SA fails for a peer: the client gets an error; then it is well, and the client gets the path.
 fn refused_then_asked_again(bench: &mut Bench, reaction: &Reaction, statuses: &[u8]) -> Outcome {
-    let (core, from) = bench.up()?;
+    let (core, from) = bench.up_with(HASTY)?;
     let peer = Peer::number(3);
     core.sa().script(only(peer.clone(), reaction.clone()));
     let answer = resolve(core, from, &by_lid(&peer))?;
@@ -461,7 +461,7 @@ fn refused_then_asked_again(bench: &mut Bench, reaction: &Reaction, statuses: &[
 
 /// The core's own functions fail: the client gets an error, and nothing is left of the MAD.
 fn core_fails_then_recovers(bench: &mut Bench, faults: MadFaults) -> Outcome {
-    let (core, from) = bench.up()?;
+    let (core, from) = bench.up_with(HASTY)?;
     let peer = Peer::number(3);
     core.fail_mads(faults);
     let answer = resolve(core, from, &by_lid(&peer))?;
@@ -509,7 +509,7 @@ fn out_of_order(bench: &mut Bench) -> Outcome {
 }
 
 fn too_late(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+    let (core, from) = bench.up_with(HASTY)?;
     let peer = Peer::number(3);
     let late = core.deadline() + Duration::from_millis(200);
     core.sa().script(only(
@@ -571,7 +571,7 @@ fn wait_for(core: &StandIn, peer: &Peer) -> Option<Question> {
 
 /// The SA answers with a record that is wrong in one way.
 fn spoilt_record(bench: &mut Bench, spoil: fn(Path) -> Path) -> Outcome {
-    let (core, from) = bench.up()?;
+    let (core, from) = bench.up_with(HASTY)?;
     let peer = Peer::number(3);
     let bad = spoil(expected_path(core, &peer));
     core.sa().script(only(peer.clone(), Reaction::Record(bad)));

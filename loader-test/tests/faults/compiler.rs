@@ -26,9 +26,24 @@ const LIBRARIES: [&str; 2] = ["-libverbs", "-lpthread"];
 /// What the compiled code depends on besides its source.
 const HEADER: &str = "/usr/include/infiniband/acm_prov.h";
 
+/// The good provider that also speaks the multicast protocol. It includes the other one.
+pub const MCAST_PROVIDER: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../include/examples/mcast_provider.c"
+);
+
 /// The text of [`SA_PROVIDER`].
 pub fn sa_provider() -> String {
-    fs::read_to_string(SA_PROVIDER).unwrap_or_else(|error| panic!("{SA_PROVIDER}: {error}"))
+    read(SA_PROVIDER)
+}
+
+/// The text of [`MCAST_PROVIDER`].
+pub fn mcast_provider() -> String {
+    read(MCAST_PROVIDER)
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
 /// A library from C source; `name` is for people.
@@ -39,7 +54,7 @@ pub fn compile(name: &str, source: &str) -> PathBuf {
     let header = fs::read(HEADER)
         .unwrap_or_else(|error| panic!("{HEADER}: {error}; it is in the package ibacm"));
     let mut hasher = DefaultHasher::new();
-    (source, header, FLAGS, LIBRARIES).hash(&mut hasher);
+    (source, sa_provider(), header, FLAGS, LIBRARIES).hash(&mut hasher);
     let library = folder.join(format!("{name}-{:016x}.so", hasher.finish()));
     if library.exists() {
         return library;
@@ -55,6 +70,8 @@ pub fn compile(name: &str, source: &str) -> PathBuf {
     let output = Command::new("cc")
         .args(FLAGS)
         .arg("-w")
+        .arg("-I")
+        .arg(Path::new(SA_PROVIDER).with_file_name(""))
         .arg("-o")
         .arg(&built)
         .arg(&file)
@@ -92,6 +109,11 @@ fn forget_older(folder: &Path, name: &str) {
 /// The library of the good provider.
 pub fn good() -> PathBuf {
     compile("sa-provider", &sa_provider())
+}
+
+/// The library of the good provider that speaks the multicast protocol.
+pub fn good_mcast() -> PathBuf {
+    compile("mcast-provider", &mcast_provider())
 }
 
 /// The library of the good provider in a file that the daemon passes over, for a check of that.

@@ -5,7 +5,7 @@ use crate::stand_in::fabric::{DeviceSpec, PortSpec};
 use crate::stand_in::message::Addr;
 use crate::stand_in::{FIRST_PORT, PortId};
 use crate::suite::Outcome;
-use crate::suite::bench::{Bench, refused};
+use crate::suite::bench::{Bench, HASTY, refused};
 
 const PKEY: u16 = 0xffff;
 
@@ -41,7 +41,7 @@ pub(super) fn hundred(bench: &mut Bench) -> Outcome {
 }
 
 pub(super) fn removed(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+    let (core, from) = bench.up_with(HASTY)?;
     let (first, second) = (ip(201), ip(77));
     let mut added = core
         .add_address(FIRST_PORT, PKEY, &second)
@@ -83,7 +83,7 @@ pub(super) fn moved(bench: &mut Bench) -> Outcome {
     let second = PortId { device: 0, port: 2 };
     let mut device = DeviceSpec::single();
     device.ports.push(PortSpec::new(0x0010_0002, 11));
-    let core = bench.core_with(vec![device], &[])?;
+    let core = bench.core_with(vec![device], HASTY)?;
     let (stays, moves) = (ip(201), ip(77));
     let first_from = core.up(FIRST_PORT).map_err(refused)?;
     core.up(second).map_err(refused)?;
@@ -114,7 +114,7 @@ pub(super) fn memory(bench: &mut Bench) -> Outcome {
 }
 
 pub(super) fn kept(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+    let (core, from) = bench.up_with(HASTY)?;
     serves(core, from, 1)?;
     core.port_down_keeping_addresses(FIRST_PORT);
     core.port_up(FIRST_PORT).map_err(refused)?;

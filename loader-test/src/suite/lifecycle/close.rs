@@ -7,14 +7,14 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::message::{Message, Path};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::apart::{End, Exit};
-use crate::suite::bench::{Bench, QUIET, by_lid, hold, let_go, refused, reply};
+use crate::suite::bench::{Bench, HASTY, QUIET, by_lid, hold, let_go, refused, reply};
 use crate::suite::{Finding, Outcome, failed};
 
 /// What a busy machine may add to a deadline.
-const ALLOWANCE: Duration = Duration::from_secs(2);
+const ALLOWANCE: Duration = Duration::from_secs(5);
 
 pub(super) fn in_flight(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+    let (core, from) = bench.up_with(HASTY)?;
     let start = Instant::now();
     let clients = ask_in_vain(core, from);
     core.port_down(FIRST_PORT);

@@ -8,7 +8,7 @@ use crate::stand_in::message::Addr;
 use crate::stand_in::sa::Reaction;
 use crate::stand_in::{AddressId, FIRST_PORT, MadFaults, PortId, StandIn};
 use crate::suite::apart::{End, Exit};
-use crate::suite::bench::{Bench, SUCCESS, by_addr, by_gid, by_lid, refused, resolve};
+use crate::suite::bench::{Bench, HASTY, SUCCESS, by_addr, by_gid, by_lid, refused, resolve};
 use crate::suite::{Finding, Outcome, failed};
 
 /// The IP address that [`StandIn::up`] gives to the first port.
@@ -88,7 +88,7 @@ fn each_fails_once(bench: &mut Bench, services: &dyn Services) -> Outcome {
     let cannot =
         |error: std::io::Error| failed("a process for a piece of the check", error.to_string());
     let counted = bench.apart(Exit::AtOnce, |bench| {
-        let core = bench.core()?;
+        let core = bench.core_with(vec![DeviceSpec::single()], HASTY)?;
         services.fail(core, &(String::new(), usize::MAX));
         opens_or_refuses(core)?;
         let text = serde_json::to_vec(&services.calls(core)).unwrap_or_default();
@@ -99,7 +99,7 @@ fn each_fails_once(bench: &mut Bench, services: &dyn Services) -> Outcome {
     let calls: Vec<Call> = serde_json::from_slice(&text).unwrap_or_default();
     for call in &calls {
         let end = bench.apart(Exit::AtOnce, |bench| {
-            let core = bench.core()?;
+            let core = bench.core_with(vec![DeviceSpec::single()], HASTY)?;
             services.fail(core, call);
             let outcome = opens_or_refuses(core);
             services.heal(core);

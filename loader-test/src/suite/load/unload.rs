@@ -10,7 +10,7 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::hide::hide;
 use crate::stand_in::library::Library;
 use crate::suite::apart::{End, Exit};
-use crate::suite::bench::{Bench, by_lid, not_loaded, resolve};
+use crate::suite::bench::{Bench, HASTY, by_lid, not_loaded, resolve};
 use crate::suite::{Finding, Outcome, failed};
 
 pub(super) fn missing_function(bench: &mut Bench) -> Outcome {
@@ -21,7 +21,7 @@ pub(super) fn missing_function(bench: &mut Bench) -> Outcome {
             let Some(_accepted) = load(bench.library()) else {
                 return Ok(());
             };
-            let (core, from) = bench.up()?;
+            let (core, from) = bench.up_with(HASTY)?;
             resolve(core, from, &by_lid(&Peer::number(1))).map(drop)
         })?;
         judge(end, name, "a refusal, or a provider that does without it")?;

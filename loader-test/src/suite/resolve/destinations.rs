@@ -5,8 +5,8 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::bench::{
-    Bench, EDESTTYPE, ERRORS, ETIMEDOUT, able, by_addr, by_gid, by_lid, expect_path, expect_status,
-    expected_path, refused, resolve,
+    Bench, EDESTTYPE, ERRORS, ETIMEDOUT, HASTY, able, by_addr, by_gid, by_lid, expect_path,
+    expect_status, expected_path, refused, resolve,
 };
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Finding, Outcome, Status, failed};
@@ -446,7 +446,7 @@ fn upper_case(name: &Addr) -> Addr {
 }
 
 fn unknown(bench: &mut Bench, message: fn(&Addr) -> Message) -> Outcome {
-    let (core, from) = bench.up()?;
+    let (core, from) = bench.up_with(HASTY)?;
     let own = core.address(from).clone();
     let answer = resolve(core, from, &message(&own))?;
     expect_status(&answer, &ERRORS)

@@ -1,0 +1,250 @@
+//! What clients ask, and the answers that they get.
+
+use std::time::{Duration, Instant};
+
+use super::ledger::{Harmed, Request, ViolationKind};
+use super::memory::Lent;
+use super::message::{self, Addr, FLAG_QUERY_SA, Gid, Kind, Message, PATH, Path, Reply};
+use super::sa::Question;
+use super::shared::lock;
+use super::{AddressId, PortId, StandIn, fabric};
+
+impl StandIn {
+    /// A client asks, and the core finds out whose address is concerned, as it does for a real client.
+    ///
+    /// # Errors
+    /// The ACM status with which the core itself refuses the request.
+    pub fn ask(&mut self, message: &Message) -> Result<u64, u8> {
+        const EINVAL: u8 = 2;
+        const ESRCADDR: u8 = 7;
+        const EDESTADDR: u8 = 9;
+        const ONE_ENTRY: usize = message::HEADER + message::ENTRY;
+        let (message, from) = if message.code(0) == PATH {
+            let path = Path(message.field(0));
+            let length = usize::from(message.length());
+            let is_query = message.flags(0) & FLAG_QUERY_SA != 0;
+            if length < ONE_ENTRY || is_query && length != ONE_ENTRY {
+                return Err(EINVAL);
+            }
+            if !is_query && path.dlid() == 0 && path.dgid() == [0; 16] {
+                return Err(EDESTADDR);
+            }
+            (*message, self.source_of_path(&path).ok_or(ESRCADDR)?)
+        } else {
+            let chosen = message
+                .destination_code()
+                .and_then(|code| self.first_of_family(code));
+            let (message, from) = message.verified(chosen.as_ref())?;
+            (message, self.find_address(&from).ok_or(ESRCADDR)?)
+        };
+        if message.code(0) == PATH && message.flags(0) & FLAG_QUERY_SA != 0 {
+            return Ok(self.query_from(from, &message));
+        }
+        Ok(self.resolve_from(from, &message))
+    }
+
+    /// Plays a request as it stands to one of the provider's addresses.
+    pub fn resolve_from(&mut self, from: AddressId, message: &Message) -> u64 {
+        self.play(from, message, Kind::Resolve, None)
+    }
+
+    /// Plays a request to ask the SA to one of the provider's addresses.
+    pub fn query_from(&mut self, from: AddressId, message: &Message) -> u64 {
+        self.play(from, message, Kind::Query, None)
+    }
+
+    /// The kernel asks: client 0, whose tid is a pointer.
+    pub fn kernel_asks(&mut self, from: AddressId, path: &Path) -> u64 {
+        lock(&self.shared.ledger).requests.remove(&0);
+        self.play(from, &Message::path(path), Kind::Resolve, Some(0))
+    }
+
+    fn play(&mut self, from: AddressId, message: &Message, kind: Kind, id: Option<u64>) -> u64 {
+        let id = id.unwrap_or(self.next_client);
+        if id == self.next_client {
+            self.next_client += 1;
+        }
+        let message = message.with_tid(self.next_tid);
+        self.next_tid = self.next_tid.wrapping_add(0x0000_0001_0000_0001);
+        let request = Request {
+            kind,
+            tid: message.tid(),
+            asked: Instant::now(),
+            connected: true,
+            replies: Vec::new(),
+        };
+        lock(&self.shared.ledger).requests.insert(id, request);
+        if kind == Kind::Resolve {
+            self.shared.count_of_core(1);
+        }
+        let context = self.address_context(from);
+        let lent = Lent::new(message);
+        let pointer = lent.as_ptr().cast();
+        let code = match kind {
+            Kind::Resolve => call!(
+                self,
+                resolve(context, pointer, id),
+                "client {id}: {message:?}"
+            ),
+            Kind::Query => call!(
+                self,
+                query(context, pointer, id),
+                "client {id}: {message:?}"
+            ),
+        };
+        // The core frees the message, whatever becomes of the request.
+        drop(lent);
+        if code != 0 {
+            lock(&self.shared.ledger).breach(
+                ViolationKind::NonZeroReturn,
+                Harmed::Client,
+                format!("{kind} returned {code}: the core disconnects client {id}"),
+            );
+        }
+        id
+    }
+
+    /// The client leaves before it is answered.
+    pub fn client_leaves(&mut self, id: u64) {
+        if let Some(request) = lock(&self.shared.ledger).requests.get_mut(&id) {
+            request.connected = false;
+        }
+    }
+
+    /// The answers to a client so far.
+    pub fn replies(&self, id: u64) -> Vec<Reply> {
+        lock(&self.shared.ledger)
+            .requests
+            .get(&id)
+            .map(|request| request.replies.clone())
+            .unwrap_or_default()
+    }
+
+    /// The first answer to a client; `None` when it does not come within [`patience`](Self::patience) from when the client
+    /// asked.
+    pub fn reply(&self, id: u64) -> Option<Reply> {
+        let asked = lock(&self.shared.ledger).requests.get(&id)?.asked;
+        let left = (asked + self.patience).saturating_duration_since(Instant::now());
+        self.shared.wait(left, |ledger| {
+            ledger.requests.get(&id)?.replies.first().cloned()
+        })
+    }
+
+    /// Requests that have no answer.
+    pub fn unanswered(&self) -> Vec<u64> {
+        let ledger = lock(&self.shared.ledger);
+        ledger
+            .requests
+            .iter()
+            .filter(|(_, request)| request.replies.is_empty())
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// Waits until `count` questions have reached the SA, and gives all of them; `None` when they do not come.
+    pub fn questions(&self, count: usize) -> Option<Vec<Question>> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let questions = self.sa().questions();
+            if questions.len() >= count {
+                return Some(questions);
+            }
+            if Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until the SA has nothing to do; false when that does not come.
+    pub fn settle(&self) -> bool {
+        let deadline = Instant::now() + self.patience;
+        while !self.sa().is_idle() {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// All usable addresses, in the core's order.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = (AddressId, &Addr)> {
+        self.devices.iter().enumerate().flat_map(|(device, known)| {
+            known
+                .ports
+                .iter()
+                .zip(1..)
+                .filter(|(port, _)| port.is_up)
+                .flat_map(move |(port, number)| {
+                    let id = PortId {
+                        device,
+                        port: number,
+                    };
+                    port.endpoints.iter().flat_map(move |endpoint| {
+                        let pkey = endpoint.pkey;
+                        endpoint
+                            .addresses
+                            .iter()
+                            .enumerate()
+                            .filter(|(_, address)| address.valid)
+                            .map(move |(index, address)| {
+                                (
+                                    AddressId {
+                                        port: id,
+                                        pkey,
+                                        index,
+                                    },
+                                    &address.addr,
+                                )
+                            })
+                    })
+                })
+        })
+    }
+
+    /// The source that the core chooses for a destination: it asks the routing table, and so for IP destinations only.
+    fn first_of_family(&self, code: u16) -> Option<Addr> {
+        self.addresses()
+            .map(|(_, addr)| addr)
+            .find(|addr| matches!(code, message::IP | message::IP6) && addr.code() == code)
+            .cloned()
+    }
+
+    /// The address that compares equal, by the length of its type.
+    fn find_address(&self, wanted: &Addr) -> Option<AddressId> {
+        let length = match wanted.code() {
+            message::IP => 4,
+            message::IP6 | message::GID => 16,
+            message::LID => 2,
+            _ => 64,
+        };
+        let field = wanted.field();
+        self.addresses()
+            .find(|(_, addr)| {
+                addr.code() == wanted.code()
+                    && addr.field()[..length].eq_ignore_ascii_case(&field[..length])
+            })
+            .map(|(id, _)| id)
+    }
+
+    /// The first address of the endpoint that a path request concerns: by SGID, SLID or subnet, and by partition.
+    fn source_of_path(&self, path: &Path) -> Option<AddressId> {
+        let from_port = |id: PortId| {
+            let spec = self.port(id);
+            let is_own = |wanted: Gid| spec.guids.iter().any(|guid| fabric::gid(*guid) == wanted);
+            if path.sgid() != [0; 16] {
+                return is_own(path.sgid());
+            }
+            if path.slid() != 0 {
+                return path.slid() & !((1 << spec.lmc) - 1) == spec.lid;
+            }
+            let dgid = path.dgid();
+            dgid == [0; 16] || dgid[..8] == fabric::PREFIX.to_be_bytes()
+        };
+        let same_partition = |pkey: u16| path.pkey() == 0 || (path.pkey() ^ pkey) & 0x7fff == 0;
+        self.addresses()
+            .find(|(id, _)| from_port(id.port) && same_partition(id.pkey))
+            .map(|(id, _)| id)
+    }
+}

@@ -1,0 +1,23 @@
+//! Checks of the family `wire`: the ACM multicast protocol, in which nodes ask each other for addresses. The other nodes are
+//! the harness, or the stock provider in a process of its own.
+
+mod answers;
+mod claims;
+mod life;
+mod line;
+mod malformed;
+pub mod neighbour;
+mod requests;
+mod stock;
+
+use super::Check;
+
+/// Every check of the family, in the order of the list.
+pub(super) const CHECKS: [&[Check]; 6] = [
+    requests::CHECKS,
+    malformed::CHECKS,
+    answers::CHECKS,
+    claims::CHECKS,
+    life::CHECKS,
+    stock::CHECKS,
+];

@@ -1,0 +1,433 @@
+//! The port's own requests, and whose answers to them count.
+
+use std::collections::HashSet;
+
+use super::line::{Line, asks_for, line, own_ip, stranger};
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::Addr;
+use crate::stand_in::wire::{AcmMad, Datagram, LENGTH, Node, shared_group};
+use crate::suite::bench::{Bench, ERRORS, expect_path, expect_status, expected_path};
+use crate::suite::fault::Fault;
+use crate::suite::{Check, Finding, Outcome, Status, failed};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "wire-request",
+        rule: "an address that nobody here knows is asked of the group, in a whole request with the client's address as source",
+        harmed: Harmed::Client,
+        run: request,
+        fault: Fault {
+            replace: &[("\tmad.src_type = lookup->src_type;\n", "")],
+            status: &[Status::Failed],
+            also: &["wire-stock-answers"],
+        },
+    },
+    Check {
+        name: "wire-resolve",
+        rule: "the path to the node that answered is the client's answer",
+        harmed: Harmed::Client,
+        run: |bench| {
+            let mut line = line(bench, &[])?;
+            line.resolves(&stranger(1)).map(drop)
+        },
+        fault: Fault {
+            replace: &[("waiting->gid = grh->sgid;", "waiting->gid = grh->dgid;")],
+            status: &[Status::Failed],
+            also: &[
+                "wire-asked-while-asking",
+                "wire-request",
+                "wire-resolve-*",
+                "wire-tid",
+                "wire-answer-*",
+                "wire-stock-answers",
+            ],
+        },
+    },
+    Check {
+        name: "wire-resolve-cached",
+        rule: "an address that was answered for is not asked again",
+        harmed: Harmed::Node,
+        run: cached,
+        fault: Fault {
+            replace: &[("\tremember(group, lookup, &grh->sgid);\n", "")],
+            status: &[Status::Failed],
+            also: &["wire-answer-twice"],
+        },
+    },
+    Check {
+        name: "wire-resolve-together",
+        rule: "however many clients want an address at a time, the group is asked once",
+        harmed: Harmed::Node,
+        run: together,
+        fault: Fault {
+            replace: &[(
+                "\t\tif (same_addr(lookup->type, lookup->addr, dest->type, dest->info.addr))\n\t\t\tbreak;",
+                "\t\tif (lookup == (void *) dest)\n\t\t\tbreak;",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-retries",
+        rule: "a request that nobody answers is sent again as often as the options say, and then the client is told",
+        harmed: Harmed::Client,
+        run: retries,
+        fault: Fault {
+            replace: &[("lookup->tries = group->retries + 1;", "lookup->tries = 1;")],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-tid",
+        rule: "nobody can guess the transaction id of the next request, and answer it in another node's place",
+        harmed: Harmed::Client,
+        run: tids,
+        fault: Fault {
+            replace: &[(
+                "\t\tif (!lookup || getrandom(&lookup->tid, sizeof lookup->tid, 0) != sizeof lookup->tid) {",
+                "\t\tif (lookup)\n\t\t\tlookup->tid = htobe64(new_tid());\n\t\tif (!lookup) {",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-answer-unknown",
+        rule: "an answer that nobody asked for is none",
+        harmed: Harmed::Client,
+        run: |bench| stranger_first(bench, |line, tid| line.answer(&stranger(2), tid ^ 1)),
+        fault: Fault {
+            replace: &[("\t\tif (lookup->tid == mad->tid)\n", "\t\tif (mad->tid)\n")],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-answer-multicast",
+        rule: "answers come by unicast: what was sent to the group is none",
+        harmed: Harmed::Client,
+        run: |bench| {
+            stranger_first(bench, |line, tid| {
+                let answer = AcmMad::answer(tid, &shared_group(line.pkey()));
+                line.multicast(&stranger(2), &answer.0);
+            })
+        },
+        fault: Fault {
+            replace: &[("!same_gid(&grh->dgid, &group->ep->gid) || ", "")],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-answer-no-grh",
+        rule: "an answer without a GRH says not where it comes from",
+        harmed: Harmed::Client,
+        run: no_grh,
+        fault: Fault {
+            replace: &[
+                (
+                    "if (wc->byte_len != BUFFER_LENGTH || !(wc->wc_flags & IBV_WC_GRH))",
+                    "if (wc->byte_len != BUFFER_LENGTH || (mad->method == UMAD_METHOD_GET && !(wc->wc_flags & IBV_WC_GRH)))",
+                ),
+                (
+                    " || !is_port_gid(&grh->sgid))\n\t\treturn;\n\tif (mad->method",
+                    " || (mad->method == UMAD_METHOD_GET && !is_port_gid(&grh->sgid)))\n\t\treturn;\n\tif (mad->method",
+                ),
+                (
+                    "!same_gid(&grh->dgid, &group->ep->gid) || ",
+                    "!(is_zero(&grh->dgid) || same_gid(&grh->dgid, &group->ep->gid)) || ",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-answer-group",
+        rule: "an answer that names none of the port's groups is none",
+        harmed: Harmed::Client,
+        run: |bench| {
+            stranger_first(bench, |line, tid| {
+                let foreign = [
+                    0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 7, 5, 0, 0, 0, 0, 0, 0, 0,
+                ];
+                line.unicast(&stranger(2), &AcmMad::answer(tid, &foreign).0);
+                let none = AcmMad::answer(tid, &foreign).with(20, &[0]);
+                line.unicast(&stranger(2), &none.0);
+            })
+        },
+        fault: Fault {
+            replace: &[(
+                "!names_group(group, mad)",
+                "(mad->method == UMAD_METHOD_GET && !names_group(group, mad))",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-answer-class",
+        rule: "what is of class SA is no answer, whatever its transaction id",
+        harmed: Harmed::Client,
+        run: |bench| {
+            stranger_first(bench, |line, tid| {
+                // A path record's answer in the outer form, one of the protocol's in the rest.
+                let answer = AcmMad::answer(tid, &shared_group(line.pkey()))
+                    .with(1, &[3, 2])
+                    .with(16, &[0, 0x35]);
+                line.unicast(&stranger(2), &answer.0);
+            })
+        },
+        fault: Fault {
+            replace: &[(
+                "mad->mgmt_class == ACM_CLASS && mad->class_version == 1 &&",
+                "((mad->mgmt_class == ACM_CLASS && mad->class_version == 1) ||\n\t\t(mad->mgmt_class == UMAD_CLASS_SUBN_ADM && mad->class_version == 2)) &&",
+            )],
+            status: &[Status::Failed],
+            also: &["wire-class"],
+        },
+    },
+    Check {
+        name: "wire-answer-short",
+        rule: "a datagram that is too short is no answer",
+        harmed: Harmed::Client,
+        run: |bench| {
+            stranger_first(bench, |line, tid| {
+                let answer = AcmMad::answer(tid, &shared_group(line.pkey()));
+                for length in [LENGTH - 1, 168, 24, 16] {
+                    line.unicast(&stranger(2), &answer.0[..length]);
+                }
+            })
+        },
+        fault: Fault {
+            replace: &[(
+                "if (wc->byte_len != BUFFER_LENGTH || !(wc",
+                "if ((mad->method == UMAD_METHOD_GET && wc->byte_len != BUFFER_LENGTH) || !(wc",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-answer-status",
+        rule: "an answer with a status is no address",
+        harmed: Harmed::Client,
+        run: status,
+        fault: Fault {
+            replace: &[(" || mad->status)", ")")],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-answer-address",
+        rule: "an answer that names an address names the one that was asked for",
+        harmed: Harmed::Client,
+        run: |bench| {
+            stranger_first(bench, |line, tid| {
+                let other = Addr::Name(stranger(2).name);
+                let answer = AcmMad::answer(tid, &shared_group(line.pkey()))
+                    .with(16, &[other.code() as u8, 64])
+                    .with(24, &other.field());
+                line.unicast(&stranger(2), &answer.0);
+            })
+        },
+        fault: Fault {
+            replace: &[(
+                "\tif (mad->dest_type && !same_addr(mad->dest_type, mad->dest, lookup->type, lookup->addr))\n\t\treturn;\n",
+                "",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-answer-twice",
+        rule: "a second answer changes nothing: the client is answered once, and what is known stays",
+        harmed: Harmed::Client,
+        run: twice,
+        fault: Fault {
+            replace: &[
+                (
+                    "\t/* By unicast, from a port, and about what was asked. The stock provider leaves the addresses out. */\n",
+                    "\tstatic struct lookup last;\n\n\tif (!lookup && last.tid == mad->tid)\n\t\tremember(group, &last, &grh->sgid);\n",
+                ),
+                (
+                    "\tremember(group, lookup, &grh->sgid);\n",
+                    "\tremember(group, lookup, &grh->sgid);\n\tlast = *lookup;\n",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+];
+
+fn request(bench: &mut Bench) -> Outcome {
+    let mut line = line(bench, &[])?;
+    let peer = stranger(1);
+    let group = shared_group(line.pkey());
+    for wanted in [
+        Addr::Name(peer.name.clone()),
+        Addr::Ip(peer.ip),
+        Addr::Ip6(peer.ip6),
+    ] {
+        let id = line.client_asks(&wanted);
+        let (sent, mad) = line.request_for(&wanted)?;
+        let is_to_group = sent.group().is_some_and(|(mgid, _)| mgid == group);
+        let source = own_ip();
+        let is_whole = mad.0[..8] == [1, 0x2c, 1, 1, 0, 0, 0, 1]
+            && mad.tid() != 0
+            && mad.groups().contains(&group)
+            && mad.source() == (source.code(), source.field());
+        if !is_to_group || !is_whole {
+            let expected = format!("a request to the group, which it names, from {source}");
+            return Err(failed(expected, format!("{mad:?}")));
+        }
+        line.answer(&peer, mad.tid());
+        line.expect_path_to(id, &peer)?;
+    }
+    Ok(())
+}
+
+fn cached(bench: &mut Bench) -> Outcome {
+    let mut line = line(bench, &[])?;
+    let peer = stranger(1);
+    line.resolves(&peer)?;
+    line.wire.take();
+    let wanted = Addr::Name(peer.name.clone());
+    let id = line.client_asks(&wanted);
+    line.expect_path_to(id, &peer)?;
+    expect_no_request(&line, &wanted)
+}
+
+fn together(bench: &mut Bench) -> Outcome {
+    let mut line = line(bench, &[])?;
+    let peer = stranger(1);
+    let wanted = Addr::Name(peer.name.clone());
+    let ids: Vec<u64> = (0..16).map(|_| line.client_asks(&wanted)).collect();
+    let (_, request) = line.request_for(&wanted)?;
+    line.answer(&peer, request.tid());
+    for id in ids {
+        line.expect_path_to(id, &peer)?;
+    }
+    expect_no_request(&line, &wanted)
+}
+
+/// Counts the requests for an address that were sent and not waited for.
+fn requests(line: &Line<'_>, wanted: &Addr) -> Result<usize, Finding> {
+    line.fence()?;
+    let sent = line.wire.take();
+    Ok(sent.iter().filter(|sent| asks_for(sent, wanted)).count())
+}
+
+fn expect_no_request(line: &Line<'_>, wanted: &Addr) -> Outcome {
+    match requests(line, wanted)? {
+        0 => Ok(()),
+        more => Err(failed(
+            format!("no further request for {wanted}"),
+            more.to_string(),
+        )),
+    }
+}
+
+fn retries(bench: &mut Bench) -> Outcome {
+    let mut line = line(bench, &["timeout 700", "retries 2"])?;
+    let wanted = Addr::Name(stranger(1).name);
+    let id = line.client_asks(&wanted);
+    let answer = line.reply(id)?;
+    expect_status(&answer, &ERRORS)?;
+    // On a busy machine one can come too late to be sent.
+    match requests(&line, &wanted)? {
+        2 | 3 => Ok(()),
+        other => Err(failed(
+            format!("2 or 3 requests for {wanted} with retries 2"),
+            other.to_string(),
+        )),
+    }
+}
+
+fn tids(bench: &mut Bench) -> Outcome {
+    let mut line = line(bench, &[])?;
+    let mut seen = Vec::new();
+    for number in 1..=6 {
+        seen.push(line.resolves(&stranger(number))?.tid());
+    }
+    let steps: Vec<u64> = seen
+        .windows(2)
+        .map(|pair| pair[1].wrapping_sub(pair[0]))
+        .collect();
+    let is_small = |step: &u64| step.min(&step.wrapping_neg()) < &(1 << 20);
+    let distinct: HashSet<&u64> = steps.iter().collect();
+    if steps.iter().filter(|step| is_small(step)).count() > 1 || distinct.len() < steps.len() - 1 {
+        return Err(failed(
+            "transaction ids at random",
+            format!("{seen:#x?}")
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" "),
+        ));
+    }
+    Ok(())
+}
+
+/// A client asks for a peer's name; something comes from a stranger that is no answer, and then the peer's.
+fn stranger_first(bench: &mut Bench, forge: impl FnOnce(&Line<'_>, u64)) -> Outcome {
+    let mut line = line(bench, &[])?;
+    let peer = stranger(1);
+    let wanted = Addr::Name(peer.name.clone());
+    let id = line.client_asks(&wanted);
+    let (_, request) = line.request_for(&wanted)?;
+    forge(&line, request.tid());
+    line.fence()?;
+    line.answer(&peer, request.tid());
+    expect_path(&line.reply(id)?, &expected_path(line.core, &peer))
+}
+
+fn no_grh(bench: &mut Bench) -> Outcome {
+    stranger_first(bench, |line, tid| {
+        let payload = AcmMad::answer(tid, &shared_group(line.pkey())).0;
+        let bare = Datagram {
+            grh: None,
+            ..line
+                .wire
+                .to_pair(&Node::of(&stranger(2)), line.pkey(), line.qpn, &payload)
+        };
+        line.wire.send(&bare);
+    })
+}
+
+fn status(bench: &mut Bench) -> Outcome {
+    let mut line = line(bench, &[])?;
+    let peer = stranger(1);
+    let wanted = Addr::Name(peer.name.clone());
+    let id = line.client_asks(&wanted);
+    let (_, request) = line.request_for(&wanted)?;
+    for code in [0x0300_u16, 0x0001] {
+        let refusal =
+            AcmMad::answer(request.tid(), &shared_group(line.pkey())).with(4, &code.to_be_bytes());
+        line.unicast(&stranger(2), &refusal.0);
+    }
+    line.fence()?;
+    line.answer(&peer, request.tid());
+    let answer = line.reply(id)?;
+    // Whoever takes it for a refusal gives the client up.
+    if ERRORS.contains(&answer.status) {
+        return Ok(());
+    }
+    expect_path(&answer, &expected_path(line.core, &peer))
+}
+
+fn twice(bench: &mut Bench) -> Outcome {
+    let mut line = line(bench, &[])?;
+    let peer = stranger(1);
+    let request = line.resolves(&peer)?;
+    for from in [&peer, &stranger(2)] {
+        line.answer(from, request.tid());
+        line.fence()?;
+    }
+    let id = line.client_asks(&Addr::Name(peer.name.clone()));
+    line.expect_path_to(id, &peer)
+}

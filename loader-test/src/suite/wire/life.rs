@@ -1,0 +1,122 @@
+//! The protocol over reregistrations and closes.
+
+use std::time::{Duration, Instant};
+
+use super::line::{line, own_name, shown, stranger};
+use crate::stand_in::FIRST_PORT;
+use crate::stand_in::ledger::Harmed;
+use crate::suite::bench::{Bench, refused};
+use crate::suite::fault::Fault;
+use crate::suite::{Check, Outcome, Status, failed};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "wire-reregister",
+        rule: "after a reregistration, which ends all memberships, the port is a member again and answers",
+        harmed: Harmed::Node,
+        run: reregister,
+        fault: Fault {
+            replace: &[("\t\t\t\trejoin_group(group);\n", "")],
+            status: &[Status::Failed],
+            also: &["event-reregister-joins-again"],
+        },
+    },
+    Check {
+        name: "wire-reopen",
+        rule: "a port that is opened again answers as before",
+        harmed: Harmed::Node,
+        run: reopen,
+        fault: Fault {
+            replace: &[(
+                "\tif (!ret) {\n\t\tLIST_INSERT_HEAD(&groups, group, entry);\n\t\trejoin_group(group);\n",
+                "\tstatic bool was_open;\n\n\tif (was_open)\n\t\tgroup->join_at = FOR_EVER;\n\tif (!ret) {\n\t\tLIST_INSERT_HEAD(&groups, group, entry);\n\t\tif (!was_open)\n\t\t\trejoin_group(group);\n\t\twas_open = true;\n",
+            )],
+            status: &[Status::Failed],
+            also: &["wire-partition"],
+        },
+    },
+    Check {
+        name: "wire-pair-broken",
+        rule: "a queue pair that a failed work request put into the error state is put to rights, or replaced",
+        harmed: Harmed::Node,
+        run: pair_broken,
+        fault: Fault {
+            replace: &[(
+                "\t\tif (wc.status != IBV_WC_SUCCESS)\n\t\t\trevive(group);\n",
+                "",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-close",
+        rule: "a closed endpoint answers nobody: its queue pair is gone",
+        harmed: Harmed::Node,
+        run: close,
+        fault: Fault {
+            replace: &[("\tif (group->qp)\n\t\tibv_destroy_qp(group->qp);\n", "")],
+            status: &[Status::Failed],
+            also: &["lifecycle-reopen-thousand"],
+        },
+    },
+];
+
+fn reregister(bench: &mut Bench) -> Outcome {
+    let line = line(bench, &[])?;
+    for _ in 0..3 {
+        line.core.reregister(FIRST_PORT);
+        line.core.settle();
+        line.fence()?;
+    }
+    Ok(())
+}
+
+fn reopen(bench: &mut Bench) -> Outcome {
+    let line = line(bench, &[])?;
+    for _ in 0..3 {
+        line.core.port_down(FIRST_PORT);
+        line.core.up(FIRST_PORT).map_err(refused)?;
+        line.core.settle();
+        line.fence()?;
+    }
+    Ok(())
+}
+
+fn pair_broken(bench: &mut Bench) -> Outcome {
+    let line = line(bench, &["recv_depth 8"])?;
+    let mut qpn = line.qpn;
+    for number in 1..=3 {
+        if !line.wire.break_queue_pair(qpn) {
+            return Err(failed("a queue pair that answered", "none of its number"));
+        }
+        // It may be another one by now.
+        qpn = line.probe(number)?.source_qp;
+    }
+    line.fence()
+}
+
+fn close(bench: &mut Bench) -> Outcome {
+    let line = line(bench, &[])?;
+    line.core.port_down(FIRST_PORT);
+    // Also when it is done by another thread.
+    let deadline = Instant::now() + line.core.patience;
+    while line.wire.queue_pairs() > 0 {
+        if Instant::now() > deadline {
+            let seen = format!("{} queue pairs", line.wire.queue_pairs());
+            return Err(failed("none after the port was closed", seen));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    line.wire.take();
+    let tid = line.tid();
+    let request = line.request(tid, &stranger(1), &own_name());
+    line.multicast(&stranger(1), &request.0);
+    line.unicast(&stranger(1), &request.0);
+    let sent = line.wire.take();
+    if sent.is_empty() {
+        Ok(())
+    } else {
+        Err(failed("silence after the port was closed", shown(&sent)))
+    }
+}

@@ -1,0 +1,436 @@
+//! Requests of other nodes for the port's addresses.
+
+use std::time::{Duration, Instant};
+
+use fabric_sim::verbs::fault;
+
+use super::line::{
+    ASK_AGAIN, Line, PATIENCE, UNHURRIED, answers, line, mad, own_ip, own_name, shown, speaks,
+    stranger,
+};
+use crate::stand_in::fabric::{DeviceSpec, Peer};
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::Addr;
+use crate::stand_in::wire::{AcmMad, Datagram, Node, QKEY, Wire, shared_group};
+use crate::stand_in::{FIRST_PORT, StandIn};
+use crate::suite::bench::{Bench, hold, let_go, refused};
+use crate::suite::fault::Fault;
+use crate::suite::{Check, Outcome, Status, failed};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "wire-answer",
+        rule: "a request for an address of the port's is answered by unicast, once, with its transaction id and the group that both are in",
+        harmed: Harmed::Node,
+        run: answer,
+        fault: Fault {
+            replace: &[(
+                ".is_global = 1, .grh = { .dgid = grh->sgid } };",
+                ".is_global = 1, .grh = { .dgid = group->mgid } };",
+            )],
+            status: &[Status::Failed],
+            also: &["wire-stock-asks"],
+        },
+    },
+    Check {
+        name: "wire-keys",
+        rule: "what is sent carries the Q_Key of the protocol and the P_Key of the endpoint",
+        harmed: Harmed::Node,
+        run: keys,
+        fault: Fault {
+            replace: &[(".remote_qkey = ACM_QKEY }", ".remote_qkey = 0x1ee7 }")],
+            status: &[Status::Failed],
+            also: &["wire-stock-*"],
+        },
+    },
+    Check {
+        name: "wire-partition",
+        rule: "each endpoint answers in its own partition, for its own addresses",
+        harmed: Harmed::Node,
+        run: partition,
+        fault: Fault {
+            replace: &[("&& pkey == htobe16(wanted)", "&& pkey")],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-foreign-address",
+        rule: "a request for an address that is not the port's is not answered",
+        harmed: Harmed::Node,
+        run: foreign_address,
+        fault: Fault {
+            replace: &[(
+                "\tif (!is_own_addr(group->ep, mad->dest_type, mad->dest))\n\t\treturn;\n",
+                "",
+            )],
+            status: &[Status::Failed],
+            also: &["wire-partition", "wire-address-removed"],
+        },
+    },
+    Check {
+        name: "wire-address-case",
+        rule: "names are asked for without regard to case",
+        harmed: Harmed::Node,
+        run: |bench| {
+            let line = line(bench, &[])?;
+            let tid = line.ask(&stranger(1), &Addr::Name("SELF1".into()));
+            line.answer_to(tid).map(drop)
+        },
+        fault: Fault {
+            replace: &[(
+                "if (!is_own_addr(group->ep, mad->dest_type, mad->dest))",
+                "if (!is_own_addr(group->ep, mad->dest_type, mad->dest) || mad->dest[0] == 'S')",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-address-length",
+        rule: "only as many bytes of an address count as its type has: what is behind them is the sender's affair",
+        harmed: Harmed::Node,
+        run: |bench| {
+            let line = line(bench, &[])?;
+            let tid = line.ask(&stranger(1), &own_ip().with_garbage());
+            line.answer_to(tid).map(drop)
+        },
+        fault: Fault {
+            replace: &[(
+                "if (!is_own_addr(group->ep, mad->dest_type, mad->dest))",
+                "if (!is_own_addr(group->ep, mad->dest_type, mad->dest) || (mad->dest_type == ACM_EP_INFO_ADDRESS_IP && mad->dest[10]))",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-address-removed",
+        rule: "an address is answered for from when it is added until it is taken away",
+        harmed: Harmed::Node,
+        run: address_removed,
+        fault: Fault {
+            replace: &[
+                (
+                    "static struct acm_provider provider = {",
+                    "static void keep_address(void *addr_context)\n{\n}\n\nstatic struct acm_provider provider = {",
+                ),
+                (
+                    ".remove_address = remove_address,",
+                    ".remove_address = keep_address,",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &["lifecycle-address-removed", "lifecycle-address-moved"],
+        },
+    },
+    Check {
+        name: "wire-every-requester",
+        rule: "every node that asks is answered, however many ask at once",
+        harmed: Harmed::Node,
+        run: every_requester,
+        fault: Fault {
+            replace: &[(
+                "\tah = ibv_create_ah(group->pd, &attr);\n\tif (!ah)\n",
+                "\tstatic uint16_t seen[6];\n\tunsigned int i;\n\n\tfor (i = 0; i < 6 && seen[i] && seen[i] != wc->slid; i++)\n\t\t;\n\tif (i == 6)\n\t\treturn;\n\tseen[i] = wc->slid;\n\tah = ibv_create_ah(group->pd, &attr);\n\tif (!ah)\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-same-requester",
+        rule: "a node that asks again before it was answered is answered under both transaction ids",
+        harmed: Harmed::Node,
+        run: same_requester,
+        fault: Fault {
+            replace: &[(
+                "\tinit_mad(group, &answer, UMAD_METHOD_GET_RESP, mad->tid);\n",
+                "\tstatic uint8_t last[ACM_MAX_ADDRESS];\n\tstatic __be64 tid;\n\n\tif (memcmp(last, mad->src, sizeof last))\n\t\ttid = mad->tid;\n\tmemcpy(last, mad->src, sizeof last);\n\tinit_mad(group, &answer, UMAD_METHOD_GET_RESP, tid);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[
+                "wire-partition",
+                "wire-many-requests",
+                "wire-short",
+                "wire-group-count",
+                "wire-no-grh",
+                "wire-flood-*",
+                "wire-stock-asks",
+            ],
+        },
+    },
+    Check {
+        name: "wire-asked-while-asking",
+        rule: "a node is answered also while the SA is being asked for the path to it",
+        harmed: Harmed::Node,
+        run: asked_while_asking,
+        fault: Fault {
+            replace: &[(
+                "\tah = ibv_create_ah(group->pd, &attr);\n\tif (!ah)\n",
+                "\tif (!LIST_EMPTY(&group->ep->busy))\n\t\treturn;\n\tah = ibv_create_ah(group->pd, &attr);\n\tif (!ah)\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "wire-many-requests",
+        rule: "a receive is posted again for each that was used: requests are answered beyond recv_depth",
+        harmed: Harmed::Node,
+        run: many_requests,
+        fault: Fault {
+            replace: &[(
+                "if (wc.status != IBV_WC_WR_FLUSH_ERR)",
+                "if (wc.status != IBV_WC_SUCCESS)",
+            )],
+            status: &[Status::Failed],
+            also: &[
+                "wire-short",
+                "wire-long",
+                "wire-base-version",
+                "wire-class",
+                "wire-class-version",
+                "wire-method",
+                "wire-control",
+                "wire-group-count",
+                "wire-no-grh",
+                "wire-flood-*",
+            ],
+        },
+    },
+];
+
+fn answer(bench: &mut Bench) -> Outcome {
+    let line = line(bench, &[])?;
+    for (number, wanted) in (1..).zip([own_name(), own_ip()]) {
+        let peer = stranger(number);
+        let tid = line.ask(&peer, &wanted);
+        let answer = line.answer_to(tid)?;
+        expect_answer(&line, &answer, &Node::of(&peer))?;
+        line.fence()?;
+        let more = line.wire.take();
+        if more.iter().any(|sent| answers(sent, tid)) {
+            return Err(failed("one answer to one request", shown(&more)));
+        }
+    }
+    Ok(())
+}
+
+/// Checks an answer to a node in all its parts.
+fn expect_answer(line: &Line<'_>, answer: &Datagram, node: &Node) -> Outcome {
+    let group = shared_group(line.pkey());
+    let own = line.core.port(FIRST_PORT);
+    let route = answer.grh.unwrap_or_default();
+    let expected = (node.lid, node.qpn, own.lid, own.gid(), node.gid);
+    let seen = (
+        answer.destination_lid,
+        answer.destination_qp,
+        answer.source_lid,
+        route.source,
+        route.destination,
+    );
+    if seen != expected {
+        return Err(failed(
+            format!("from LID, GID and to LID, queue pair, GID {expected:02x?}"),
+            format!("{seen:02x?}"),
+        ));
+    }
+    let told = mad(answer);
+    let is_right = told.is_some_and(|mad| {
+        mad.0[..8] == [1, 0x2c, 1, 0x81, 0, 0, 0, 1] && mad.groups().contains(&group)
+    });
+    if is_right {
+        Ok(())
+    } else {
+        let expected = "an answer of version 1 and status 0 that names the shared group";
+        Err(failed(expected, format!("{told:?}")))
+    }
+}
+
+fn keys(bench: &mut Bench) -> Outcome {
+    let mut line = line(bench, &[])?;
+    let tid = line.ask(&stranger(1), &own_name());
+    let answer = line.answer_to(tid)?;
+    let wanted = Addr::Name(stranger(2).name);
+    let id = line.client_asks(&wanted);
+    let (request, told) = line.request_for(&wanted)?;
+    for sent in [&answer, &request] {
+        let (seen, expected) = ((sent.qkey, sent.pkey), (QKEY, line.pkey()));
+        if seen != expected {
+            let text = |keys| format!("Q_Key and P_Key {keys:#x?}");
+            return Err(failed(text(expected), text(seen)));
+        }
+    }
+    line.answer(&stranger(2), told.tid());
+    line.reply(id)?;
+    // With another Q_Key nothing arrives.
+    let tid = line.tid();
+    let payload = line.request(tid, &stranger(3), &own_name()).0;
+    let foreign = Datagram {
+        qkey: 0x1ee7,
+        ..Wire::to_group(&Node::of(&stranger(3)), line.pkey(), &payload)
+    };
+    line.wire.send(&foreign);
+    line.expect_no_answer(tid, "a request with another Q_Key")
+}
+
+/// The other partition.
+const PARTITION: u16 = 0x8001;
+
+fn partition(bench: &mut Bench) -> Outcome {
+    let mut device = DeviceSpec::single();
+    device.ports[0].pkeys.push(PARTITION);
+    let core = bench.core_with(vec![device], UNHURRIED)?;
+    let wire = core.wire(FIRST_PORT);
+    core.patience = PATIENCE;
+    fault::fail_call(usize::MAX);
+    let opened = core.up(FIRST_PORT).map_err(refused);
+    core.settle();
+    let calls = fault::stop();
+    opened?;
+    speaks(&calls, &wire, 0xffff)?;
+    let other = Addr::Name("other1".into());
+    core.add_address(FIRST_PORT, PARTITION, &other)
+        .map_err(refused)?;
+    core.settle();
+    let mut tid = 0x9a27_0000_0000_0000;
+    let mut asks = |wanted: &Addr, pkey: u16| {
+        tid += 1;
+        let source = Addr::Name(stranger(1).name);
+        let request = AcmMad::request(tid, wanted, &source, &[shared_group(pkey)]);
+        wire.send(&Wire::to_group(&Node::of(&stranger(1)), pkey, &request.0));
+        tid
+    };
+    for (own, foreign, pkey) in [
+        (&other, own_name(), PARTITION),
+        (&own_name(), other.clone(), 0xffff),
+    ] {
+        let unwanted = asks(&foreign, pkey);
+        // Asked as often as need be: the join may not be done.
+        let answer = until_answered(core, &wire, || asks(own, pkey)).ok_or_else(|| {
+            failed(
+                format!("an answer for {own} in the partition {pkey:#06x}"),
+                shown(&wire.take()),
+            )
+        })?;
+        if answer.pkey != pkey {
+            let seen = format!("P_Key {:#06x}", answer.pkey);
+            return Err(failed(format!("P_Key {pkey:#06x}"), seen));
+        }
+        if wire.take().iter().any(|sent| answers(sent, unwanted)) {
+            let expected = format!("no answer for {foreign} in the partition {pkey:#06x}");
+            return Err(failed(expected, "one"));
+        }
+    }
+    Ok(())
+}
+
+fn until_answered(core: &StandIn, wire: &Wire, mut ask: impl FnMut() -> u64) -> Option<Datagram> {
+    let deadline = Instant::now() + core.patience;
+    let mut tids = Vec::new();
+    while Instant::now() < deadline {
+        tids.push(ask());
+        let is_answer = |sent: &Datagram| tids.iter().any(|tid| answers(sent, *tid));
+        if let Some(answer) = wire.wait(ASK_AGAIN, is_answer) {
+            return Some(answer);
+        }
+    }
+    None
+}
+
+fn foreign_address(bench: &mut Bench) -> Outcome {
+    let line = line(bench, &[])?;
+    let foreign = [
+        Addr::Name("self".into()),
+        Addr::Name("self11".into()),
+        Addr::Name(Peer::number(3).name),
+        Addr::Ip([10, 1, 0, 20].into()),
+        Addr::Ip6(Peer::number(3).ip6),
+    ];
+    for wanted in foreign {
+        let tid = line.ask(&stranger(1), &wanted);
+        line.expect_no_answer(tid, &format!("a request for {wanted}"))?;
+    }
+    Ok(())
+}
+
+fn address_removed(bench: &mut Bench) -> Outcome {
+    let line = line(bench, &[])?;
+    let extra = Addr::Name("extra1".into());
+    let add = |core: &mut StandIn| {
+        core.add_address(FIRST_PORT, 0xffff, &extra)
+            .map_err(refused)
+    };
+    let not_yet = line.ask(&stranger(1), &extra);
+    line.expect_no_answer(not_yet, "a request for an address that comes later")?;
+    for number in [2, 3] {
+        let id = add(line.core)?;
+        let tid = line.ask(&stranger(number), &extra);
+        line.answer_to(tid)?;
+        line.core.remove_address(id);
+        let tid = line.ask(&stranger(number), &extra);
+        line.expect_no_answer(tid, "a request for an address that was taken away")?;
+    }
+    Ok(())
+}
+
+fn every_requester(bench: &mut Bench) -> Outcome {
+    let line = line(bench, &[])?;
+    // Whoever asks the SA for the way back first has all of them waiting when it answers.
+    hold(line.core);
+    let tids: Vec<u64> = (1..=16)
+        .map(|number| line.ask(&stranger(number), &own_name()))
+        .collect();
+    line.probe_within(Duration::from_secs(1));
+    let_go(line.core);
+    for tid in tids {
+        line.answer_to(tid)?;
+    }
+    Ok(())
+}
+
+fn same_requester(bench: &mut Bench) -> Outcome {
+    let line = line(bench, &[])?;
+    hold(line.core);
+    let tids = [1, 1].map(|number| line.ask(&stranger(number), &own_name()));
+    line.probe_within(Duration::from_secs(1));
+    let_go(line.core);
+    for tid in tids {
+        line.answer_to(tid)?;
+    }
+    Ok(())
+}
+
+fn asked_while_asking(bench: &mut Bench) -> Outcome {
+    let mut line = line(bench, &[])?;
+    let peer = stranger(1);
+    let wanted = Addr::Name(peer.name.clone());
+    let asked_before = line.core.sa().questions().len();
+    hold(line.core);
+    let id = line.client_asks(&wanted);
+    let (_, request) = line.request_for(&wanted)?;
+    line.answer(&peer, request.tid());
+    if line.core.questions(asked_before + 1).is_none() {
+        return Err(failed(
+            "a query for the path to the node that answered",
+            "none",
+        ));
+    }
+    let tid = line.ask(&peer, &own_name());
+    // Dealt with before the SA answers.
+    line.probe_within(Duration::from_secs(1));
+    let_go(line.core);
+    line.answer_to(tid)?;
+    line.expect_path_to(id, &peer)
+}
+
+fn many_requests(bench: &mut Bench) -> Outcome {
+    let line = line(bench, &["recv_depth 4"])?;
+    // More than any default depth as well, for who does not read the option.
+    for _ in 0..1100 {
+        let tid = line.ask(&stranger(1), &own_name());
+        line.answer_to(tid)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! The provider and the stock provider, each in a process of its own, ask each other.
+
+use std::io;
+use std::path::Path;
+
+use super::line::{line, own_ip, own_name, stranger};
+use super::neighbour::{Answered, Neighbour, stock_library};
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::Addr;
+use crate::stand_in::{FIRST_PORT, StandIn};
+use crate::suite::bench::Bench;
+use crate::suite::fault::Fault;
+use crate::suite::{Check, Finding, Outcome, Status, failed};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "wire-stock-asks",
+        rule: "a node with the stock provider resolves the port's addresses",
+        harmed: Harmed::Node,
+        run: stock_asks,
+        fault: Fault {
+            replace: &[(
+                "\tmad->gid[0] = group->mgid;\n",
+                "\tif (method == UMAD_METHOD_GET)\n\t\tmad->gid[0] = group->mgid;\n",
+            )],
+            status: &[Status::Failed],
+            also: &["wire-answer"],
+        },
+    },
+    Check {
+        name: "wire-stock-answers",
+        rule: "the addresses of a node with the stock provider are resolved",
+        harmed: Harmed::Client,
+        run: stock_answers,
+        fault: Fault {
+            // The stock provider leaves out what these ask for.
+            replace: &[("\tif (mad->dest_type && !same_addr", "\tif (!same_addr")],
+            status: &[Status::Failed],
+            also: &[
+                "wire-asked-while-asking",
+                "wire-request",
+                "wire-resolve-*",
+                "wire-tid",
+                "wire-answer-*",
+                "wire-resolve",
+            ],
+        },
+    },
+];
+
+/// The stock provider's node.
+const NUMBER: u16 = 100;
+
+fn neighbour(folder: &Path, core: &StandIn) -> Result<Neighbour, Finding> {
+    let library = stock_library().ok_or_else(|| {
+        Finding::Skipped(
+            "rdma-core's libibacmp.so is not installed: it is the other side of this check".into(),
+        )
+    })?;
+    Neighbour::start(core, &library, folder, 100 + NUMBER).map_err(cannot_run)
+}
+
+fn cannot_run(error: io::Error) -> Finding {
+    failed("a node with the stock provider", error.to_string())
+}
+
+fn stock_asks(bench: &mut Bench) -> Outcome {
+    let folder = bench.folder().to_owned();
+    let line = line(bench, &[])?;
+    let neighbour = neighbour(&folder, line.core)?;
+    let own = line.core.port(FIRST_PORT);
+    let expected = Answered {
+        status: 0,
+        dlid: own.lid,
+        dgid: own.gid(),
+    };
+    for wanted in [own_name(), own_ip()] {
+        let seen = neighbour.resolve(&wanted).map_err(cannot_run)?;
+        if seen != expected {
+            return Err(failed(
+                format!("{wanted}: {expected:?}"),
+                format!("{seen:?}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn stock_answers(bench: &mut Bench) -> Outcome {
+    let folder = bench.folder().to_owned();
+    let mut line = line(bench, &[])?;
+    let neighbour = neighbour(&folder, line.core)?;
+    let peer = stranger(NUMBER);
+    for wanted in [Addr::Name(peer.name.clone()), Addr::Ip(peer.ip)] {
+        let id = line.client_asks(&wanted);
+        line.expect_path_to(id, &peer)?;
+    }
+    drop(neighbour);
+    Ok(())
+}
