@@ -1,40 +1,40 @@
 //! Answers from a fixed table: the smallest useful provider.
-//! `static_table_file` in ibacm_opts.cfg names a file of `GID DLID` lines, such as `fe80::10:5 7`.
+//! `static_table_file` in ibacm_opts.cfg names a file of `GID LID` lines, such as `fe80::10:5 7`.
 
 use acm_prov_api::prelude::*;
-use std::{collections::HashMap, path::Path};
+use std::{collections::HashMap, fs};
 
-struct StaticTable(HashMap<Gid, PathRecord>);
+struct StaticTable(HashMap<Gid, Lid>);
 
 impl Provider for StaticTable {
     const NAME: &CStr = c"static-table";
     type Endpoint = Plain;
 
-    fn load(_: &Host, options: &Options) -> Result<Self, Error> {
-        let file = options.path(
-            "static_table_file",
-            Path::new("/etc/rdma/static_table.data"),
-        );
-        let text =
-            std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-        Ok(Self(text.lines().filter_map(parse).collect()))
+    fn load(host: &Host, options: &Options) -> Result<Self, Error> {
+        let file = options.optional_path("static_table_file");
+        let text = file.map_or(Ok(String::new()), |file| {
+            fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))
+        })?;
+        let bad = |line| host.log(LogLevel::ALWAYS, format_args!("not `GID LID`: {line}"));
+        let known = |line| parse(line).ok_or(line).map_err(bad).ok();
+        Ok(Self(text.lines().filter_map(known).collect()))
     }
 
-    fn resolve(&self, _: &LocalAddress<Self>, request: ResolveRequest) {
-        match request.destination() {
-            Address::Gid(gid) if self.0.contains_key(&gid) => request.answer(&self.0[&gid]),
-            Address::Gid(_) => request.refuse(Status::ENODATA),
-            _ => request.refuse(Status::EDESTTYPE),
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+        let Address::Gid(gid) = request.destination() else {
+            return request.refuse(Status::EDESTTYPE);
+        };
+        let lid = self.0.get(&gid).copied().unwrap_or_default();
+        match from.endpoint().handle().subnet_path(gid, lid) {
+            Some(path) => request.answer(&path),
+            None => request.refuse(Status::ENODATA),
         }
     }
 }
 
-fn parse(line: &str) -> Option<(Gid, PathRecord)> {
-    let (gid, dlid) = line.split_once(' ')?;
-    let mut path = PathRecord::default();
-    path.set_dgid(gid.parse().ok()?)
-        .set_dlid(Lid(dlid.trim().parse().ok()?));
-    Some((path.dgid(), path))
+fn parse(line: &str) -> Option<(Gid, Lid)> {
+    let (gid, lid) = line.split_once(' ')?;
+    Some((gid.parse().ok()?, Lid(lid.trim().parse().ok()?)))
 }
 
 export_provider!(StaticTable);

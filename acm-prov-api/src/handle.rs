@@ -379,7 +379,8 @@ impl EndpointHandle {
 
     /// Counts an address or route query, or an answer from a cache, in both sets: the endpoint's and the core's.
     ///
-    /// Requests, failures and requests without data are counted by the SDK and the core themselves.
+    /// Requests, failures and requests without data are counted by the SDK and the core themselves, and a route query by
+    /// whatever [asks the SA](Self::ask_path).
     pub fn count(&self, counter: AcmCounter) {
         self.0.counters.increment(counter);
         self.host().increment_counter(counter);

@@ -18,6 +18,7 @@ use crate::abi::{
 
 use crate::clock::Moment;
 use crate::log_limit::LogLimit;
+use crate::options::Options;
 
 mod lookup;
 
@@ -87,6 +88,7 @@ pub struct Host {
     table: &'static HostTable,
     provider: &'static CStr,
     log_level: LogLevel,
+    sa_patience: u64,
 }
 
 impl fmt::Debug for Host {
@@ -112,6 +114,7 @@ impl Host {
             table,
             provider,
             log_level,
+            sa_patience: Options::parse("", &b""[..]).sa_patience(),
         }
     }
 
@@ -119,9 +122,18 @@ impl Host {
         self.table
     }
 
-    /// The same host with the log level that the operator set.
-    pub(crate) fn with_log_level(self, log_level: LogLevel) -> Self {
-        Self { log_level, ..self }
+    /// The same host with the core's own options that the operator set.
+    pub(crate) fn with_options(self, options: &Options) -> Self {
+        Self {
+            log_level: LogLevel(options.log_level()),
+            sa_patience: options.sa_patience(),
+            ..self
+        }
+    }
+
+    /// Milliseconds that a query to the SA is waited for.
+    pub(crate) fn sa_patience(&self) -> u64 {
+        self.sa_patience
     }
 
     /// Whether a line of `level` would be written.

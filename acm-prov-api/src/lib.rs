@@ -46,6 +46,7 @@ mod query;
 mod registry;
 mod request;
 pub mod sa;
+mod subnet_path;
 pub mod sync;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -148,7 +148,7 @@ pub unsafe fn load<P: Exported>(
         Some(file) => Options::read(&file),
         None => Options::parse("", &b""[..]),
     };
-    let host = host.with_log_level(LogLevel(options.log_level()));
+    let host = host.with_options(&options);
     let loaded = P::load(&host, &options);
     for report in options.reports() {
         host.log(LogLevel::ALWAYS, format_args!("{report}"));

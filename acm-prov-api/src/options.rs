@@ -237,24 +237,40 @@ impl Options {
     /// The level at which the daemon writes to its log: its own option `log_level`, read as the
     /// daemon reads it, so that a bad value is 0 and no report.
     pub fn log_level(&self) -> i32 {
-        let value = self
-            .entries
-            .get(&b"log_level"[..])
-            .map_or(&b""[..], |entry| &entry.value);
-        let (negative, digits) = match value {
+        self.core_number("log_level").unwrap_or(0)
+    }
+
+    /// Milliseconds that a query is waited for: until the core has given up a MAD that it sent at
+    /// once, by its options `timeout` and `retries`, and one `timeout` more, so that it can say so
+    /// itself. The options are read as the daemon reads them; what makes no sense is its default.
+    pub(crate) fn sa_patience(&self) -> u64 {
+        let number = |key, default, range: RangeInclusive<i32>| {
+            let value = self.core_number(key);
+            value
+                .filter(|value| range.contains(value))
+                .unwrap_or(default) as u64
+        };
+        let timeout = number("timeout", 2_000, 1..=3_600_000);
+        timeout * (number("retries", 2, 0..=255) + 2)
+    }
+
+    /// A number as the daemon reads it (`atoi`); `None` if the file has no such option.
+    fn core_number(&self, key: &str) -> Option<i32> {
+        let value = &self.entries.get(key.as_bytes())?.value;
+        let (negative, digits) = match value.as_slice() {
             [b'-', digits @ ..] => (true, digits),
             [b'+', digits @ ..] => (false, digits),
             digits => (false, digits),
         };
-        let level = digits
+        let number = digits
             .iter()
             .take_while(|digit| digit.is_ascii_digit())
-            .fold(0_i32, |level, digit| {
-                level
+            .fold(0_i32, |number, digit| {
+                number
                     .saturating_mul(10)
                     .saturating_add(i32::from(digit - b'0'))
             });
-        if negative { -level } else { level }
+        Some(if negative { -number } else { number })
     }
 
     /// Reports every name of the file that begins with `prefix` and that nobody has asked for so

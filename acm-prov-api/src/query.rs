@@ -1,12 +1,10 @@
 //! The right answer to a query for every provider: ask the SA, past all caches.
 
-use crate::abi::AcmStatus;
 use crate::handle::EndpointHandle;
 use crate::host::LogLevel;
 use crate::log_limit::LogLimit;
-use crate::path::PathRecord;
 use crate::request::QueryRequest;
-use crate::sa::{SaError, SaSendError, SaStatus};
+use crate::sa::SaError;
 use crate::sync::{Arc, Mutex};
 
 /// Asks the SA what the client wants to know and answers with what it says.
@@ -21,48 +19,20 @@ pub(crate) fn ask_sa(endpoint: &EndpointHandle, request: QueryRequest) {
             return;
         };
         match answer {
-            Ok(path) if answers(&wanted, &path) => request.answer(&path),
-            Ok(path) => {
-                static LIMIT: LogLimit = LogLimit::new();
-                host.log_fault(
-                    &LIMIT,
-                    format_args!(
-                        "query: the SA answered for {} (LID {})",
-                        path.dgid(),
-                        path.dlid()
-                    ),
-                );
-                request.refuse(AcmStatus::ENODATA);
+            Ok(path) => request.answer(&path),
+            Err(error) => {
+                if let SaError::OtherPath { .. } = error {
+                    static LIMIT: LogLimit = LogLimit::new();
+                    host.log_fault(&LIMIT, format_args!("query: {error}"));
+                }
+                request.refuse(error.status());
             }
-            Err(error) => request.refuse(status_of(error)),
         }
     });
     if let Err(error) = asked
         && let Some(request) = request.lock().take()
     {
         host.log(LogLevel::VERBOSE, format_args!("query: {error}"));
-        request.refuse(match error {
-            SaSendError::NoMemory => AcmStatus::ENOMEM,
-            SaSendError::Closed(_) => AcmStatus::ENOTCONN,
-            SaSendError::Refused { .. } => AcmStatus::ETIMEDOUT,
-        });
-    }
-}
-
-/// Whether a record is for the destination that was asked for, and usable.
-fn answers(wanted: &PathRecord, path: &PathRecord) -> bool {
-    path.dlid().is_unicast()
-        && (wanted.dlid().0 == 0 || wanted.dlid() == path.dlid())
-        && (wanted.dgid().is_zero() || wanted.dgid() == path.dgid())
-}
-
-/// What a client is told when the SA brought no record: the SA was not reached, the port is down, or there is none.
-pub(crate) fn status_of(error: SaError) -> AcmStatus {
-    match error {
-        SaError::TimedOut | SaError::NotSent { .. } => AcmStatus::ETIMEDOUT,
-        SaError::Status(status) if status.is_transient() => AcmStatus::ETIMEDOUT,
-        SaError::Closed(_) => AcmStatus::ENOTCONN,
-        SaError::Status(SaStatus::REQ_INVALID) => AcmStatus::EINVAL,
-        SaError::Status(_) | SaError::Unexpected { .. } => AcmStatus::ENODATA,
+        request.refuse(error.status());
     }
 }

@@ -1,7 +1,8 @@
 //! Asking the subnet administrator (SA), through the core's queue of SA MADs.
 //!
-//! A question is asked for an [endpoint](EndpointHandle); its answer comes to a closure, once, on the core's SA thread, or
-//! on the closing thread when the endpoint is closed first. What the core gets as a MAD's context is a key into a table:
+//! A question is asked for an [endpoint](EndpointHandle); its answer comes to a closure, once, on the core's SA thread, on
+//! the closing thread when the endpoint is closed first, or, for paths, on a thread of the SDK's when the core does not
+//! bring it in time; that thread lives while a path is asked for. What the core gets as a MAD's context is a key into a table:
 //! an answer that comes after its endpoint was closed finds nothing there, and one that never comes leaves nothing behind
 //! once the endpoint is closed.
 //!
@@ -12,9 +13,10 @@ use std::ffi::c_int;
 use std::fmt;
 
 use crate::abi::{
-    self, AcmCounter, Be16, Be64, acm_endpoint, acm_sa_mad, umad_hdr, umad_sa_mcmember_record,
-    umad_sa_packet,
+    self, AcmCounter, AcmStatus, Be16, Be64, acm_endpoint, acm_sa_mad, umad_hdr,
+    umad_sa_mcmember_record, umad_sa_packet,
 };
+use crate::address::{Gid, Lid};
 use crate::door::{self, Refusal};
 use crate::handle::{Closed, EndpointHandle};
 use crate::path::PathRecord;
@@ -127,9 +129,37 @@ pub enum SaError {
         /// The MAD's attribute, host order.
         attribute: u16,
     },
+    /// A record that does not answer the question: for another port than was asked for, or leading nowhere.
+    #[error(
+        "the SA answered with a path from {sgid} to {dgid} (LID {dlid}), which was not asked for"
+    )]
+    OtherPath {
+        /// Where it starts.
+        sgid: Gid,
+        /// Where it leads.
+        dgid: Gid,
+        /// By which LID.
+        dlid: Lid,
+    },
     /// The endpoint was closed first.
     #[error(transparent)]
     Closed(#[from] Closed),
+}
+
+impl SaError {
+    /// What a client is told: that the SA was not reached, that the port is down, or that there is no such path.
+    #[must_use]
+    pub fn status(&self) -> AcmStatus {
+        match self {
+            Self::TimedOut | Self::NotSent { .. } => AcmStatus::ETIMEDOUT,
+            Self::Status(status) if status.is_transient() => AcmStatus::ETIMEDOUT,
+            Self::Closed(_) => AcmStatus::ENOTCONN,
+            Self::Status(SaStatus::REQ_INVALID) => AcmStatus::EINVAL,
+            Self::Status(_) | Self::Unexpected { .. } | Self::OtherPath { .. } => {
+                AcmStatus::ENODATA
+            }
+        }
+    }
 }
 
 /// Why a question was not asked. Its closure was dropped without being called.
@@ -149,6 +179,18 @@ pub enum SaSendError {
     },
 }
 
+impl SaSendError {
+    /// What a client is told.
+    #[must_use]
+    pub fn status(&self) -> AcmStatus {
+        match self {
+            Self::NoMemory => AcmStatus::ENOMEM,
+            Self::Closed(_) => AcmStatus::ENOTCONN,
+            Self::Refused { .. } => AcmStatus::ETIMEDOUT,
+        }
+    }
+}
+
 /// A question's method and attribute.
 #[derive(Clone, Copy)]
 struct Question {
@@ -158,13 +200,18 @@ struct Question {
 }
 
 impl EndpointHandle {
-    /// Asks the SA for one path record (PathRecord GET).
+    /// Asks the SA for one path record (PathRecord GET), and counts a route query.
     ///
     /// What is not zero in `wanted` is demanded (`acm_path_comp_mask`). An absent SGID, P_Key or reversible bit is filled
     /// in with the port's first GID, the endpoint's P_Key and 1: some SAs answer nothing otherwise.
     ///
-    /// The record that `done` gets has passed the checks on the MAD alone; whether it answers the question is for the
-    /// caller to see, as the cache engine does.
+    /// `done` is called once: with a record that leads from the SGID to the DGID or DLID that was asked for, by a LID that
+    /// a port can have; or with an error, at the latest when the core should have given up, `timeout` × (`retries` + 2)
+    /// after the call.
+    ///
+    /// One call is one MAD: the same question is not asked once for all who want to know, nothing is kept, and a client
+    /// that [does not want to wait](crate::ResolveRequest::is_nodelay) is the caller's to answer. The engine of the
+    /// feature `cache` does all of that.
     ///
     /// # Errors
     /// When the question could not be asked. `done` is then dropped uncalled.
@@ -182,11 +229,16 @@ impl EndpointHandle {
         }
         wanted.set_reversible(true);
         let mask = self.host().path_comp_mask(wanted.as_abi());
-        self.ask_path_components(&wanted, mask.to_host(), done)
+        self.ask_path_components(&wanted, mask.to_host(), move |answer| {
+            done(answer.and_then(|path| answers(&wanted, path)));
+        })
     }
 
-    /// Asks the SA for one path record, demanding exactly the components in `mask` (IBA vol. 1, 15.2.5.16; host order).
-    /// Zero can be demanded that way, as of an SL.
+    /// Asks the SA for one path record, demanding exactly the components in `mask` (IBA vol. 1, 15.2.5.16; host order), and
+    /// counts a route query. Zero can be demanded that way, as of an SL.
+    ///
+    /// The record that `done` gets has passed the checks on the MAD alone; whether it answers the question is for the
+    /// caller to see. Otherwise as [`ask_path`](Self::ask_path).
     ///
     /// # Errors
     /// When the question could not be asked. `done` is then dropped uncalled.
@@ -196,7 +248,7 @@ impl EndpointHandle {
         mask: u64,
         done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
     ) -> Result<(), SaSendError> {
-        self.ask_path_until(Until::Close, record, mask, done)
+        self.ask_path_until(Until::Deadline, record, mask, done)
     }
 
     /// As [`ask_path_components`](Self::ask_path_components), but `done` is called when the MAD comes back, be the endpoint
@@ -239,7 +291,8 @@ impl EndpointHandle {
         )
     }
 
-    /// Joins a multicast group (MCMemberRecord SET).
+    /// Joins a multicast group (MCMemberRecord SET). `done` is called once: when the core brings the MAD back, or when the
+    /// endpoint is closed first. A core that has lost it brings it never.
     ///
     /// # Errors
     /// When the question could not be asked. `done` is then dropped uncalled.
@@ -258,7 +311,8 @@ impl EndpointHandle {
         )
     }
 
-    /// Leaves a multicast group that was joined before (MCMemberRecord DELETE).
+    /// Leaves a multicast group that was joined before (MCMemberRecord DELETE). `done` is called as by
+    /// [`join_multicast`](Self::join_multicast).
     ///
     /// # Errors
     /// When the question could not be asked. `done` is then dropped uncalled.
@@ -378,6 +432,19 @@ fn fill(mad: &mut acm_sa_mad, question: Question, mask: Be64, record: &[u8], tid
     };
     packet.comp_mask = mask;
     packet.data[..record.len()].copy_from_slice(record);
+}
+
+/// The path, if it is one between the ports that were asked for.
+fn answers(wanted: &PathRecord, path: PathRecord) -> Result<PathRecord, SaError> {
+    let (sgid, dgid, dlid) = (path.sgid(), path.dgid(), path.dlid());
+    let is_meant = sgid == wanted.sgid()
+        && (wanted.dgid().is_zero() || wanted.dgid() == dgid)
+        && (wanted.dlid().0 == 0 || wanted.dlid() == dlid);
+    if is_meant && dlid.is_unicast() {
+        Ok(path)
+    } else {
+        Err(SaError::OtherPath { sgid, dgid, dlid })
+    }
 }
 
 /// Whether a MAD is the SA's successful answer to `question`.

@@ -12,7 +12,7 @@ mod settings;
 mod tests;
 
 use acm_prov_api::abi::AcmCounter;
-use acm_prov_api::cache::engine::{self, EndpointCache, Outcome, PortCache};
+use acm_prov_api::cache::engine::{EndpointCache, Outcome, PortCache};
 use acm_prov_api::cache::own_path;
 use acm_prov_api::cache::question::{Question, Target};
 use acm_prov_api::followed::Followed;
@@ -92,9 +92,6 @@ impl Provider for PathCache {
             Ok(question) => question,
             Err(error) => return request.refuse(error.status()),
         };
-        if !engine::is_own_source(endpoint.port().handle(), cache.source(), wanted.sgid()) {
-            return request.refuse(Status::ESRCADDR);
-        }
         // What the port does not tell of itself, or the client demands, is the SA's to say.
         if let Some(path) = own_path
             && is_own
@@ -110,17 +107,13 @@ impl Provider for PathCache {
     }
 
     fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
-        let endpoint = from.endpoint();
-        let cache = &endpoint.state().cache;
-        let wanted = request.wanted();
-        let question = match Question::from_path(&wanted, cache.source()) {
-            Ok(question) => question,
-            Err(error) => return request.refuse(error.status()),
-        };
-        if !engine::is_own_source(endpoint.port().handle(), cache.source(), wanted.sgid()) {
-            return request.refuse(Status::ESRCADDR);
+        let cache = &from.endpoint().state().cache;
+        match Question::from_path(&request.wanted(), cache.source()) {
+            Ok(question) => {
+                cache.query(&question, request);
+            }
+            Err(error) => request.refuse(error.status()),
         }
-        cache.query(&question, request);
     }
 }
 

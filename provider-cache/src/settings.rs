@@ -25,7 +25,7 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
         "number",
         "answers",
         "65536",
-        "kept an endpoint; the least recently used goes",
+        "kept per endpoint; the least recently used goes",
     ),
     OptionInfo::new(
         "path_cache_flush_file",

@@ -81,7 +81,7 @@ pub enum Outcome {
     Known,
     /// The SA is asked. The request waits, unless its client did not want to.
     Asked,
-    /// Refused: too many wait already, or the endpoint is closed.
+    /// Refused: too many wait already, the endpoint is closed, or another port's GID is named as the source.
     Refused,
 }
 
@@ -359,6 +359,10 @@ impl EndpointCache {
 
     #[cold]
     fn look_up(&self, question: &Question, request: ResolveRequest, now: Moment) -> Outcome {
+        if !self.is_ours_to_ask(question) {
+            request.refuse(AcmStatus::ESRCADDR);
+            return Outcome::Refused;
+        }
         match self.seek(question, now) {
             Sought::Known(path) => {
                 self.answer(request, path);
@@ -395,6 +399,9 @@ impl EndpointCache {
         question: &Question,
         done: impl FnOnce(Result<PathRecord, AcmStatus>) + Send + 'static,
     ) {
+        if !self.is_ours_to_ask(question) {
+            return done(Err(AcmStatus::ESRCADDR));
+        }
         let now = Moment::now();
         match self.seek(question, now) {
             Sought::Known(path) => done(path.ok_or(AcmStatus::ENODATA)),
@@ -454,6 +461,10 @@ impl EndpointCache {
 
     /// Asks the SA, whatever is known. The answer is kept.
     pub fn query(&self, question: &Question, request: QueryRequest) -> Outcome {
+        if !self.is_ours_to_ask(question) {
+            request.refuse(AcmStatus::ESRCADDR);
+            return Outcome::Refused;
+        }
         let state = self.shared.state.lock();
         self.shared
             .ask(state, self.key(question), Waiter::Query(request), None)
@@ -467,6 +478,12 @@ impl EndpointCache {
             state.lookups.close_endpoint(self.endpoint.id())
         };
         refuse(self.shared.port.host(), waiters);
+    }
+
+    /// Whether the source that a client names is one of the port's: others have daemons of their own to ask for them.
+    fn is_ours_to_ask(&self, question: &Question) -> bool {
+        let sgid = question.demands.sgid;
+        sgid.is_zero() || self.shared.port.has_gid(sgid)
     }
 
     fn key(&self, question: &Question) -> Key {
@@ -524,9 +541,4 @@ impl Shared {
             );
         }
     }
-}
-
-/// Whether a GID that a client names as its source is one of the port's, or none.
-pub fn is_own_source(port: &PortHandle, source: &Source, gid: Gid) -> bool {
-    gid.is_zero() || gid == source.gid || port.has_gid(gid)
 }

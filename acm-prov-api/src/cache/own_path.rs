@@ -10,24 +10,7 @@ use crate::path::{PathRecord, Selector};
 #[must_use]
 pub fn own_path(endpoint: &EndpointHandle) -> Option<PathRecord> {
     let port = endpoint.port();
-    let gid = port.gid(0)?;
-    let attributes = port.attributes().ok()?;
-    let rate = port
-        .host()
-        .rate(attributes.active_width, attributes.active_speed);
-    let rate = u8::try_from(rate.0).ok().filter(|&code| code != 0)?;
-    if !attributes.lid.is_unicast() {
-        return None;
-    }
-    let mut path = PathRecord::default();
-    path.set_sgid(gid)
-        .set_dgid(gid)
-        .set_slid(attributes.lid)
-        .set_dlid(attributes.lid)
-        .set_pkey(endpoint.pkey())
-        .set_reversible(true)
-        .set_mtu(Selector::Exactly, attributes.active_mtu)
-        .set_rate(Selector::Exactly, rate)
-        .set_packet_lifetime(Selector::Exactly, 0);
+    let mut path = endpoint.subnet_path(port.gid(0)?, port.attributes().ok()?.lid)?;
+    path.set_packet_lifetime(Selector::Exactly, 0);
     Some(path)
 }

@@ -3,7 +3,7 @@
 use acm_prov_api::abi::AcmCounter;
 use acm_prov_api::address::Address;
 use acm_prov_api::cache::answer;
-use acm_prov_api::cache::engine::{self, Outcome};
+use acm_prov_api::cache::engine::Outcome;
 use acm_prov_api::cache::question::{Question, Target};
 use acm_prov_api::clock::Moment;
 use acm_prov_api::path::{PathRecord, Selector};
@@ -108,12 +108,7 @@ impl AcmEndpoint {
 
     fn question(&self, target: Target, request: &ResolveRequest) -> Result<Question, Status> {
         let wanted = request.wanted().copied().unwrap_or_default();
-        let question =
-            Question::new(target, &wanted, self.source()).map_err(|error| error.status())?;
-        match engine::is_own_source(self.handle.port(), self.source(), wanted.sgid()) {
-            true => Ok(question),
-            false => Err(Status::ESRCADDR),
-        }
+        Question::new(target, &wanted, self.source()).map_err(|error| error.status())
     }
 
     /// The address was known, and only the path had to be asked for.

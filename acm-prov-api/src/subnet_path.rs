@@ -1,0 +1,37 @@
+//! What a port itself can say of a path within its subnet.
+
+use crate::address::{Gid, Lid};
+use crate::handle::EndpointHandle;
+use crate::path::{PathRecord, Selector};
+
+impl EndpointHandle {
+    /// A path from the port to another one of its subnet, as if all links on the way were like the port's own: its GID, LID,
+    /// P_Key, active MTU, rate and subnet time-out, SL 0. For destinations that are known without the SA.
+    ///
+    /// `None` when `dlid` is not unicast, when the port is closed or does not say enough, or for a rate that the core does
+    /// not know (HDR and newer).
+    #[must_use]
+    pub fn subnet_path(&self, dgid: Gid, dlid: Lid) -> Option<PathRecord> {
+        let port = self.port();
+        let sgid = port.gid(0)?;
+        let attributes = port.attributes().ok()?;
+        let rate = port
+            .host()
+            .rate(attributes.active_width, attributes.active_speed);
+        let rate = u8::try_from(rate.0).ok().filter(|&code| code != 0)?;
+        if !attributes.lid.is_unicast() || !dlid.is_unicast() {
+            return None;
+        }
+        let mut path = PathRecord::default();
+        path.set_sgid(sgid)
+            .set_dgid(dgid)
+            .set_slid(attributes.lid)
+            .set_dlid(dlid)
+            .set_pkey(self.pkey())
+            .set_reversible(true)
+            .set_mtu(Selector::Exactly, attributes.active_mtu)
+            .set_rate(Selector::Exactly, rate)
+            .set_packet_lifetime(Selector::Exactly, attributes.subnet_timeout);
+        Some(path)
+    }
+}
