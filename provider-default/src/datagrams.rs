@@ -15,6 +15,9 @@ use crate::device::DeviceVerbs;
 use crate::groups::QKEY;
 use crate::wire;
 
+/// What the longest datagram has more than one of the protocol's.
+const SPILL: u32 = 4096 - wire::LENGTH as u32;
+
 /// Why an endpoint has no queue pair.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
@@ -101,6 +104,7 @@ impl Datagrams {
             qkey: QKey(QKEY),
             send_depth: depths.requests + depths.answers,
             receive_depth: depths.receives,
+            spill: SPILL,
         };
         let region = |size, count| MemoryRegion::new(&domain, size, count).map(Arc::new);
         let datagrams = Self {

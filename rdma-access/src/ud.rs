@@ -10,7 +10,7 @@
 //! let channel = Arc::new(CompletionChannel::new(&context)?);
 //! let queue = Arc::new(CompletionQueue::new(&context, 64, Some(&channel))?);
 //! let buffers = Arc::new(MemoryRegion::new(&domain, GRH_LENGTH + 256, 64)?);
-//! let attributes = UdAttributes { port: 1, pkey_index: 0, qkey: QKey(0x8001_0000), send_depth: 8, receive_depth: 32 };
+//! let attributes = UdAttributes { port: 1, pkey_index: 0, qkey: QKey(0x8001_0000), send_depth: 8, receive_depth: 32, spill: 0 };
 //! let pair = UdQueuePair::new(&domain, &queue, &queue, &attributes)?;
 //! while let Some(slot) = buffers.take_slot() {
 //!     if pair.post_receive(slot, 0).is_err() {

@@ -7,14 +7,14 @@ use acm_prov_api::sa::MulticastMember;
 use acm_prov_api::sync::{Arc, MutexGuard, Weak};
 use acm_prov_api::{LogLevel, ResolveRequest};
 use rdma_access::Qpn;
-use rdma_access::ud::{Completion, CompletionStatus, Direction, Received};
+use rdma_access::ud::{Completion, CompletionStatus, Direction, GRH_LENGTH, Received};
 
 use super::{ANSWERS, AcmEndpoint, Answer, COMPLETIONS, State};
 use crate::datagrams::{self, Way};
 use crate::flood::Dropped;
 use crate::resolver::{Heard, Peer};
 use crate::settings::RouteProtocol;
-use crate::wire::{self, Body, Datagram};
+use crate::wire::{self, Body, Datagram, Malformed};
 
 /// Where a datagram came from.
 #[derive(Clone, Copy)]
@@ -118,6 +118,10 @@ impl AcmEndpoint {
         // Queue pairs 0 and 1 are for management, the last one stands for multicast.
         if !of_a_port || sender.qp_number.0 < 2 || sender.qp_number.0 >= Qpn::MULTICAST.0 {
             return Err(Dropped::NoSender);
+        }
+        if received.is_cut() {
+            let length = received.byte_len().saturating_sub(GRH_LENGTH);
+            return Err(Malformed::Length(length).into());
         }
         let datagram = Datagram::parse(received.payload())?;
         let to = Gid(grh.destination.0);

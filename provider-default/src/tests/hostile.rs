@@ -38,6 +38,20 @@ fn malformed_datagrams_come_to_nothing() {
     goes_on(&core, &mut peer, id, &request);
 }
 
+/// Fault 30: one that is longer than what the protocol has breaks no queue pair either, nor does its beginning count.
+#[test]
+fn datagrams_that_are_too_long_come_to_nothing() {
+    let (core, mut peer, id, request) = waiting();
+    for length in [257, 1000, 4096] {
+        let mut bytes = vec![0; length];
+        bytes[..crate::wire::LENGTH].copy_from_slice(&peer::answer(request.datagram.tid));
+        peer.unicast(&bytes, request.qp_number);
+    }
+    core.wait_for_log("4096 bytes instead of 256");
+    assert!(core.log().iter().all(|line| !line.contains("failed")));
+    goes_on(&core, &mut peer, id, &request);
+}
+
 /// Fault 25: a failed work completion loses the credit, the message, the client and the receive.
 #[test]
 fn a_broken_queue_pair_is_replaced_and_clients_are_served() {
@@ -45,10 +59,8 @@ fn a_broken_queue_pair_is_replaced_and_clients_are_served() {
     let mut peer = Peer::at(2);
     let before = provider_qp(&mut core, &mut peer);
     let id = resolve(&mut core, ip(2));
-    for _ in 0..20 {
-        peer.unicast(&[0; 1000], before);
-    }
-    core.wait_for_log("a work request failed: LOCAL_LENGTH");
+    peer::break_queue_pair(1, before);
+    core.wait_for_log("a work request failed: FLUSHED");
     core.wait_for_log("the queue pair was broken and is replaced");
     // Requests that are under way come from the new one, which has all its receives. The SA can be asked for more than
     // one path to the peer: that of an answer to it as well.

@@ -9,6 +9,7 @@ use fabric_sim::fabric;
 use fabric_sim::model::adapter::{Adapter, Identity};
 use fabric_sim::model::membership::Membership;
 use fabric_sim::model::port::{PortSnapshot, STATE_ACTIVE};
+use fabric_sim::model::queue_pair::{Change, State};
 use fabric_sim::model::switch::Switch;
 use fabric_sim::smp::PortInfo;
 use rdma_access::ud::*;
@@ -34,7 +35,7 @@ fn adapter(lid: u16, guid: u64) -> Arc<Adapter> {
         gid_prefix: PREFIX,
         lid,
         state: STATE_ACTIVE,
-        neighbor_mtu: 4,
+        neighbor_mtu: 5,
         ..PortInfo::default()
     };
     let port = PortSnapshot {
@@ -67,6 +68,21 @@ pub fn context(lid: u16) -> Arc<Context> {
     Arc::new(Context::open_by_name(&format!("sim{lid}")).unwrap())
 }
 
+/// Breaks a queue pair of the adapter `sim<lid>`, as a failed work request does.
+pub fn break_queue_pair(lid: u16, number: Qpn) {
+    let adapters = fabric::adapters().unwrap();
+    let pair = adapters
+        .iter()
+        .find(|adapter| adapter.identity().name == format!("sim{lid}"))
+        .and_then(|adapter| adapter.queue_pair(number.0))
+        .expect("the queue pair");
+    let broken = Change {
+        state: Some(State::Error),
+        ..Change::default()
+    };
+    pair.modify(broken).unwrap();
+}
+
 /// A datagram of the provider's, as it came.
 #[derive(Clone, Copy, Debug)]
 pub struct Came {
@@ -92,13 +108,14 @@ impl Peer {
         let context = context(lid);
         let domain = Arc::new(ProtectionDomain::new(&context).unwrap());
         let queue = Arc::new(CompletionQueue::new(&context, 64, None).unwrap());
-        let buffers = Arc::new(MemoryRegion::new(&domain, GRH_LENGTH + 1024, 64).unwrap());
+        let buffers = Arc::new(MemoryRegion::new(&domain, GRH_LENGTH + 4096, 64).unwrap());
         let attributes = UdAttributes {
             port: 1,
             pkey_index: 0,
             qkey: QKey(QKEY),
             send_depth: 16,
             receive_depth: 48,
+            spill: 0,
         };
         let pair = Arc::new(UdQueuePair::new(&domain, &queue, &queue, &attributes).unwrap());
         for _ in 0..32 {

@@ -366,6 +366,11 @@ impl<'a> Received<'a> {
         self.wc().len()
     }
 
+    /// Whether more arrived than the slot holds: [`payload`](Self::payload) is its beginning.
+    pub fn is_cut(self) -> bool {
+        self.byte_len() > self.completion.work.slot.len()
+    }
+
     /// The payload; empty if the device reports fewer bytes than a header has. Never more than the slot holds.
     pub fn payload(self) -> &'a [u8] {
         let slot = &self.completion.work.slot;

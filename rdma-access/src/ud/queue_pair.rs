@@ -1,6 +1,7 @@
 //! `ibv_create_qp(3)`, `ibv_modify_qp(3)`, `ibv_post_send(3)`, `ibv_post_recv(3)`.
 
 use std::fmt;
+use std::mem;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use ibverbs_sys as ffi;
 use parking_lot::Mutex;
 
 use super::work::{Direction, Work};
-use super::{AddressHandle, CompletionQueue, ProtectionDomain, Slot};
+use super::{AddressHandle, CompletionQueue, MemoryRegion, ProtectionDomain, Slot};
 use crate::error::{Cause, Error, Result};
 use crate::handle::{Handle, errno_of};
 use crate::teardown;
@@ -30,6 +31,10 @@ pub struct UdAttributes {
     pub send_depth: u32,
     /// Receives that can be posted at a time.
     pub receive_depth: u32,
+    /// Bytes beyond a slot's end that a datagram may have. They are taken in and thrown away, and the datagram completes
+    /// [cut](super::Received::is_cut). One that is longer still fails its receive, and with most adapters that breaks the
+    /// queue pair: who listens to strangers gives what the longest datagram of the port, 4096 bytes, has more than a slot.
+    pub spill: u32,
 }
 
 /// Whom a datagram is for.
@@ -55,6 +60,8 @@ pub struct UdQueuePair {
     receiving: Mutex<()>,
     /// The multicast groups that it is attached to.
     groups: Mutex<Vec<(Gid, Lid)>>,
+    /// Where the ends of datagrams go that are too long, those of all receives; nobody reads it.
+    spill: Option<Slot>,
     send_queue: Arc<CompletionQueue>,
     receive_queue: Arc<CompletionQueue>,
     domain: Arc<ProtectionDomain>,
@@ -81,6 +88,10 @@ impl UdQueuePair {
             let cause = Cause::Invalid("a completion queue is of another context".to_owned());
             return Err(Error::new(OPERATION, context.name(), cause));
         }
+        let spill = match attributes.spill {
+            0 => None,
+            length => Arc::new(MemoryRegion::new(domain, length as usize, 1)?).take_slot(),
+        };
         let mut init = ffi::ibv_qp_init_attr {
             qp_context: null_mut(),
             send_cq: send_queue.raw(),
@@ -90,7 +101,7 @@ impl UdQueuePair {
                 max_send_wr: attributes.send_depth,
                 max_recv_wr: attributes.receive_depth,
                 max_send_sge: 1,
-                max_recv_sge: 1,
+                max_recv_sge: 1 + u32::from(spill.is_some()),
                 max_inline_data: 0,
             },
             qp_type: ibv_qp_type::IBV_QPT_UD,
@@ -112,6 +123,7 @@ impl UdQueuePair {
             sending: Mutex::new(()),
             receiving: Mutex::new(()),
             groups: Mutex::default(),
+            spill,
             send_queue: send_queue.clone(),
             receive_queue: receive_queue.clone(),
             domain: domain.clone(),
@@ -166,8 +178,12 @@ impl UdQueuePair {
     /// What `ibv_post_recv` fails with, ENOMEM if as many as may be are posted; the slot comes back.
     pub fn post_receive(&self, slot: Slot, token: u64) -> Result<(), PostError> {
         const OPERATION: &str = "ibv_post_recv";
-        let length = u32::try_from(slot.len()).unwrap_or(u32::MAX);
-        let mut segment = slot.segment(length);
+        let mut segments = [Some(&slot), self.spill.as_ref()].map(|slot| {
+            slot.map_or_else(ffi::ibv_sge::default, |slot| {
+                slot.segment(u32::try_from(slot.len()).unwrap_or(u32::MAX))
+            })
+        });
+        let count = 1 + i32::from(self.spill.is_some());
         let work = Work {
             slot,
             token,
@@ -185,11 +201,12 @@ impl UdQueuePair {
                 let mut request = ffi::ibv_recv_wr {
                     wr_id,
                     next: null_mut(),
-                    sg_list: &raw mut segment,
-                    num_sge: 1,
+                    sg_list: segments.as_mut_ptr(),
+                    num_sge: count,
                 };
                 // SAFETY: the queue pair is alive, and so is its context. The slot is in the table until the request is
-                // done or the queue pair gone, so its memory stays registered and nobody else's.
+                // done or the queue pair gone, so its memory stays registered and nobody else's; the spill is the queue
+                // pair's.
                 unsafe {
                     let post = (*(*pair).context).ops.post_recv?;
                     Some(post(pair, &raw mut request, &raw mut bad))
@@ -329,6 +346,10 @@ impl UdQueuePair {
             return Ok(());
         }
         let ended = self.handle.end();
+        if ended.is_err() {
+            // The device may still write to it.
+            mem::forget(self.spill.take());
+        }
         for queue in [&self.send_queue, &self.receive_queue] {
             queue.pair_ended(self.serial, ended.is_ok());
         }
@@ -360,8 +381,8 @@ impl fmt::Display for UdAttributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "UD, port {}, P_Key index {}, Q_Key {}, depths {} and {}",
-            self.port, self.pkey_index, self.qkey, self.send_depth, self.receive_depth
+            "UD, port {}, P_Key index {}, Q_Key {}, depths {} and {}, spill {}",
+            self.port, self.pkey_index, self.qkey, self.send_depth, self.receive_depth, self.spill
         )
     }
 }

@@ -86,6 +86,7 @@ fn attributes() -> UdAttributes {
         qkey: QKEY,
         send_depth: 8,
         receive_depth: 8,
+        spill: 0,
     }
 }
 

@@ -180,6 +180,37 @@ fn a_datagram_longer_than_the_slot_fails_and_brings_the_slot_back() {
 }
 
 #[test]
+fn with_a_spill_a_datagram_longer_than_the_slot_arrives_cut() {
+    let (a, b) = (Endpoint::new(3), Endpoint::new(7));
+    let spill = UdAttributes {
+        spill: 2048 - 256,
+        ..attributes()
+    };
+    let pair = UdQueuePair::new(&b.domain, &b.queue, &b.queue, &spill).unwrap();
+    let long = Arc::new(MemoryRegion::new(&a.domain, 2048, 2).unwrap());
+    let address = a.address(7);
+    let to = Destination {
+        address: &address,
+        qp_number: pair.number(),
+        qkey: QKEY,
+    };
+    for (length, is_cut) in [(256, false), (257, true), (2048, true)] {
+        pair.post_receive(b.buffers.take_slot().unwrap(), 5)
+            .unwrap();
+        let mut slot = long.take_slot().unwrap();
+        slot.fill(0xab);
+        a.pair.post_send(slot, length, &to, 0).unwrap();
+        a.completions(1);
+        let [completion] = b.completions(1).try_into().unwrap();
+        let received = completion.received().expect("a success");
+        assert_eq!(received.is_cut(), is_cut, "{length}");
+        assert_eq!(received.byte_len(), GRH_LENGTH + length);
+        assert_eq!(received.payload(), [0xab; 256]);
+    }
+    assert_eq!(b.buffers.free_slots(), 16);
+}
+
+#[test]
 fn what_does_not_fit_is_refused_and_the_slot_comes_back() {
     let (a, b) = (Endpoint::new(3), Endpoint::new(7));
     let address = a.address(7);

@@ -35,6 +35,7 @@ impl Endpoint {
             qkey,
             send_depth: 8,
             receive_depth: 8,
+            spill: 0,
         };
         let pair = Arc::new(UdQueuePair::new(&domain, &queue, &queue, &attributes).unwrap());
         Self {
@@ -154,6 +155,42 @@ fn datagrams_arrive_with_the_controlled_qkey_that_ibacm_uses() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
+fn with_a_spill_a_datagram_longer_than_the_slot_arrives_cut() {
+    let (a, b) = (Endpoint::new(QKEY), Endpoint::new(QKEY));
+    let attributes = UdAttributes {
+        port: 1,
+        pkey_index: 0,
+        qkey: QKEY,
+        send_depth: 8,
+        receive_depth: 8,
+        spill: 256,
+    };
+    let pair = UdQueuePair::new(&b.domain, &b.queue, &b.queue, &attributes).unwrap();
+    let long = Arc::new(MemoryRegion::new(&a.domain, 512, 1).unwrap());
+    let address = a.address(mapped(ADDRESS));
+    let to = Destination {
+        address: &address,
+        qp_number: pair.number(),
+        qkey: QKEY,
+    };
+    for length in [256, 257, 512] {
+        pair.post_receive(b.buffers.take_slot().unwrap(), 5)
+            .unwrap();
+        let mut slot = long.take_slot().unwrap();
+        slot.fill(0xab);
+        a.pair.post_send(slot, length, &to, 7).unwrap();
+        assert_eq!(a.completion().status(), CompletionStatus::SUCCESS);
+        let arrived = b.completion();
+        assert_eq!(arrived.status(), CompletionStatus::SUCCESS, "{length}");
+        let received = arrived.received().unwrap();
+        assert_eq!(received.is_cut(), length > 256);
+        assert_eq!(received.byte_len(), GRH_LENGTH + length);
+        assert_eq!(received.payload(), [0xab; 256]);
+    }
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
 fn what_is_posted_when_the_queue_pair_ends_comes_back() {
     let end = Endpoint::new(QKEY);
     (0..5).for_each(|token| end.receive(token));
@@ -179,6 +216,7 @@ fn what_an_ended_queue_pair_left_in_the_queue_takes_no_room() {
         qkey: QKEY,
         send_depth: 1,
         receive_depth: DEPTH as u32,
+        spill: 0,
     };
     let address = a.address(mapped(ADDRESS));
     let fill = || {
