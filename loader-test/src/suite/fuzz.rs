@@ -361,13 +361,15 @@ impl FuzzCommand {
             if !report.status.is_bad(false) {
                 continue;
             }
-            println!("seed {seed}: {} - {}", report.status, report.message);
+            println!("seed {seed}: {}", report.status);
             let (steps, report) = shrink(steps, report, &self.library, &plan)?;
             println!("the shortest sequence that fails ({}):", report.status);
             for step in &steps {
                 println!("  {step:?}");
             }
-            println!("  {}", report.message);
+            for line in report.message.lines() {
+                println!("    {}", line.trim_start());
+            }
             println!(
                 "again: loader-test fuzz {} --seed {seed} --runs 1",
                 self.library.display()

@@ -81,9 +81,7 @@ pub fn run_all(
     plan: &Plan,
     tell: &(dyn Fn(Event<'_>) + Sync),
 ) -> io::Result<Vec<Report>> {
-    let folder = tempfile::Builder::new()
-        .prefix("loader-test-run-")
-        .tempdir()?;
+    let folder = scratch_folder("loader-test-run-")?;
     let next = AtomicUsize::new(0);
     let reports: Mutex<Vec<Option<Report>>> = Mutex::new(checks.iter().map(|_| None).collect());
     let failure: Mutex<Option<io::Error>> = Mutex::new(None);
@@ -189,14 +187,26 @@ pub(super) fn run_prepared(
     plan: &Plan,
     prepare: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<Report> {
-    let folder = tempfile::Builder::new()
-        .prefix("loader-test-check-")
-        .tempdir()?;
+    let folder = scratch_folder("loader-test-check-")?;
     prepare(folder.path())?;
     let start = Instant::now();
     let mut report = child::run_child(check, library, folder.path(), plan, LookForStrays::Always)?;
     report.duration_ms = milliseconds_since(start);
     Ok(report)
+}
+
+/// A folder for small files that live shortly: in memory if the system has a place for that, which is much quicker, unless
+/// the user wants temporary files elsewhere.
+fn scratch_folder(prefix: &str) -> io::Result<tempfile::TempDir> {
+    const IN_MEMORY: &str = "/dev/shm";
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix(prefix);
+    if std::env::var_os("TMPDIR").is_none()
+        && let Ok(folder) = builder.tempdir_in(IN_MEMORY)
+    {
+        return Ok(folder);
+    }
+    builder.tempdir()
 }
 
 fn milliseconds_since(start: Instant) -> u64 {

@@ -52,7 +52,15 @@ fn a_callback_that_crashes() {
         for name in ["lifecycle-open-close", "lifecycle-two-ports"] {
             assert_eq!(run.status(name), "crashed");
             assert_eq!(run.check(name)["signal"], signal);
-            assert!(run.message(name).contains(signal), "{run:?}");
+            for part in [
+                "expected: ",
+                "seen: ",
+                signal,
+                "rule: ",
+                "harmed: the daemon",
+            ] {
+                assert!(run.message(name).contains(part), "{part}: {run:?}");
+            }
         }
         assert_eq!(run.code, 1);
     }

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
-use super::verdict::Verdict;
+use super::verdict::{Verdict, told};
 use super::{Plan, Report};
 use crate::suite::{Check, Status, lifecycle};
 
@@ -152,16 +152,18 @@ fn verdict_of(check: &Check, ended: Option<ExitStatus>, result: &Path, plan: &Pl
     };
     let Some(ended) = ended else {
         report.status = Status::TimedOut;
-        report.message = format!(
-            "not over after {:?}: the core's only thread hangs in the provider, and with it {}",
-            plan.time_limit, check.harmed
+        report.message = lost(
+            check,
+            &format!(
+                "not over after {:?}: the core hangs in the provider",
+                plan.time_limit
+            ),
         );
         return report;
     };
     if let Some(signal) = ended.signal() {
         let name = signal_name(signal);
-        report.message =
-            format!("the process was ended by {name}: in the daemon, all clients lose it");
+        report.message = lost(check, &format!("the process was ended by {name}"));
         report.signal = Some(name);
         return report;
     }
@@ -176,12 +178,17 @@ fn verdict_of(check: &Check, ended: Option<ExitStatus>, result: &Path, plan: &Pl
         }
         None => {
             let code = ended.code().unwrap_or(-1);
-            report.message = format!(
-                "the provider ended the process with exit code {code}: in the daemon, all clients lose it"
-            );
+            let seen = format!("the provider ended the process with exit code {code}");
+            report.message = lost(check, &seen);
         }
     }
     report
+}
+
+/// A check that did not come to its end takes the core with it, whatever it is about.
+fn lost(check: &Check, seen: &str) -> String {
+    let harmed = "the daemon, and with it all its clients";
+    told(check, "the check to come to its end", seen, harmed)
 }
 
 /// What the check wants in its environment; what is there for the same purpose stays.

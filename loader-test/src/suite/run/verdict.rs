@@ -54,7 +54,7 @@ fn judge_on(check: &'static Check, bench: &mut Bench) -> Verdict {
     // A panic of the check's own, such as about a NULL slot, is a finding like any other.
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| (check.run)(bench)));
     let violations = panic::catch_unwind(AssertUnwindSafe(|| bench.finish()));
-    let told = |payload: Box<dyn std::any::Any + Send>| {
+    let text_of = |payload: Box<dyn std::any::Any + Send>| {
         payload
             .downcast_ref::<String>()
             .cloned()
@@ -66,13 +66,13 @@ fn judge_on(check: &'static Check, bench: &mut Bench) -> Verdict {
             .unwrap_or_default()
     };
     let outcome =
-        outcome.unwrap_or_else(|payload| Err(failed("a check that can be run", told(payload))));
+        outcome.unwrap_or_else(|payload| Err(failed("a check that can be run", text_of(payload))));
     let violations = match violations {
         Ok(violations) => violations,
         Err(payload) => {
             return verdict(
                 check,
-                Err(failed("everything to close", told(payload))),
+                Err(failed("everything to close", text_of(payload))),
                 &[],
             );
         }
@@ -111,16 +111,20 @@ fn first_of_each_kind(departures: &[Violation]) -> Vec<String> {
         .collect()
 }
 
+/// What a failed check tells.
+pub(super) fn told(check: &Check, expected: &str, seen: &str, harmed: &str) -> String {
+    format!(
+        "expected: {expected}\n  seen: {seen}\n  rule: {} (CHECKS.md, {})\n  harmed: {harmed}",
+        check.rule,
+        check.family()
+    )
+}
+
 fn verdict(check: &Check, outcome: Outcome, departures: &[String]) -> Verdict {
     let (status, message) = match outcome {
         Err(Finding::Failed { expected, seen }) => (
             Status::Failed,
-            format!(
-                "expected: {expected}\n  seen: {seen}\n  rule: {} (CHECKS.md, {})\n  harmed: {}",
-                check.rule,
-                check.family(),
-                check.harmed
-            ),
+            told(check, &expected, &seen, &check.harmed.to_string()),
         ),
         Err(Finding::Warned(text)) => (Status::Warned, text),
         Err(Finding::Skipped(text)) => (Status::Skipped, text),

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use fabric_sim::verbs::fault;
-
 use super::line::{
     ASK_AGAIN, Line, PATIENCE, UNHURRIED, answers, line, mad, own_ip, own_name, shown, speaks,
     stranger,
@@ -284,12 +282,9 @@ fn partition(bench: &mut Bench) -> Outcome {
     let core = bench.core_with(vec![device], UNHURRIED)?;
     let wire = core.wire(FIRST_PORT);
     core.patience = PATIENCE;
-    fault::fail_call(usize::MAX);
-    let opened = core.up(FIRST_PORT).map_err(refused);
+    core.up(FIRST_PORT).map_err(refused)?;
     core.settle();
-    let calls = fault::stop();
-    opened?;
-    speaks(&calls, &wire, 0xffff)?;
+    speaks(&wire, 0xffff)?;
     let other = Addr::Name("other1".into());
     core.add_address(FIRST_PORT, PARTITION, &other)
         .map_err(refused)?;

@@ -1,0 +1,325 @@
+//! What the SA does in the checks of this family, and what must come of it.
+
+use std::time::Duration;
+
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::message::Path;
+use crate::stand_in::sa::{COMP_DLID, COMP_SGID, GET, PATH_RECORD, Question, Reaction};
+use crate::stand_in::{AddressId, FIRST_PORT, MadFaults, StandIn};
+use crate::suite::bench::{
+    Bench, ERRORS, HASTY, QUIET, SUCCESS, by_gid, by_lid, expect_path, expect_status,
+    expected_path, reply, resolve,
+};
+use crate::suite::{Finding, Outcome, failed};
+
+/// The SA reacts so to path queries for one peer, and well to all else.
+pub(super) fn only(peer: Peer, reaction: Reaction) -> impl FnMut(&Question) -> Reaction + Send {
+    move |question| {
+        if asks_for(question, &peer) {
+            reaction.clone()
+        } else {
+            Reaction::Answer
+        }
+    }
+}
+
+fn asks_for(question: &Question, peer: &Peer) -> bool {
+    question.is_path_query()
+        && (question.path().dlid() == peer.lid || question.path().dgid() == peer.gid())
+}
+
+/// Path queries for a peer so far.
+fn asked_for(core: &StandIn, peer: &Peer) -> Vec<Question> {
+    core.sa()
+        .questions()
+        .into_iter()
+        .filter(|question| asks_for(question, peer))
+        .collect()
+}
+
+fn good_again(core: &mut StandIn, from: AddressId, peer: &Peer) -> Outcome {
+    core.sa().script(|_| Reaction::Answer);
+    let answer = resolve(core, from, &by_lid(peer))?;
+    expect_path(&answer, &expected_path(core, peer))
+}
+
+/// The SA fails for a peer: the client gets an error; then it is well, and the client gets the path.
+pub(super) fn refused_then_asked_again(
+    bench: &mut Bench,
+    reaction: &Reaction,
+    statuses: &[u8],
+) -> Outcome {
+    let (core, from) = bench.up_with(HASTY)?;
+    let peer = Peer::number(3);
+    core.sa().script(only(peer.clone(), reaction.clone()));
+    let answer = resolve(core, from, &by_lid(&peer))?;
+    expect_status(&answer, statuses)?;
+    // An error that a provider asks again about may be out still.
+    core.sa().script(|_| Reaction::Answer);
+    core.settle();
+    good_again(core, from, &peer)
+}
+
+/// The core's own functions fail: the client gets an error, and nothing is left of the MAD.
+pub(super) fn core_fails_then_recovers(bench: &mut Bench, faults: MadFaults) -> Outcome {
+    let (core, from) = bench.up_with(HASTY)?;
+    let peer = Peer::number(3);
+    core.fail_mads(faults);
+    let answer = resolve(core, from, &by_lid(&peer))?;
+    expect_status(&answer, &ERRORS)?;
+    core.fail_mads(MadFaults::default());
+    if core.mads_held() > 0 {
+        return Err(failed(
+            "every MAD freed",
+            format!("{} kept", core.mads_held()),
+        ));
+    }
+    good_again(core, from, &peer)
+}
+
+pub(super) fn out_of_order(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up_with(&["sa_depth 8"])?;
+    let peers: Vec<Peer> = (3..=6).map(Peer::number).collect();
+    core.sa().script(|question| {
+        if question.is_path_query() {
+            Reaction::Hold
+        } else {
+            Reaction::Answer
+        }
+    });
+    let before = core.sa().questions().len();
+    let ids: Vec<u64> = peers
+        .iter()
+        .map(|peer| core.resolve_from(from, &by_lid(peer)))
+        .collect();
+    let Some(questions) = core.questions(before + peers.len()) else {
+        return Err(failed(
+            format!("{} queries at a time with sa_depth 8", peers.len()),
+            format!("{}", core.sa().questions().len() - before),
+        ));
+    };
+    for index in [2, 0, 3, 1] {
+        core.sa()
+            .release(questions[before + index].number, Reaction::Answer);
+        core.settle();
+    }
+    for (id, peer) in ids.into_iter().zip(&peers) {
+        expect_path(&reply(core, id)?, &expected_path(core, peer))?;
+    }
+    Ok(())
+}
+
+pub(super) fn too_late(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up_with(HASTY)?;
+    let peer = Peer::number(3);
+    let late = core.deadline() + Duration::from_millis(200);
+    core.sa().script(only(
+        peer.clone(),
+        Reaction::After(late, Box::new(Reaction::Answer)),
+    ));
+    let id = core.resolve_from(from, &by_lid(&peer));
+    // Some wait for the SA as long as it takes: that is their deadline then, and no second answer may follow.
+    reply(core, id)?;
+    core.settle();
+    std::thread::sleep(QUIET);
+    match core.replies(id).len() {
+        1 => good_again(core, from, &peer),
+        count => Err(failed("one answer", format!("{count}"))),
+    }
+}
+
+/// A query is out while the port goes down and up again with another LID; its answer comes before or after that.
+pub(super) fn across_a_close(bench: &mut Bench, reopened_first: bool) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    core.sa().script(only(peer.clone(), Reaction::Hold));
+    let id = core.resolve_from(from, &by_lid(&peer));
+    let Some(question) = wait_for(core, &peer) else {
+        return Err(failed("a query for the destination", "none"));
+    };
+    let old = expected_path(core, &peer);
+    core.port_down(FIRST_PORT);
+    if !reopened_first {
+        // The core's thread may be in the middle of an answer while its server closes the port.
+        core.sa().set_down(usize::from(FIRST_PORT.port), false);
+        core.sa().release(question.number, Reaction::Record(old));
+        core.settle();
+    }
+    core.change_port(FIRST_PORT, |port| port.lid = 77);
+    let from = core.up(FIRST_PORT).map_err(crate::suite::bench::refused)?;
+    core.settle();
+    if reopened_first {
+        core.sa().release(question.number, Reaction::Record(old));
+        core.settle();
+    }
+    let first = reply(core, id)?;
+    if first.status == SUCCESS && first.path() != Some(old) {
+        return Err(failed(format!("{old:?} or an error"), format!("{first:?}")));
+    }
+    good_again(core, from, &peer)
+}
+
+fn wait_for(core: &StandIn, peer: &Peer) -> Option<Question> {
+    let deadline = std::time::Instant::now() + core.patience;
+    while std::time::Instant::now() < deadline {
+        if let Some(question) = asked_for(core, peer).into_iter().next() {
+            return Some(question);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+/// The SA answers with a record that is wrong in one way.
+pub(super) fn spoilt_record(bench: &mut Bench, spoil: fn(Path) -> Path) -> Outcome {
+    let (core, from) = bench.up_with(HASTY)?;
+    let peer = Peer::number(3);
+    let bad = spoil(expected_path(core, &peer));
+    core.sa().script(only(peer.clone(), Reaction::Record(bad)));
+    let answer = resolve(core, from, &by_gid(&peer))?;
+    if answer.status == SUCCESS {
+        return Err(failed("an error", format!("{answer:?}")));
+    }
+    good_again(core, from, &peer)
+}
+
+pub(super) fn query_form(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    for (message, target) in [(by_lid(&peer), COMP_DLID), (by_gid(&Peer::number(4)), 0)] {
+        resolve(core, from, &message)?;
+        let Some(question) = core
+            .sa()
+            .questions()
+            .into_iter()
+            .rfind(Question::is_path_query)
+        else {
+            return Err(failed("a path query", "none"));
+        };
+        let form = (question.class, question.method, question.attribute);
+        if form != (3, GET, PATH_RECORD) {
+            return Err(failed(
+                "class 3, GET (0x01), PathRecord (0x35)",
+                format!("{form:x?}"),
+            ));
+        }
+        let own = core.port(FIRST_PORT).gid();
+        if question.mask & COMP_SGID == 0 || question.path().sgid() != own {
+            return Err(failed(
+                "the port's GID as SGID, in the record and in the component mask",
+                format!("mask {:#x}, {:?}", question.mask, question.path()),
+            ));
+        }
+        if question.mask & target != target {
+            return Err(failed(
+                "the destination in the component mask",
+                format!("mask {:#x}", question.mask),
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn transaction_ids(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up_with(&["sa_depth 64"])?;
+    core.sa().script(|question| {
+        if question.is_path_query() {
+            Reaction::Hold
+        } else {
+            Reaction::Answer
+        }
+    });
+    let ids: Vec<u64> = (1..=40)
+        .map(|number| core.resolve_from(from, &by_lid(&Peer::number(number))))
+        .collect();
+    core.questions(ids.len());
+    let held: Vec<Question> = core
+        .sa()
+        .questions()
+        .into_iter()
+        .filter(Question::is_path_query)
+        .collect();
+    let mut tids: Vec<u64> = held.iter().map(|question| question.tid).collect();
+    if let Some(tid) = tids.iter().find(|tid| !(1..1 << 32).contains(*tid)) {
+        return Err(failed("1 to 2^32 - 1", format!("{tid:#x}")));
+    }
+    tids.sort_unstable();
+    tids.dedup();
+    if tids.len() != held.len() {
+        return Err(failed(
+            format!("{} different ids", held.len()),
+            format!("{}", tids.len()),
+        ));
+    }
+    core.sa().script(|_| Reaction::Answer);
+    for question in held {
+        core.sa().release(question.number, Reaction::Answer);
+    }
+    for id in ids {
+        reply(core, id)?;
+    }
+    Ok(())
+}
+
+pub(super) fn storm(bench: &mut Bench) -> Outcome {
+    const REQUESTS: usize = 200;
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    core.sa().script(only(peer.clone(), Reaction::Hold));
+    let ids: Vec<u64> = (0..REQUESTS)
+        .map(|_| core.resolve_from(from, &by_lid(&peer)))
+        .collect();
+    let Some(question) = wait_for(core, &peer) else {
+        return Err(failed("a query for the destination", "none"));
+    };
+    std::thread::sleep(QUIET);
+    core.sa().script(|_| Reaction::Answer);
+    core.sa().release(question.number, Reaction::Answer);
+    for id in ids {
+        expect_path(&reply(core, id)?, &expected_path(core, &peer))?;
+    }
+    core.settle();
+    match asked_for(core, &peer).len() {
+        1 => Ok(()),
+        count => Err(failed(
+            format!("one query for {REQUESTS} requests"),
+            format!("{count}"),
+        )),
+    }
+}
+
+/// A peer was rebooted and came back with another LID; the fabric was swept, the port reregistered.
+pub(super) fn refresh(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let peer = Peer::number(3);
+    expect_path(
+        &resolve(core, from, &by_gid(&peer))?,
+        &expected_path(core, &peer),
+    )?;
+    let before = asked_for(core, &peer).len();
+    core.reregister(FIRST_PORT);
+    core.settle();
+    let moved = expected_path(core, &peer)
+        .with_dlid(Peer::number(400).lid)
+        .with_qos_sl(3)
+        .with_rate(0x82);
+    let wanted = peer.gid();
+    core.sa().script(move |question| {
+        if question.is_path_query() && question.path().dgid() == wanted {
+            Reaction::Record(moved)
+        } else {
+            Reaction::Answer
+        }
+    });
+    let answer = resolve(core, from, &by_gid(&peer))?;
+    let Some(renewal) = asked_for(core, &peer).into_iter().nth(before) else {
+        return Err(Finding::Skipped(
+            "the path is kept across a reregistration: nothing is renewed".into(),
+        ));
+    };
+    let demands = renewal.path();
+    if demands.dlid() != 0 || demands.qos_sl() != 0 || demands.mtu() != 0 || demands.rate() != 0 {
+        return Err(failed("a query for the GID alone", format!("{demands:?}")));
+    }
+    expect_path(&answer, &moved)
+}
