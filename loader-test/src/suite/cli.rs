@@ -34,7 +34,7 @@ pub struct CheckCommand {
     /// Warnings count as failures
     #[arg(long)]
     strict: bool,
-    /// Seconds that a check may take
+    /// Seconds that a check may take; those that do something thousands of times may take ten times as long
     #[arg(long, value_name = "S", default_value_t = 30)]
     timeout: u64,
     /// Checks at a time [default: the number of processors]

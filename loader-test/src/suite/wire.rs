@@ -12,6 +12,8 @@ mod stock;
 
 use super::Check;
 
+pub(super) use claims::FLOOD_MEMORY;
+
 /// Every check of the family, in the order of the list.
 pub(super) const CHECKS: [&[Check]; 6] = [
     requests::CHECKS,

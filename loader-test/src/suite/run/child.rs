@@ -73,7 +73,8 @@ pub(super) fn run_child(
     // It holds the other end of `life`.
     drop(command);
     let group = Pid::from_child(&child);
-    let ended = wait(&mut child, plan.time_limit);
+    let limit = plan.time_limit * check.time_factor();
+    let ended = wait(&mut child, limit);
     // Whatever the provider started dies with its check.
     let _ = kill_process_group(group, Signal::KILL);
     let status = match ended {
@@ -89,7 +90,7 @@ pub(super) fn run_child(
         kill_strays(folder)?;
     }
     let printed = read(&stdout);
-    let mut report = verdict_of(check, status, &result, plan);
+    let mut report = verdict_of(check, status, &result, limit);
     if !printed.is_empty() && !report.status.is_bad(false) {
         report.status = Status::Warned;
         report.message = format!(
@@ -140,7 +141,7 @@ pub(super) fn kill_strays(folder: &Path) -> io::Result<()> {
 }
 
 /// What a child's end means.
-fn verdict_of(check: &Check, ended: Option<ExitStatus>, result: &Path, plan: &Plan) -> Report {
+fn verdict_of(check: &Check, ended: Option<ExitStatus>, result: &Path, limit: Duration) -> Report {
     let mut report = Report {
         name: check.name.to_owned(),
         status: Status::Crashed,
@@ -154,10 +155,7 @@ fn verdict_of(check: &Check, ended: Option<ExitStatus>, result: &Path, plan: &Pl
         report.status = Status::TimedOut;
         report.message = lost(
             check,
-            &format!(
-                "not over after {:?}: the core hangs in the provider",
-                plan.time_limit
-            ),
+            &format!("not over after {limit:?}: the core hangs in the provider"),
         );
         return report;
     };

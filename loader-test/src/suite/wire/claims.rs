@@ -10,6 +10,9 @@ use crate::suite::bench::{Bench, SUCCESS, able, expect_path, expected_path};
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Finding, Outcome, Status, failed};
 
+/// The check that sends most.
+pub(in crate::suite) const FLOOD_MEMORY: &str = "wire-flood-memory";
+
 /// Whoever claims an address in a request has it: the fault of both checks below, for addresses that `$whose` says.
 macro_rules! believes {
     ($whose:literal) => {
@@ -58,7 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
-        name: "wire-flood-memory",
+        name: FLOOD_MEMORY,
         rule: "requests of ever more sources do not take ever more memory",
         harmed: Harmed::Daemon,
         run: flood_memory,
