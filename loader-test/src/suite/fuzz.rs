@@ -1,6 +1,8 @@
 //! Random sequences of calls and faults. Each runs in a process of its own; one that fails is shrunk to the shortest that
 //! still does, and can be repeated by its seed.
 
+mod datagrams;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,6 +21,7 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, HEADER, LENGTH, Message, Path as PathRecord};
 use crate::stand_in::sa::Reaction;
 use crate::stand_in::{AddressId, FIRST_PORT, MadFaults, StandIn};
+use datagrams::Seen;
 
 /// One sequence as a check: its steps lie in the folder of the run.
 pub(super) const FUZZ: Check = Check {
@@ -38,7 +41,7 @@ const STEPS: &str = "steps.json";
 /// Steps of a sequence.
 const LENGTH_OF_SEQUENCE: usize = 60;
 
-/// Plays random call and fault sequences to a provider.
+/// Plays random sequences of calls, of datagrams from other nodes, and of faults to a provider.
 ///
 /// A failure prints its seed and the shortest sequence that still fails. Exit status: 0 if nothing failed, 1 if something
 /// did, 2 if the run could not take place.
@@ -72,6 +75,7 @@ enum Step {
     ResolveName { peer: u16 },
     Query { peer: u16 },
     Hostile { seed: u64 },
+    Datagram { seed: u64 },
     Leave,
     Sa(SaMood),
     Mads(MadMood),
@@ -99,7 +103,7 @@ enum MadMood {
 impl Step {
     fn random(rng: &mut Rng) -> Self {
         let peer = rng.u16(1..20);
-        match rng.u8(0..32) {
+        match rng.u8(0..38) {
             0..2 => Self::Up,
             2 => Self::Down,
             3 => Self::NewLid(rng.u16(50..90)),
@@ -136,7 +140,11 @@ impl Step {
                 _ => MadMood::Well,
             }),
             29 => Self::Settle,
-            _ => Self::Perf,
+            30 => Self::Perf,
+            31 => Self::ResolveName {
+                peer: peer + NOBODY_PRELOADED,
+            },
+            _ => Self::Datagram { seed: rng.u64(..) },
         }
     }
 }
@@ -148,12 +156,16 @@ fn sequence(seed: u64) -> Vec<Step> {
         .collect()
 }
 
+/// Peers from here on are in no hosts file: other nodes are asked for them, by providers that do that.
+const NOBODY_PRELOADED: u16 = 100;
+
 /// The state of a session, as far as the steps need it.
 struct Session<'a> {
     core: &'a mut StandIn,
     from: Option<AddressId>,
     added: Vec<(u16, AddressId)>,
     last: Option<u64>,
+    seen: Seen,
 }
 
 fn play(bench: &mut Bench) -> Outcome {
@@ -164,6 +176,7 @@ fn play(bench: &mut Bench) -> Outcome {
         .map_err(|error| failed("a sequence to play", format!("{}: {error}", path.display())))?;
     let core = bench.core_with(vec![DeviceSpec::single()], &["timeout 60", "retries 1"])?;
     let mut session = Session {
+        seen: Seen::new(core.wire(FIRST_PORT)),
         core,
         from: None,
         added: Vec::new(),
@@ -227,6 +240,7 @@ impl Session<'_> {
                     self.last = Some(self.core.resolve_from(from, &hostile(*seed)));
                 }
             }
+            Step::Datagram { seed } => self.seen.send(*seed),
             Step::Leave => {
                 if let Some(id) = self.last {
                     self.core.client_leaves(id);

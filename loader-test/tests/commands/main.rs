@@ -190,10 +190,28 @@ fn fuzz_finds_shrinks_and_repeats() {
 }
 
 #[test]
-fn fuzz_finds_nothing_in_a_good_provider() {
-    let output = loader_test(
-        &["fuzz", "--seed", "1000", "--runs", "40"],
-        &compiler::good(),
+fn fuzz_finds_what_a_datagram_does() {
+    let good = compiler::mcast_provider();
+    let text = "\tif (!is_well_formed(mad) || ";
+    assert_eq!(good.matches(text).count(), 1);
+    let faulty = good.replace(
+        text,
+        "\tif (mad->mgmt_class == ACM_CLASS && mad->control != ACM_RESOLVE)\n\t\tabort();\n\tif (!is_well_formed(mad) || ",
     );
-    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let faulty = compiler::compile("fuzz-datagram", &faulty);
+    let output = loader_test(&["fuzz", "--seed", "1", "--for", "300s"], &faulty);
+    let told = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("crashed") && told.contains("Datagram"),
+        "{told}"
+    );
+}
+
+#[test]
+fn fuzz_finds_nothing_in_good_providers() {
+    for good in [compiler::good(), compiler::good_mcast()] {
+        let output = loader_test(&["fuzz", "--seed", "1000", "--runs", "40"], &good);
+        assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    }
 }
