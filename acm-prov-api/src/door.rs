@@ -36,6 +36,9 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
+/// How the log line of a panic ends that a door kept from the core: for whoever watches a provider under test.
+pub const CAUGHT_PANIC: &str = "; the provider goes on";
+
 type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
 
 /// The hook that was there before ours.
@@ -106,9 +109,12 @@ pub(crate) fn enter<R>(
             let place = PLACE.replace(None);
             let text = message(&*payload);
             let at = place.unwrap_or("an unknown place");
-            report(
+            // Refusals, however many, hold no panic back.
+            static LIMIT: LogLimit = LogLimit::new();
+            say(
                 host,
-                format_args!("{callback}: panic: {text} (at {at}); the provider goes on"),
+                &LIMIT,
+                format_args!("{callback}: panic: {text} (at {at}){CAUGHT_PANIC}"),
             );
             free_place(place);
             // A payload's own destructor may panic; that must not cross either.
@@ -122,8 +128,12 @@ pub(crate) fn enter<R>(
 /// said every time.
 pub(crate) fn report(host: Option<&Host>, text: fmt::Arguments<'_>) {
     static LIMIT: LogLimit = LogLimit::new();
+    say(host, &LIMIT, text);
+}
+
+fn say(host: Option<&Host>, limit: &LogLimit, text: fmt::Arguments<'_>) {
     match host {
-        Some(host) => host.log_fault(&LIMIT, text),
+        Some(host) => host.log_fault(limit, text),
         // Not eprintln!, which panics where nothing can be written: this runs outside the barrier.
         None => {
             let _ = writeln!(std::io::stderr(), "{text}");

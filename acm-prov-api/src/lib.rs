@@ -53,7 +53,7 @@ pub mod testing;
 
 pub use abi::AcmStatus as Status;
 pub use counters::Counters;
-pub use door::guard;
+pub use door::{CAUGHT_PANIC, guard};
 #[cfg(feature = "verbs")]
 pub use handle::OpenVerbsError;
 pub use handle::{Closed, DeviceHandle, EndpointHandle, PortAttributes, PortError, PortHandle};
@@ -65,7 +65,7 @@ pub use provider::{
 };
 #[cfg(feature = "verbs")]
 pub use rdma_access;
-pub use request::{QueryRequest, ResolveRequest};
+pub use request::{DROPPED_REQUEST, QueryRequest, ResolveRequest};
 
 #[doc(hidden)]
 pub use abi_stable as __abi_stable;

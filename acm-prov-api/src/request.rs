@@ -139,6 +139,9 @@ impl ResolveRequest {
     }
 }
 
+/// How the log line about a request ends that a provider forgot: for whoever watches a provider under test.
+pub const DROPPED_REQUEST: &str = "dropped unanswered; answering ENODATA";
+
 /// Lines about requests that a provider forgot.
 static DROPPED: LogLimit = LogLimit::new();
 
@@ -148,7 +151,7 @@ impl Drop for ResolveRequest {
             client.host.log_fault(
                 &DROPPED,
                 format_args!(
-                    "resolve: the request for {} was dropped unanswered; answering ENODATA",
+                    "resolve: the request for {} was {DROPPED_REQUEST}",
                     self.destination
                 ),
             );
@@ -318,7 +321,7 @@ impl Drop for QueryRequest {
         if let Some(client) = self.client.take() {
             client.host.log_fault(
                 &DROPPED,
-                format_args!("query: a request was dropped unanswered; answering ENODATA"),
+                format_args!("query: a request was {DROPPED_REQUEST}"),
             );
             respond_query(client, AcmStatus::ENODATA, Some(self.entry));
         }

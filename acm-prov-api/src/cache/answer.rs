@@ -67,7 +67,7 @@ impl Judged {
 #[non_exhaustive]
 pub enum Mismatch {
     /// It leads to another port.
-    #[error("the SA's path leads to {dgid} (LID {dlid}), asked was {asked:?}")]
+    #[error("the SA's path leads to {dgid} (LID {dlid}), and {asked:?} was asked for")]
     Destination {
         /// Where the question wants to go.
         asked: Target,
