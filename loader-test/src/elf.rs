@@ -32,11 +32,14 @@ pub enum ElfError {
     /// It cannot be read.
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),
+    /// It is something else.
+    #[error("not an ELF file")]
+    NotElf,
     /// It is no 64-bit ELF file, or damaged.
-    #[error("no 64-bit ELF file: {0}")]
+    #[error("not a 64-bit ELF file, or damaged: {0}")]
     Format(#[from] object::Error),
     /// It is for another machine, or no shared object.
-    #[error("no shared object for x86-64 (type {kind}, machine {machine})")]
+    #[error("not a shared object for x86-64 (type {kind}, machine {machine})")]
     Other {
         /// `e_type`.
         kind: u16,
@@ -52,6 +55,9 @@ impl SharedObject {
     /// If it is no shared object for this machine.
     pub fn read(path: &Path) -> Result<Self, ElfError> {
         let bytes = std::fs::read(path)?;
+        if !bytes.starts_with(b"\x7fELF") {
+            return Err(ElfError::NotElf);
+        }
         let file = ElfFile::<FileHeader64<Endianness>>::parse(&*bytes)?;
         let header = file.elf_header();
         let endian = file.endian();

@@ -178,6 +178,9 @@ fn daemon_log(directory: &Path) -> Log {
     Log::new(directory.join("ibacm.log"))
 }
 
+/// The folder of the copies of libraries, in that of a daemon.
+pub(crate) const PROVIDERS: &str = "providers";
+
 /// Copies a library to where the daemon of that folder looks for providers: it skips symbolic links and names that do not
 /// end in .so. Returns the file's name.
 fn install(library: &Path, directory: &Path) -> Result<String> {
@@ -192,7 +195,7 @@ fn install(library: &Path, directory: &Path) -> Result<String> {
     if !name.ends_with(".so") {
         name.push_str(".so");
     }
-    let folder = directory.join("providers");
+    let folder = directory.join(PROVIDERS);
     fs::create_dir_all(&folder).context(|| format!("make {}", folder.display()))?;
     let copy = folder.join(&name);
     fs::copy(library, &copy)

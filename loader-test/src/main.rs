@@ -56,7 +56,7 @@ enum What {
 /// Resolves every destination of a simulated fabric through stock ibacm with a provider, and compares each path with what
 /// the subnet administrator itself says.
 ///
-/// Starts ibsim, opensm and one ibacm a host, each with a provider from a LIB. Every host asks for every port of every
+/// Starts ibsim, opensm and one ibacm per host, each with a provider from a LIB. Every host asks for every port of every
 /// host by LID and by GID, and by the addresses that are given, with stock's ib_acme and with a client of our own.
 #[derive(Debug, Args)]
 struct Stock {

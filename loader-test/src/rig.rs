@@ -50,7 +50,7 @@ use crate::client;
 use crate::compare::{Difference, compare};
 use crate::error::{Context, Error, Result};
 use crate::fabric::{Fabric, Kind, Node, Port};
-use crate::ibacm::{Host, Provider, Setup};
+use crate::ibacm::{self, Host, Provider, Setup};
 use crate::ibsim::{Ibsim, MOST_CLIENTS};
 use crate::log::Mark;
 use crate::opensm::{Opensm, PathQuery};
@@ -299,9 +299,15 @@ impl Rig {
                 fs::write(&net, text).context(|| format!("write {}", net.display()))?
             }
             Net::File(file) => {
-                let copied = fs::copy(file, &net);
-                copied
-                    .map_err(|error| Error::Input(format!("copy {}: {error}", file.display())))?;
+                let text = fs::read(file)
+                    .map_err(|error| Error::Input(format!("{}: {error}", file.display())))?;
+                if !has_node(&text) {
+                    return Err(Error::Input(format!(
+                        "{}: there is no node in it; a net file for ibsim has lines like Hca 2 \"Hca1\"",
+                        file.display()
+                    )));
+                }
+                fs::write(&net, text).context(|| format!("write {}", net.display()))?;
             }
         }
         static RIGS: AtomicU32 = AtomicU32::new(0);
@@ -685,6 +691,27 @@ fn address_files(
     (options, files)
 }
 
+/// Whether the text of a net file has a line that begins a node.
+fn has_node(text: &[u8]) -> bool {
+    const KINDS: [&str; 4] = ["switch", "hca", "ca", "router"];
+    let text = String::from_utf8_lossy(text);
+    text.lines().any(|line| {
+        let (kind, name) = line
+            .trim()
+            .split_once(char::is_whitespace)
+            .unwrap_or_default();
+        KINDS.contains(&kind.to_lowercase().as_str()) && name.contains('"')
+    })
+}
+
+/// Removes the daemons' copies of the providers: they are large, and no logs.
+fn remove_copies(folder: &Path) {
+    for host in fs::read_dir(folder).into_iter().flatten().flatten() {
+        // Nothing depends on it, and most folders have none.
+        let _ = fs::remove_dir_all(host.path().join(ibacm::PROVIDERS));
+    }
+}
+
 /// The rig's folder.
 #[derive(Debug)]
 struct Folder {
@@ -731,11 +758,49 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        let is_kept = self.keep || thread::panicking();
+        if is_kept {
+            remove_copies(&self.path);
+        }
         if let Some(own) = &mut self.own
-            && (self.keep || thread::panicking())
+            && is_kept
         {
             own.disable_cleanup(true);
             eprintln!("the logs are in {}", self.path.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_net_file_has_a_node() {
+        assert!(has_node(FOUR_HOSTS.as_bytes()));
+        assert!(has_node(b"# one\n  Hca\t1 \"H1\"\n"));
+        for text in [
+            "",
+            "# Hca 1 \"H1\"\n",
+            "Switch to another \n",
+            "# ibacm providers\n",
+        ] {
+            assert!(!has_node(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_logs_and_no_libraries() {
+        let mut folder = Folder::new(None).unwrap();
+        folder.keep = true;
+        let path = folder.path.clone();
+        let host = folder.make("host-1").unwrap();
+        fs::create_dir(host.join(ibacm::PROVIDERS)).unwrap();
+        fs::write(host.join(ibacm::PROVIDERS).join("libmine.so"), "large").unwrap();
+        fs::write(host.join("ibacm.log"), "a line").unwrap();
+        drop(folder);
+        assert!(host.join("ibacm.log").exists());
+        assert!(!host.join(ibacm::PROVIDERS).exists());
+        fs::remove_dir_all(path).unwrap();
     }
 }

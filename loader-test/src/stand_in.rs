@@ -15,6 +15,7 @@ pub mod ledger;
 pub mod library;
 pub mod memory;
 pub mod message;
+pub mod recorder;
 pub mod sa;
 pub mod trace;
 pub mod wire;
@@ -27,6 +28,7 @@ mod requests;
 mod shared;
 
 use std::ffi::{CString, c_int, c_void};
+use std::io;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -41,17 +43,21 @@ use ledger::{Harmed, Ledger, Violation, ViolationKind};
 use library::Library;
 use memory::Lent;
 use message::Addr;
+use recorder::Recorder;
 use sa::{Question, SaThread};
 use shared::{Shared, lock};
 
 pub use exports::FUNCTIONS;
 pub use shared::MadFaults;
 
+/// What stands, in an option's line, for the path of the hosts file with the peers' names and addresses.
+pub const HOSTS: &str = "@HOSTS@";
+
 /// How the core is set up.
 pub struct Setup {
     /// The devices of this node.
     pub devices: Vec<DeviceSpec>,
-    /// Lines of ibacm_opts.cfg, without the end of the line. None: there is no such file.
+    /// Lines of ibacm_opts.cfg, without the end of the line; [`HOSTS`] is filled in. None: there is no such file.
     pub options: Vec<String>,
     /// Where the core's files are put; it must exist.
     pub folder: PathBuf,
@@ -150,12 +156,10 @@ impl StandIn {
     /// Sets the core up, writes its files, and makes it the one behind the exported functions; then loads the provider.
     ///
     /// # Errors
-    /// Why the library is not accepted.
-    ///
-    /// # Panics
-    /// If the core's own files cannot be written.
+    /// Why the library is not accepted, or that the core's own files cannot be written.
     pub fn start(setup: Setup, library: &FilePath) -> Result<Self, library::LoadError> {
-        let (shared, devices) = Self::prepare(setup);
+        let (shared, devices) =
+            Self::prepare(setup).map_err(|error| library::LoadError::NoCore(error.to_string()))?;
         let provider = Library::open(library)?.provider()?;
         Ok(Self::with_provider(shared, devices, provider))
     }
@@ -168,10 +172,10 @@ impl StandIn {
 
     /// Makes a core without a provider the one behind the exported functions: what a library meets that is only loaded.
     ///
-    /// # Panics
+    /// # Errors
     /// If the core's own files cannot be written.
-    pub fn install_alone(setup: Setup) {
-        let _ = Self::prepare(setup);
+    pub fn install_alone(setup: Setup) -> io::Result<()> {
+        Self::prepare(setup).map(drop)
     }
 
     /// In a copy of a process that had a core, whose threads are not here: nothing of it is used or waited for any more.
@@ -179,7 +183,7 @@ impl StandIn {
         exports::abandon();
     }
 
-    fn prepare(setup: Setup) -> (Arc<Shared>, Vec<Device>) {
+    fn prepare(setup: Setup) -> io::Result<(Arc<Shared>, Vec<Device>)> {
         let Setup {
             devices,
             options,
@@ -189,11 +193,17 @@ impl StandIn {
         let write = |name: &str, text: &str| {
             let path = folder.join(name);
             std::fs::write(&path, text)
-                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            path
+                .map(|()| &path)
+                .map_err(|error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+                })
+                .cloned()
         };
-        write("hosts", &fabric::hosts_file());
-        let mut options_file = write("ibacm_opts.cfg", &(options.join("\n") + "\n"));
+        let hosts = write("hosts", &fabric::hosts_file())?;
+        let text = options.join("\n") + "\n";
+        let text = text.replace(HOSTS, &hosts.to_string_lossy());
+        let mut options_file = write("ibacm_opts.cfg", &text)?;
+        let recorder = Arc::new(Recorder::new(&folder, trace)?);
         if options.is_empty() {
             options_file = folder.join("no such file");
         }
@@ -211,7 +221,6 @@ impl StandIn {
                 })
                 .unwrap_or(default)
         };
-        let trace = trace.map(Arc::new);
         let ledger = Arc::new(Mutex::new(Ledger::default()));
         let time_out = Duration::from_millis(number("timeout", 2000) * (number("retries", 2) + 1));
         let specs: Vec<PortSpec> = devices
@@ -233,7 +242,7 @@ impl StandIn {
                 }
                 Some(record)
             }),
-            trace.clone(),
+            Arc::clone(&recorder),
         );
         let options_file =
             CString::new(options_file.as_os_str().as_encoded_bytes()).expect("a path has no NUL");
@@ -242,7 +251,7 @@ impl StandIn {
             sa,
             options_file,
             number("log_level", 0) as c_int,
-            trace,
+            recorder,
             known,
             time_out,
         );
@@ -256,7 +265,7 @@ impl StandIn {
             .zip(contexts)
             .map(|((spec, adapter), verbs)| Device::new(spec, adapter, verbs))
             .collect();
-        (shared, devices)
+        Ok((shared, devices))
     }
 
     fn with_provider(

@@ -10,6 +10,7 @@ pub mod copies;
 pub mod fault;
 pub mod fuzz;
 pub mod info;
+pub mod lines;
 pub mod progress;
 pub mod report;
 pub mod run;
@@ -29,7 +30,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::stand_in::ledger::Harmed;
+use crate::stand_in::ledger::{Harmed, ViolationKind};
 use bench::Bench;
 use fault::Fault;
 
@@ -60,10 +61,55 @@ pub enum Finding {
         /// What happened.
         seen: String,
     },
+    /// A client is not served, in a check that is about something else: the rule is this breach's, not the check's.
+    Breach {
+        /// The breach.
+        kind: ViolationKind,
+        /// Who suffers.
+        harmed: Harmed,
+        /// What should have happened.
+        expected: String,
+        /// What happened.
+        seen: String,
+    },
     /// The provider departs from the contract, and nobody is harmed.
     Warned(String),
     /// The provider lacks an ability, and says so properly.
     Skipped(String),
+    /// The harness itself cannot go on, which says nothing about the provider.
+    CannotRun(String),
+}
+
+impl Finding {
+    /// Adds to what was expected and to what was seen, if somebody is harmed.
+    pub fn told(self, tell: impl FnOnce(String, String) -> (String, String)) -> Self {
+        match self {
+            Self::Failed { expected, seen } => {
+                let (expected, seen) = tell(expected, seen);
+                Self::Failed { expected, seen }
+            }
+            Self::Breach {
+                kind,
+                harmed,
+                expected,
+                seen,
+            } => {
+                let (expected, seen) = tell(expected, seen);
+                Self::Breach {
+                    kind,
+                    harmed,
+                    expected,
+                    seen,
+                }
+            }
+            other => other,
+        }
+    }
+}
+
+/// Trouble of the harness's own, such as a full disk.
+pub fn cannot_run(what: &'static str) -> impl Fn(std::io::Error) -> Finding + Copy {
+    move |error| Finding::CannotRun(format!("{what}: {error}"))
 }
 
 /// A failure.
@@ -134,6 +180,14 @@ impl Check {
             _ => 1,
         }
     }
+
+    /// Its rule with the section of the docs; checks that are none of the suite's have none.
+    pub fn told_rule(&self) -> String {
+        match self.family() {
+            family if family == self.name => self.rule.to_owned(),
+            family => format!("{} (CHECKS.md, {family})", self.rule),
+        }
+    }
 }
 
 /// Every check, by family.
@@ -159,6 +213,6 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
 /// The check of a name, of the suite or of a command of its own.
 pub fn find(name: &str) -> Option<&'static Check> {
     all()
-        .chain([&fuzz::FUZZ, &session::SESSION])
+        .chain([&fuzz::FUZZ, &session::SESSION, &load::PROBE])
         .find(|check| check.name == name)
 }

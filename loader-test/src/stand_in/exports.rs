@@ -15,6 +15,7 @@ use acm_prov_api::abi::{
 };
 
 use super::message::{self, Kind, Path, Reply};
+use super::recorder::Caller;
 use super::shared::Shared;
 
 /// The names of the core's functions that providers find in the daemon.
@@ -67,6 +68,19 @@ fn core() -> Option<Arc<Shared>> {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone()
+}
+
+/// Does something that runs the library's code, and leaves in the core's records that it does.
+pub(super) fn recorded<R>(what: &str, body: impl FnOnce() -> R) -> R {
+    let core = core();
+    if let Some(core) = &core {
+        core.recorder.begin(Caller::Core, what, "", String::new);
+    }
+    let result = body();
+    if let Some(core) = &core {
+        core.recorder.end(Caller::Core, what, String::new);
+    }
+    result
 }
 
 /// Puts a call into the trace, if there is one.

@@ -31,7 +31,8 @@
 //! ```
 //!
 //! The SA answers like OpenSM, for the peers of [`fabric`](super::fabric); [`StandIn::sa`] lets it fail. What [`finish`](InProcess::finish)
-//! returns are the breaches that make a conformance check fail. A core that is dropped without it panics if there are any.
+//! returns are the breaches that make a conformance check fail or warn, a panic that the SDK caught and a request that was
+//! dropped among them. A core that is dropped without it panics if there are any.
 
 use std::ops::{Deref, DerefMut};
 
@@ -86,7 +87,8 @@ impl InProcess {
             options: lines,
             folder: folder.path().to_owned(),
             trace: None,
-        });
+        })
+        .unwrap_or_else(|error| panic!("the core's own files: {error}"));
         // SAFETY: the table's functions are this core's, which do what the core's do, on any thread.
         let provider = unsafe { acm_prov_api::load::<P>(StandIn::host_table()) }?;
         Ok(Self {

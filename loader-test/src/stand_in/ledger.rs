@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::message::{Kind, Reply};
 
 /// Who suffers from a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Harmed {
     /// A program that asked ibacm.
@@ -48,7 +48,7 @@ pub struct Violation {
 }
 
 /// The breaches that the ledger sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ViolationKind {
     /// A request got no answer.
@@ -95,11 +95,17 @@ pub enum ViolationKind {
     UnknownCounter,
     /// A counter of the core's own counted by the provider.
     CoreCounter,
+    /// A panic in the provider, which the SDK caught.
+    CaughtPanic,
+    /// A request that the provider dropped, and the SDK answered.
+    DroppedRequest,
+    /// A client that the provider should have served got another answer. Checks find this; the books do not.
+    WrongAnswer,
 }
 
 impl ViolationKind {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::NeverAnswered,
         Self::AnsweredTwice,
         Self::ForeignId,
@@ -122,6 +128,9 @@ impl ViolationKind {
         Self::NullContext,
         Self::UnknownCounter,
         Self::CoreCounter,
+        Self::CaughtPanic,
+        Self::DroppedRequest,
+        Self::WrongAnswer,
     ];
 
     /// The rule that was broken, in one sentence.
@@ -173,6 +182,13 @@ impl ViolationKind {
             Self::CoreCounter => {
                 "errors, resolves and no-data answers are counted by the core itself"
             }
+            Self::CaughtPanic => {
+                "a provider does not panic: what the panic left half done stays so, and its client gets an error"
+            }
+            Self::DroppedRequest => {
+                "a request is answered or refused, and not left to the SDK, which answers ENODATA"
+            }
+            Self::WrongAnswer => "a client is answered with the SA's path to where it wants to go",
         }
     }
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use acm_prov_api::abi::{acm_provider, provider_query_fn};
 use acm_prov_api::check;
 
+use super::exports;
+
 /// Why the core would not take a library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
@@ -36,6 +38,9 @@ pub enum LoadError {
     /// There is no `provider_query`.
     #[error("the library exports no provider_query")]
     NoQuery,
+    /// The core could not be set up: this says nothing about the library.
+    #[error("the core cannot be set up: {0}")]
+    NoCore(String),
     /// `provider_query` refused, or what it gave is not acceptable.
     #[error("{0}")]
     Refused(String),
@@ -85,8 +90,10 @@ impl Library {
                 path: owned(),
                 reason: error.to_string(),
             })?;
-        // SAFETY: a terminated name. The library's constructors run, which is what loading means.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), mode) };
+        let handle = exports::recorded("dlopen", || {
+            // SAFETY: a terminated name. The library's constructors run, which is what loading means.
+            unsafe { libc::dlopen(name.as_ptr(), mode) }
+        });
         if handle.is_null() {
             Err(LoadError::Dlopen(last_error()))
         } else {
@@ -106,8 +113,11 @@ impl Library {
     /// # Errors
     /// If there is no `provider_query`.
     pub fn judge(&self) -> Result<(*const acm_provider, check::Report), LoadError> {
-        // SAFETY: the library is open; its table is a constant of it.
-        Ok(unsafe { check::judge_query(self.provider_query()?) })
+        let query = self.provider_query()?;
+        Ok(exports::recorded("provider_query", || {
+            // SAFETY: the library is open; its table is a constant of it.
+            unsafe { check::judge_query(query) }
+        }))
     }
 
     /// The library's `provider_query`.

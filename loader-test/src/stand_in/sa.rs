@@ -10,7 +10,7 @@ use acm_prov_api::abi::{acm_sa_handler_fn, acm_sa_mad};
 
 use super::ledger::{Harmed, Ledger, MadState, ViolationKind};
 use super::message::Path;
-use super::trace::Trace;
+use super::recorder::{Caller, Recorder};
 
 /// Component mask bits of a PathRecord query (IBA vol. 1, 15.2.5.16).
 pub const COMP_DGID: u64 = 1 << 2;
@@ -131,7 +131,7 @@ struct Inner {
     state: Mutex<State>,
     changed: Condvar,
     ledger: Arc<Mutex<Ledger>>,
-    trace: Option<Arc<Trace>>,
+    recorder: Arc<Recorder>,
 }
 
 /// The SA and its thread.
@@ -149,12 +149,12 @@ impl SaThread {
     ///
     /// # Panics
     /// If the system has no thread left.
-    pub fn start(
+    pub(super) fn start(
         ledger: Arc<Mutex<Ledger>>,
         depth: usize,
         time_out: Duration,
         knowledge: Knowledge,
-        trace: Option<Arc<Trace>>,
+        recorder: Arc<Recorder>,
     ) -> Self {
         let state = State {
             ports: BTreeMap::new(),
@@ -171,7 +171,7 @@ impl SaThread {
             state: Mutex::new(state),
             changed: Condvar::new(),
             ledger,
-            trace,
+            recorder,
         });
         let of_thread = Arc::clone(&inner);
         let thread = std::thread::Builder::new()
@@ -457,14 +457,12 @@ impl Inner {
         };
         if let (true, Some(handler)) = (known, handler) {
             let mad = std::ptr::with_exposed_provenance_mut(address);
-            if let Some(trace) = &self.trace {
-                trace.begin(HANDLER, &format!("{mad:p}: {}", describe(mad)));
-            }
+            let what = describe(mad);
+            self.recorder
+                .begin(Caller::Sa, HANDLER, &what, || format!("{mad:p}"));
             // SAFETY: the core calls the handler with the MAD, which the handler then owns.
             unsafe { handler(mad) };
-            if let Some(trace) = &self.trace {
-                trace.end(HANDLER, "()");
-            }
+            self.recorder.end(Caller::Sa, HANDLER, || "()".into());
             let mut ledger = lock(&self.ledger);
             if ledger.mads.get(&address) == Some(&MadState::Returned) {
                 ledger.breach(

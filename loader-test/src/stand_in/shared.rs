@@ -6,10 +6,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use acm_prov_api::abi::{acm_endpoint, acm_port, acm_sa_handler_fn, acm_sa_mad};
+use acm_prov_api::{CAUGHT_PANIC, DROPPED_REQUEST};
 
 use super::fabric::PortSpec;
 use super::ledger::{Harmed, Ledger, MadState, ViolationKind};
 use super::message::{Gid, Kind, Reply};
+use super::recorder::{Recorder, printable};
 use super::sa::SaThread;
 
 /// What a MAD is filled with when it was freed: 256 bytes and more of it.
@@ -47,7 +49,7 @@ pub(super) struct Shared {
     pub mad_faults: Mutex<MadFaults>,
     mad_calls: Mutex<(usize, usize)>,
     replied: Condvar,
-    trace: Option<Arc<super::trace::Trace>>,
+    pub recorder: Arc<Recorder>,
     /// This node's ports, as the SA knows them.
     pub known: Arc<Mutex<Vec<PortSpec>>>,
     /// `timeout` x (`retries` + 1).
@@ -64,7 +66,7 @@ impl Shared {
         sa: SaThread,
         options_file: CString,
         log_level: c_int,
-        trace: Option<Arc<super::trace::Trace>>,
+        recorder: Arc<Recorder>,
         known: Arc<Mutex<Vec<PortSpec>>>,
         time_out: Duration,
     ) -> Self {
@@ -81,28 +83,14 @@ impl Shared {
             mad_faults: Mutex::default(),
             mad_calls: Mutex::default(),
             replied: Condvar::new(),
-            trace,
+            recorder,
             known,
             time_out,
         }
     }
 
     pub fn trace(&self, name: &str, arguments: impl FnOnce() -> String) {
-        if let Some(trace) = &self.trace {
-            trace.event(name, &arguments());
-        }
-    }
-
-    pub fn trace_begin(&self, name: &str, arguments: impl FnOnce() -> String) {
-        if let Some(trace) = &self.trace {
-            trace.begin(name, &arguments());
-        }
-    }
-
-    pub fn trace_end(&self, name: &str, result: impl FnOnce() -> String) {
-        if let Some(trace) = &self.trace {
-            trace.end(name, &result());
-        }
+        self.recorder.event(name, arguments);
     }
 
     pub fn mad_calls(&self) -> (usize, usize) {
@@ -111,8 +99,30 @@ impl Shared {
 
     pub fn log(&self, level: c_int, text: &str) {
         self.trace("acm_write", || format!("{level} {text:?}"));
+        if level <= 0 {
+            self.recorder.log(text);
+            self.look_for_faults(text);
+        }
         if level <= self.log_level {
             lock(&self.lines).push((level, text.trim_end_matches('\n').to_owned()));
+        }
+    }
+
+    /// What the SDK says of its provider when it has kept a fault from the core.
+    fn look_for_faults(&self, text: &str) {
+        if text.contains(CAUGHT_PANIC) {
+            lock(&self.ledger).breach(
+                ViolationKind::CaughtPanic,
+                Harmed::Client,
+                format!("the log says: {}", printable(text)),
+            );
+        }
+        if text.contains(DROPPED_REQUEST) {
+            lock(&self.ledger).breach(
+                ViolationKind::DroppedRequest,
+                Harmed::Client,
+                format!("the log says: {}", printable(text)),
+            );
         }
     }
 

@@ -1,12 +1,14 @@
 //! A piece of a check in a process of its own: it may crash, and what it changes in the process is gone afterwards.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::panic::{self, AssertUnwindSafe};
-use std::path::Path;
+
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::bench::{Bench, judge};
 use super::run::signal_name;
-use super::{Outcome, failed};
+use super::{Finding, Outcome, failed};
 use crate::stand_in::StandIn;
 
 /// How the piece ended.
@@ -37,8 +39,8 @@ impl Bench {
         exit: Exit,
         piece: impl FnOnce(&mut Self) -> Outcome,
     ) -> io::Result<End> {
-        let result = self.folder().join("apart.json");
-        let _ = std::fs::remove_file(&result);
+        // In memory, which no full disk and no vanished folder touches.
+        let result = File::from(memfd_create("apart", MemfdFlags::CLOEXEC)?);
         // SAFETY: in a check's process no other thread runs before its core is started. With --in-process some of earlier
         // checks may be there; the copy does without them and what they own.
         match unsafe { libc::fork() } {
@@ -52,21 +54,26 @@ impl Bench {
         &mut self,
         exit: Exit,
         piece: impl FnOnce(&mut Self) -> Outcome,
-        result: &Path,
+        mut result: &File,
     ) -> ! {
         StandIn::abandon_installed();
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
             let outcome = piece(self);
             let (harm, _) = judge(self.finish());
             match (outcome, harm.first()) {
-                (Ok(()), Some(breach)) => Err(failed("no breach of the contract", &breach.text)),
+                (Ok(()), Some(breach)) => Err(Finding::Breach {
+                    kind: breach.kind,
+                    harmed: breach.harmed,
+                    expected: "no breach of the contract".into(),
+                    seen: breach.text.clone(),
+                }),
                 (outcome, _) => outcome,
             }
         }))
         .unwrap_or_else(|_| Err(failed("a check that can be run", "a panic")));
         let written = serde_json::to_vec(&outcome)
             .map_err(io::Error::from)
-            .and_then(|text| std::fs::write(result, text));
+            .and_then(|text| result.write_all(&text));
         if written.is_ok() && exit == Exit::WithHandlers {
             // SAFETY: nothing of this copy needs to live on; whether exit handlers do is what is being tested.
             unsafe { libc::exit(0) };
@@ -76,7 +83,7 @@ impl Bench {
     }
 }
 
-fn wait(child: libc::pid_t, result: &Path) -> io::Result<End> {
+fn wait(child: libc::pid_t, mut result: &File) -> io::Result<End> {
     let mut status = 0;
     // SAFETY: our own child, waited for once.
     while unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
@@ -89,9 +96,11 @@ fn wait(child: libc::pid_t, result: &Path) -> io::Result<End> {
         return Ok(End::Lost(signal_name(libc::WTERMSIG(status))));
     }
     let code = libc::WEXITSTATUS(status);
-    if code != 0 || !result.exists() {
+    let mut text = Vec::new();
+    result.rewind()?;
+    result.read_to_end(&mut text)?;
+    if code != 0 || text.is_empty() {
         return Ok(End::Lost(format!("exit code {code}")));
     }
-    let outcome = serde_json::from_slice(&std::fs::read(result)?)?;
-    Ok(End::Came(outcome))
+    Ok(End::Came(serde_json::from_slice(&text)?))
 }

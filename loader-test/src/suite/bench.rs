@@ -7,9 +7,9 @@ use std::time::Duration;
 use acm_prov_api::check;
 
 use super::copies::Copies;
-use super::{Finding, Outcome, failed};
+use super::{Finding, Outcome, cannot_run, failed};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
-use crate::stand_in::ledger::{Violation, ViolationKind};
+use crate::stand_in::ledger::{Harmed, Violation, ViolationKind};
 use crate::stand_in::library::{Library, LoadError};
 use crate::stand_in::message::{Addr, Message, PATH, Path as PathRecord, Reply};
 use crate::stand_in::sa::{Question, Reaction};
@@ -161,8 +161,8 @@ impl Bench {
         let mut options = StandIn::default_options(&self.folder);
         options.extend(self.options.iter().cloned());
         let setup = self.setup(vec![DeviceSpec::single()], options)?;
-        StandIn::install_alone(setup);
-        Ok(())
+        StandIn::install_alone(setup)
+            .map_err(|error| Finding::CannotRun(format!("the core cannot be set up: {error}")))
     }
 
     fn setup(&mut self, devices: Vec<DeviceSpec>, options: Vec<String>) -> Result<Setup, Finding> {
@@ -178,9 +178,7 @@ impl Bench {
                 .map_err(not_copied)?;
         }
         let trace = match &self.trace {
-            Some(path) => {
-                Some(Trace::create(path).map_err(|error| failed("a trace", error.to_string()))?)
-            }
+            Some(path) => Some(Trace::create(path).map_err(cannot_run("the trace"))?),
             None => None,
         };
         Ok(Setup {
@@ -250,11 +248,14 @@ impl Bench {
 
 /// Turns the core's refusal to load a library into a finding.
 pub fn not_loaded(error: LoadError) -> Finding {
-    failed("a library that ibacm loads", error.to_string())
+    match error {
+        LoadError::NoCore(_) => Finding::CannotRun(error.to_string()),
+        error => failed("a library that ibacm loads", error.to_string()),
+    }
 }
 
 fn not_copied(error: std::io::Error) -> Finding {
-    failed("a copy of the library", error.to_string())
+    cannot_run("a copy of the library")(error)
 }
 
 /// Turns a refusal to open into a finding.
@@ -267,14 +268,32 @@ pub fn refused(refused: Refused) -> Finding {
 /// # Errors
 /// If none comes in time.
 pub fn reply(core: &StandIn, id: u64) -> Result<Reply, Finding> {
-    core.reply(id).ok_or_else(|| {
-        failed(
-            format!("an answer to client {id} within {:?}", core.deadline()),
-            format!(
-                "none within {:?}: the client hangs, its slot is lost",
-                core.patience
-            ),
-        )
+    core.reply(id).ok_or_else(|| Finding::Breach {
+        kind: ViolationKind::NeverAnswered,
+        harmed: Harmed::Client,
+        expected: format!("an answer to client {id} within {:?}", core.deadline()),
+        seen: format!(
+            "none within {:?}: the client hangs, its slot is lost",
+            core.patience
+        ),
+    })
+}
+
+/// Asks for a peer by its LID and expects its path: in checks that are about something else, and so fail by the rule that
+/// is broken then.
+///
+/// # Errors
+/// If the answer does not come, or is another one.
+pub fn serves(core: &mut StandIn, from: AddressId, peer: &Peer) -> Outcome {
+    let answer = resolve(core, from, &by_lid(peer))?;
+    expect_path(&answer, &expected_path(core, peer)).map_err(|finding| match finding {
+        Finding::Failed { expected, seen } => Finding::Breach {
+            kind: ViolationKind::WrongAnswer,
+            harmed: Harmed::Client,
+            expected,
+            seen,
+        },
+        other => other,
     })
 }
 
@@ -424,7 +443,10 @@ pub fn judge(violations: Vec<Violation>) -> (Vec<Violation>, Vec<Violation>) {
     violations.into_iter().partition(|violation| {
         !matches!(
             violation.kind,
-            ViolationKind::MissingAck | ViolationKind::DirtyHeader | ViolationKind::CoreCounter
+            ViolationKind::MissingAck
+                | ViolationKind::DirtyHeader
+                | ViolationKind::CoreCounter
+                | ViolationKind::DroppedRequest
         )
     })
 }

@@ -1,25 +1,32 @@
 //! The commands `check`, `list` and the child that `check` starts.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, value_parser};
 use regex_lite::Regex;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::bench::Subject;
-use super::progress::{self, Progress, quoted};
-use super::run::{self, Plan};
+use super::lines::OptionLines;
+use super::progress::{self, Progress, quoted, sayln};
+use super::report::Tested;
+use super::run::{self, Complaints, Plan, Report, Stop};
 use super::{Check, all, find, report};
 use crate::stand_in::trace;
+
+/// Seconds that a check may take unless the command says otherwise.
+const DEFAULT_TIMEOUT: u64 = 30;
 
 /// Runs the conformance checks on provider libraries.
 ///
 /// Each check runs in a process of its own. Exit status: 0 if all is well (warnings and skips are; with --strict warnings
-/// are not), 1 if a check failed, crashed or timed out, 2 if the run could not take place.
+/// are not), 1 if a check failed, crashed or timed out, 2 if the run could not take place, 141 if whoever read the results
+/// went away and no file was asked for.
 #[derive(Debug, Args)]
 pub struct CheckCommand {
     /// Provider libraries
@@ -35,17 +42,16 @@ pub struct CheckCommand {
     #[arg(long)]
     strict: bool,
     /// Seconds that a check may take; those that do something thousands of times may take ten times as long
-    #[arg(long, value_name = "S", default_value_t = 30)]
+    #[arg(long, value_name = "S", default_value_t = DEFAULT_TIMEOUT, value_parser = value_parser!(u64).range(1..))]
     timeout: u64,
     /// Checks at a time [default: the number of processors]
     #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
+    jobs: Option<NonZeroUsize>,
     /// Run the checks in this process, for a debugger or valgrind
     #[arg(long)]
     in_process: bool,
-    /// Lines for ibacm_opts.cfg that the provider needs
-    #[arg(long, value_name = "FILE")]
-    opts: Option<PathBuf>,
+    #[command(flatten)]
+    lines: OptionLines,
     /// Write the results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -73,6 +79,8 @@ pub struct TraceCommand {
     /// The trace
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    #[command(flatten)]
+    lines: OptionLines,
 }
 
 impl TraceCommand {
@@ -81,10 +89,11 @@ impl TraceCommand {
     /// # Errors
     /// If the run cannot take place.
     pub fn run(self) -> io::Result<ExitCode> {
+        exists(&self.library)?;
         let output = std::path::absolute(&self.output)?;
         let plan = Plan {
             program: std::env::current_exe()?,
-            options: Vec::new(),
+            options: self.lines.read()?,
             strict: false,
             time_limit: Duration::from_secs(30),
             jobs: 1,
@@ -92,11 +101,31 @@ impl TraceCommand {
             trace: Some(output.clone()),
         };
         // What an earlier run left must not be taken for this one's.
-        File::create(&output)?;
+        File::create(&output).map_err(|error| named(&self.output, &error))?;
         let report = run::run_prepared(&super::session::SESSION, &self.library, &plan, |_| Ok(()))?;
-        trace::close(&output)?;
-        progress::print(&report, None);
+        trace::close(&output).map_err(|error| named(&self.output, &error))?;
+        let again = format!(
+            "{} trace {} -o {}{}",
+            progress::program(),
+            quoted(&self.library),
+            quoted(&self.output),
+            self.lines.again()
+        );
+        progress::print(&report, Some(&again));
         Ok(u8::from(report.status.is_bad(false)).into())
+    }
+}
+
+/// An error with the file that it is about.
+pub(super) fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// An error if there is no such library.
+pub(super) fn exists(library: &Path) -> io::Result<()> {
+    match std::fs::metadata(library) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(named(library, &error)),
     }
 }
 
@@ -117,19 +146,24 @@ pub struct ChildCommand {
     trace: Option<PathBuf>,
 }
 
-const COULD_NOT_RUN: u8 = 2;
+/// What a shell shows of a program that SIGPIPE ended: nobody reads the results.
+const NOBODY_READS: u8 = 128 + libc::SIGPIPE as u8;
 
 impl CheckCommand {
-    /// The command that runs checks on a library as this one does, without the choice of checks.
-    fn again(&self, library: &Path) -> String {
-        let mut again = format!("loader-test check {}", quoted(library));
+    /// The command that repeats a check on a library as this run does it.
+    fn again(&self, library: &Path, check: &str) -> String {
+        let mut again = format!("{} check {}", progress::program(), quoted(library));
         if self.strict {
             again += " --strict";
         }
-        if let Some(file) = &self.opts {
-            again += &format!(" --opts {}", quoted(file));
+        if self.timeout != DEFAULT_TIMEOUT {
+            again += &format!(" --timeout {}", self.timeout);
         }
-        again
+        if self.in_process {
+            again += " --in-process";
+        }
+        again += &self.lines.again();
+        again + &format!(" --only '^{check}$'")
     }
 
     /// Runs the command.
@@ -148,46 +182,34 @@ impl CheckCommand {
         };
         let checks: Vec<&'static Check> = all().filter(wanted).collect();
         if checks.is_empty() {
-            eprintln!("no check has such a name; loader-test list shows all");
-            return Ok(COULD_NOT_RUN.into());
+            return Err(io::Error::other(
+                "no check has such a name; loader-test list shows all",
+            ));
         }
-        let options = match &self.opts {
-            Some(file) => std::fs::read_to_string(file)
-                .map_err(|error| {
-                    io::Error::new(error.kind(), format!("{}: {error}", file.display()))
-                })?
-                .lines()
-                .map(str::to_owned)
-                .collect(),
-            None => Vec::new(),
-        };
         let plan = Plan {
             program: std::env::current_exe()?,
-            options,
+            options: self.lines.read()?,
             strict: self.strict,
             time_limit: Duration::from_secs(self.timeout),
             jobs: self
                 .jobs
-                .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+                .or_else(|| std::thread::available_parallelism().ok())
+                .map_or(1, NonZeroUsize::get),
             in_process: self.in_process,
             trace: None,
         };
         for library in &self.libraries {
-            if let Err(error) = std::fs::metadata(library) {
-                eprintln!("{}: {error}", library.display());
-                return Ok(COULD_NOT_RUN.into());
-            }
+            exists(library)?;
         }
         for path in self.json.iter().chain(&self.junit) {
             report::prepare(path)?;
         }
         let mut results = Vec::new();
         for library in &self.libraries {
-            progress::say(&format!("{}\n", library.display()));
-            let progress = Progress::new(self.again(library), checks.len(), !plan.in_process);
-            let reports = run::run_all(&checks, library, &plan, &|event| progress.tell(event))?;
-            progress.finish(&reports);
-            results.push((library.clone(), reports));
+            match self.check(library, &checks, &plan)? {
+                Some(tested) => results.push(tested),
+                None => return Ok(NOBODY_READS.into()),
+            }
         }
         if let Some(path) = &self.json {
             report::write_json(path, &results)?;
@@ -197,9 +219,52 @@ impl CheckCommand {
         }
         let bad = results
             .iter()
-            .flat_map(|(_, reports)| reports)
-            .any(|report| report.status.is_bad(self.strict));
+            .flat_map(|tested| &tested.reports)
+            .any(|(report, _)| report.status.is_bad(self.strict));
         Ok(u8::from(bad).into())
+    }
+
+    /// Checks one library; `None` if nobody reads the results any longer.
+    fn check(
+        &self,
+        library: &Path,
+        checks: &[&'static Check],
+        plan: &Plan,
+    ) -> io::Result<Option<Tested>> {
+        let stop = Stop::new()?;
+        let again = |check: &str| self.again(library, check);
+        // Results that go to a file as well are wanted all the same.
+        let has_file = self.json.is_some() || self.junit.is_some();
+        let stops = (!has_file).then_some(&stop);
+        if let (false, Some(stop)) = (sayln!("{}", library.display()), stops) {
+            stop.now();
+        }
+        let progress = Progress::new(&again, checks, !plan.in_process, stops);
+        let reports = match run::run_until(checks, library, plan, &stop, &|event| {
+            progress.tell(event);
+        }) {
+            Ok(reports) => reports,
+            Err(_) if stop.is_set() => return Ok(None),
+            Err(error) => {
+                progress.give_up();
+                return Err(io::Error::new(
+                    error.kind(),
+                    format!("could not run: {error}"),
+                ));
+            }
+        };
+        progress.finish(&reports);
+        if stop.is_set() {
+            return Ok(None);
+        }
+        let with_command = |report: Report| {
+            let again = report.status.is_bad(true).then(|| again(&report.name));
+            (report, again)
+        };
+        Ok(Some(Tested {
+            path: library.to_owned(),
+            reports: reports.into_iter().map(with_command).collect(),
+        }))
     }
 }
 
@@ -207,16 +272,17 @@ impl ListCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// If standard output cannot be written.
+    /// If the list cannot be put into words.
     pub fn run(self) -> io::Result<ExitCode> {
-        let mut out = io::stdout().lock();
+        let mut text = String::new();
         if self.json {
-            report::write_list(&mut out)?;
+            text = report::list()?;
         } else {
             for check in all() {
-                writeln!(out, "{:<40} {}", check.name, check.rule)?;
+                text += &format!("{:<40} {}\n", check.name, check.rule);
             }
         }
+        progress::say(&text);
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -224,14 +290,19 @@ impl ListCommand {
 impl ChildCommand {
     /// Runs the check; does not come back.
     pub fn run(self) -> ExitCode {
+        let complaints = match Complaints::open() {
+            Ok(complaints) => complaints,
+            Err(error) => {
+                eprintln!("standard input: {error}");
+                return ExitCode::FAILURE;
+            }
+        };
         let Some(check) = find(&self.check) else {
-            eprintln!("no check is called {}", self.check);
-            return COULD_NOT_RUN.into();
+            complaints.end(&format!("no check is called {}", self.check));
         };
         // A parent that is killed leaves no check behind.
         if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-            eprintln!("prctl(PR_SET_PDEATHSIG): {error}");
-            return COULD_NOT_RUN.into();
+            complaints.end(&format!("prctl(PR_SET_PDEATHSIG): {error}"));
         }
         run::child(
             check,
@@ -244,6 +315,7 @@ impl ChildCommand {
             },
             &self.folder,
             &self.result,
+            complaints,
         )
     }
 }

@@ -13,9 +13,12 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::bench::Bench;
+use super::cli::exists;
 use super::fault::Fault;
+use super::lines::OptionLines;
+use super::progress::{self, quoted, sayln};
 use super::run::{self, Plan, Report};
-use super::{Check, Outcome, failed};
+use super::{Check, Finding, Outcome, failed};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, HEADER, LENGTH, Message, Path as PathRecord};
@@ -56,9 +59,11 @@ pub struct FuzzCommand {
     /// How long to go on, as 90s or 5m
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = duration)]
     time: Duration,
-    /// At most so many sequences
-    #[arg(long, value_name = "N", default_value_t = u64::MAX)]
-    runs: u64,
+    /// At most so many sequences [default: as many as there is time for]
+    #[arg(long, value_name = "N")]
+    runs: Option<u64>,
+    #[command(flatten)]
+    lines: OptionLines,
 }
 
 /// What can happen. Steps that make no sense at their place do nothing.
@@ -173,7 +178,7 @@ fn play(bench: &mut Bench) -> Outcome {
     let steps: Vec<Step> = std::fs::read(&path)
         .map_err(|error| error.to_string())
         .and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()))
-        .map_err(|error| failed("a sequence to play", format!("{}: {error}", path.display())))?;
+        .map_err(|error| Finding::CannotRun(format!("{}: {error}", path.display())))?;
     let core = bench.core_with(vec![DeviceSpec::single()], &["timeout 60", "retries 1"])?;
     let mut session = Session {
         seen: Seen::new(core.wire(FIRST_PORT)),
@@ -355,43 +360,58 @@ impl FuzzCommand {
     /// # Errors
     /// If the run cannot take place.
     pub fn run(self) -> io::Result<ExitCode> {
+        exists(&self.library)?;
         let first = self.seed.unwrap_or_else(|| Rng::new().u64(..) >> 16);
         let plan = Plan {
             program: std::env::current_exe()?,
-            options: Vec::new(),
+            options: self.lines.read()?,
             strict: false,
             time_limit: Duration::from_secs(20),
             jobs: 1,
             in_process: false,
             trace: None,
         };
+        let unloadable = run::run_prepared(&super::load::PROBE, &self.library, &plan, |_| Ok(()))?;
+        if unloadable.provider.is_none() {
+            sayln!("the library does not load; there is nothing to play to");
+            progress::say(&progress::details(&unloadable, None));
+            return Ok(ExitCode::FAILURE);
+        }
         let end = Instant::now() + self.time;
         let mut runs = 0;
-        while runs < self.runs && (Instant::now() < end || runs == 0) {
+        while self.runs.is_none_or(|most| runs < most) && (Instant::now() < end || runs == 0) {
             let seed = first.wrapping_add(runs);
             runs += 1;
             let steps = sequence(seed);
             let report = try_steps(&steps, &self.library, &plan)?;
-            if !report.status.is_bad(false) {
-                continue;
+            if report.status.is_bad(false) {
+                self.show(seed, steps, report, &plan)?;
+                return Ok(ExitCode::FAILURE);
             }
-            println!("seed {seed}: {}", report.status);
-            let (steps, report) = shrink(steps, report, &self.library, &plan)?;
-            println!("the shortest sequence that fails ({}):", report.status);
-            for step in &steps {
-                println!("  {step:?}");
-            }
-            for line in report.message.lines() {
-                println!("    {}", line.trim_start());
-            }
-            println!(
-                "again: loader-test fuzz {} --seed {seed} --runs 1",
-                self.library.display()
-            );
-            return Ok(ExitCode::FAILURE);
         }
-        println!("{runs} sequences from seed {first}, nothing failed");
+        let sequences = progress::counted(runs as usize, "sequence");
+        sayln!("{sequences} from seed {first}, nothing failed");
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// A failure, and what it comes down to.
+    fn show(&self, seed: u64, steps: Vec<Step>, report: Report, plan: &Plan) -> io::Result<()> {
+        sayln!("seed {seed}: {}", report.status);
+        progress::say(&progress::details(&report, None));
+        let (steps, report) = shrink(steps, report, &self.library, plan)?;
+        sayln!("the shortest sequence that fails ({}):", report.status);
+        for step in &steps {
+            sayln!("  {step:?}");
+        }
+        sayln!("ends so:");
+        let again = format!(
+            "{} fuzz {} --seed {seed} --runs 1{}",
+            progress::program(),
+            quoted(&self.library),
+            self.lines.again()
+        );
+        progress::say(&progress::details(&report, Some(&again)));
+        Ok(())
     }
 }
 

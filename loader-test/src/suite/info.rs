@@ -12,6 +12,7 @@ use acm_prov_api::introspection;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use super::progress::sayln;
 use crate::elf::SharedObject;
 use crate::stand_in::fabric::DeviceSpec;
 use crate::stand_in::library::Library;
@@ -25,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Shows a provider library: name, version, table, the symbols that it needs and where they are found, and what it tells
 /// about itself.
 ///
-/// Exit status: 0 if ibacm would load it, 1 if not, 2 if it cannot be looked at.
+/// Exit status: 0 if ibacm would load it and not end for want of a function, 1 if not, 2 if it cannot be looked at.
 #[derive(Debug, Args)]
 pub struct InfoCommand {
     /// The library
@@ -69,101 +70,142 @@ impl InfoCommand {
     pub fn run(self) -> io::Result<ExitCode> {
         let object = SharedObject::read(&self.library)
             .map_err(|error| io::Error::other(format!("{}: {error}", self.library.display())))?;
-        println!("{}", self.library.display());
-        let loaded = load_in_child(&self.library)?;
+        sayln!("{}", self.library.display());
+        let loaded = load_in_child(&self.library, &[])?;
         if let Some(loaded) = &loaded {
             show_table(loaded);
         }
         show_imports(&object);
+        let missing = self.missing(&object, loaded.as_ref())?;
         let Some(loaded) = loaded else {
-            println!("loading it ended the process, or took longer than {PATIENCE:?}");
+            sayln!("loading it ended the process, or took longer than {PATIENCE:?}");
             return Ok(ExitCode::FAILURE);
         };
         show_about(&loaded.introspection);
-        println!(
-            "ibacm {}",
-            if loaded.accepted {
-                "would load it"
-            } else {
-                "would not load it"
-            }
-        );
-        Ok(u8::from(!loaded.accepted).into())
+        if !loaded.accepted {
+            sayln!("ibacm would not load it");
+        } else if missing.is_empty() {
+            sayln!("ibacm would load it");
+        } else {
+            let or = missing.join(" or ");
+            sayln!("ibacm would load it, and end when {or} is called: nothing has it");
+        }
+        let is_good = loaded.accepted && missing.is_empty();
+        Ok(u8::from(!is_good).into())
     }
+
+    /// Functions that are looked up when they are called first, and are nowhere.
+    fn missing(&self, object: &SharedObject, loaded: Option<&Loaded>) -> io::Result<Vec<String>> {
+        if !loaded.is_some_and(|loaded| loaded.accepted) {
+            return Ok(Vec::new());
+        }
+        let mut missing: Vec<String> = object
+            .imports
+            .iter()
+            .filter(|symbol| !symbol.weak && is_nowhere(&symbol.name))
+            .map(|symbol| symbol.name.clone())
+            .collect();
+        missing.sort();
+        // Those of other libraries, of which the loader names the first.
+        let at_once = load_in_child(&self.library, &[("LD_BIND_NOW", "1")])?;
+        let findings = at_once.map(|loaded| loaded.findings).unwrap_or_default();
+        for finding in findings {
+            if let Some((_, name)) = finding.split_once("undefined symbol: ") {
+                let name = name.split([',', ' ']).next().unwrap_or(name).to_owned();
+                if !missing.contains(&name) {
+                    missing.push(name);
+                }
+            }
+        }
+        Ok(missing)
+    }
+}
+
+/// Whether a symbol has a name like those of the core's, which has none that is called so.
+fn is_nowhere(name: &str) -> bool {
+    name.starts_with("acm_") && !is_the_core_s(name)
+}
+
+fn is_the_core_s(name: &str) -> bool {
+    FUNCTIONS
+        .iter()
+        .any(|known| known.to_bytes() == name.as_bytes())
 }
 
 fn show_table(loaded: &Loaded) {
     if let Some(name) = &loaded.name {
-        println!("provider      {name}");
+        sayln!("provider      {name}");
     }
     if let (Some(version), Some(size)) = (loaded.version, loaded.size) {
-        println!("table         version {version}, {size} bytes");
-        println!(
+        sayln!("table         version {version}, {size} bytes");
+        sayln!(
             "callbacks     {} of {CALLBACKS}",
             CALLBACKS - loaded.empty_slots
         );
     }
     for finding in &loaded.findings {
-        println!("fault         {finding}");
+        sayln!("fault         {finding}");
     }
 }
 
 /// The symbols that are the core's or a library's to have; the C library's own are no news.
 fn show_imports(object: &SharedObject) {
-    println!("needs");
+    sayln!("needs");
     let mut any = false;
     let mut imports: Vec<_> = object.imports.iter().collect();
     imports.sort_by(|one, other| one.name.cmp(&other.name));
     for symbol in imports {
-        let is_the_core_s = FUNCTIONS
-            .iter()
-            .any(|known| known.to_bytes() == symbol.name.as_bytes());
         let place = match symbol.name.as_str() {
-            _ if is_the_core_s => "ibacm",
-            name if name.starts_with("acm_") => "nowhere: ibacm has no such function",
+            name if is_the_core_s(name) => "ibacm",
+            name if is_nowhere(name) => "nowhere: ibacm has no such function",
             name if name.starts_with("ibv_") => "libibverbs",
             name if name.starts_with("umad_") => "libibumad",
             name if name.starts_with("rdma_") => "librdmacm",
             _ => continue,
         };
         any = true;
-        println!("  {:<28} {place}", symbol.name);
+        sayln!("  {:<28} {place}", symbol.name);
     }
     if !any {
-        println!("  nothing of ibacm or libibverbs at load time");
+        sayln!("  nothing of ibacm or libibverbs at load time");
     }
 }
 
 fn show_about(about: &Result<About, String>) {
     match about {
-        Err(reason) => println!("introspection {reason}"),
+        Err(reason) => {
+            sayln!("introspection {reason}");
+        }
         Ok(about) => {
-            println!(
+            sayln!(
                 "introspection version {}, made with acm-prov-api {} for version {} of the interface",
-                about.version, about.sdk_version, about.abi_version
+                about.version,
+                about.sdk_version,
+                about.abi_version
             );
-            println!("options");
+            sayln!("options");
             for [key, kind, unit, default, summary] in &about.options {
                 let kind = if unit.is_empty() {
                     kind.clone()
                 } else {
                     format!("{kind}, {unit}")
                 };
-                println!("  {key:<26} {summary} ({kind}; {default})");
+                sayln!("  {key:<26} {summary} ({kind}; {default})");
             }
-            println!("counters      {}", about.counters.join(", "));
+            sayln!("counters      {}", about.counters.join(", "));
         }
     }
 }
 
 /// `None` when the child did not come to an end of its own.
-fn load_in_child(library: &Path) -> io::Result<Option<Loaded>> {
+fn load_in_child(library: &Path, environment: &[(&str, &str)]) -> io::Result<Option<Loaded>> {
     let folder = tempfile::Builder::new()
         .prefix("loader-test-info-")
         .tempdir()?;
     let result = folder.path().join("loaded.json");
     let mut child = Command::new(std::env::current_exe()?)
         .arg("info-child")
+        .envs(environment.iter().copied())
         .arg(library)
         .arg(folder.path())
         .stdin(Stdio::null())
@@ -204,12 +246,18 @@ impl InfoChildCommand {
             empty_slots: 0,
             introspection: about(&self.library),
         };
-        StandIn::install_alone(Setup {
+        let core = StandIn::install_alone(Setup {
             devices: vec![DeviceSpec::single()],
             options: StandIn::default_options(&self.folder),
             folder: self.folder.clone(),
             trace: None,
         });
+        if let Err(error) = core {
+            loaded
+                .findings
+                .push(format!("the core cannot be set up: {error}"));
+            return loaded;
+        }
         let query = Library::open(&self.library).and_then(|library| library.provider_query());
         match query {
             Err(error) => loaded.findings.push(error.to_string()),

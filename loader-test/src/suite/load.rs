@@ -9,6 +9,19 @@ use super::fault::Fault;
 use super::{Check, Status};
 use crate::stand_in::ledger::Harmed;
 
+/// Whether the library can be loaded at all. Not part of the suite: its checks say what is wrong if not.
+pub(super) const PROBE: Check = Check {
+    name: "load",
+    rule: "ibacm loads the library",
+    harmed: Harmed::Operator,
+    run: |bench| bench.core().map(drop),
+    fault: Fault {
+        replace: &[],
+        status: &[],
+        also: &[],
+    },
+};
+
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "load-file-name",

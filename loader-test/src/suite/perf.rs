@@ -2,10 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::bench::{
-    Bench, HASTY, able, by_addr, by_gid, by_lid, expect_path, expected_path, refused, reply,
-    resolve,
-};
+use super::bench::{Bench, HASTY, able, by_addr, by_gid, by_lid, refused, reply, resolve, serves};
 use super::fault::Fault;
 use super::{Check, Finding, Outcome, Status, failed};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
@@ -257,8 +254,7 @@ fn nowhere() -> Message {
 fn work(core: &mut StandIn, from: AddressId) -> Outcome {
     let peer = Peer::number(3);
     for _ in 0..2 {
-        let answer = resolve(core, from, &by_lid(&peer))?;
-        expect_path(&answer, &expected_path(core, &peer))?;
+        serves(core, from, &peer)?;
     }
     resolve(core, from, &nowhere())?;
     Ok(())
@@ -366,11 +362,24 @@ fn counted(
         }
         if Instant::now() > deadline {
             return Err(failed(
-                format!("{} counted {times} times", NAMES[counter]),
-                format!("{own} times in the endpoint's set, {cores} in the core's"),
+                format!("{} counted {}", NAMES[counter], times_of(times)),
+                format!(
+                    "{} in the endpoint's set, {} in the core's",
+                    times_of(own),
+                    times_of(cores)
+                ),
             ));
         }
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// So many times, in words.
+fn times_of(count: u64) -> String {
+    match count {
+        0 => "never".into(),
+        1 => "once".into(),
+        _ => format!("{count} times"),
     }
 }
 

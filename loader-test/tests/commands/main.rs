@@ -79,6 +79,38 @@ fn info_says_what_ibacm_would_refuse() {
 }
 
 #[test]
+fn info_says_which_function_the_daemon_would_end_by() {
+    for name in ["acm_of_the_future", "of_another_library"] {
+        let output = loader_test(&["info"], &calls_late(name));
+        assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+        let expected = format!("would load it, and end when {name} is called");
+        assert!(stdout(&output).contains(&expected), "{}", stdout(&output));
+    }
+}
+
+/// The good provider, which in some case calls a function that is nowhere and is looked up only then.
+fn calls_late(function: &str) -> std::path::PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (source, library) = (
+        folder.join(format!("{function}.c")),
+        folder.join(format!("lib{function}.so")),
+    );
+    let event = "\tif (type != IBV_EVENT_CLIENT_REREGISTER)\n";
+    let calls = format!(
+        "\tif (type == 9999) {{\n\t\tvoid {function}(void);\n\t\t{function}();\n\t}}\n{event}"
+    );
+    std::fs::write(&source, compiler::sa_provider().replace(event, &calls)).unwrap();
+    let built = Command::new("cc")
+        .args(["-std=gnu11", "-fPIC", "-shared", "-Wl,-z,lazy", "-o"])
+        .args([&library, &source])
+        .args(["-libverbs", "-lpthread"])
+        .status()
+        .unwrap();
+    assert!(built.success());
+    library
+}
+
+#[test]
 fn a_trace_survives_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.json");
@@ -171,7 +203,9 @@ fn fuzz_finds_shrinks_and_repeats() {
     assert!(text.contains("crashed") && text.contains("Leave"), "{text}");
     let steps = text
         .lines()
-        .filter(|line| line.starts_with("  ") && !line.starts_with("    "))
+        .skip_while(|line| !line.starts_with("the shortest"))
+        .skip(1)
+        .take_while(|line| *line != "ends so:")
         .count();
     assert!((1..=8).contains(&steps), "shrunk: {text}");
     let again = text

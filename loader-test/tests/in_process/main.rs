@@ -67,6 +67,31 @@ impl Provider for Forgetful {
 
 provider_table!(Forgetful);
 
+/// Panics at the first peer's LID, and drops all else.
+struct Careless;
+
+impl Provider for Careless {
+    const NAME: &CStr = c"careless";
+    type Endpoint = Plain;
+
+    fn load(_: &Host, _: &Options) -> Result<Self, Error> {
+        Ok(Self)
+    }
+
+    fn resolve(&self, _: &LocalAddress<Self>, request: ResolveRequest) {
+        assert_ne!(
+            request.destination(),
+            Address::Lid(Lid(Peer::number(1).lid))
+        );
+    }
+
+    fn query(&self, _: &LocalAddress<Self>, request: acm_prov_api::QueryRequest) {
+        drop(request);
+    }
+}
+
+provider_table!(Careless);
+
 fn by_lid(peer: &Peer) -> Message {
     Message::path(&Path::default().with_dlid(peer.lid))
 }
@@ -146,6 +171,38 @@ fn breaches_are_in_the_books() {
         kinds,
         [ViolationKind::CoreCounter, ViolationKind::NeverAnswered]
     );
+}
+
+#[test]
+fn what_the_sdk_kept_from_the_core_is_in_the_books() {
+    let breaches = |peer| {
+        let mut core = InProcess::load::<Careless>(&[]).expect("it loads");
+        let from = core.up(FIRST_PORT).expect("the port opens");
+        let id = core.resolve_from(from, &by_lid(&Peer::number(peer)));
+        assert_eq!(core.reply(id).expect("an answer").status, 3);
+        core.finish()
+    };
+    let [dropped] = &breaches(2)[..] else {
+        panic!("one breach")
+    };
+    assert_eq!(dropped.kind, ViolationKind::DroppedRequest);
+    let breaches = breaches(1);
+    let panic = breaches
+        .iter()
+        .find(|breach| breach.kind == ViolationKind::CaughtPanic)
+        .expect("a panic");
+    assert!(panic.text.contains("in_process/main.rs"), "{panic:?}");
+}
+
+#[test]
+fn a_query_that_is_dropped_is_in_the_books() {
+    let mut core = InProcess::load::<Careless>(&[]).expect("it loads");
+    let from = core.up(FIRST_PORT).expect("the port opens");
+    let path = Path::default().with_dlid(Peer::number(1).lid);
+    let id = core.query_from(from, &Message::query(&path));
+    assert!(core.reply(id).is_some());
+    let kinds: Vec<_> = core.finish().iter().map(|breach| breach.kind).collect();
+    assert_eq!(kinds, [ViolationKind::DroppedRequest]);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! `loader-test check` and what bad providers do to it: each becomes the result of its check, and the rest goes on.
 
 mod bench;
+mod evidence;
 mod schema;
+mod trouble;
 
 use std::fs;
 use std::time::Duration;
@@ -490,7 +492,7 @@ fn a_failure_says_what_where_why_and_how_to_see_it_again() {
     for part in ["expected: ", "seen: ", "rule: ", "harmed: "] {
         assert!(run.stdout.contains(part), "{part}: {run:?}");
     }
-    let again = Regex::new(r"again: loader-test (check .*)").unwrap();
+    let again = Regex::new(r"again: \S*loader-test (check .*)").unwrap();
     let line = again.captures(&run.stdout).expect("how to repeat it");
     let words: Vec<_> = line[1]
         .split(' ')

@@ -24,12 +24,11 @@ pub(super) fn run(bench: &mut Bench) -> Outcome {
         .filter_map(|(number, message)| Some((number, message, core.ask(&message).ok()?)))
         .collect();
     for (number, message, id) in asked {
-        let told = |finding| match finding {
-            Finding::Failed { expected, seen } => Finding::Failed {
-                expected,
-                seen: format!("{seen}\n  message {number} of seed {SEED:#x}: {message:?}"),
-            },
-            other => other,
+        let told = |finding: Finding| {
+            finding.told(|expected, seen| {
+                let of = format!("message {number} of seed {SEED:#x}: {message:?}");
+                (expected, format!("{seen}\n  {of}"))
+            })
         };
         answered_well(core, &message, id).map_err(told)?;
     }

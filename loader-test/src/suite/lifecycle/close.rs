@@ -8,7 +8,7 @@ use crate::stand_in::message::{Message, Path};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::apart::{End, Exit};
 use crate::suite::bench::{Bench, HASTY, QUIET, by_lid, hold, let_go, refused, reply};
-use crate::suite::{Finding, Outcome, failed};
+use crate::suite::{Finding, Outcome, cannot_run, failed};
 
 /// What a busy machine may add to a deadline.
 const ALLOWANCE: Duration = Duration::from_secs(5);
@@ -70,11 +70,12 @@ pub(super) fn memory(bench: &mut Bench) -> Outcome {
         Ok(())
     });
     match end {
+        Ok(End::Came(Err(trouble @ Finding::CannotRun(_)))) => Err(trouble),
         // Whether clients are answered is another check's matter.
         Ok(End::Came(_)) => Ok(()),
         Ok(End::Lost(how)) => Err(Finding::Warned(format!(
             "{how} once closed device and port structures are inaccessible; the daemon never frees them"
         ))),
-        Err(error) => Err(failed("a process for the check", error.to_string())),
+        Err(error) => Err(cannot_run("a process for the check")(error)),
     }
 }

@@ -9,7 +9,7 @@ use crate::stand_in::sa::Reaction;
 use crate::stand_in::{AddressId, FIRST_PORT, MadFaults, PortId, StandIn};
 use crate::suite::apart::{End, Exit};
 use crate::suite::bench::{Bench, HASTY, SUCCESS, by_addr, by_gid, by_lid, refused, resolve};
-use crate::suite::{Finding, Outcome, failed};
+use crate::suite::{Outcome, cannot_run, failed};
 
 /// The IP address that [`StandIn::up`] gives to the first port.
 const OWN: Addr = Addr::Ip(std::net::Ipv4Addr::new(10, 1, 0, 201));
@@ -85,8 +85,7 @@ pub(super) fn mads(bench: &mut Bench) -> Outcome {
 /// Each call of an open and a first request in turn fails, each time in a process of its own; after that all is well.
 fn each_fails_once(bench: &mut Bench, services: &dyn Services) -> Outcome {
     let list = bench.folder().join("calls.json");
-    let cannot =
-        |error: std::io::Error| failed("a process for a piece of the check", error.to_string());
+    let cannot = cannot_run("a process for a piece of the check");
     let counted = bench.apart(Exit::AtOnce, |bench| {
         let core = bench.core_with(vec![DeviceSpec::single()], HASTY)?;
         services.fail(core, &(String::new(), usize::MAX));
@@ -117,10 +116,8 @@ fn each_fails_once(bench: &mut Bench, services: &dyn Services) -> Outcome {
 
 fn judge(end: End, when: &str) -> Outcome {
     match end {
-        End::Came(Err(Finding::Failed { expected, seen })) => {
-            Err(failed(expected, format!("{seen} {when}")))
-        }
-        End::Came(outcome) => outcome,
+        End::Came(outcome) => outcome
+            .map_err(|finding| finding.told(|expected, seen| (expected, format!("{seen} {when}")))),
         End::Lost(how) => Err(failed("a provider that lives on", format!("{how} {when}"))),
     }
 }

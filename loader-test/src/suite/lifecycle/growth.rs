@@ -8,7 +8,7 @@ use super::serves;
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::suite::bench::{Bench, refused};
-use crate::suite::{Outcome, failed};
+use crate::suite::{Outcome, cannot_run, failed};
 
 const ROUNDS: usize = 1000;
 /// What leaks does so in every window. Caches and pools fill up: sooner or later they come to rest.
@@ -87,7 +87,7 @@ pub(super) fn thousand(bench: &mut Bench) -> Outcome {
     // A provider may read its files at each open: that is not what this is about, and there is little to read.
     let hosts = bench.folder().join("few-hosts");
     let text = format!("peer1 {}\n", Ipv6Addr::from(Peer::number(1).gid()));
-    fs::write(&hosts, text).map_err(|error| failed("a hosts file", error.to_string()))?;
+    fs::write(&hosts, text).map_err(cannot_run("a hosts file"))?;
     let hosts = format!("addr_data_file {}", hosts.display());
     let core = bench.core_with(vec![DeviceSpec::single()], &["log_level 0", &hosts])?;
     let mut before = Resources::now();

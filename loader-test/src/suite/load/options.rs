@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
-use crate::suite::bench::{Bench, by_lid, expect_path, expected_path, refused, resolve};
-use crate::suite::{Finding, Outcome, failed};
+use crate::suite::bench::{Bench, by_lid, expect_path, expected_path, refused, resolve, serves};
+use crate::suite::{Finding, Outcome, cannot_run};
 
 pub(super) fn no_file(bench: &mut Bench) -> Outcome {
     let outcome = bench.core_without_options().and_then(|core| {
@@ -47,19 +47,17 @@ pub(super) fn odd_lines(bench: &mut Bench) -> Outcome {
         "timeout",
     ];
     let (core, from) = bench.up_with(&lines)?;
-    let peer = Peer::number(1);
-    let reply = resolve(core, from, &by_lid(&peer))?;
-    expect_path(&reply, &expected_path(core, &peer))
+    serves(core, from, &Peer::number(1))
 }
 
 pub(super) fn quiet(bench: &mut Bench) -> Outcome {
     let file = bench.folder().join("printed");
-    let cannot = |error: io::Error| failed("standard output into a file", error.to_string());
+    let cannot = cannot_run("standard output into a file");
     let kept = io::stdout().as_fd().try_clone_to_owned().map_err(cannot)?;
     let redirect = |to: &dyn AsFd| {
         // SAFETY: all streams of C are flushed, none is touched otherwise.
         unsafe { libc::fflush(std::ptr::null_mut()) };
-        rustix::stdio::dup2_stdout(to).map_err(|error| cannot(error.into()))
+        rustix::stdio::dup2_stdout(to).map_err(|error| cannot(io::Error::from(error)))
     };
     redirect(&File::create(&file).map_err(cannot)?)?;
     let session = bench

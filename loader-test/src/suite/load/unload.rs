@@ -90,7 +90,7 @@ fn without(
     bench
         .apart(exit, |bench| {
             hide(name)
-                .map_err(|error| failed("a function that can be hidden", error.to_string()))?;
+                .map_err(|error| Finding::CannotRun(format!("hiding a function: {error}")))?;
             piece(bench)
         })
         .map_err(cannot_run)
@@ -99,14 +99,12 @@ fn without(
 fn judge(end: End, name: &CStr, expected: &str) -> Outcome {
     let name = name.to_string_lossy();
     match end {
-        End::Came(Err(Finding::Failed { expected, seen })) => Err(failed(
-            format!("{expected}, in a core without {name}"),
-            seen,
-        )),
         End::Came(Err(Finding::Warned(text))) => {
             Err(Finding::Warned(format!("{text}, in a core without {name}")))
         }
-        End::Came(outcome) => outcome,
+        End::Came(outcome) => outcome.map_err(|finding| {
+            finding.told(|expected, seen| (format!("{expected}, in a core without {name}"), seen))
+        }),
         End::Lost(how) => Err(failed(expected, format!("{how}, in a core without {name}"))),
     }
 }
@@ -153,5 +151,5 @@ fn no_more_than(before: usize) -> Outcome {
 }
 
 fn cannot_run(error: std::io::Error) -> Finding {
-    failed("a process for a piece of the check", error.to_string())
+    crate::suite::cannot_run("a process for a piece of the check")(error)
 }

@@ -16,8 +16,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
-use super::verdict::{Verdict, told};
-use super::{Plan, Report};
+use super::verdict::{TROUBLE, Verdict, told};
+use super::{Plan, Report, Stop, stopped};
+use crate::stand_in::recorder;
 use crate::suite::{Check, Status, lifecycle};
 
 /// The variable by which a check's processes are known.
@@ -41,6 +42,7 @@ pub(super) fn run_child(
     folder: &Path,
     plan: &Plan,
     strays: LookForStrays,
+    stop: &Stop,
 ) -> io::Result<Report> {
     let result = folder.join("result.json");
     let (stdout, stderr) = (folder.join("stdout"), folder.join("stderr"));
@@ -50,8 +52,6 @@ pub(super) fn run_child(
     let mut command = Command::new(&plan.program);
     command
         .arg("run-check")
-        .arg(check.name)
-        .arg(library)
         .args(plan.strict.then_some("--strict"))
         .args(plan.options.iter().map(|line| format!("--line={line}")))
         .arg("--folder")
@@ -63,18 +63,22 @@ pub(super) fn run_child(
                 .iter()
                 .flat_map(|path| [OsStr::new("--trace"), path.as_os_str()]),
         )
+        .args(["--", check.name])
+        .arg(library)
         .env(MARK, folder)
         .envs(environment(check))
         .stdin(OwnedFd::from(stdin))
-        .stdout(File::create(&stdout)?)
-        .stderr(File::create(&stderr)?)
+        .stdout(create(&stdout)?)
+        .stderr(create(&stderr)?)
         .process_group(0);
-    let mut child = command.spawn()?;
+    let mut child = command
+        .spawn()
+        .map_err(|error| named(&plan.program, error))?;
     // It holds the other end of `life`.
     drop(command);
     let group = Pid::from_child(&child);
     let limit = plan.time_limit * check.time_factor();
-    let ended = wait(&mut child, limit);
+    let ended = wait(&mut child, limit, stop);
     // Whatever the provider started dies with its check.
     let _ = kill_process_group(group, Signal::KILL);
     let status = match ended {
@@ -89,8 +93,14 @@ pub(super) fn run_child(
     if strays == LookForStrays::Always || !is_closed(&life)? {
         kill_strays(folder)?;
     }
+    if stop.is_set() {
+        return Err(stopped());
+    }
     let printed = read(&stdout);
-    let mut report = verdict_of(check, status, &result, limit);
+    let mut report = verdict_of(check, status, folder, &result, limit);
+    if let (Status::Crashed, Some(trouble)) = (report.status, trouble(life)) {
+        return Err(io::Error::other(format!("{}: {trouble}", check.name)));
+    }
     if !printed.is_empty() && !report.status.is_bad(false) {
         report.status = Status::Warned;
         report.message = format!(
@@ -99,7 +109,28 @@ pub(super) fn run_child(
         );
     }
     report.output = printed + &read(&stderr);
+    if report.status.is_bad(false) {
+        report.log = recorder::last_lines(folder);
+    }
     Ok(report)
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    File::create(path).map_err(|error| named(path, error))
+}
+
+fn named(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// What a child that has ended has to say of trouble of its own.
+fn trouble(life: UnixStream) -> Option<String> {
+    life.set_nonblocking(true).ok()?;
+    let mut told = Vec::new();
+    // Ends with an error if a process that was left behind has the other end.
+    let _ = life.take(KEPT_OUTPUT).read_to_end(&mut told);
+    let told = String::from_utf8_lossy(&told);
+    told.strip_prefix(TROUBLE).map(str::to_owned)
 }
 
 /// Whether nobody has the other end any longer.
@@ -141,27 +172,26 @@ pub(super) fn kill_strays(folder: &Path) -> io::Result<()> {
 }
 
 /// What a child's end means.
-fn verdict_of(check: &Check, ended: Option<ExitStatus>, result: &Path, limit: Duration) -> Report {
-    let mut report = Report {
-        name: check.name.to_owned(),
-        status: Status::Crashed,
-        message: String::new(),
-        duration_ms: 0,
-        signal: None,
-        output: String::new(),
-        provider: None,
-    };
+fn verdict_of(
+    check: &Check,
+    ended: Option<ExitStatus>,
+    folder: &Path,
+    result: &Path,
+    limit: Duration,
+) -> Report {
+    let mut report = Report::new(check, Status::Crashed, String::new());
+    let place = recorder::last_call(folder)
+        .map(|place| format!(", {place}"))
+        .unwrap_or_default();
     let Some(ended) = ended else {
         report.status = Status::TimedOut;
-        report.message = lost(
-            check,
-            &format!("not over after {limit:?}: the core hangs in the provider"),
-        );
+        let seen = format!("not over after {limit:?}{place}: the core hangs in the provider");
+        report.message = lost(check, &seen);
         return report;
     };
     if let Some(signal) = ended.signal() {
         let name = signal_name(signal);
-        report.message = lost(check, &format!("the process was ended by {name}"));
+        report.message = lost(check, &format!("the process was ended by {name}{place}"));
         report.signal = Some(name);
         return report;
     }
@@ -176,7 +206,7 @@ fn verdict_of(check: &Check, ended: Option<ExitStatus>, result: &Path, limit: Du
         }
         None => {
             let code = ended.code().unwrap_or(-1);
-            let seen = format!("the provider ended the process with exit code {code}");
+            let seen = format!("the process was ended with exit code {code}{place}");
             report.message = lost(check, &seen);
         }
     }
@@ -186,7 +216,8 @@ fn verdict_of(check: &Check, ended: Option<ExitStatus>, result: &Path, limit: Du
 /// A check that did not come to its end takes the core with it, whatever it is about.
 fn lost(check: &Check, seen: &str) -> String {
     let harmed = "the daemon, and with it all its clients";
-    told(check, "the check to come to its end", seen, harmed)
+    let rule = (check.told_rule(), harmed);
+    told("the check to come to its end", seen, rule, &[])
 }
 
 /// What the check wants in its environment; what is there for the same purpose stays.
@@ -200,23 +231,27 @@ fn environment(check: &Check) -> Option<(&'static str, OsString)> {
     Some((name, all))
 }
 
-/// Waits for a child's end; `None` when the time is over.
-fn wait(child: &mut Child, limit: Duration) -> Option<io::Result<ExitStatus>> {
-    match ends_within(child, limit) {
+/// Waits for a child's end; `None` when the time is over, or the run is stopped.
+fn wait(child: &mut Child, limit: Duration, stop: &Stop) -> Option<io::Result<ExitStatus>> {
+    match ends_within(child, limit, stop) {
         Ok(true) => Some(child.wait()),
         Ok(false) => None,
         Err(error) => Some(Err(error)),
     }
 }
 
-fn ends_within(child: &Child, limit: Duration) -> io::Result<bool> {
+fn ends_within(child: &Child, limit: Duration, stop: &Stop) -> io::Result<bool> {
     let end = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let deadline = Instant::now() + limit;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).map_err(io::Error::other)?;
-        match poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&left)) {
-            Ok(ready) => return Ok(ready > 0),
+        let mut both = [
+            PollFd::new(&end, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut both, Some(&left)) {
+            Ok(_) => return Ok(both[0].revents().contains(PollFlags::IN)),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,0 +1,243 @@
+//! What a core leaves in its folder while it works, so that it is there after a crash: which calls into the provider are on
+//! their way, and the last lines of the log. With a trace, every call is in there as well.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use super::trace::Trace;
+
+/// The file with the calls, a slot for each thread of the core's.
+const CALLS: &str = "calls";
+/// The file with the log.
+const LOG: &str = "log";
+/// Bytes of a slot: a letter, then what is called, filled up with NULs.
+const SLOT: usize = 256;
+const UNDER_WAY: u8 = b'(';
+const OVER: u8 = b')';
+/// Lines that are kept.
+const LINES: usize = 10;
+/// Bytes of a line that are kept.
+const LINE: usize = 512;
+/// How long the log's file gets before it begins anew.
+const LONGEST: usize = 64 << 10;
+
+/// A thread of the core's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// The one that calls the callbacks.
+    Core,
+    /// The one that hands MADs back.
+    Sa,
+}
+
+/// See the module.
+pub(super) struct Recorder {
+    calls: File,
+    log: Mutex<Log>,
+    trace: Option<Trace>,
+}
+
+struct Log {
+    file: File,
+    length: usize,
+    last: VecDeque<String>,
+}
+
+impl Recorder {
+    /// Goes on with what an earlier core left in the folder.
+    pub fn new(folder: &Path, trace: Option<Trace>) -> io::Result<Self> {
+        let open = |name: &str, append: bool| {
+            let path = folder.join(name);
+            let mut options = OpenOptions::new();
+            // Opened for appending, a file takes no writes at a place.
+            options.create(true).write(true).append(append);
+            options.open(&path).map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+            })
+        };
+        Ok(Self {
+            calls: open(CALLS, false)?,
+            log: Mutex::new(Log {
+                file: open(LOG, true)?,
+                length: 0,
+                last: VecDeque::new(),
+            }),
+            trace,
+        })
+    }
+
+    /// A call into the provider begins. `meaning` is what its arguments say; the trace has them as they are, too.
+    pub fn begin(
+        &self,
+        caller: Caller,
+        name: &str,
+        meaning: &str,
+        arguments: impl FnOnce() -> String,
+    ) {
+        let mut slot = [0; SLOT];
+        slot[0] = UNDER_WAY;
+        let mut rest = &mut slot[1..];
+        // What is too long is cut.
+        let _ = match meaning {
+            "" => write!(rest, "{name}"),
+            _ => write!(rest, "{name} ({meaning})"),
+        };
+        self.write(&slot, caller);
+        if let Some(trace) = &self.trace {
+            let separator = if meaning.is_empty() { "" } else { "; " };
+            trace.begin(name, &format!("{meaning}{separator}{}", arguments()));
+        }
+    }
+
+    /// It is over.
+    pub fn end(&self, caller: Caller, name: &str, result: impl FnOnce() -> String) {
+        self.write(&[OVER], caller);
+        if let Some(trace) = &self.trace {
+            trace.end(name, &result());
+        }
+    }
+
+    /// A call of the provider's into the core, for the trace.
+    pub fn event(&self, name: &str, arguments: impl FnOnce() -> String) {
+        if let Some(trace) = &self.trace {
+            trace.event(name, &arguments());
+        }
+    }
+
+    fn write(&self, bytes: &[u8], caller: Caller) {
+        // Without it a message says less; nothing else depends on it.
+        let _ = self
+            .calls
+            .write_all_at(bytes, (caller as usize * SLOT) as u64);
+    }
+
+    /// A line of the log.
+    pub fn log(&self, text: &str) {
+        let mut line = printable(text);
+        if let Some((end, _)) = line.char_indices().nth(LINE) {
+            line.truncate(end);
+            line.push_str(" [...]");
+        }
+        line.push('\n');
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.length += line.len();
+        if log.last.len() == LINES {
+            log.last.pop_front();
+        }
+        log.last.push_back(line);
+        let text = match log.length > LONGEST && log.file.set_len(0).is_ok() {
+            true => {
+                let kept: String = log.last.iter().map(String::as_str).collect();
+                log.length = kept.len();
+                kept
+            }
+            false => log.last.back().cloned().unwrap_or_default(),
+        };
+        // As above.
+        let _ = log.file.write_all(text.as_bytes());
+    }
+}
+
+/// The last lines of the log that a core left in `folder`, at most ten.
+pub fn last_lines(folder: &Path) -> Vec<String> {
+    let bytes = std::fs::read(folder.join(LOG)).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..]
+        .iter()
+        .map(|line| (*line).to_owned())
+        .collect()
+}
+
+/// Where in the provider a process was that had its core in `folder`: "inside ..." or "after ...", and nothing if the
+/// provider was never called.
+pub fn last_call(folder: &Path) -> Option<String> {
+    let bytes = std::fs::read(folder.join(CALLS)).ok()?;
+    let slots: Vec<(u8, String)> = bytes
+        .chunks(SLOT)
+        .filter(|slot| slot[0] != 0)
+        .map(|slot| {
+            let text = slot[1..]
+                .split(|byte| *byte == 0)
+                .next()
+                .unwrap_or_default();
+            (slot[0], printable(&String::from_utf8_lossy(text)))
+        })
+        .collect();
+    let under_way: Vec<&str> = slots
+        .iter()
+        .filter(|(state, _)| *state == UNDER_WAY)
+        .map(|(_, what)| what.as_str())
+        .collect();
+    match (under_way.is_empty(), slots.first()) {
+        (false, _) => Some(format!("inside {}", under_way.join(" and "))),
+        (true, Some((_, what))) => Some(format!("after {what}")),
+        (true, None) => None,
+    }
+}
+
+/// Text on one line, without control characters.
+pub fn printable(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.trim_end_matches('\n').chars() {
+        if character.is_control() {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_seen_from_outside_as_they_are_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let seen = || last_call(folder.path());
+        let recorder = Recorder::new(folder.path(), None).unwrap();
+        assert_eq!(seen(), None);
+        let begin = |caller, name: &str, meaning: &str| {
+            recorder.begin(caller, name, meaning, || unreachable!("there is no trace"));
+        };
+        begin(Caller::Core, "open_port", "port 1");
+        assert_eq!(seen().unwrap(), "inside open_port (port 1)");
+        recorder.end(Caller::Core, "open_port", String::new);
+        assert_eq!(seen().unwrap(), "after open_port (port 1)");
+        begin(Caller::Sa, "SA handler", "");
+        assert_eq!(seen().unwrap(), "inside SA handler");
+        begin(Caller::Core, "resolve", "");
+        assert_eq!(seen().unwrap(), "inside resolve and SA handler");
+        begin(Caller::Core, "resolve", &"x".repeat(9999));
+        assert!(seen().unwrap().contains("xxx and SA handler"));
+        // The next core in the same folder.
+        let next = Recorder::new(folder.path(), None).unwrap();
+        next.end(Caller::Sa, "SA handler", String::new);
+        next.begin(Caller::Core, "query\u{1b}", "", String::new);
+        assert_eq!(seen().unwrap(), "inside query\\u{1b}");
+    }
+
+    #[test]
+    fn the_last_lines_are_kept_however_many_there_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let recorder = Recorder::new(folder.path(), None).unwrap();
+        assert!(last_lines(folder.path()).is_empty());
+        recorder.log("one\n");
+        recorder.log("forged\nline");
+        assert_eq!(last_lines(folder.path()), ["one", "forged\\nline"]);
+        for number in 0..5000 {
+            recorder.log(&format!("line {number} {}", "y".repeat(2000)));
+        }
+        let lines = last_lines(folder.path());
+        assert_eq!(lines.len(), LINES);
+        assert!(lines[0].starts_with("line 4990 ") && lines[9].starts_with("line 4999 "));
+        let length = std::fs::metadata(folder.path().join(LOG)).unwrap().len();
+        assert!(length <= LONGEST as u64 + 1024, "{length}");
+    }
+}

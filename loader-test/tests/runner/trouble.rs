@@ -1,0 +1,143 @@
+//! Trouble that is none of the provider's: the harness's own, or that of whoever reads its results.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::bench::{self, bad, check, command, good, is_running, loader_test, pids, run, until};
+
+#[test]
+fn trouble_of_the_harness_is_not_the_providers() {
+    let place = bench::file("temporary");
+    fs::create_dir(&place).unwrap();
+    let does = format!("if (system(\"rm -rf {}/*\")) abort()", place.display());
+    let library = bad("takes-the-floor", &[("OPEN", &does)]);
+    let mut command = command(
+        &library,
+        "^(load-name|lifecycle-open-close)$",
+        &["--jobs", "1"],
+    );
+    command.env("TMPDIR", &place);
+    let run = run(command);
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(
+        run.stderr
+            .starts_with("loader-test: could not run: lifecycle-open-close: "),
+        "{run:?}"
+    );
+    assert!(run.stdout.contains("passed    load-name"), "{run:?}");
+    assert!(!run.stdout.contains("crashed"), "{run:?}");
+    // A provider that ends with the same code, and says something on the way, is the provider's trouble.
+    let does = "if (write(0, \"cannot run\", 10) < 0) abort(); _exit(2)";
+    let run = check(
+        &bad("ends-with-2", &[("OPEN", does)]),
+        "^lifecycle-open-close$",
+        &[],
+    );
+    assert_eq!(
+        (run.code, run.status("lifecycle-open-close")),
+        (1, "crashed"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let missing = "/nonexistent/lib.so";
+    let text = bench::file("words.so");
+    fs::write(&text, "words").unwrap();
+    let text = text.to_str().unwrap();
+    let good = good();
+    let good = good.to_str().unwrap();
+    for (arguments, says) in [
+        (&["check", good, "--timeout", "0"][..], "--timeout"),
+        (&["check", good, "--jobs", "0"], "--jobs"),
+        (&["check", missing], missing),
+        (&["fuzz", missing], missing),
+        (&["trace", missing, "-o", "/dev/null"], missing),
+        (
+            &["trace", good, "-o", "/nonexistent/t.json"],
+            "/nonexistent/t.json",
+        ),
+        (&["info", missing], missing),
+        (&["info", text], "not an ELF file"),
+    ] {
+        let run = run(loader_test(arguments));
+        assert_eq!(run.code, 2, "{arguments:?}: {run:?}");
+        assert!(run.stderr.contains(says), "{arguments:?}: {run:?}");
+        let is_usage = says.starts_with("--");
+        assert!(
+            is_usage || run.stderr.lines().count() == 1,
+            "{arguments:?}: {run:?}"
+        );
+        assert!(
+            is_usage || run.stderr.starts_with("loader-test: "),
+            "{arguments:?}: {run:?}"
+        );
+    }
+    // Nothing to shrink.
+    let run = run(loader_test(&["fuzz", text]));
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(
+        run.stdout.starts_with("the library does not load"),
+        "{run:?}"
+    );
+    assert!(!run.stdout.contains("shortest"), "{run:?}");
+}
+
+#[test]
+fn nobody_reads_on() {
+    let hanging = bench::file("nobody-reads.pids");
+    let library = bad(
+        "nobody-reads",
+        &[("OPEN", &format!("say_pid({hanging:?}); for_ever()"))],
+    );
+    let mut command = command(&library, "^load-", &["--jobs", "16", "--timeout", "3600"]);
+    let start = Instant::now();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    drop(output);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(141));
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+    assert!(start.elapsed() < Duration::from_secs(600), "it was stopped");
+    for pid in pids(&hanging) {
+        until("the end of a check", || !is_running(pid));
+    }
+    // A file with results is wanted all the same.
+    let json = bench::file("nobody-reads.json");
+    let mut command = bench::command(
+        &good(),
+        "^load-(name|size)$",
+        &["--json", json.to_str().unwrap()],
+    );
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let results: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    assert_eq!(
+        results["libraries"][0]["checks"].as_array().unwrap().len(),
+        2
+    );
+    for arguments in [
+        &["list"][..],
+        &["list", "--json"],
+        &["info", good().to_str().unwrap()],
+    ] {
+        let mut child = loader_test(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&ended.stderr), "", "{arguments:?}");
+    }
+}
