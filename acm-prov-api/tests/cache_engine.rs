@@ -4,8 +4,10 @@ use acm_prov_api::cache::engine::{CacheSettings, EndpointCache, PortCache};
 use acm_prov_api::cache::lookups::LookupLimits;
 use acm_prov_api::cache::question::{Question, Target};
 use acm_prov_api::cache::store::StoreLimits;
+use acm_prov_api::clock::Moment;
+use acm_prov_api::followed::Follow;
 use acm_prov_api::prelude::*;
-use acm_prov_api::sync::Arc;
+use acm_prov_api::sync::{Arc, Condvar, Mutex};
 use acm_prov_api::testing::{Request, TestCore};
 use acm_prov_api::{
     Device, EndpointHandle, EndpointState, Plain, Port, PortHandle, PortState, provider_table,
@@ -15,6 +17,34 @@ use acm_prov_api::{
 struct CacheOnly {
     /// Milliseconds, and further tries.
     patience: (u64, u32),
+    /// Whether ports follow a file in a file system that hangs.
+    hangs: bool,
+}
+
+/// A file in a file system that hangs until it is let go.
+#[derive(Debug)]
+struct Hanging;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Hang {
+    NotLookedAt,
+    Hangs,
+    LetGo,
+}
+
+static HANG: (Mutex<Hang>, Condvar) = (Mutex::new(Hang::NotLookedAt), Condvar::new());
+
+impl Follow for Hanging {
+    fn look(&self, _: Moment) -> Vec<String> {
+        let (hang, changed) = &HANG;
+        let mut hang = hang.lock();
+        if *hang == Hang::NotLookedAt {
+            *hang = Hang::Hangs;
+            changed.notify_all();
+        }
+        changed.wait_while(&mut hang, |hang| *hang == Hang::Hangs);
+        Vec::new()
+    }
 }
 
 /// A LID to which the provider wants a path for itself, and panics when it has it.
@@ -33,6 +63,7 @@ impl Provider for CacheOnly {
         let retries = options.number("test_retries", 9, 0..=100);
         Ok(CacheOnly {
             patience: (timeout, retries),
+            hangs: options.choice("test_hangs", false, &[("no", false), ("yes", true)]),
         })
     }
 
@@ -55,7 +86,10 @@ impl PortState<CacheOnly> for CachedPort {
     type Device = Plain;
 
     fn open(device: &Arc<Device<CacheOnly>>, port: &PortHandle) -> Result<Self, Error> {
-        let (timeout, retries) = device.provider().patience;
+        let &CacheOnly {
+            patience: (timeout, retries),
+            hangs,
+        } = &**device.provider();
         let settings = CacheSettings {
             store: StoreLimits {
                 capacity: 100,
@@ -73,7 +107,11 @@ impl PortState<CacheOnly> for CachedPort {
             flush_file: None,
             routes_file: None,
         };
-        Ok(Self(PortCache::open(port, settings)?))
+        let cache = PortCache::open(port, settings)?;
+        if hangs {
+            cache.follow(Arc::new(Hanging));
+        }
+        Ok(Self(cache))
     }
 
     fn reregister(&self, _: &PortHandle) {
@@ -214,4 +252,22 @@ fn one_who_panics_takes_no_answer_from_the_others() {
     }
     core.wait_for_log("cursed");
     assert_eq!(asked(&core), [7], "the next query was sent");
+}
+
+#[test]
+fn a_file_system_that_hangs_holds_up_no_answer() {
+    let mut core = opened_with("test_timeout 100\ntest_retries 0\ntest_hangs yes\n");
+    let (hang, changed) = &HANG;
+    changed.wait_while(&mut hang.lock(), |hang| *hang == Hang::NotLookedAt);
+    let id = core.resolve(&lid(7));
+    assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+    assert!(*hang.lock() == Hang::Hangs, "it hangs still");
+    *hang.lock() = Hang::LetGo;
+    changed.notify_all();
+    core.close();
+    assert!(
+        !core.log().iter().any(|line| line.contains("left behind")),
+        "{:?}",
+        core.log()
+    );
 }

@@ -1,6 +1,7 @@
 //! The engine under a provider: stores and lookups behind locks, joined to the core and to a clock.
 //!
-//! A [`PortCache`] lives from open_port to close_port and has one thread, for deadlines; an [`EndpointCache`] lives as long
+//! A [`PortCache`] lives from open_port to close_port and has a thread for deadlines, and one for files if there are any: a
+//! file system that hangs must not hold up an answer. An [`EndpointCache`] lives as long
 //! as its endpoint. Nothing learnt outlives them: an answer that the core brings after a reopen finds nobody to tell.
 //!
 //! Locks: a port's `state` before an endpoint's `store` and before what is kept of earlier openings. With any of them held
@@ -19,7 +20,7 @@ use crate::abi::{AcmCounter, AcmStatus};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
 use crate::door;
-use crate::followed::{Follow, TICK};
+use crate::followed::Follow;
 use crate::handle::{Closed, EndpointHandle, PortError, PortHandle};
 use crate::host::{Host, LogLevel};
 use crate::path::PathRecord;
@@ -29,14 +30,15 @@ use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 mod asking;
 mod earlier;
+mod files;
 mod operator;
 mod preload;
 mod worker;
 
 use preload::Preload;
 
-/// How long a close waits for the port's thread. It ends at once, unless a file that it looks at holds it up.
-const PATIENCE_WITH_THREAD: Duration = Duration::from_secs(2);
+/// How long a close waits for the port's threads. They end at once, unless a file that is looked at holds one up.
+const PATIENCE_WITH_THREADS: Duration = Duration::from_secs(2);
 
 /// What an operator can set.
 #[derive(Clone, Debug)]
@@ -110,7 +112,13 @@ impl Waiter {
 /// The cache of one open port.
 pub struct PortCache {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Threads>,
+}
+
+#[derive(Default)]
+struct Threads {
+    deadlines: Option<JoinHandle<()>>,
+    files: Option<JoinHandle<()>>,
 }
 
 /// The cache of one open endpoint.
@@ -142,7 +150,10 @@ struct Shared {
     preload: Option<Preload>,
     followed: Mutex<Vec<Arc<dyn Follow>>>,
     state: Mutex<State>,
+    /// Wakes the thread that keeps deadlines.
     wake: Condvar,
+    /// Wakes the thread that looks after files.
+    wake_files: Condvar,
     thread_ended: Condvar,
 }
 
@@ -150,21 +161,18 @@ struct State {
     lookups: Lookups<Waiter>,
     health: SmHealth,
     endpoints: HashMap<EndpointId, Arc<OpenEndpoint>>,
-    /// When the thread looks again by itself.
+    /// When the thread that keeps deadlines looks again by itself.
     wakes_at: Moment,
     /// The SM LID that the operator was last told of.
     told_sm_lid: Lid,
     flushed: Option<SystemTime>,
-    /// When the flush file is looked at again.
-    flush_at: Moment,
-    /// When followed files are looked at again.
-    looks_at: Moment,
     /// When the SM LID is looked at again, while the SA is silent.
     sm_lid_at: Moment,
     /// When a MAD of an earlier opening counts as lost.
     earlier_until: Option<Moment>,
     closed: bool,
-    thread_has_ended: bool,
+    /// Threads that have not ended.
+    running: usize,
 }
 
 impl PortCache {
@@ -194,7 +202,7 @@ impl PortCache {
             }
             None => None,
         };
-        let flushed = settings.flush_file.as_deref().and_then(worker::touched);
+        let flushed = settings.flush_file.as_deref().and_then(files::touched);
         let state = State {
             lookups: Lookups::new(settings.lookups, RandomState::new().hash_one(port.number())),
             health: SmHealth::new(),
@@ -202,12 +210,10 @@ impl PortCache {
             wakes_at: Moment::NEVER,
             told_sm_lid: sm_lid,
             flushed,
-            flush_at: now,
-            looks_at: now.after(TICK),
             sm_lid_at: now,
             earlier_until: None,
             closed: false,
-            thread_has_ended: false,
+            running: 0,
         };
         let port = port.clone();
         let shared = Arc::new(Shared {
@@ -219,28 +225,41 @@ impl PortCache {
             followed: Mutex::default(),
             state: Mutex::new(state),
             wake: Condvar::new(),
+            wake_files: Condvar::new(),
             thread_ended: Condvar::new(),
         });
-        let of_thread = Arc::clone(&shared);
-        let number = shared.port.number();
-        let thread = Builder::new()
-            .name(format!("path-cache/{number}"))
-            .spawn(move || worker::run(&of_thread))
-            .map_err(|error| OpenError::Thread {
-                port: number,
-                error,
-            })?;
-        Ok(Self {
+        let deadlines = shared.start("path-cache", worker::run)?;
+        let cache = Self {
             shared,
-            thread: Mutex::new(Some(thread)),
-        })
+            threads: Mutex::new(Threads {
+                deadlines: Some(deadlines),
+                files: None,
+            }),
+        };
+        if files::has_some(&cache.shared) {
+            cache.look_after_files()?;
+        }
+        Ok(cache)
     }
 
-    /// Has the port's thread follow a file.
+    /// Has a thread of the port's follow a file.
     pub fn follow(&self, file: Arc<dyn Follow>) {
         self.shared.followed.lock().push(file);
-        self.shared.state.lock().wakes_at = Moment::default();
-        self.shared.wake.notify_one();
+        if let Err(error) = self.look_after_files() {
+            self.shared.port.host().log(
+                LogLevel::ALWAYS,
+                format_args!("{error}; changes of files are not seen"),
+            );
+        }
+    }
+
+    /// Starts the thread that looks after files, unless it runs.
+    fn look_after_files(&self) -> Result<(), OpenError> {
+        let mut threads = self.threads.lock();
+        if threads.files.is_none() {
+            threads.files = Some(self.shared.start("path-files", files::run)?);
+        }
+        Ok(())
     }
 
     /// Opens the cache of one of the port's endpoints.
@@ -287,7 +306,7 @@ impl PortCache {
         self.shared.watch_sm_lid();
     }
 
-    /// Ends the port's thread; whoever still waits is refused.
+    /// Ends the port's threads; whoever still waits is refused.
     pub fn close(&self) {
         let waiters = {
             let mut state = self.shared.state.lock();
@@ -299,10 +318,10 @@ impl PortCache {
             lookups.close()
         };
         self.shared.wake.notify_one();
+        self.shared.wake_files.notify_one();
         refuse(self.shared.port.host(), waiters);
-        if let Some(thread) = self.thread.lock().take() {
-            self.shared.await_end(thread);
-        }
+        let threads = std::mem::take(&mut *self.threads.lock());
+        self.shared.await_end(threads);
     }
 }
 
@@ -512,11 +531,41 @@ impl Drop for EndpointCache {
 }
 
 impl Shared {
-    /// Waits for the port's thread, which was told to end; not for ever, since it may hang in a file system that does.
-    fn await_end(&self, thread: JoinHandle<()>) {
-        let deadline = Instant::now() + PATIENCE_WITH_THREAD;
+    /// Starts one of the port's threads.
+    fn start(
+        self: &Arc<Self>,
+        name: &str,
+        run: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) -> Result<JoinHandle<()>, OpenError> {
+        let port = self.port.number();
+        let shared = Arc::clone(self);
+        self.state.lock().running += 1;
+        let thread = Builder::new()
+            .name(format!("{name}/{port}"))
+            .spawn(move || {
+                run(&shared);
+                shared.ended();
+            });
+        thread.map_err(|error| {
+            self.ended();
+            OpenError::Thread { port, error }
+        })
+    }
+
+    fn ended(&self) {
+        self.state.lock().running -= 1;
+        self.thread_ended.notify_all();
+    }
+
+    /// Waits for the port's threads, which were told to end; not for ever, since one may hang in a file system that does.
+    fn await_end(&self, threads: Threads) {
+        let threads = [threads.deadlines, threads.files];
+        if threads.iter().all(Option::is_none) {
+            return;
+        }
+        let deadline = Instant::now() + PATIENCE_WITH_THREADS;
         let mut state = self.state.lock();
-        while !state.thread_has_ended {
+        while state.running > 0 {
             if self
                 .thread_ended
                 .wait_until(&mut state, deadline)
@@ -526,19 +575,21 @@ impl Shared {
                 return self.port.host().log(
                     LogLevel::ALWAYS,
                     format_args!(
-                        "port {}: a file that is followed holds up the port's thread, which is left behind until it is \
-                         read",
+                        "port {}: a file that is followed holds up a thread of the port, which is left behind until it \
+                         is read",
                         self.port.number()
                     ),
                 );
             }
         }
         drop(state);
-        if thread.join().is_err() {
-            self.port.host().log(
-                LogLevel::ALWAYS,
-                format_args!("port {}: its thread ended in a panic", self.port.number()),
-            );
+        for thread in threads.into_iter().flatten() {
+            if thread.join().is_err() {
+                self.port.host().log(
+                    LogLevel::ALWAYS,
+                    format_args!("port {}: its thread ended in a panic", self.port.number()),
+                );
+            }
         }
     }
 }

@@ -1,0 +1,118 @@
+//! The thread of a port that looks after the operator's files: the one that flushes, and those that are followed. They can be
+//! long, and in a file system that hangs.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use super::Shared;
+use super::worker::AFTER_A_PANIC;
+use crate::clock::Moment;
+use crate::door;
+use crate::followed::TICK;
+use crate::host::LogLevel;
+use crate::sync::Arc;
+
+/// How often the flush file is looked at, in milliseconds.
+const FLUSH_TICK: u64 = 500;
+
+/// Whether a port has files from the start.
+pub(super) fn has_some(shared: &Shared) -> bool {
+    shared.settings.flush_file.is_some() || shared.preload.is_some()
+}
+
+/// Runs until the port is closed.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let host = *shared.port.host();
+    let now = Moment::now();
+    let flushes = shared.settings.flush_file.is_some();
+    let mut due = Due {
+        flush: if flushes { now } else { Moment::NEVER },
+        look: now.after(TICK),
+    };
+    loop {
+        // A panic ends one turn, not the looking.
+        let rest = door::enter("thread for files", Some(&host), AFTER_A_PANIC, || {
+            Ok(due.turn(shared))
+        });
+        let mut state = shared.state.lock();
+        if state.closed {
+            return;
+        }
+        shared.wake_files.wait_for(&mut state, rest);
+        if state.closed {
+            return;
+        }
+    }
+}
+
+/// When files are looked at again.
+struct Due {
+    flush: Moment,
+    look: Moment,
+}
+
+impl Due {
+    /// Looks at what is due, with no lock held. Gives the time until the next turn.
+    fn turn(&mut self, shared: &Shared) -> Duration {
+        let now = Moment::now();
+        if self.flush <= now {
+            self.flush = now.after(FLUSH_TICK);
+            flush_if_touched(shared);
+        }
+        if self.look <= now {
+            self.look = now.after(TICK);
+            look(shared, now);
+        }
+        let next = self.flush.min(self.look);
+        Duration::from_millis(next.since(Moment::now()))
+    }
+}
+
+/// Looks after files that are followed.
+fn look(shared: &Shared, now: Moment) {
+    let followed = shared.followed.lock().clone();
+    let mut told: Vec<String> = followed.iter().flat_map(|file| file.look(now)).collect();
+    told.extend(shared.preload.iter().flat_map(|preload| preload.look(now)));
+    for line in told {
+        shared
+            .port
+            .host()
+            .log(LogLevel::ALWAYS, format_args!("{line}"));
+    }
+}
+
+/// When the file was last changed; `None` while there is none.
+pub(super) fn touched(file: &Path) -> Option<SystemTime> {
+    std::fs::metadata(file)
+        .and_then(|metadata| metadata.modified())
+        .ok()
+}
+
+fn flush_if_touched(shared: &Shared) {
+    let Some(file) = shared.settings.flush_file.as_deref() else {
+        return;
+    };
+    let touched = touched(file);
+    let mut state = shared.state.lock();
+    // A file that vanishes flushes nothing.
+    if touched.is_none() || touched == state.flushed {
+        return;
+    }
+    state.flushed = touched;
+    let mut answers = 0;
+    for endpoint in state.endpoints.values() {
+        let mut store = endpoint.store.lock();
+        answers += store.len();
+        store.clear();
+    }
+    state.lookups.supersede();
+    drop(state);
+    shared.port.host().log(
+        LogLevel::ALWAYS,
+        format_args!(
+            "port {}: {} was touched: flushed {answers} paths",
+            shared.port.number(),
+            file.display()
+        ),
+    );
+}
