@@ -2,19 +2,29 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// What of a line is kept. Longer lines are legal; only what lies behind is lost.
 pub(crate) const KEPT: usize = 4096;
 
+/// Bytes of a line after which a file is taken for something else than text: a sparse file of
+/// gigabytes is not to keep a daemon busy for minutes.
+const LINE_LIMIT: u64 = 16 << 20;
+
 /// Opens a file to be read by line. A FIFO without a writer reads as empty instead of hanging the
-/// caller.
+/// caller. A device, which may have no end, is an error, save /dev/null.
 pub(crate) fn open(path: &Path) -> io::Result<BufReader<File>> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
         .open(path)?;
+    let metadata = file.metadata()?;
+    let kind = metadata.file_type();
+    let is_null = kind.is_char_device() && metadata.rdev() == libc::makedev(1, 3);
+    if (kind.is_char_device() || kind.is_block_device()) && !is_null {
+        return Err(io::Error::from_raw_os_error(libc::ENOTSUP));
+    }
     Ok(BufReader::new(file))
 }
 
@@ -63,11 +73,11 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The next line, or `None` at the end.
+    /// The next line, or `None` at the end. A text that is too long, or a line that is, is EFBIG.
     pub fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         self.kept.clear();
         let mut is_cut = false;
-        let mut is_empty = true;
+        let mut length = 0;
         loop {
             let chunk = match self.reader.fill_buf() {
                 Ok(chunk) => chunk,
@@ -75,12 +85,11 @@ impl<R: BufRead> Lines<R> {
                 Err(error) => return Err(error),
             };
             if chunk.is_empty() {
-                if is_empty {
+                if length == 0 {
                     return Ok(None);
                 }
                 break;
             }
-            is_empty = false;
             let end = chunk.iter().position(|byte| *byte == b'\n');
             let text = &chunk[..end.unwrap_or(chunk.len())];
             let room = KEPT - self.kept.len();
@@ -88,9 +97,10 @@ impl<R: BufRead> Lines<R> {
             self.kept.extend_from_slice(&text[..text.len().min(room)]);
             let used = end.map_or(chunk.len(), |end| end + 1);
             self.reader.consume(used);
+            length += used as u64;
             self.allowance = match self.allowance.checked_sub(used as u64) {
-                Some(rest) => rest,
-                None => return Err(io::Error::from_raw_os_error(libc::EFBIG)),
+                Some(rest) if length <= LINE_LIMIT => rest,
+                _ => return Err(io::Error::from_raw_os_error(libc::EFBIG)),
             };
             if end.is_some() {
                 break;
@@ -195,11 +205,30 @@ mod tests {
         assert_eq!(error.raw_os_error(), Some(libc::EFBIG));
         assert!(lines.kept.capacity() <= 2 * KEPT);
 
+        // So is a line without end, long before a limit that allows for a large text.
+        let mut lines = Lines::new(BufReader::new(io::repeat(0)), u64::MAX);
+        assert_eq!(lines.next().unwrap_err().raw_os_error(), Some(libc::EFBIG));
+
         // A file of just the limit is no error.
         let mut lines = Lines::new(&b"ab\ncd"[..], 5);
         assert!(lines.next().unwrap().is_some());
         assert!(lines.next().unwrap().is_some());
         assert!(lines.next().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_device_is_not_a_text() {
+        for device in ["/dev/zero", "/dev/urandom", "/dev/tty"] {
+            let result = open(Path::new(device));
+            // Without a terminal, the last one does not even open.
+            let error = result.err().and_then(|error| error.raw_os_error());
+            assert!(
+                error == Some(libc::ENOTSUP) || error == Some(libc::ENXIO),
+                "{device}: {error:?}"
+            );
+        }
+        let mut lines = Lines::new(open(Path::new("/dev/null")).unwrap(), u64::MAX);
+        assert_eq!(lines.next().unwrap(), None);
     }
 
     proptest! {

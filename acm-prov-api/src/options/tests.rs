@@ -288,8 +288,16 @@ fn files_that_are_not_there_or_not_readable() {
     assert_eq!(reports_of(&directory), [(directory.clone(), None, problem)]);
 
     let endless = PathBuf::from("/dev/zero");
-    let problem = Problem::Unreadable { errno: libc::EFBIG };
+    let problem = Problem::Unreadable {
+        errno: libc::ENOTSUP,
+    };
     assert_eq!(reports_of(&endless), [(endless.clone(), None, problem)]);
+
+    let sparse = folder.path().join("sparse");
+    let file = std::fs::File::create(&sparse).unwrap();
+    file.set_len(10 << 30).unwrap();
+    let problem = Problem::Unreadable { errno: libc::EFBIG };
+    assert_eq!(reports_of(&sparse), [(sparse.clone(), None, problem)]);
 
     let fifo = folder.path().join("fifo");
     let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
