@@ -1,5 +1,6 @@
 //! The provider in a test core: what clients get, and what the SA is asked.
 
+mod random;
 mod stand_in;
 
 use acm_prov_api::abi::{AcmCounter, Be16};
