@@ -50,12 +50,13 @@ impl<P: Exported> Contexts<P> {
     }
 
     /// Tells an address's state that it is gone, and forgets it.
-    fn drop_address(&self, key: Key) -> bool {
+    fn drop_address(&self, host: &Host, callback: &str, key: Key) {
         let Some(address) = self.addresses.remove(key) else {
-            return false;
+            return;
         };
-        address.remove();
-        true
+        guard(host, callback, (), || address.remove());
+        // Not while a panic of the above unwinds: the state's own destructor may panic as well.
+        guard(host, callback, (), || drop(address));
     }
 }
 
@@ -225,9 +226,7 @@ pub(crate) unsafe extern "C" fn close_endpoint<P: Exported>(ep_context: *mut c_v
         contexts.endpoints.remove(key);
         // The core may close an endpoint without taking its addresses away first.
         for address in std::mem::take(&mut *open.addresses.lock()) {
-            guard(host, "close_endpoint", false, || {
-                contexts.drop_address(address)
-            });
+            contexts.drop_address(host, "close_endpoint", address);
         }
         // The core frees its structure after this call, whatever the provider's own code does.
         guard(host, "close_endpoint", (), || open.endpoint.state().close());
@@ -263,10 +262,10 @@ pub(crate) unsafe extern "C" fn add_address<P: Exported>(
 }
 
 pub(crate) unsafe extern "C" fn remove_address<P: Exported>(addr_context: *mut c_void) {
-    enter::<P, _>("remove_address", (), |_| {
+    enter::<P, _>("remove_address", (), |host| {
         let contexts = contexts::<P>();
-        let (key, _) = open("address", &contexts.addresses, addr_context)?;
-        contexts.drop_address(key);
+        let key = open("address", &contexts.addresses, addr_context)?.0;
+        contexts.drop_address(host, "remove_address", key);
         Ok(())
     });
 }
