@@ -7,6 +7,7 @@ mod answers;
 mod clients;
 mod fat_tree;
 mod files;
+mod flapping;
 mod memory;
 mod port_changes;
 mod sa_silence;
