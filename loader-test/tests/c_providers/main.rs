@@ -196,6 +196,16 @@ fn the_cpp_example_passes_all_that_is_not_about_names_and_groups() {
             .count()
     };
     assert!(told("the provider does not resolve") > 0, "{skipped:?}");
+    let absent = abilities_that_may_be_absent();
+    for (name, message) in &skipped {
+        assert!(
+            absent.iter().any(|known| match known.strip_suffix('*') {
+                Some(beginning) => name.starts_with(beginning),
+                None => name == known,
+            }),
+            "CHECKS.md does not say that {name} may be skipped: {message}"
+        );
+    }
     assert_eq!(
         told("the provider does not resolve")
             + told("the provider joins no multicast group")
@@ -203,6 +213,31 @@ fn the_cpp_example_passes_all_that_is_not_about_names_and_groups() {
         skipped.len(),
         "{skipped:?}"
     );
+}
+
+/// The checks that CHECKS.md names with the abilities that a provider may lack.
+fn abilities_that_may_be_absent() -> Vec<String> {
+    let text = include_str!("../../CHECKS.md");
+    let (_, section) = text.split_once("These abilities may be absent.").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let names: Vec<String> = section
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect();
+    for name in &names {
+        let exists = |check: &str| match name.strip_suffix('*') {
+            Some(beginning) => check.starts_with(beginning),
+            None => check == name,
+        };
+        let is_option = name.starts_with("--");
+        assert!(
+            is_option || all().any(|check| exists(check.name)),
+            "no check {name}"
+        );
+    }
+    names
 }
 
 #[test]

@@ -381,7 +381,7 @@ fn spelled(
 fn expect_own_path(core: &mut StandIn, from: AddressId, asked: &Addr) -> Outcome {
     let source = core.address(from).clone();
     let answer = resolve(core, from, &by_addr(&source, asked))?;
-    able(core, &answer, "the endpoint's own addresses")?;
+    able(core, &answer, "its own addresses")?;
     let (lid, gid) = {
         let port = core.port(FIRST_PORT);
         (port.lid, port.gid())
