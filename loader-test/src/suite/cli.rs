@@ -247,10 +247,7 @@ impl CheckCommand {
             Err(_) if stop.is_set() => return Ok(None),
             Err(error) => {
                 progress.give_up();
-                return Err(io::Error::new(
-                    error.kind(),
-                    format!("could not run: {error}"),
-                ));
+                return Err(error);
             }
         };
         progress.finish(&reports);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use acm_prov_api::check::{self, Finding};
+use acm_prov_api::check::Finding;
 use acm_prov_api::introspection;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,7 @@ use super::progress::sayln;
 use crate::elf::SharedObject;
 use crate::stand_in::fabric::DeviceSpec;
 use crate::stand_in::library::Library;
+use crate::stand_in::recorder;
 use crate::stand_in::{FUNCTIONS, Setup, StandIn};
 
 /// Slots for callbacks in the table.
@@ -71,18 +72,21 @@ impl InfoCommand {
         let object = SharedObject::read(&self.library)
             .map_err(|error| io::Error::other(format!("{}: {error}", self.library.display())))?;
         sayln!("{}", self.library.display());
-        let loaded = load_in_child(&self.library, &[])?;
+        let Attempt { loaded, log, place } = load_in_child(&self.library, &[])?;
         if let Some(loaded) = &loaded {
             show_table(loaded);
         }
         show_imports(&object);
         let missing = self.missing(&object, loaded.as_ref())?;
         let Some(loaded) = loaded else {
-            sayln!("loading it ended the process, or took longer than {PATIENCE:?}");
+            let place = place.map(|place| format!(", {place}")).unwrap_or_default();
+            show_log(&log);
+            sayln!("loading it ended the process, or took longer than {PATIENCE:?}{place}");
             return Ok(ExitCode::FAILURE);
         };
         show_about(&loaded.introspection);
         if !loaded.accepted {
+            show_log(&log);
             sayln!("ibacm would not load it");
         } else if missing.is_empty() {
             sayln!("ibacm would load it");
@@ -108,7 +112,8 @@ impl InfoCommand {
         missing.sort();
         // Those of other libraries, of which the loader names the first.
         let at_once = load_in_child(&self.library, &[("LD_BIND_NOW", "1")])?;
-        let findings = at_once.map(|loaded| loaded.findings).unwrap_or_default();
+        let findings = at_once.loaded.map(|loaded| loaded.findings);
+        let findings = findings.unwrap_or_default();
         for finding in findings {
             if let Some((_, name)) = finding.split_once("undefined symbol: ") {
                 let name = name.split([',', ' ']).next().unwrap_or(name).to_owned();
@@ -130,6 +135,13 @@ fn is_the_core_s(name: &str) -> bool {
     FUNCTIONS
         .iter()
         .any(|known| known.to_bytes() == name.as_bytes())
+}
+
+/// What a library says of why it does not load.
+fn show_log(log: &[String]) {
+    for line in log {
+        sayln!("log           {line}");
+    }
 }
 
 fn show_table(loaded: &Loaded) {
@@ -197,8 +209,17 @@ fn show_about(about: &Result<About, String>) {
     }
 }
 
-/// `None` when the child did not come to an end of its own.
-fn load_in_child(library: &Path, environment: &[(&str, &str)]) -> io::Result<Option<Loaded>> {
+/// What came of loading a library.
+struct Attempt {
+    /// `None` when the child did not come to an end of its own.
+    loaded: Option<Loaded>,
+    /// The end of the log.
+    log: Vec<String>,
+    /// Where in the library the child was last.
+    place: Option<String>,
+}
+
+fn load_in_child(library: &Path, environment: &[(&str, &str)]) -> io::Result<Attempt> {
     let folder = tempfile::Builder::new()
         .prefix("loader-test-info-")
         .tempdir()?;
@@ -219,10 +240,12 @@ fn load_in_child(library: &Path, environment: &[(&str, &str)]) -> io::Result<Opt
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    match std::fs::read(result) {
-        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
-        Err(_) => Ok(None),
-    }
+    let text = std::fs::read(result).ok();
+    Ok(Attempt {
+        loaded: text.and_then(|text| serde_json::from_slice(&text).ok()),
+        log: recorder::last_lines(folder.path()),
+        place: recorder::last_call(folder.path()),
+    })
 }
 
 impl InfoChildCommand {
@@ -258,12 +281,10 @@ impl InfoChildCommand {
                 .push(format!("the core cannot be set up: {error}"));
             return loaded;
         }
-        let query = Library::open(&self.library).and_then(|library| library.provider_query());
-        match query {
+        let judged = Library::open(&self.library).and_then(|library| library.judge());
+        match judged {
             Err(error) => loaded.findings.push(error.to_string()),
-            Ok(query) => {
-                // SAFETY: the library stays open; its table is a constant of it.
-                let (table, report) = unsafe { check::judge_query(query) };
+            Ok((table, report)) => {
                 loaded.accepted = report.is_accepted();
                 loaded.findings = report.findings().iter().map(ToString::to_string).collect();
                 loaded.name = report

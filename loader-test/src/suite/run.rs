@@ -115,6 +115,11 @@ impl Stop {
     }
 }
 
+/// Says that an error is the harness's own.
+fn could_not_run(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("could not run: {error}"))
+}
+
 fn stopped() -> io::Error {
     io::Error::new(io::ErrorKind::Interrupted, "the run was stopped")
 }
@@ -167,7 +172,7 @@ pub fn run_until(
         copies,
         folder: folder.path(),
     };
-    let reports = run.whole(checks);
+    let reports = run.whole(checks).map_err(could_not_run);
     // Also when it could not be done or was stopped.
     if !plan.in_process {
         child::kill_strays(folder.path())?;
@@ -345,7 +350,8 @@ pub(super) fn run_prepared(
     let start = Instant::now();
     let strays = LookForStrays::Always;
     let stop = Stop::new()?;
-    let mut report = child::run_child(check, library, folder.path(), plan, strays, &stop)?;
+    let mut report = child::run_child(check, library, folder.path(), plan, strays, &stop)
+        .map_err(could_not_run)?;
     report.duration_ms = milliseconds_since(start);
     Ok(report)
 }

@@ -61,12 +61,27 @@ fn info_says_what_ibacm_would_refuse() {
     let crash = with(
         "info-crash",
         "\t*info = &provider;\n",
-        "\tabort();\n\t*info = &provider;\n",
+        "\tacm_log(0, \"no licence\\n\");\n\tabort();\n\t*info = &provider;\n",
     );
     let output = loader_test(&["info"], &crash);
     assert_eq!(output.status.code(), Some(1));
     assert!(
         stdout(&output).contains("ended the process"),
+        "{}",
+        stdout(&output)
+    );
+    for part in ["no licence", "inside provider_query"] {
+        assert!(stdout(&output).contains(part), "{}", stdout(&output));
+    }
+    let refuses = with(
+        "info-refuses",
+        "\t*info = &provider;\n",
+        "\tacm_log(0, \"no licence\\n\");\n\tif (version)\n\t\treturn -1;\n\t*info = &provider;\n",
+    );
+    let output = loader_test(&["info"], &refuses);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    assert!(
+        stdout(&output).contains("no licence"),
         "{}",
         stdout(&output)
     );

@@ -28,6 +28,20 @@ fn trouble_of_the_harness_is_not_the_providers() {
     );
     assert!(run.stdout.contains("passed    load-name"), "{run:?}");
     assert!(!run.stdout.contains("crashed"), "{run:?}");
+    for arguments in [&["fuzz", "--runs", "1"][..], &["trace", "-o", "/dev/null"]] {
+        let mut command = loader_test(arguments);
+        command.arg(&library).env("TMPDIR", &place);
+        // A first sequence may open nothing.
+        if arguments[0] == "fuzz" {
+            command.args(["--seed", "1"]);
+        }
+        let run = bench::run(command);
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(
+            run.stderr.starts_with("loader-test: could not run: "),
+            "{run:?}"
+        );
+    }
     // A provider that ends with the same code, and says something on the way, is the provider's trouble.
     let does = "if (write(0, \"cannot run\", 10) < 0) abort(); _exit(2)";
     let run = check(
