@@ -592,6 +592,7 @@ impl Rig {
 
     /// Keeps the rig's folder.
     pub fn keep_logs(&mut self) {
+        self.folder.keep = true;
         if let Some(mut own) = self.folder.own.take() {
             own.disable_cleanup(true);
         }

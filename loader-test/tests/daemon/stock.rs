@@ -215,7 +215,11 @@ fn what_is_not_there_is_named() {
     let library = providers::stock().display().to_string();
     stock(["/nonexistent/lib.so"]).expect(2, &["/nonexistent/lib.so is not a file"]);
     stock([&library, "--net", "/nonexistent.net"]).expect(2, &["/nonexistent.net: No such file"]);
-    stock([&library, "--net", &library]).expect(2, &["ibsim cannot simulate the fabric"]);
+    stock([&library, "--net", &library]).expect(2, &["there is no node in it"]);
+    let broken = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(broken.path(), "Hca 1 \"H1\"\n[1] \"H2\"[1]\nHca 1 \"H1\"\n").unwrap();
+    let broken = broken.path().display().to_string();
+    stock([&library, "--net", &broken]).expect(2, &["ibsim cannot simulate the fabric"]);
     stock([&library, "--sim", "/nonexistent.so"]).expect(2, &["/nonexistent.so is not a file"]);
     stock([&library, "--host", "Hca9"]).expect(2, &["the fabric has no node Hca9"]);
     stock([&library, "--host", "Switch1"]).expect(2, &["Switch1 is no host"]);
@@ -283,6 +287,12 @@ fn logs_are_kept_where_they_are_wanted_and_nothing_is_overwritten() {
         "host-1/ib_acme.log",
     ] {
         assert!(logs.join(log).metadata().unwrap().len() > 0, "{log}");
+    }
+    for copies in ["probe-1/providers", "host-1/providers"] {
+        assert!(
+            !logs.join(copies).exists(),
+            "{copies}: libraries are no logs"
+        );
     }
     run().expect(2, &["is not empty"]);
 }
