@@ -33,3 +33,4 @@ pub mod stand_in;
 pub mod stock;
 pub mod suite;
 pub mod wait;
+mod words;

@@ -47,6 +47,8 @@ use recorder::Recorder;
 use sa::{Question, SaThread};
 use shared::{Shared, lock};
 
+use crate::words::counted;
+
 pub use exports::FUNCTIONS;
 pub use shared::MadFaults;
 
@@ -444,7 +446,10 @@ impl StandIn {
             violations.push(Violation {
                 kind: ViolationKind::MadLeaked,
                 harmed: Harmed::Daemon,
-                text: format!("{} SA MADs were neither sent nor freed", self.mads_held()),
+                text: format!(
+                    "neither sent nor freed: {}",
+                    counted(self.mads_held(), "SA MAD")
+                ),
             });
         }
         for id in self.unanswered() {

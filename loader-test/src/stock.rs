@@ -14,6 +14,7 @@ use crate::ibacm::Host;
 use crate::record::{Gid, Lid, PathRecord};
 use crate::rig::Rig;
 use crate::sa;
+use crate::words::counted;
 
 /// How long one answer may take: longer than the daemon waits for the SA with the options that it has by default, 6 s.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -60,14 +61,14 @@ impl fmt::Display for Tally {
             died,
             notes,
         } = self;
-        writeln!(f, "{asked} destinations asked for")?;
+        writeln!(f, "{} asked for", counted(*asked, "destination"))?;
         writeln!(f, "{answered} answered, {equal} equal to the SA's record")?;
         writeln!(
             f,
             "{printed} printed by ib_acme, {printed_equal} equal to the SA's record"
         )?;
         if *died > 0 {
-            writeln!(f, "{died} daemons died")?;
+            writeln!(f, "{} died", counted(*died, "daemon"))?;
         }
         write!(f, "{notes} differences in fields that are not judged")
     }

@@ -129,7 +129,8 @@ impl Drop for InProcess {
         if !std::thread::panicking() {
             assert!(
                 breaches.is_empty(),
-                "breaches of the contract: {breaches:#?}"
+                "breaches of the contract: {breaches:#?}\nthe log: {:#?}",
+                self.core.log()
             );
         }
     }

@@ -24,6 +24,7 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, HEADER, LENGTH, Message, Path as PathRecord};
 use crate::stand_in::sa::Reaction;
 use crate::stand_in::{AddressId, FIRST_PORT, MadFaults, StandIn};
+use crate::words::counted;
 use datagrams::Seen;
 
 /// One sequence as a check: its steps lie in the folder of the run.
@@ -389,7 +390,7 @@ impl FuzzCommand {
                 return Ok(ExitCode::FAILURE);
             }
         }
-        let sequences = progress::counted(runs as usize, "sequence");
+        let sequences = counted(runs as usize, "sequence");
         sayln!("{sequences} from seed {first}, nothing failed");
         Ok(ExitCode::SUCCESS)
     }

@@ -10,6 +10,7 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::stand_in::sa::Reaction;
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::words;
 
 /// The counters in the order of acm.h.
 const NAMES: [&str; 7] = [
@@ -362,24 +363,15 @@ fn counted(
         }
         if Instant::now() > deadline {
             return Err(failed(
-                format!("{} counted {}", NAMES[counter], times_of(times)),
+                format!("{} counted {}", NAMES[counter], words::times(times)),
                 format!(
                     "{} in the endpoint's set, {} in the core's",
-                    times_of(own),
-                    times_of(cores)
+                    words::times(own),
+                    words::times(cores)
                 ),
             ));
         }
         std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// So many times, in words.
-fn times_of(count: u64) -> String {
-    match count {
-        0 => "never".into(),
-        1 => "once".into(),
-        _ => format!("{count} times"),
     }
 }
 

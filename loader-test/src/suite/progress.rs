@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::run::{Event, NOT_LOOKED_AT, Report, Stop};
 use super::{Check, Status};
 use crate::stand_in::recorder::printable;
+use crate::words::counted;
 
 /// How often the bar's clock goes on.
 const TICK: Duration = Duration::from_millis(200);
@@ -109,12 +110,6 @@ pub fn program() -> String {
     std::env::args_os()
         .next()
         .map_or_else(|| env!("CARGO_PKG_NAME").to_owned(), quoted)
-}
-
-/// So many of something.
-pub fn counted(count: usize, what: &str) -> String {
-    let end = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{end}")
 }
 
 /// The progress of a run of one library. Lines go to standard output; without a terminal there is nothing else.
