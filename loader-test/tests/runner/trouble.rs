@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use crate::bench::{self, bad, check, command, good, is_running, loader_test, pids, run, until};
 
@@ -107,8 +106,7 @@ fn nobody_reads_on() {
         "nobody-reads",
         &[("OPEN", &format!("say_pid({hanging:?}); for_ever()"))],
     );
-    let mut command = command(&library, "^load-", &["--jobs", "16", "--timeout", "3600"]);
-    let start = Instant::now();
+    let mut command = command(&library, "^load-", &["--jobs", "16", "--timeout", "20"]);
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -121,7 +119,6 @@ fn nobody_reads_on() {
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(141));
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
-    assert!(start.elapsed() < Duration::from_secs(600), "it was stopped");
     for pid in pids(&hanging) {
         until("the end of a check", || !is_running(pid));
     }
