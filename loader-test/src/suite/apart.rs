@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::panic::{self, AssertUnwindSafe};
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::bench::{Bench, judge};
 use super::run::signal_name;
@@ -56,6 +57,8 @@ impl Bench {
         piece: impl FnOnce(&mut Self) -> Outcome,
         mut result: &File,
     ) -> ! {
+        // As its parent does: a run that is killed leaves nothing behind. Without it the check's time limit is what is left.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
         StandIn::abandon_installed();
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
             let outcome = piece(self);

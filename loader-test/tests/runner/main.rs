@@ -192,19 +192,25 @@ fn the_parent_never_loads_the_library() {
 
 #[test]
 fn a_parent_that_is_killed_leaves_nothing_running() {
-    let loaded = bench::file("killed.pids");
-    let library = bad(
-        "killed",
-        &[("QUERY", &format!("say_pid({loaded:?}); for_ever()"))],
-    );
-    let mut parent = command(&library, "^load-name$", &[])
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    until("the check to run", || pids(&loaded).len() == 1);
-    parent.kill().unwrap();
-    parent.wait().unwrap();
-    ended(&loaded);
+    // The second check runs the provider in a copy of its process.
+    for (name, moment, only) in [
+        ("killed", "QUERY", "^load-name$"),
+        ("killed-copy", "OPEN", "^load-missing-function$"),
+    ] {
+        let loaded = bench::file(&format!("{name}.pids"));
+        let library = bad(
+            name,
+            &[(moment, &format!("say_pid({loaded:?}); for_ever()"))],
+        );
+        let mut parent = command(&library, only, &[])
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        until("the check to run", || pids(&loaded).len() == 1);
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        ended(&loaded);
+    }
 }
 
 #[test]
