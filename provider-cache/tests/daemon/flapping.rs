@@ -66,8 +66,10 @@ fn two_hundred_reopenings_leave_no_thread_and_no_descriptor_and_the_daemon_resol
         ask_until(host, destination, Status::SUCCESS);
         resolve(&rig, host, destination);
     }
+    // A client of before may have been counted: what leaks with a reopening is more than one.
     wait::until_true("the clients' descriptors to be closed", PATIENCE, || {
-        Ok(held(host) == before)
+        let now = held(host);
+        Ok(now.0 <= before.0 && now.1 <= before.1)
     })
     .unwrap_or_else(|error| panic!("{error}: {before:?} before, {:?} now", held(host)));
 }
