@@ -231,7 +231,12 @@ fn write_options(directory: &Path, options: &[(String, String)]) -> Result<()> {
     let mut text = String::new();
     for (key, value) in lines {
         let line = format!("{key} {value}");
-        if line.len() > LONGEST_LINE || line.contains('\n') {
+        if key.is_empty() || key.contains(char::is_whitespace) || value.contains('\n') {
+            return Err(Error::Input(format!(
+                "{line:?} is no option: a name without blanks and a value are one line"
+            )));
+        }
+        if line.len() > LONGEST_LINE {
             return Err(Error::Input(format!(
                 "ibacm cuts lines of its options at {LONGEST_LINE} bytes: {line}"
             )));

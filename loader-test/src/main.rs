@@ -149,6 +149,9 @@ fn main() -> ExitCode {
         What::SaAgent => sa::agent::serve().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
+        if let Some(status) = loader_test::suite::run::signalled() {
+            return ExitCode::from(status);
+        }
         eprintln!("loader-test: {error}");
         match error {
             Error::Interrupted(signal) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),

@@ -727,7 +727,10 @@ impl Folder {
     fn new(given: Option<&Path>) -> Result<Self> {
         let Some(path) = given else {
             let folder = tempfile::Builder::new().prefix("loader-test-").tempdir();
-            let folder = folder.context(|| "make a temporary folder".to_owned())?;
+            let folder = folder.map_err(|error| {
+                let place = env::temp_dir();
+                Error::Input(format!("make a folder in {}: {error}", place.display()))
+            })?;
             return Ok(Self {
                 path: folder.path().to_owned(),
                 own: Some(folder),
@@ -735,8 +738,9 @@ impl Folder {
             });
         };
         let path = absolute(path)?;
-        fs::create_dir_all(&path).context(|| format!("make {}", path.display()))?;
-        let mut entries = fs::read_dir(&path).context(|| format!("read {}", path.display()))?;
+        let entries = fs::create_dir_all(&path).and_then(|()| fs::read_dir(&path));
+        let mut entries = entries
+            .map_err(|error| Error::Input(format!("keep logs in {}: {error}", path.display())))?;
         if entries.next().is_some() {
             let path = path.display();
             return Err(Error::Input(format!(

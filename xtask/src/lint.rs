@@ -5,7 +5,7 @@ use crate::supervise::{self, Budget};
 use crate::{cargo, heading, setup};
 
 /// Enough for a cold build of everything on two cores.
-const BUDGET: Duration = Duration::from_secs(1800);
+const BUDGET: Duration = Duration::from_secs(900);
 
 /// Sets up, then checks the format, clippy on everything, and the documentation, warnings being errors.
 pub fn run() -> Result<(), Error> {

@@ -47,10 +47,10 @@ impl Tier {
     /// What the tier may take on two cores from nothing; several times what it takes on an idle machine.
     fn budget(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Build => 1800,
-            Self::Unit => 600,
-            Self::Suite => 900,
-            Self::Daemon => 1800,
+            Self::Build => 600,
+            Self::Unit => 240,
+            Self::Suite => 480,
+            Self::Daemon => 1200,
             Self::Vm => 180,
         })
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, value_parser};
@@ -208,7 +209,7 @@ impl CheckCommand {
         for library in &self.libraries {
             match self.check(library, &checks, &plan)? {
                 Some(tested) => results.push(tested),
-                None => return Ok(NOBODY_READS.into()),
+                None => return Ok(run::signalled().unwrap_or(NOBODY_READS).into()),
             }
         }
         if let Some(path) = &self.json {
@@ -224,23 +225,28 @@ impl CheckCommand {
         Ok(u8::from(bad).into())
     }
 
-    /// Checks one library; `None` if nobody reads the results any longer.
+    /// Checks one library; `None` if the run was stopped, by a signal or since nobody reads the results any longer.
     fn check(
         &self,
         library: &Path,
         checks: &[&'static Check],
         plan: &Plan,
     ) -> io::Result<Option<Tested>> {
-        let stop = Stop::new()?;
+        // In process a debugger hears the signals.
+        let stop = match plan.in_process {
+            true => Arc::new(Stop::new()?),
+            false => Stop::at_signals()?,
+        };
+        let stop = &*stop;
         let again = |check: &str| self.again(library, check);
         // Results that go to a file as well are wanted all the same.
         let has_file = self.json.is_some() || self.junit.is_some();
-        let stops = (!has_file).then_some(&stop);
+        let stops = (!has_file).then_some(stop);
         if let (false, Some(stop)) = (sayln!("{}", library.display()), stops) {
             stop.now();
         }
         let progress = Progress::new(&again, checks, !plan.in_process, stops);
-        let reports = match run::run_until(checks, library, plan, &stop, &|event| {
+        let reports = match run::run_until(checks, library, plan, stop, &|event| {
             progress.tell(event);
         }) {
             Ok(reports) => reports,

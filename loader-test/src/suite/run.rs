@@ -10,12 +10,15 @@ mod verdict;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use tempfile::TempDir;
 
 use super::bench::Subject;
@@ -86,7 +89,44 @@ impl Report {
 /// Ends a run early: no further check begins, and those at work are killed.
 pub struct Stop(OwnedFd);
 
+/// The exit status that a signal asks for; 0 while none came.
+static SIGNALLED: AtomicU8 = AtomicU8::new(0);
+
+/// The exit status that a signal asks for, if one came that [`Stop::at_signals`] heard.
+pub fn signalled() -> Option<u8> {
+    Some(SIGNALLED.load(Ordering::Relaxed)).filter(|status| *status != 0)
+}
+
 impl Stop {
+    /// The one that SIGINT, SIGTERM and SIGHUP end, so that what a run has made is removed. A second signal ends the
+    /// process at once; the checks at work end with it.
+    ///
+    /// # Errors
+    /// If the signals cannot be heard.
+    pub fn at_signals() -> io::Result<Arc<Self>> {
+        static STOP: Mutex<Option<Arc<Stop>>> = Mutex::new(None);
+        let mut known = STOP.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stop) = &*known {
+            return Ok(Arc::clone(stop));
+        }
+        let stop = Arc::new(Self::new()?);
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let heard = Arc::clone(&stop);
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || {
+                for number in &mut signals {
+                    if signalled().is_some() {
+                        let _ = emulate_default_handler(number);
+                    }
+                    let status = u8::try_from(128 + number).unwrap_or(1);
+                    SIGNALLED.store(status, Ordering::Relaxed);
+                    heard.now();
+                }
+            })?;
+        Ok(Arc::clone(known.insert(stop)))
+    }
+
     /// Of a run that goes on.
     ///
     /// # Errors
@@ -349,7 +389,7 @@ pub(super) fn run_prepared(
     prepare(folder.path())?;
     let start = Instant::now();
     let strays = LookForStrays::Always;
-    let stop = Stop::new()?;
+    let stop = Stop::at_signals()?;
     let mut report = child::run_child(check, library, folder.path(), plan, strays, &stop)
         .map_err(could_not_run)?;
     report.duration_ms = milliseconds_since(start);

@@ -297,6 +297,19 @@ fn logs_are_kept_where_they_are_wanted_and_nothing_is_overwritten() {
     run().expect(2, &["is not empty"]);
 }
 
+#[test]
+fn a_folder_that_cannot_be_made_and_options_that_are_none_are_named() {
+    let library = providers::stock();
+    let mut command = Command::new(LOADER_TEST);
+    command.arg("stock").arg(&library);
+    let run = finish(command.args(["--logs", "/proc/nowhere"]).output().unwrap());
+    run.expect(2, &["keep logs in /proc/nowhere"]);
+    for option in ["timeout=1\n2", "a b=1"] {
+        let arguments = [library.as_os_str(), "--opts".as_ref(), option.as_ref()];
+        stock(arguments).expect(2, &["is no option"]);
+    }
+}
+
 /// What keeps a program from being started says nothing about the provider.
 #[test]
 fn surroundings_that_cannot_be_had_are_named() {

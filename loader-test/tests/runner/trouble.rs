@@ -99,6 +99,53 @@ fn what_makes_no_sense_is_refused() {
     assert!(!run.stdout.contains("shortest"), "{run:?}");
 }
 
+/// With SIGINT, as by Ctrl-C, nothing stays behind: no process and no file.
+#[test]
+fn a_run_that_is_interrupted_cleans_up() {
+    for (name, arguments) in [
+        (
+            "check",
+            &[
+                "check",
+                "--jobs",
+                "4",
+                "--only",
+                "^load-",
+                "--timeout",
+                "60",
+            ][..],
+        ),
+        ("fuzz", &["fuzz"]),
+        ("trace", &["trace", "-o", "/dev/null"]),
+    ] {
+        let hanging = bench::file(&format!("interrupted-{name}.pids"));
+        let library = bad(
+            &format!("interrupted-{name}"),
+            &[("OPEN", &format!("say_pid({hanging:?}); for_ever()"))],
+        );
+        let place = bench::file(&format!("interrupted-{name}"));
+        fs::create_dir(&place).unwrap();
+        let mut child = loader_test(arguments)
+            .arg(&library)
+            .env("TMPDIR", &place)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        until("a check that hangs", || {
+            fs::metadata(&hanging).is_ok_and(|file| file.len() > 0)
+        });
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{name}");
+        for pid in pids(&hanging) {
+            until("the end of a check", || !is_running(pid));
+        }
+        let left: Vec<_> = fs::read_dir(&place).unwrap().flatten().collect();
+        assert!(left.is_empty(), "{name}: {left:?}");
+    }
+}
+
 #[test]
 fn nobody_reads_on() {
     let hanging = bench::file("nobody-reads.pids");
