@@ -229,6 +229,21 @@ pub struct Counters {
     pub route_cache: u64,
 }
 
+impl Counters {
+    /// All of them, in their order.
+    pub fn values(&self) -> [u64; 7] {
+        [
+            self.error,
+            self.resolve,
+            self.no_data,
+            self.address_query,
+            self.address_cache,
+            self.route_query,
+            self.route_cache,
+        ]
+    }
+}
+
 /// An endpoint of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {

@@ -9,7 +9,7 @@ use super::abi::{
 };
 use super::fault;
 use super::handle::{self, Opaque, minus_one, null};
-use super::{completion, queue_pair, unimplemented};
+use super::{completion, not_simulated, queue_pair};
 use crate::fd_queue::FdQueue;
 use crate::model::adapter::Adapter;
 use crate::model::event::AsyncEvent;
@@ -29,7 +29,7 @@ unsafe impl Opaque for ibv_context {
 const EVENT_CQ_ERR: c_int = 0;
 
 fn operations() -> ibv_context_ops {
-    let compat: super::abi::CompatSlot = Some(unimplemented::first_abi);
+    let compat: super::abi::CompatSlot = Some(not_simulated::first_abi);
     ibv_context_ops {
         _compat_query_device: compat,
         _compat_query_port: compat,
@@ -38,9 +38,9 @@ fn operations() -> ibv_context_ops {
         _compat_reg_mr: compat,
         _compat_rereg_mr: compat,
         _compat_dereg_mr: compat,
-        alloc_mw: Some(unimplemented::alloc_mw),
-        bind_mw: Some(unimplemented::bind_mw),
-        dealloc_mw: Some(unimplemented::dealloc_mw),
+        alloc_mw: Some(not_simulated::alloc_mw),
+        bind_mw: Some(not_simulated::bind_mw),
+        dealloc_mw: Some(not_simulated::dealloc_mw),
         _compat_create_cq: compat,
         poll_cq: Some(completion::poll_cq),
         req_notify_cq: Some(completion::req_notify_cq),
@@ -51,7 +51,7 @@ fn operations() -> ibv_context_ops {
         _compat_modify_srq: compat,
         _compat_query_srq: compat,
         _compat_destroy_srq: compat,
-        post_srq_recv: Some(unimplemented::post_srq_recv),
+        post_srq_recv: Some(not_simulated::post_srq_recv),
         _compat_create_qp: compat,
         _compat_query_qp: compat,
         _compat_modify_qp: compat,

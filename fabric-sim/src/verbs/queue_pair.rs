@@ -11,8 +11,8 @@ use super::abi::{
 };
 use super::fault;
 use super::handle::{self, Opaque, null};
+use super::not_simulated;
 use super::query::{MAX_INLINE, MAX_QP_WR, MAX_SGE};
-use super::unimplemented;
 use crate::model::memory::Segment;
 use crate::model::queue_pair::{
     Change, Limits, QpError, QueuePair, RecvRequest, SendRequest, State,
@@ -52,10 +52,10 @@ pub unsafe extern "C" fn ibv_create_qp(
         return null(libc::EINVAL);
     };
     if attr.qp_type != IBV_QPT_UD {
-        return unimplemented::queue_pair_type(attr.qp_type);
+        return not_simulated::queue_pair_type(attr.qp_type);
     }
     if !attr.srq.is_null() {
-        return unimplemented::shared_receive_queue();
+        return not_simulated::shared_receive_queue();
     }
     // SAFETY: the caller's promise.
     let queues = unsafe { (handle::rust(attr.send_cq), handle::rust(attr.recv_cq)) };

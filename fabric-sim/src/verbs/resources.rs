@@ -139,7 +139,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     access: c_uint,
 ) -> *mut ibv_mr {
     if iova != addr as u64 {
-        return super::unimplemented::ibv_reg_mr_iova_elsewhere();
+        return super::not_simulated::ibv_reg_mr_iova_elsewhere();
     }
     // SAFETY: the caller's promise.
     unsafe { ibv_reg_mr(pd, addr, length, access.cast_signed()) }

@@ -254,9 +254,12 @@ pub fn is_running(pid: i32) -> bool {
         .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
 }
 
+/// How long a test waits for what must happen.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Waits for something that must come.
 pub fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     while !is() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));

@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::bench::{self, bad, check, command, good, is_running, loader_test, pids, run, until};
+use crate::bench::{
+    self, PATIENCE, bad, check, command, good, is_running, loader_test, pids, run, until,
+};
 
 #[test]
 fn trouble_of_the_harness_is_not_the_providers() {
@@ -146,6 +149,18 @@ fn a_run_that_is_interrupted_cleans_up() {
     }
 }
 
+/// Whether a process ends within what a test waits.
+fn ends(child: &mut Child) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if child.try_wait().unwrap().is_some() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
 #[test]
 fn nobody_reads_on() {
     let hanging = bench::file("nobody-reads.pids");
@@ -153,7 +168,8 @@ fn nobody_reads_on() {
         "nobody-reads",
         &[("OPEN", &format!("say_pid({hanging:?}); for_ever()"))],
     );
-    let mut command = command(&library, "^load-", &["--jobs", "16", "--timeout", "20"]);
+    // Checks that hang would keep it for an hour.
+    let mut command = command(&library, "^load-", &["--jobs", "16", "--timeout", "3600"]);
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -163,6 +179,9 @@ fn nobody_reads_on() {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     output.read_line(&mut line).unwrap();
     drop(output);
+    if !ends(&mut child) {
+        child.kill().unwrap();
+    }
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(141));
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use loader_test::client::{Client, Counters, Destination, Status};
+use loader_test::client::{Client, Destination, Status};
 use loader_test::record::{Lid, PathRecord};
 
 use crate::support::{by_address, by_lid, by_name, each_form, mcast_sa, resolve, rig, stock};
@@ -16,31 +16,9 @@ struct Added {
     endpoint: [u64; 7],
 }
 
-/// Error, resolve, no data, address query, address cache, route query, route cache.
-fn values(counters: Counters) -> [u64; 7] {
-    let Counters {
-        error,
-        resolve,
-        no_data,
-        address_query,
-        address_cache,
-        route_query,
-        route_cache,
-    } = counters;
-    [
-        error,
-        resolve,
-        no_data,
-        address_query,
-        address_cache,
-        route_query,
-        route_cache,
-    ]
-}
-
 fn both(client: &mut Client) -> [[u64; 7]; 2] {
     let endpoint = client.endpoint_counters("node1").unwrap();
-    [client.counters().unwrap(), endpoint].map(values)
+    [client.counters().unwrap(), endpoint].map(|counters| counters.values())
 }
 
 /// The script, played to the provider on Hca1.

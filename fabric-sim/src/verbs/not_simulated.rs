@@ -14,14 +14,14 @@ fn name(verb: &str) {
 
 /// Exported verbs by what they return on failure. Their arguments do not matter: the C calling convention lets a
 /// function ignore them.
-macro_rules! unimplemented {
+macro_rules! not_simulated {
     ($($failure:ident: $($verb:ident)*;)*) => {
         $($(
             #[doc = concat!("Not simulated: `", stringify!($verb), "`.")]
             #[unsafe(no_mangle)]
-            pub extern "C" fn $verb() -> unimplemented!(@type $failure) {
+            pub extern "C" fn $verb() -> not_simulated!(@type $failure) {
                 name(stringify!($verb));
-                unimplemented!(@value $failure)
+                not_simulated!(@value $failure)
             }
         )*)*
     };
@@ -37,7 +37,7 @@ macro_rules! unimplemented {
     (@value nothing) => { () };
 }
 
-unimplemented! {
+not_simulated! {
     pointer: ibv_create_srq ibv_create_ah_from_wc ibv_import_device ibv_import_dm ibv_import_mr ibv_import_pd
         ibv_qp_to_qp_ex ibv_reg_dmabuf_mr;
     errno: ibv_modify_srq ibv_query_srq ibv_destroy_srq ibv_resize_cq ibv_query_ece ibv_set_ece;
