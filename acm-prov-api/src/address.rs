@@ -56,6 +56,21 @@ impl Gid {
     pub const fn is_zero(self) -> bool {
         u128::from_be_bytes(self.0) == 0
     }
+
+    /// Returns the GID by which this port is known in the subnet with that prefix: a GID of fe80::/10 gets the prefix, any
+    /// other is returned as it is.
+    ///
+    /// fe80::/10 is the default, link-local prefix (IBA vol. 1, 4.1.1): every port answers to it, whatever prefix the
+    /// subnet manager assigned (`subnet_prefix` in opensm.conf). The SA treats both as the same port, and returns the
+    /// assigned prefix.
+    #[must_use]
+    pub const fn in_subnet(self, subnet_prefix: u64) -> Gid {
+        if self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80 {
+            Gid::new(subnet_prefix, self.interface_id())
+        } else {
+            self
+        }
+    }
 }
 
 impl fmt::Display for Gid {

@@ -158,6 +158,9 @@ pub enum PortError {
     /// See [`Closed`].
     #[error(transparent)]
     Closed(#[from] Closed),
+    /// The port has no GID.
+    #[error("port {0} has no GID to ask the SA with")]
+    NoGid(u8),
     /// The verbs call failed.
     #[error("{call} on port {port}: error {code}; is the device still there?")]
     Verbs {
@@ -178,13 +181,11 @@ struct PortInner {
     device: DeviceHandle,
     gate: Gate<acm_port>,
     number: u8,
-    #[cfg(feature = "cache")]
     id: CorePort,
 }
 
 /// A port of the core's, over all its openings: the core passes the same structure each time. Only ever compared.
-#[cfg(feature = "cache")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CorePort(usize);
 
 impl PortHandle {
@@ -197,13 +198,11 @@ impl PortHandle {
             device,
             gate: Gate::new(port),
             number,
-            #[cfg(feature = "cache")]
             id: CorePort(port.addr()),
         }))
     }
 
     /// The core's port, whose openings follow each other.
-    #[cfg(feature = "cache")]
     pub(crate) fn core_port(&self) -> CorePort {
         self.0.id
     }
@@ -393,6 +392,6 @@ impl EndpointHandle {
     /// Ends the endpoint: what it has asked the SA is answered with an error, and nothing more is asked.
     pub(crate) fn close(&self) {
         self.0.gate.close();
-        crate::sa::forget(self);
+        crate::sa::close(self);
     }
 }

@@ -9,16 +9,17 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::abi::{
-    AcmCounter, Be64, acm_alloc_sa_mad_fn, acm_convert_mtu_fn, acm_convert_rate_fn,
-    acm_free_sa_mad_fn, acm_get_gid_fn, acm_get_opts_file_fn, acm_get_rate_fn, acm_gid_index_fn,
+    AcmCounter, acm_alloc_sa_mad_fn, acm_convert_mtu_fn, acm_convert_rate_fn, acm_free_sa_mad_fn,
+    acm_get_gid_fn, acm_get_opts_file_fn, acm_get_rate_fn, acm_gid_index_fn,
     acm_increment_counter_fn, acm_path_comp_mask_fn, acm_query_response_fn,
-    acm_resolve_response_fn, acm_send_sa_mad_fn, acm_write_fn, ibv_mtu, ibv_path_record,
-    ibv_query_pkey_fn, ibv_query_port_fn, ibv_rate,
+    acm_resolve_response_fn, acm_send_sa_mad_fn, acm_write_fn, ibv_mtu, ibv_query_pkey_fn,
+    ibv_query_port_fn, ibv_rate,
 };
 
 use crate::clock::Moment;
 use crate::log_limit::LogLimit;
 use crate::options::Options;
+use crate::sa::SaLimits;
 
 mod lookup;
 
@@ -88,7 +89,7 @@ pub struct Host {
     table: &'static HostTable,
     provider: &'static CStr,
     log_level: LogLevel,
-    sa_patience: u64,
+    sa_limits: SaLimits,
 }
 
 impl fmt::Debug for Host {
@@ -114,7 +115,7 @@ impl Host {
             table,
             provider,
             log_level,
-            sa_patience: Options::parse("", &b""[..]).sa_patience(),
+            sa_limits: Options::parse("", &b""[..]).sa_limits(),
         }
     }
 
@@ -126,14 +127,14 @@ impl Host {
     pub(crate) fn with_options(self, options: &Options) -> Self {
         Self {
             log_level: LogLevel(options.log_level()),
-            sa_patience: options.sa_patience(),
+            sa_limits: options.sa_limits(),
             ..self
         }
     }
 
-    /// Milliseconds that a query to the SA is waited for.
-    pub(crate) fn sa_patience(&self) -> u64 {
-        self.sa_patience
+    /// How long the core tries a MAD, and how many of a port it sends at a time.
+    pub(crate) fn sa_limits(&self) -> SaLimits {
+        self.sa_limits
     }
 
     /// Whether a line of `level` would be written.
@@ -195,13 +196,6 @@ impl Host {
     pub(crate) fn increment_counter(&self, counter: AcmCounter) {
         // SAFETY: the core checks the range.
         unsafe { (self.table.acm_increment_counter)(counter) }
-    }
-
-    /// `acm_path_comp_mask`: which components of a path record a query demands, those that are not zero.
-    pub(crate) fn path_comp_mask(&self, record: &ibv_path_record) -> Be64 {
-        let mut record = *record;
-        // SAFETY: the core reads the record during the call.
-        unsafe { (self.table.acm_path_comp_mask)(&mut record) }
     }
 }
 

@@ -37,6 +37,8 @@ pub mod hosts;
 pub mod introspection;
 mod load;
 mod log_limit;
+#[cfg(feature = "cache")]
+pub mod lookups;
 mod message;
 pub mod options;
 pub mod path;

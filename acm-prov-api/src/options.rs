@@ -47,6 +47,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::sa::SaLimits;
 use crate::sync::Mutex;
 use lines::Lines;
 pub use report::{Problem, Report};
@@ -240,18 +241,20 @@ impl Options {
         self.core_number("log_level").unwrap_or(0)
     }
 
-    /// Milliseconds that a query is waited for: until the core has given up a MAD that it sent at
-    /// once, by its options `timeout` and `retries`, and one `timeout` more, so that it can say so
-    /// itself. The options are read as the daemon reads them; what makes no sense is its default.
-    pub(crate) fn sa_patience(&self) -> u64 {
+    /// How long the core tries an SA MAD, and how many of a port it sends at a time, by its options `timeout`, `retries`
+    /// and `sa_depth`. They are read as the daemon reads them; what makes no sense is its default.
+    pub(crate) fn sa_limits(&self) -> SaLimits {
         let number = |key, default, range: RangeInclusive<i32>| {
             let value = self.core_number(key);
             value
                 .filter(|value| range.contains(value))
-                .unwrap_or(default) as u64
+                .unwrap_or(default)
         };
-        let timeout = number("timeout", 2_000, 1..=3_600_000);
-        timeout * (number("retries", 2, 0..=255) + 2)
+        SaLimits {
+            timeout: number("timeout", 2_000, 1..=3_600_000) as u64,
+            retries: number("retries", 2, 0..=255) as u64,
+            depth: number("sa_depth", 1, 1..=65_535) as usize,
+        }
     }
 
     /// A number as the daemon reads it (`atoi`); `None` if the file has no such option.

@@ -16,6 +16,7 @@ use crate::host::{Host, LogLevel};
 use crate::log_limit::LogLimit;
 use crate::message::{Entry, Message, Outgoing};
 use crate::path::PathRecord;
+use crate::sa::{Component, PathQuery};
 
 /// Who asked, and what the answer must carry.
 struct Client {
@@ -64,6 +65,8 @@ pub struct ResolveRequest {
     source: Option<Entry>,
     destination: Address,
     wanted: Option<PathRecord>,
+    /// Whether `wanted` is the request itself, and not a hint beside an address.
+    is_path: bool,
     nodelay: bool,
 }
 
@@ -89,12 +92,14 @@ impl ResolveRequest {
                 source,
                 destination,
                 wanted,
+                is_path,
                 nodelay,
             }) => Some(Self {
                 client: Some(client),
                 source,
                 destination,
                 wanted,
+                is_path,
                 nodelay,
             }),
             Err((status, reason)) => {
@@ -108,7 +113,7 @@ impl ResolveRequest {
         }
     }
 
-    /// What the client wants a path to. Of a path record that is its DLID or, without one, its DGID.
+    /// What the client wants a path to. Of a path record that is its DGID or, without one, its DLID.
     pub fn destination(&self) -> Address {
         self.destination
     }
@@ -122,6 +127,29 @@ impl ResolveRequest {
     /// Whether the client wants an answer from what is known, or `ENODATA`, at once.
     pub fn is_nodelay(&self) -> bool {
         self.nodelay
+    }
+
+    /// Whether the kernel asks (for rdma_cm; id 0): it asks the SA itself when it is refused.
+    pub fn is_from_the_kernel(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| client.id == 0)
+    }
+
+    /// The query that the request asks: all that its path record names. Of one that came beside an address the destination
+    /// does not count; a name's or IP address's is left open, for the provider to
+    /// [name](PathQuery::set_target).
+    pub fn path_query(&self) -> PathQuery {
+        let mut query = PathQuery::from_client(&self.wanted.unwrap_or_default());
+        if !self.is_path {
+            query
+                .leave_open(Component::Dgid)
+                .leave_open(Component::Dlid);
+            match self.destination {
+                Address::Gid(gid) => query.set_dgid(gid),
+                Address::Lid(lid) => query.set_dlid(lid),
+                Address::Name(_) | Address::Ip(_) | Address::Ip6(_) => &mut query,
+            };
+        }
+        query
     }
 
     /// Answers with a path.
@@ -188,6 +216,7 @@ struct Question {
     source: Option<Entry>,
     destination: Address,
     wanted: Option<PathRecord>,
+    is_path: bool,
     nodelay: bool,
 }
 
@@ -198,10 +227,10 @@ fn parse(message: Message<'_>) -> Result<Question, (AcmStatus, String)> {
     if first.kind() == AcmEpType::PATH {
         // The header's data bytes are the client's own in a path request and mean nothing.
         let wanted = first.path_record();
-        let destination = if wanted.dlid().0 != 0 {
-            Address::Lid(wanted.dlid())
-        } else if !wanted.dgid().is_zero() {
+        let destination = if !wanted.dgid().is_zero() {
             Address::Gid(wanted.dgid())
+        } else if wanted.dlid().0 != 0 {
+            Address::Lid(wanted.dlid())
         } else {
             return Err((
                 AcmStatus::EDESTADDR,
@@ -213,6 +242,7 @@ fn parse(message: Message<'_>) -> Result<Question, (AcmStatus, String)> {
             source: None,
             destination,
             wanted: Some(wanted),
+            is_path: true,
             nodelay,
         });
     }
@@ -254,6 +284,7 @@ fn parse(message: Message<'_>) -> Result<Question, (AcmStatus, String)> {
         source,
         destination,
         wanted,
+        is_path: false,
         nodelay: entry.flags() & ACM_FLAGS_NODELAY != 0,
     })
 }
@@ -298,6 +329,11 @@ impl QueryRequest {
     /// The path record that the SA is to be asked for. What is zero in it is left open.
     pub fn wanted(&self) -> PathRecord {
         self.entry.path_record()
+    }
+
+    /// The query that the request asks: all that its path record names.
+    pub fn path_query(&self) -> PathQuery {
+        PathQuery::from_client(&self.wanted())
     }
 
     /// Answers with the SA's record.

@@ -14,11 +14,11 @@ mod tests;
 use acm_prov_api::abi::AcmCounter;
 use acm_prov_api::cache::engine::{EndpointCache, Outcome, PortCache};
 use acm_prov_api::cache::own_path;
-use acm_prov_api::cache::question::{Question, Target};
 use acm_prov_api::followed::Followed;
 use acm_prov_api::hosts::Hosts;
 use acm_prov_api::introspection::OptionInfo;
 use acm_prov_api::prelude::*;
+use acm_prov_api::sa::{PathQuery, Target};
 use acm_prov_api::sync::Arc;
 use acm_prov_api::{
     Device, EndpointHandle, EndpointState, Plain, Port, PortHandle, PortState, QueryRequest,
@@ -72,48 +72,36 @@ impl Provider for PathCache {
         let endpoint = from.endpoint();
         let CachedEndpoint { cache, own_path } = endpoint.state();
         let destination = request.destination();
-        let mut is_own = false;
-        let target = match destination {
-            Address::Lid(lid) => Target::Lid(lid),
-            Address::Gid(gid) => Target::Gid(gid),
-            Address::Name(_) | Address::Ip(_) | Address::Ip6(_) => {
-                if self.settings.stock.answers_own_addresses && endpoint.has_address(&destination) {
-                    is_own = true;
-                    Target::Gid(cache.source().gid)
-                } else if let Some(gid) = self.host(&destination) {
-                    Target::Gid(gid)
-                } else {
-                    return request.refuse(Status::ENODATA);
+        let mut query = request.path_query();
+        if let Address::Lid(_) | Address::Gid(_) = destination {
+            cache.resolve(&query, request);
+            return;
+        }
+        if self.settings.stock.answers_own_addresses && endpoint.has_address(&destination) {
+            let own = Target::Gid(cache.source().gid);
+            query.set_target(own);
+            // Ask the SA if the port's attributes give no path, or one that the client does not want.
+            if let Some(path) = own_path {
+                let [asked, plain] =
+                    [query, PathQuery::to(own)].map(|query| query.complete(cache.source()));
+                if asked.is_answered_by(&plain, path) {
+                    endpoint.handle().count(AcmCounter::ROUTE_CACHE);
+                    return request.answer(path);
                 }
             }
-        };
-        let wanted = request.wanted().copied().unwrap_or_default();
-        let question = match Question::new(target, &wanted, cache.source()) {
-            Ok(question) => question,
-            Err(error) => return request.refuse(error.status()),
-        };
-        // What the port does not tell of itself, or the client demands, is the SA's to say.
-        if let Some(path) = own_path
-            && is_own
-            && question.demands.is_none()
-        {
-            endpoint.handle().count(AcmCounter::ROUTE_CACHE);
-            return request.answer(path);
+        } else if let Some(gid) = self.host(&destination) {
+            query.set_target(Target::Gid(gid));
+        } else {
+            return request.refuse(Status::ENODATA);
         }
-        let by_gid = matches!(destination, Address::Lid(_) | Address::Gid(_));
-        if cache.resolve(&question, request) == Outcome::Asked && !by_gid {
+        if cache.resolve(&query, request) == Outcome::Asked {
             endpoint.handle().count(AcmCounter::ADDR_CACHE);
         }
     }
 
     fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
         let cache = &from.endpoint().state().cache;
-        match Question::from_path(&request.wanted(), cache.source()) {
-            Ok(question) => {
-                cache.query(&question, request);
-            }
-            Err(error) => request.refuse(error.status()),
-        }
+        cache.query(&request.path_query(), request);
     }
 }
 

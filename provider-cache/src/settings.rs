@@ -1,7 +1,7 @@
 //! The options that path-cache reads from ibacm_opts.cfg.
 
 use acm_prov_api::cache::engine::CacheSettings;
-use acm_prov_api::cache::settings::{StockSettings, described};
+use acm_prov_api::cache::settings::{StockSettings, described, qos};
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::introspection::OptionInfo;
 use acm_prov_api::options::Options;
@@ -41,6 +41,7 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
         "1000",
         "how long the SA's \"no records\" is remembered",
     ),
+    described::qos("path_cache_qos"),
     OptionInfo::new(
         "path_cache_stale_ttl",
         "number",
@@ -74,6 +75,7 @@ impl Settings {
             lookups: stock.lookups,
             flush_file: options.optional_path("path_cache_flush_file"),
             routes_file: stock.routes_file.clone(),
+            qos: qos(options, "path_cache_qos"),
         };
         options.report_unknown("path_cache_");
         Self { cache, stock }

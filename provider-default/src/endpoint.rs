@@ -1,8 +1,8 @@
 //! An endpoint that speaks the protocol: joins the state machines to the queue pair, the cache engine and the core.
 //!
 //! Three kinds of threads come here: the core's (requests, addresses, events), the core's SA thread (joins and paths), and
-//! the device's (datagrams and deadlines). State is behind one lock, which is not held while clients are answered, the SA is
-//! asked or a path is looked for.
+//! the device's (datagrams and deadlines). State is behind one lock; what clients are answered is
+//! [delivered](DeliveringMutex) when it is released, and the SA is asked then, too.
 
 mod arrivals;
 mod clients;
@@ -14,13 +14,14 @@ use acm_prov_api::abi::AcmCounter;
 use acm_prov_api::address::{Address, Gid};
 use acm_prov_api::cache::engine::EndpointCache;
 use acm_prov_api::cache::own_path;
-use acm_prov_api::cache::question::Source;
 use acm_prov_api::clock::Moment;
 use acm_prov_api::followed::Followed;
 use acm_prov_api::hosts::Hosts;
+use acm_prov_api::lookups::{Deliver, DeliveringMutex, Replies};
 use acm_prov_api::path::PathRecord;
-use acm_prov_api::sync::{Arc, Mutex};
-use acm_prov_api::{EndpointHandle, LogLevel, ResolveRequest, Status};
+use acm_prov_api::sa::Source;
+use acm_prov_api::sync::Arc;
+use acm_prov_api::{EndpointHandle, LogLevel};
 use rdma_access::ud::QueueId;
 
 use crate::datagrams::{Datagrams, Listening, Way};
@@ -30,6 +31,7 @@ use crate::groups::{Ask, Groups};
 use crate::resolver::Resolver;
 use crate::settings::Settings;
 use crate::wire::{Body, Datagram};
+use clients::Client;
 
 /// Answers to others that may wait for a path, or to be sent. A path to them costs a query, and the SA is the clients'.
 const ANSWERS: usize = 256;
@@ -60,11 +62,11 @@ pub(crate) struct AcmEndpoint {
     lmc: u8,
     datagrams: Datagrams,
     waker: Waker,
-    state: Mutex<State>,
+    state: DeliveringMutex<State>,
 }
 
 struct State {
-    resolver: Resolver<ResolveRequest>,
+    resolver: Resolver<Client>,
     groups: Groups,
     listening: Option<Listening>,
     /// Addresses of this endpoint.
@@ -89,7 +91,7 @@ struct Answer {
 impl AcmEndpoint {
     pub(crate) fn new(parts: Parts) -> Self {
         let state = State {
-            resolver: Resolver::new(parts.settings.resolver),
+            resolver: Resolver::new(parts.settings.resolver, Some(*parts.handle.host())),
             groups: parts.groups,
             listening: None,
             own: Vec::new(),
@@ -109,7 +111,7 @@ impl AcmEndpoint {
             hosts: parts.hosts,
             datagrams: parts.datagrams,
             waker: parts.waker,
-            state: Mutex::new(state),
+            state: DeliveringMutex::new(state),
         }
     }
 
@@ -154,11 +156,8 @@ impl AcmEndpoint {
         if state.renew_at.is_some_and(|at| at <= now) {
             self.renew(&mut state, now);
         }
-        let given_up = state.resolver.expire(now);
-        let lost = state.groups.expire(now);
-        for outcome in lost {
-            self.joined(&mut state, now, outcome);
-        }
+        state.resolver.expire(now);
+        state.groups.expire(now);
         let joins: Vec<Ask> = std::iter::from_fn(|| state.groups.next_to_ask(now)).collect();
         self.send(&mut state, now);
         if let Some(line) = state.flood.line(now) {
@@ -166,9 +165,6 @@ impl AcmEndpoint {
         }
         let due = state.next_deadline();
         drop(state);
-        for request in given_up {
-            request.refuse(Status::ETIMEDOUT);
-        }
         for ask in joins {
             self.join(&ask);
         }
@@ -264,15 +260,12 @@ impl AcmEndpoint {
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
-        let waiting = state.resolver.close();
+        state.resolver.close();
         let listening = state.listening.take();
         state.answers.clear();
         drop(state);
         drop(listening);
         self.cache.close();
-        for request in waiting {
-            request.refuse(Status::ENOTCONN);
-        }
     }
 
     fn log(&self, level: LogLevel, text: std::fmt::Arguments<'_>) {
@@ -286,6 +279,15 @@ impl AcmEndpoint {
                 self.handle.pkey()
             ),
         );
+    }
+}
+
+/// Clients have their answers when the lock is released.
+impl Deliver for State {
+    type Batch = Replies<Client>;
+
+    fn take_batch(&mut self) -> Option<Replies<Client>> {
+        self.resolver.take_replies()
     }
 }
 

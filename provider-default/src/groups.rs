@@ -1,22 +1,22 @@
 //! The multicast groups of an endpoint: which they are, and when to join them.
 //!
-//! A state machine without a clock: it is told the time and what the SA said, and says what to ask.
+//! A state machine without a clock: it takes the time and the SA's answers, and gives the joins to ask for.
 
 use std::hash::{BuildHasher, RandomState};
 
 use acm_prov_api::address::{Gid, PKey};
 use acm_prov_api::clock::Moment;
-use acm_prov_api::sa::{MulticastJoin, MulticastMember, SaError, SaSendError, Selected};
+use acm_prov_api::lookups::{End, Limits, Lookups, Try, Urgency, Waiter};
+use acm_prov_api::sa::{MulticastJoin, MulticastMember, SaError, Selected};
 
 use crate::wire;
 
 /// The Q_Key of the protocol.
 pub(crate) const QKEY: u32 = 0x8001_0000;
 
-/// Milliseconds after the first failed join until the next; doubled each time.
-const FIRST_REST: u64 = 1_000;
-/// The longest rest between two joins.
-const LONGEST_REST: u64 = 60_000;
+/// Milliseconds of the first and the longest rest after a failed join. Rests double, and chance shortens them by up to a
+/// half: hosts that failed together do not try again together.
+const RESTS: (u64, u64) = (1_000, 60_000);
 
 /// `UMAD_SA_MCM_ADDR_SCOPE_SITE_LOCAL`.
 const SITE_LOCAL: u8 = 5;
@@ -55,12 +55,8 @@ pub(crate) struct Ticket(u64);
 pub(crate) enum JoinError {
     #[error(transparent)]
     Refused(#[from] SaError),
-    #[error(transparent)]
-    NotSent(#[from] SaSendError),
     #[error("the SA granted another {0} than asked for")]
     Mismatch(&'static str),
-    #[error("the SA did not answer, and the query did not come back")]
-    Lost,
     #[error("the group was joined, but cannot be used: {0}")]
     Unusable(String),
 }
@@ -68,11 +64,8 @@ pub(crate) enum JoinError {
 /// What an answer to a join means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// A member: attach, unless attached there already.
-    Joined {
-        index: usize,
-        member: MulticastMember,
-    },
+    /// A member, which makes use of its membership.
+    Joined { member: MulticastMember },
     /// Not a member; joined again after `rest` milliseconds.
     Failed {
         index: usize,
@@ -86,18 +79,20 @@ pub(crate) enum Outcome {
 struct Group {
     mgid: Gid,
     speed: Speed,
-    state: State,
     member: Option<MulticastMember>,
-    failures: u32,
+    /// Whether a join has failed since the groups were joined last.
+    has_failed: bool,
 }
 
-#[derive(Clone, Copy)]
-enum State {
-    /// To be joined then.
-    Due(Moment),
-    /// Asked; given up then.
-    Asked(Ticket, Moment),
-    Member,
+/// Nobody waits for a join: clients wait for addresses.
+pub(crate) enum Nobody {}
+
+impl Waiter for Nobody {
+    type Answer = ();
+
+    fn end(self, _: End<()>) {
+        match self {}
+    }
 }
 
 /// The groups of one endpoint, the one that everybody shares first.
@@ -105,10 +100,9 @@ pub(crate) struct Groups {
     port_gid: Gid,
     pkey: PKey,
     groups: Vec<Group>,
-    /// Milliseconds that an SA query takes at most.
-    patience: u64,
+    /// Joins that are to be asked for, or are out, by index of the group.
+    joins: Lookups<usize, Nobody>,
     tickets: u64,
-    jitter: RandomState,
 }
 
 impl Groups {
@@ -118,27 +112,39 @@ impl Groups {
         pkey: PKey,
         shared: Speed,
         own: Option<Speed>,
-        patience: u64,
         now: Moment,
     ) -> Self {
-        let groups = [Some(shared), own.filter(|own| *own != shared)]
+        let groups: Vec<Group> = [Some(shared), own.filter(|own| *own != shared)]
             .into_iter()
             .flatten()
             .map(|speed| Group {
                 mgid: mgid(pkey, speed),
                 speed,
-                state: State::Due(now),
                 member: None,
-                failures: 0,
+                has_failed: false,
             })
             .collect();
-        Self {
+        let limits = Limits {
+            lookups: groups.len(),
+            waiters: 0,
+            tries: groups.len(),
+            try_timeout: None,
+            rest: RESTS,
+        };
+        let mut groups = Self {
             port_gid,
             pkey,
             groups,
-            patience,
+            joins: Lookups::new(limits, None, RandomState::new().hash_one(0)),
             tickets: 0,
-            jitter: RandomState::new(),
+        };
+        groups.join_all(now);
+        groups
+    }
+
+    fn join_all(&mut self, now: Moment) {
+        for index in 0..self.groups.len() {
+            self.joins.want(now, index, Moment::NEVER, Urgency::Usual);
         }
     }
 
@@ -147,7 +153,7 @@ impl Groups {
         self.groups
             .iter()
             .enumerate()
-            .all(|(index, group)| group.member.is_some() || (index > 0 && group.failures > 0))
+            .all(|(index, group)| group.member.is_some() || (index > 0 && group.has_failed))
     }
 
     /// The membership in a group.
@@ -181,19 +187,14 @@ impl Groups {
 
     /// The next join that is to be asked for now.
     pub(crate) fn next_to_ask(&mut self, now: Moment) -> Option<Ask> {
-        let index = self
-            .groups
-            .iter()
-            .position(|group| matches!(group.state, State::Due(at) if at <= now))?;
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
-        // Twice what the core needs to say that nobody answers: a query can wait for those before it.
-        self.groups[index].state = State::Asked(
-            ticket,
-            now.after(self.patience.saturating_mul(2).max(1_000)),
-        );
+        let tickets = &mut self.tickets;
+        let next = self.joins.next_try(now, || {
+            *tickets += 1;
+            *tickets
+        });
+        let Try { id, key: index, .. } = next?;
         Some(Ask {
-            ticket,
+            ticket: Ticket(id),
             join: self.join(index),
         })
     }
@@ -215,27 +216,38 @@ impl Groups {
         }
     }
 
-    /// What the SA said, or that it was not asked.
+    /// What the SA said to a join. `attach` makes use of a membership that it grants.
     pub(crate) fn answered(
         &mut self,
         now: Moment,
         ticket: Ticket,
         answer: Result<MulticastMember, JoinError>,
+        attach: impl FnOnce(usize, &MulticastMember) -> Result<(), String>,
     ) -> Outcome {
-        let asked =
-            |group: &Group| matches!(group.state, State::Asked(asked, _) if asked == ticket);
-        let Some(index) = self.groups.iter().position(asked) else {
+        let Some(&index) = self.joins.tried(ticket.0) else {
             return Outcome::Late;
         };
-        match answer.and_then(|member| self.check(index, member)) {
-            Ok(member) => {
-                let group = &mut self.groups[index];
-                group.state = State::Member;
-                group.failures = 0;
-                group.member = Some(member);
-                Outcome::Joined { index, member }
+        let answer = answer.and_then(|member| {
+            let member = self.check(index, member)?;
+            if let Err(reason) = attach(index, &member) {
+                self.groups[index].member = None;
+                return Err(JoinError::Unusable(reason));
             }
-            Err(error) => self.failed(now, index, error),
+            Ok(member)
+        });
+        match answer {
+            Ok(member) => {
+                self.joins.finish(ticket.0, &());
+                let group = &mut self.groups[index];
+                group.member = Some(member);
+                group.has_failed = false;
+                Outcome::Joined { member }
+            }
+            Err(error) => {
+                let rest = self.joins.try_again(now, ticket.0).unwrap_or_default();
+                self.groups[index].has_failed = true;
+                Outcome::Failed { index, error, rest }
+            }
         }
     }
 
@@ -256,59 +268,32 @@ impl Groups {
         }
     }
 
-    fn failed(&mut self, now: Moment, index: usize, error: JoinError) -> Outcome {
-        let group = &mut self.groups[index];
-        let rest = FIRST_REST
-            .saturating_mul(1 << group.failures.min(16))
-            .min(LONGEST_REST);
-        group.failures = group.failures.saturating_add(1);
-        // Hosts that failed together do not try again together.
-        let rest = rest + self.jitter.hash_one((index, group.failures)) % (rest / 4 + 1);
-        group.state = State::Due(now.after(rest));
-        Outcome::Failed { index, error, rest }
-    }
-
-    /// The group was joined, but nothing can be done with it.
-    pub(crate) fn unusable(&mut self, now: Moment, index: usize, reason: String) -> Outcome {
-        self.groups[index].member = None;
-        self.failed(now, index, JoinError::Unusable(reason))
-    }
-
-    /// Gives up joins whose answer should have been here.
-    pub(crate) fn expire(&mut self, now: Moment) -> Vec<Outcome> {
-        let lost = |group: &Group| matches!(group.state, State::Asked(_, until) if until <= now);
-        let lost: Vec<usize> = (0..self.groups.len())
-            .filter(|&index| lost(&self.groups[index]))
-            .collect();
-        lost.into_iter()
-            .map(|index| self.failed(now, index, JoinError::Lost))
-            .collect()
+    /// Takes up joins that have rested.
+    pub(crate) fn expire(&mut self, now: Moment) {
+        self.joins.expire(now);
     }
 
     /// The SM has forgotten who is a member. What was granted is used until it is granted anew: the group may well work
     /// meanwhile.
     pub(crate) fn reregister(&mut self, now: Moment) {
+        self.joins.close(|_| true);
         for group in &mut self.groups {
-            group.state = State::Due(now);
-            group.failures = 0;
+            group.has_failed = false;
         }
+        self.join_all(now);
     }
 
     /// When something is due.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
-        let of = |group: &Group| match group.state {
-            State::Due(at) | State::Asked(_, at) => Some(at),
-            State::Member => None,
-        };
-        self.groups.iter().filter_map(of).min()
+        self.joins.next_deadline()
     }
 
     /// What to take back at the end: memberships, and joins that the SA may still grant.
     pub(crate) fn to_leave(&self) -> Vec<MulticastJoin> {
         let may_be_joined =
-            |group: &Group| group.member.is_some() || matches!(group.state, State::Asked(..));
+            |index: &usize| self.groups[*index].member.is_some() || self.joins.is_tried(index);
         (0..self.groups.len())
-            .filter(|&index| may_be_joined(&self.groups[index]))
+            .filter(may_be_joined)
             .map(|index| self.join(index))
             .collect()
     }

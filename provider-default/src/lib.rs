@@ -29,7 +29,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-use acm_prov_api::cache::engine::{OpenError, PortCache};
+use acm_prov_api::cache::engine::PortCache;
 use acm_prov_api::clock::Moment;
 use acm_prov_api::followed::Followed;
 use acm_prov_api::hosts::Hosts;
@@ -38,7 +38,7 @@ use acm_prov_api::prelude::*;
 use acm_prov_api::sync::{Arc, Mutex, Weak};
 use acm_prov_api::{
     AddressState, Device, DeviceHandle, DeviceState, Endpoint, EndpointHandle, EndpointState, Port,
-    PortHandle, PortState, QueryRequest,
+    PortError, PortHandle, PortState, QueryRequest,
 };
 
 use datagrams::{Datagrams, Depths};
@@ -183,7 +183,7 @@ impl EndpointState<McastSa> for OpenEndpoint {
             receives: settings.receive_depth,
         };
         let datagrams = Datagrams::open(device.verbs(), number, handle.pkey(), depths)?;
-        let gid = port.handle().gid(0).ok_or(OpenError::NoGid(number))?;
+        let gid = port.handle().gid(0).ok_or(PortError::NoGid(number))?;
         let shared = Speed {
             rate: settings.min_rate,
             mtu: settings.min_mtu,
@@ -193,14 +193,7 @@ impl EndpointState<McastSa> for OpenEndpoint {
             .speed
             .filter(|_| settings.route_protocol == RouteProtocol::Acm);
         let now = Moment::now();
-        let groups = Groups::new(
-            gid,
-            handle.pkey(),
-            shared,
-            own,
-            settings.cache.lookups.patience(),
-            now,
-        );
+        let groups = Groups::new(gid, handle.pkey(), shared, own, now);
         let endpoint = Arc::new(AcmEndpoint::new(Parts {
             handle: handle.clone(),
             cache: port.state().cache.open_endpoint(handle)?,

@@ -1,18 +1,18 @@
 //! Whose address it is: what was learnt from answers and from others' requests, and who waits for which answer.
 //!
-//! A state machine without a clock, a queue pair or a core: it is told the time and what came, and says what to send and
-//! whom to tell. One request an address, however many wait for it; a bounded number out at a time, the others queued in
-//! order of arrival; a try that gets no answer goes to the end of the queue, so that one dead host holds nobody up for
-//! longer than a try. Requests go out until the last one who waits has been given up.
+//! A state machine without a clock, a queue pair or a core. One request an address, however many wait for it; a bounded
+//! number out at a time, the others queued in order of arrival; a try that gets no answer goes to the end of the queue, so
+//! that one dead host holds nobody up for longer than a try. Requests go out until the last one who waits has given up.
 //!
 //! What others claim is trusted as little as may be: a claim fills a gap, and refreshes what its own GID has said before.
-//! Against another GID it only makes us ask ourselves who has the address.
+//! A claim that contradicts a known GID triggers a request of our own instead of replacing it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
+use acm_prov_api::Host;
 use acm_prov_api::address::{Address, Gid, Lid};
 use acm_prov_api::clock::Moment;
+use acm_prov_api::lookups::{Limits, Lookups, Replies, Try, Urgency, Waiter};
 use lru::LruCache;
 
 /// Times and bounds of a [`Resolver`].
@@ -59,18 +59,14 @@ pub(crate) struct Request {
     pub is_first: bool,
 }
 
-/// Too many wait already. Holds the client.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Full<W>(pub W);
-
 /// What a claim to an address led to.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard<W> {
-    /// It was not known whose the address is. Those who waited for it can go on.
-    Learnt(Vec<W>),
+pub(crate) enum Claim {
+    /// It was not known whose the address is. Those who waited for it have their answer.
+    Learnt,
     /// As it was known.
     Refreshed,
-    /// Another GID has it; that one stays, unless the claimant answers when asked.
+    /// Another GID has it; that one stays, unless the claimant answers our request.
     Disputed,
 }
 
@@ -86,174 +82,112 @@ pub(crate) enum NoAnswer {
 struct Learnt {
     peer: Peer,
     since: Moment,
+    /// The SM's registration in which it was learnt.
+    registration: u64,
 }
 
-struct Lookup<W> {
+/// An address that is asked for. The source is the one to ask from, and tells no two lookups apart.
+#[derive(Clone, Copy)]
+struct Wanted {
     address: Address,
     source: Address,
-    state: State,
-    waiters: VecDeque<(W, Moment)>,
-    /// Asked for until then, even if nobody waits.
-    wanted_until: Moment,
-    was_sent: bool,
-    /// Only to see who is right about a disputed address.
-    settles_dispute: bool,
-    timer: Moment,
 }
 
-/// A place in the queue; disputes come behind clients.
-type Place = (bool, u64);
+impl PartialEq for Wanted {
+    fn eq(&self, other: &Self) -> bool {
+        self.address == other.address
+    }
+}
 
-#[derive(Clone, Copy)]
-enum State {
-    Queued(Place),
-    /// Waiting for an answer, until then.
-    Out(Moment),
+impl Eq for Wanted {}
+
+impl Hash for Wanted {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.address.hash(state);
+    }
 }
 
 /// Addresses and lookups of one endpoint. `W` is a waiting client.
-pub(crate) struct Resolver<W> {
+pub(crate) struct Resolver<W: Waiter<Answer = Peer>> {
     limits: ResolverLimits,
     learnt: LruCache<Address, Learnt>,
-    /// By transaction id.
-    lookups: HashMap<u64, Lookup<W>>,
-    by_address: HashMap<Address, u64>,
-    queue: BTreeMap<Place, u64>,
-    /// One entry a lookup.
-    timers: BTreeSet<(Moment, u64)>,
-    places: u64,
-    out: usize,
-    waiting: usize,
-    disputes: usize,
+    lookups: Lookups<Wanted, W>,
+    /// A disputed address that is asked for.
+    dispute: Option<Address>,
+    registration: u64,
     /// Makes transaction ids that nobody guesses.
     tids: (RandomState, u64),
 }
 
-impl<W> Resolver<W> {
-    pub(crate) fn new(limits: ResolverLimits) -> Self {
+impl<W: Waiter<Answer = Peer>> Resolver<W> {
+    pub(crate) fn new(limits: ResolverLimits, host: Option<Host>) -> Self {
+        let lookups = Limits {
+            lookups: limits.waiters,
+            waiters: limits.waiters,
+            tries: limits.out,
+            try_timeout: Some(limits.timeout),
+            rest: (0, 0),
+        };
         Self {
             limits,
             learnt: LruCache::unbounded(),
-            lookups: HashMap::new(),
-            by_address: HashMap::new(),
-            queue: BTreeMap::new(),
-            timers: BTreeSet::new(),
-            places: 0,
-            out: 0,
-            waiting: 0,
-            disputes: 0,
+            lookups: Lookups::new(lookups, host, 0),
+            dispute: None,
+            registration: 0,
             tids: (RandomState::new(), 0),
         }
     }
 
     /// Who has the address, as far as is known.
     pub(crate) fn known(&mut self, address: &Address, now: Moment) -> Option<Peer> {
+        let Self {
+            limits,
+            registration,
+            ..
+        } = *self;
         let learnt = self.learnt.get(address)?;
-        is_fresh(self.limits.ttl, learnt, now).then_some(learnt.peer)
+        learnt
+            .is_fresh(limits.ttl, registration, now)
+            .then_some(learnt.peer)
     }
 
     /// Lets a client wait until it is known who has the address.
-    pub(crate) fn ask(
-        &mut self,
-        now: Moment,
-        address: Address,
-        source: Address,
-        waiter: W,
-    ) -> Result<(), Full<W>> {
-        if self.waiting >= self.limits.waiters {
-            return Err(Full(waiter));
-        }
+    pub(crate) fn ask(&mut self, now: Moment, address: Address, source: Address, waiter: W) {
         let deadline = now.after(self.limits.patience());
-        let Some(tid) = self.lookup(address, source, false) else {
-            return Err(Full(waiter));
-        };
-        if let Some(lookup) = self.lookups.get_mut(&tid) {
-            lookup.waiters.push_back((waiter, deadline));
-            self.waiting += 1;
-        }
-        self.set_timer(tid);
-        Ok(())
+        self.lookups
+            .ask(now, Wanted { address, source }, waiter, deadline);
     }
 
     /// Asks although nobody waits, for as long as a client would.
     pub(crate) fn prefetch(&mut self, now: Moment, address: Address, source: Address) {
-        self.want(now, address, source, false);
-    }
-
-    fn want(&mut self, now: Moment, address: Address, source: Address, settles_dispute: bool) {
         let until = now.after(self.limits.patience());
-        if let Some(tid) = self.lookup(address, source, settles_dispute) {
-            if let Some(lookup) = self.lookups.get_mut(&tid) {
-                lookup.wanted_until = lookup.wanted_until.max(until);
-            }
-            self.set_timer(tid);
-        }
-    }
-
-    /// The lookup of an address, made if there is none; `None` if there are too many.
-    fn lookup(&mut self, address: Address, source: Address, settles_dispute: bool) -> Option<u64> {
-        if let Some(&tid) = self.by_address.get(&address) {
-            return Some(tid);
-        }
-        if self.lookups.len() >= self.limits.waiters {
-            return None;
-        }
-        let tid = self.new_tid();
-        let place = self.place(settles_dispute);
-        self.queue.insert(place, tid);
-        self.by_address.insert(address, tid);
-        self.disputes += usize::from(settles_dispute);
-        let lookup = Lookup {
-            address,
-            source,
-            state: State::Queued(place),
-            waiters: VecDeque::new(),
-            wanted_until: Moment::default(),
-            was_sent: false,
-            settles_dispute,
-            timer: Moment::NEVER,
-        };
-        self.timers.insert((lookup.timer, tid));
-        self.lookups.insert(tid, lookup);
-        Some(tid)
-    }
-
-    fn new_tid(&mut self) -> u64 {
-        loop {
-            self.tids.1 += 1;
-            let tid = self.tids.0.hash_one(self.tids.1);
-            if tid != 0 && !self.lookups.contains_key(&tid) {
-                return tid;
-            }
-        }
-    }
-
-    fn place(&mut self, settles_dispute: bool) -> Place {
-        self.places += 1;
-        (settles_dispute, self.places)
+        self.lookups
+            .want(now, Wanted { address, source }, until, Urgency::Usual);
     }
 
     /// The next request to be sent, unless enough are out.
     pub(crate) fn next_to_send(&mut self, now: Moment) -> Option<Request> {
-        if self.out >= self.limits.out {
-            return None;
-        }
-        let (_, tid) = self.queue.pop_first()?;
-        let lookup = self.lookups.get_mut(&tid)?;
-        let is_first = !std::mem::replace(&mut lookup.was_sent, true);
-        lookup.state = State::Out(now.after(self.limits.timeout));
-        self.out += 1;
-        let request = Request {
-            tid,
-            destination: lookup.address,
-            source: lookup.source,
-            is_first,
+        let (random, last) = &mut self.tids;
+        let new_tid = || {
+            loop {
+                *last += 1;
+                let tid = random.hash_one(*last);
+                if tid != 0 {
+                    return tid;
+                }
+            }
         };
-        self.set_timer(tid);
-        Some(request)
+        let Try { id, key, is_first } = self.lookups.next_try(now, new_tid)?;
+        Some(Request {
+            tid: id,
+            destination: key.address,
+            source: key.source,
+            is_first,
+        })
     }
 
-    /// The peer answers our request `tid`; `addresses` are those that its answer carries. Those who waited can go on.
+    /// The peer answers our request `tid`; `addresses` are those that its answer carries. Those who waited have their
+    /// answer.
     ///
     /// # Errors
     /// It answers nothing that was asked.
@@ -263,54 +197,73 @@ impl<W> Resolver<W> {
         tid: u64,
         peer: Peer,
         addresses: [Option<Address>; 2],
-    ) -> Result<Vec<W>, NoAnswer> {
-        let lookup = self
-            .lookups
-            .get(&tid)
-            .filter(|lookup| lookup.was_sent)
-            .ok_or(NoAnswer::Unknown)?;
-        let mut carried = addresses.iter().flatten();
-        if !carried.all(|address| *address == lookup.address || *address == lookup.source) {
+    ) -> Result<(), NoAnswer> {
+        let Wanted { address, source } = *self.lookups.tried(tid).ok_or(NoAnswer::Unknown)?;
+        let mut carried = addresses.into_iter().flatten();
+        if !carried.all(|carried| carried == address || carried == source) {
             return Err(NoAnswer::OtherAddress);
         }
-        let address = lookup.address;
         self.learn(now, address, peer);
-        Ok(self.finish(tid))
+        self.lookups.finish(tid, &peer);
+        Ok(())
     }
 
     /// A peer claims an address by asking for something else. The address is neither our own nor preloaded. `source` is
     /// the address to ask from if it is in doubt.
-    pub(crate) fn heard(
+    pub(crate) fn claimed(
         &mut self,
         now: Moment,
         address: Address,
         peer: Peer,
         source: Option<Address>,
-    ) -> Heard<W> {
-        match self.learnt.peek(&address) {
-            Some(learnt) if is_fresh(self.limits.ttl, learnt, now) => {
-                if learnt.peer.gid == peer.gid {
-                    self.learn(now, address, peer);
-                    return Heard::Refreshed;
-                }
-                // One at a time: what strangers say must not keep clients' requests from being sent.
-                if let Some(source) = source
-                    && self.disputes == 0
-                {
-                    self.want(now, address, source, true);
-                }
-                Heard::Disputed
-            }
-            _ => {
+    ) -> Claim {
+        let known = self.learnt.peek(&address);
+        let known = known
+            .filter(|learnt| learnt.is_fresh(self.limits.ttl, self.registration, now))
+            .map(|learnt| learnt.peer.gid);
+        match known {
+            None => {
                 self.learn(now, address, peer);
-                let waiting = self.by_address.get(&address).copied();
-                Heard::Learnt(waiting.map(|tid| self.finish(tid)).unwrap_or_default())
+                let wanted = Wanted {
+                    address,
+                    source: address,
+                };
+                self.lookups.finish_key(&wanted, &peer);
+                Claim::Learnt
+            }
+            Some(gid) if gid == peer.gid => {
+                self.learn(now, address, peer);
+                Claim::Refreshed
+            }
+            Some(_) => {
+                if let Some(source) = source {
+                    self.settle_dispute(now, Wanted { address, source });
+                }
+                Claim::Disputed
             }
         }
     }
 
+    /// Asks who has a disputed address. One at a time: what strangers say must not keep clients' requests from being sent.
+    fn settle_dispute(&mut self, now: Moment, wanted: Wanted) {
+        let is_settled = self.dispute.is_none_or(|address| {
+            let source = address;
+            !self.lookups.is_looked_up(&Wanted { address, source })
+        });
+        if is_settled {
+            let until = now.after(self.limits.patience());
+            self.lookups.want(now, wanted, until, Urgency::Background);
+            self.dispute = Some(wanted.address);
+        }
+    }
+
     fn learn(&mut self, now: Moment, address: Address, peer: Peer) {
-        self.learnt.put(address, Learnt { peer, since: now });
+        let learnt = Learnt {
+            peer,
+            since: now,
+            registration: self.registration,
+        };
+        self.learnt.put(address, learnt);
         while self.learnt.len() > self.limits.addresses {
             self.learnt.pop_lru();
         }
@@ -321,105 +274,42 @@ impl<W> Resolver<W> {
         self.learnt.pop(address);
     }
 
-    fn finish(&mut self, tid: u64) -> Vec<W> {
-        let Some(lookup) = self.lookups.remove(&tid) else {
-            return Vec::new();
-        };
-        self.by_address.remove(&lookup.address);
-        self.timers.remove(&(lookup.timer, tid));
-        match lookup.state {
-            State::Queued(place) => {
-                self.queue.remove(&place);
-            }
-            State::Out(_) => self.out -= 1,
-        }
-        self.disputes -= usize::from(lookup.settles_dispute);
-        self.waiting -= lookup.waiters.len();
-        lookup
-            .waiters
-            .into_iter()
-            .map(|(waiter, _)| waiter)
-            .collect()
+    /// The SM has made ports register anew: LIDs may have changed. Each address is asked for again at its next use.
+    pub(crate) fn reregister(&mut self) {
+        self.registration += 1;
     }
 
-    /// Those whose deadline has come. What got no answer in time is queued again.
-    pub(crate) fn expire(&mut self, now: Moment) -> Vec<W> {
-        let mut given_up = Vec::new();
-        while let Some(&(due, tid)) = self.timers.first() {
-            if due > now {
-                break;
-            }
-            let Some(lookup) = self.lookups.get_mut(&tid) else {
-                self.timers.pop_first();
-                continue;
-            };
-            while let Some((waiter, _)) = lookup
-                .waiters
-                .pop_front_if(|(_, deadline)| *deadline <= now)
-            {
-                self.waiting -= 1;
-                given_up.push(waiter);
-            }
-            if lookup.waiters.is_empty() && lookup.wanted_until <= now {
-                self.finish(tid);
-                continue;
-            }
-            if let State::Out(until) = lookup.state
-                && until <= now
-            {
-                let place = (lookup.settles_dispute, self.places + 1);
-                self.places += 1;
-                lookup.state = State::Queued(place);
-                self.queue.insert(place, tid);
-                self.out -= 1;
-            }
-            self.set_timer(tid);
-        }
-        given_up
-    }
-
-    fn set_timer(&mut self, tid: u64) {
-        let Some(lookup) = self.lookups.get_mut(&tid) else {
-            return;
-        };
-        let deadline = lookup.waiters.front().map(|(_, deadline)| *deadline);
-        let wanted = deadline.is_none().then_some(lookup.wanted_until);
-        let answer = match lookup.state {
-            State::Out(until) => Some(until),
-            State::Queued(_) => None,
-        };
-        let timer = [deadline, wanted, answer]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(Moment::NEVER);
-        if timer != lookup.timer {
-            self.timers.remove(&(lookup.timer, tid));
-            lookup.timer = timer;
-            self.timers.insert((timer, tid));
-        }
+    /// Does what is due: those whose deadline has come have it, and what got no answer in time is queued again.
+    pub(crate) fn expire(&mut self, now: Moment) {
+        self.lookups.expire(now);
     }
 
     /// When something is due.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
-        self.timers.first().map(|(due, _)| *due)
+        self.lookups.next_deadline()
     }
 
-    /// Ends all lookups. Those who still wait.
-    pub(crate) fn close(&mut self) -> Vec<W> {
-        let tids: Vec<u64> = self.lookups.keys().copied().collect();
-        tids.into_iter().flat_map(|tid| self.finish(tid)).collect()
+    /// Ends all lookups.
+    pub(crate) fn close(&mut self) {
+        self.lookups.close(|_| true);
+    }
+
+    /// Clients and their answers, if there are any.
+    pub(crate) fn take_replies(&mut self) -> Option<Replies<W>> {
+        self.lookups.has_news().then(|| self.lookups.take_replies())
     }
 
     /// Clients that wait.
     #[cfg(test)]
     fn waiting(&self) -> usize {
-        self.waiting
+        self.lookups.waiting()
     }
 }
 
-fn is_fresh(ttl: Option<u64>, learnt: &Learnt, now: Moment) -> bool {
-    ttl.is_none_or(|ttl| now.since(learnt.since) < ttl)
+impl Learnt {
+    fn is_fresh(&self, ttl: Option<u64>, registration: u64, now: Moment) -> bool {
+        self.registration == registration && ttl.is_none_or(|ttl| now.since(self.since) < ttl)
+    }
 }
 
 #[cfg(test)]

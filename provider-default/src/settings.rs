@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use acm_prov_api::cache::engine::CacheSettings;
-use acm_prov_api::cache::lookups::LookupLimits;
-use acm_prov_api::cache::settings::{StockSettings, described};
+use acm_prov_api::cache::settings::{LookupLimits, StockSettings, described, qos};
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::introspection::OptionInfo;
 use acm_prov_api::options::Options;
@@ -63,6 +62,7 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
         "65536",
         "addresses, and paths, kept per endpoint",
     ),
+    described::qos("mcast_sa_qos"),
     OptionInfo::new(
         "min_mtu",
         "number",
@@ -149,6 +149,7 @@ impl Settings {
                 lookups: stock.lookups,
                 flush_file: None,
                 routes_file: stock.routes_file,
+                qos: qos(options, "mcast_sa_qos"),
             },
             resolver,
             route_protocol,

@@ -2,40 +2,46 @@
 //!
 //! A [`PortCache`] lives from open_port to close_port and has a thread for deadlines, and one for files if there are any: a
 //! file system that hangs must not hold up an answer. An [`EndpointCache`] lives as long
-//! as its endpoint. Nothing learnt outlives them: an answer that the core brings after a reopen finds nobody to tell.
+//! as its endpoint. Nothing learnt outlives them: an answer that the core brings after a reopen finds nobody.
 //!
-//! Locks: a port's `state` before an endpoint's `store` and before what is kept of earlier openings. With any of them held
-//! nobody is answered, nothing is sent, no file and no verbs function is touched, no line is logged.
+//! Locks: a port's `state` before an endpoint's `store`. What is decided under the port's lock (answers, queries, log lines) is
+//! [delivered](DeliveringMutex) when it is released: with a lock held nobody is answered, nothing is sent, no file and no
+//! verbs function is touched, no line is logged.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::lookups::{EndpointId, Key, LookupLimits, Lookups, Replies};
-use super::question::{Question, Source};
+use super::settings::LookupLimits;
 use super::sm_health::SmHealth;
 use super::store::{PathStore, StoreLimits};
 use crate::abi::{AcmCounter, AcmStatus};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
-use crate::door;
 use crate::followed::Follow;
 use crate::handle::{Closed, EndpointHandle, PortError, PortHandle};
-use crate::host::{Host, LogLevel};
+use crate::host::LogLevel;
+use crate::lookups::{Deliver, DeliveringMutex, End, Limits, Locked, Lookups, Replies, Urgency};
 use crate::path::PathRecord;
 use crate::request::{QueryRequest, ResolveRequest};
+use crate::sa::{Component, PathQuery, Source};
 use crate::sync::thread::{Builder, JoinHandle};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard};
+use crate::sync::{Arc, Condvar, Mutex, Weak};
 
 mod asking;
-mod earlier;
 mod files;
 mod operator;
 mod preload;
+mod qos;
 mod worker;
 
+use asking::{Asking, Waiter};
+use operator::Mismatches;
 use preload::Preload;
+use qos::{AskingQos, Qos, QosState, WaitsForQos};
+
+pub use qos::QosSetting;
 
 /// How long a close waits for the port's threads. They end at once, unless a file that is looked at holds one up.
 const PATIENCE_WITH_THREADS: Duration = Duration::from_secs(2);
@@ -51,6 +57,8 @@ pub struct CacheSettings {
     pub flush_file: Option<PathBuf>,
     /// A dump (see [`dump`](crate::dump)) whose paths are answered without asking the SA. It is followed.
     pub routes_file: Option<PathBuf>,
+    /// Whether service id and QoS class choose a path.
+    pub qos: QosSetting,
 }
 
 /// Why a cache could not be opened.
@@ -59,9 +67,6 @@ pub enum OpenError {
     /// The port does not tell its attributes.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The port has no GID.
-    #[error("port {0} has no GID to ask the SA with")]
-    NoGid(u8),
     /// The port's cache is closed.
     #[error(transparent)]
     Closed(#[from] Closed),
@@ -87,8 +92,8 @@ pub enum Outcome {
     Refused,
 }
 
-/// Who waits.
-enum Waiter {
+/// Who wants a path.
+enum Client {
     Resolve(ResolveRequest),
     Query(QueryRequest),
     Provider(Done),
@@ -97,7 +102,7 @@ enum Waiter {
 /// What a provider does with a path that it wants for itself.
 type Done = Box<dyn FnOnce(Result<PathRecord, AcmStatus>) + Send>;
 
-impl Waiter {
+impl Client {
     fn reply(self, reply: Result<PathRecord, AcmStatus>) {
         match (self, reply) {
             (Self::Resolve(request), Ok(path)) => request.answer(&path),
@@ -107,6 +112,30 @@ impl Waiter {
             (Self::Provider(done), reply) => done(reply),
         }
     }
+
+    fn is_nodelay(&self) -> bool {
+        matches!(self, Self::Resolve(request) if request.is_nodelay())
+    }
+
+    /// Whether the SA itself is to be asked.
+    fn bypasses_the_cache(&self) -> bool {
+        matches!(self, Self::Query(_))
+    }
+
+    fn is_the_kernel(&self) -> bool {
+        matches!(self, Self::Resolve(request) if request.is_from_the_kernel())
+    }
+}
+
+/// An endpoint, by a number that no other has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct EndpointId(u64);
+
+/// What is looked up: answers depend on the endpoint that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    endpoint: EndpointId,
+    query: PathQuery,
 }
 
 /// The cache of one open port.
@@ -121,8 +150,12 @@ struct Threads {
     files: Option<JoinHandle<()>>,
 }
 
-/// The cache of one open endpoint.
-pub struct EndpointCache {
+/// The cache of one open endpoint. Dropping it closes it.
+pub struct EndpointCache(Asker);
+
+/// An endpoint and its port, to ask through.
+#[derive(Clone)]
+struct Asker {
     shared: Arc<Shared>,
     endpoint: Arc<OpenEndpoint>,
 }
@@ -139,7 +172,7 @@ impl OpenEndpoint {
     }
 }
 
-/// What the callbacks, the SA thread and the port's own thread share.
+/// What the callbacks, the SA thread and the port's own threads share.
 struct Shared {
     port: PortHandle,
     settings: CacheSettings,
@@ -147,9 +180,10 @@ struct Shared {
     sm_lid: Lid,
     /// The LID bits that tell ports from each other: all but those of the LMC.
     lid_mask: u16,
+    qos: Arc<Qos>,
     preload: Option<Preload>,
     followed: Mutex<Vec<Arc<dyn Follow>>>,
-    state: Mutex<State>,
+    state: DeliveringMutex<State>,
     /// Wakes the thread that keeps deadlines.
     wake: Condvar,
     /// Wakes the thread that looks after files.
@@ -158,21 +192,92 @@ struct Shared {
 }
 
 struct State {
-    lookups: Lookups<Waiter>,
+    shared: Weak<Shared>,
+    paths: Lookups<Key, Waiter>,
+    qos: QosState,
     health: SmHealth,
+    mismatches: Mismatches,
     endpoints: HashMap<EndpointId, Arc<OpenEndpoint>>,
+    /// Lines for the log.
+    lines: Vec<(LogLevel, String)>,
     /// When the thread that keeps deadlines looks again by itself.
     wakes_at: Moment,
-    /// The SM LID that the operator was last told of.
-    told_sm_lid: Lid,
+    /// The SM LID that the operator knows of.
+    reported_sm_lid: Lid,
     flushed: Option<SystemTime>,
     /// When the SM LID is looked at again, while the SA is silent.
     sm_lid_at: Moment,
-    /// When a MAD of an earlier opening counts as lost.
-    earlier_until: Option<Moment>,
     closed: bool,
     /// Threads that have not ended.
     running: usize,
+}
+
+impl State {
+    fn log(&mut self, level: LogLevel, line: String) {
+        self.lines.push((level, line));
+    }
+}
+
+/// What was decided under a port's lock. Dropping it does it.
+struct Batch {
+    shared: Arc<Shared>,
+    lines: Vec<(LogLevel, String)>,
+    queries: Vec<Asking>,
+    qos_question: Option<AskingQos>,
+    abandoned: Vec<u64>,
+    replies: (Replies<Waiter>, Replies<WaitsForQos>),
+}
+
+impl Deliver for State {
+    type Batch = Batch;
+
+    fn take_batch(&mut self) -> Option<Batch> {
+        let shared = self.shared.upgrade()?;
+        let now = Moment::now();
+        let queries = self.next_queries(now);
+        let qos_question = self.next_qos_question(now);
+        let due = [self.paths.next_deadline(), self.qos.lookups.next_deadline()];
+        if due.into_iter().flatten().any(|due| due < self.wakes_at) {
+            self.wakes_at = Moment::default();
+            shared.wake.notify_one();
+        }
+        let is_empty = queries.is_empty()
+            && qos_question.is_none()
+            && self.lines.is_empty()
+            && !self.paths.has_news()
+            && !self.qos.lookups.has_news();
+        if is_empty {
+            return None;
+        }
+        // Nobody asks what the SA can do for a question that is not wanted any more; one answer more is kept.
+        drop(self.qos.lookups.take_abandoned());
+        Some(Batch {
+            lines: std::mem::take(&mut self.lines),
+            queries,
+            qos_question,
+            abandoned: self.paths.take_abandoned(),
+            replies: (self.paths.take_replies(), self.qos.lookups.take_replies()),
+            shared,
+        })
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        for (level, line) in &self.lines {
+            self.shared.port.host().log(*level, format_args!("{line}"));
+        }
+        // Clients come before the SA's next questions.
+        self.replies.0.deliver();
+        self.replies.1.deliver();
+        self.shared.take_back(std::mem::take(&mut self.abandoned));
+        if let Some(question) = self.qos_question.take() {
+            self.shared.ask_qos(question);
+        }
+        for query in self.queries.drain(..) {
+            self.shared.ask(query);
+        }
+    }
 }
 
 impl PortCache {
@@ -186,7 +291,7 @@ impl PortCache {
         let now = Moment::now();
         let preload = match &settings.routes_file {
             Some(file) => {
-                let gid = port.gid(0).ok_or(OpenError::NoGid(port.number()))?;
+                let gid = port.gid(0).ok_or(PortError::NoGid(port.number()))?;
                 let (preload, told) = Preload::new(
                     file,
                     gid.interface_id(),
@@ -203,27 +308,44 @@ impl PortCache {
             None => None,
         };
         let flushed = settings.flush_file.as_deref().and_then(files::touched);
-        let state = State {
-            lookups: Lookups::new(settings.lookups, RandomState::new().hash_one(port.number())),
+        let host = *port.host();
+        let limits = settings.lookups;
+        let qos = Qos::new(settings.qos);
+        let state = |shared: &Weak<Shared>| State {
+            shared: shared.clone(),
+            paths: Lookups::new(
+                Limits {
+                    lookups: limits.lookups,
+                    waiters: limits.waiters,
+                    // The SDK paces what goes to the core.
+                    tries: usize::MAX,
+                    try_timeout: None,
+                    rest: (limits.timeout / 16, limits.timeout),
+                },
+                Some(host),
+                RandomState::new().hash_one(port.number()),
+            ),
+            qos: QosState::new(Arc::clone(&qos), limits.waiters, host),
             health: SmHealth::new(),
+            mismatches: Mismatches::default(),
             endpoints: HashMap::new(),
+            lines: Vec::new(),
             wakes_at: Moment::NEVER,
-            told_sm_lid: sm_lid,
+            reported_sm_lid: sm_lid,
             flushed,
             sm_lid_at: now,
-            earlier_until: None,
             closed: false,
             running: 0,
         };
-        let port = port.clone();
-        let shared = Arc::new(Shared {
-            port,
+        let shared = Arc::new_cyclic(|shared| Shared {
+            state: DeliveringMutex::new(state(shared)),
+            port: port.clone(),
             settings,
             sm_lid,
             lid_mask: u16::MAX << attributes.lmc.min(7),
+            qos: Arc::clone(&qos),
             preload,
             followed: Mutex::default(),
-            state: Mutex::new(state),
             wake: Condvar::new(),
             wake_files: Condvar::new(),
             thread_ended: Condvar::new(),
@@ -267,13 +389,7 @@ impl PortCache {
     /// # Errors
     /// When the port does not tell its attributes or has no GID.
     pub fn open_endpoint(&self, handle: &EndpointHandle) -> Result<EndpointCache, OpenError> {
-        let port = &self.shared.port;
-        let gid = port.gid(0).ok_or(OpenError::NoGid(port.number()))?;
-        let source = Source {
-            gid,
-            lid: port.attributes()?.lid,
-            pkey: handle.pkey(),
-        };
+        let source = handle.source()?;
         let store = Mutex::new(PathStore::new(source, self.shared.settings.store));
         let endpoint = Arc::new(OpenEndpoint {
             handle: handle.clone(),
@@ -287,10 +403,10 @@ impl PortCache {
             }
             state.endpoints.insert(endpoint.id(), Arc::clone(&endpoint));
         }
-        Ok(EndpointCache {
+        Ok(EndpointCache(Asker {
             shared: Arc::clone(&self.shared),
             endpoint,
-        })
+        }))
     }
 
     /// The subnet manager wants everybody to register again: what is known is stale.
@@ -301,25 +417,22 @@ impl PortCache {
             for endpoint in state.endpoints.values() {
                 endpoint.store.lock().reregister(now);
             }
-            state.lookups.supersede();
+            state.supersede(now);
         }
         self.shared.watch_sm_lid();
     }
 
     /// Ends the port's threads; whoever still waits is refused.
     pub fn close(&self) {
-        let waiters = {
+        {
             let mut state = self.shared.state.lock();
             state.closed = true;
             state.endpoints.clear();
-            let empty = Lookups::new(self.shared.settings.lookups, 0);
-            let lookups = std::mem::replace(&mut state.lookups, empty);
-            earlier::leave(&self.shared, &lookups);
-            lookups.close()
-        };
+            state.paths.close(|_| true);
+            state.qos.lookups.close(|()| true);
+        }
         self.shared.wake.notify_one();
         self.shared.wake_files.notify_one();
-        refuse(self.shared.port.host(), waiters);
         let threads = std::mem::take(&mut *self.threads.lock());
         self.shared.await_end(threads);
     }
@@ -331,76 +444,190 @@ impl Drop for PortCache {
     }
 }
 
-/// The port is down: nobody can be reached through it.
-fn refuse(host: &Host, waiters: Vec<Waiter>) {
-    let refused = |waiter| (waiter, Err(AcmStatus::ENOTCONN));
-    reply(host, waiters.into_iter().map(refused).collect());
-}
-
-/// Answers those whose time has come, without any lock. One whose own code panics takes no answer from the others.
-fn reply(host: &Host, replies: Replies<Waiter>) {
-    for (waiter, answer) in replies {
-        door::guard(host, "whoever waited for a path", (), || {
-            waiter.reply(answer);
-        });
-    }
-}
-
-/// What is known of a question's answer.
+/// What is known of a query's answer.
 enum Sought<'a> {
     /// The path, or that there is none.
     Known(Option<PathRecord>),
     /// Somebody has to ask. The port's state is locked: an answer that comes meanwhile is not overlooked.
     Unknown {
-        state: MutexGuard<'a, State>,
+        state: Locked<'a, State>,
         stale: Option<PathRecord>,
     },
 }
 
 impl EndpointCache {
-    /// The side that asks, as questions need it.
+    /// The side that asks, as queries need it.
     pub fn source(&self) -> &Source {
-        &self.endpoint.source
+        &self.0.endpoint.source
     }
 
     /// Answers from what is known, or asks the SA and lets the request wait.
     #[inline]
-    pub fn resolve(&self, question: &Question, request: ResolveRequest) -> Outcome {
+    pub fn resolve(&self, query: &PathQuery, request: ResolveRequest) -> Outcome {
         let now = Moment::now();
-        let known = self.endpoint.store.lock().get(question, now);
-        if let Some(path) = known {
-            self.endpoint.handle.count(AcmCounter::ROUTE_CACHE);
-            request.answer(&path);
-            return Outcome::Known;
+        let OpenEndpoint {
+            handle,
+            source,
+            store,
+        } = &*self.0.endpoint;
+        let query = query.complete(source);
+        if query.is_plain(source) {
+            let known = store.lock().get(&query, now);
+            if let Some(path) = known {
+                handle.count(AcmCounter::ROUTE_CACHE);
+                request.answer(&path);
+                return Outcome::Known;
+            }
         }
-        self.look_up(question, request, now)
+        self.0.start(&query, Client::Resolve(request), now)
     }
 
+    /// The path that answers a query, for the provider itself: from what is known, or from the SA. `done` is called
+    /// once, maybe before this returns, with no lock of the engine held.
+    pub fn path_to(
+        &self,
+        query: &PathQuery,
+        done: impl FnOnce(Result<PathRecord, AcmStatus>) + Send + 'static,
+    ) {
+        let query = query.complete(self.source());
+        self.0
+            .start(&query, Client::Provider(Box::new(done)), Moment::now());
+    }
+
+    /// Asks the SA, whatever is known. The answer is kept.
+    pub fn query(&self, query: &PathQuery, request: QueryRequest) -> Outcome {
+        let query = query.complete(self.source());
+        self.0.start(&query, Client::Query(request), Moment::now())
+    }
+
+    /// A port of the subnet was seen at a LID: a path to it that leads elsewhere is forgotten, whoever gave it.
+    pub fn seen(&self, gid: Gid, lid: Lid) {
+        let Asker { shared, endpoint } = &self.0;
+        if gid.subnet_prefix() != endpoint.source.gid.subnet_prefix() || !lid.is_unicast() {
+            return;
+        }
+        let mask = shared.lid_mask;
+        let is_there = |known: Lid| known.0 & mask == lid.0 & mask;
+        endpoint.store.lock().forget_unless(gid, is_there);
+        if let Some(preload) = &shared.preload {
+            preload.seen(gid.interface_id(), is_there);
+        }
+    }
+
+    /// The endpoint goes down: whoever waits is refused, and nothing more is asked for it.
+    pub fn close(&self) {
+        let Asker { shared, endpoint } = &self.0;
+        let id = endpoint.id();
+        let mut state = shared.state.lock();
+        state.endpoints.remove(&id);
+        state.paths.close(|key| key.endpoint == id);
+        let is_meant = |waiter: &WaitsForQos| waiter.asker.endpoint.id() == id;
+        state
+            .qos
+            .lookups
+            .end_waiting(Moment::now(), &End::Closed, is_meant);
+    }
+}
+
+impl Drop for EndpointCache {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Asker {
+    /// Finds out what counts for this SA, then goes on.
     #[cold]
-    fn look_up(&self, question: &Question, request: ResolveRequest, now: Moment) -> Outcome {
-        if !self.is_ours_to_ask(question) {
-            request.refuse(AcmStatus::ESRCADDR);
+    fn start(&self, query: &PathQuery, client: Client, now: Moment) -> Outcome {
+        if let Err(error) = query.target() {
+            client.reply(Err(error.status()));
             return Outcome::Refused;
         }
-        match self.seek(question, now) {
+        if !self.is_ours_to_ask(query) {
+            client.reply(Err(AcmStatus::ESRCADDR));
+            return Outcome::Refused;
+        }
+        let deadline = now.after(self.shared.settings.lookups.patience());
+        if !qos::is_named(query) {
+            return self.go_on(query, true, client, deadline);
+        }
+        match self.shared.qos.get(now) {
+            Some((counts, false)) => self.go_on(query, counts, client, deadline),
+            Some((counts, true)) => {
+                self.shared.state.lock().qos.refresh(now);
+                self.go_on(query, counts, client, deadline)
+            }
+            None => self.wait_for_qos(query, client, now, deadline),
+        }
+    }
+
+    fn wait_for_qos(
+        &self,
+        query: &PathQuery,
+        client: Client,
+        now: Moment,
+        deadline: Moment,
+    ) -> Outcome {
+        let mut state = self.shared.state.lock();
+        if !state.endpoints.contains_key(&self.endpoint.id()) {
+            drop(state);
+            client.reply(Err(AcmStatus::ENOTCONN));
+            return Outcome::Refused;
+        }
+        if state.health.is_silent() || client.is_nodelay() {
+            state.qos.refresh(now);
+            let counts = state.qos.last();
+            drop(state);
+            return self.go_on(query, counts, client, deadline);
+        }
+        let waiter = WaitsForQos {
+            asker: self.clone(),
+            query: *query,
+            client,
+            deadline,
+        };
+        match state.qos.lookups.ask(now, (), waiter, deadline) {
+            true => Outcome::Asked,
+            false => Outcome::Refused,
+        }
+    }
+
+    /// Answers from what is known, or asks the SA.
+    fn go_on(
+        &self,
+        query: &PathQuery,
+        qos_counts: bool,
+        client: Client,
+        deadline: Moment,
+    ) -> Outcome {
+        let query = &qos::apply(query, qos_counts);
+        // The core masks the kernel's class with 0xfff0 and does not shift it: nobody knows the class that was meant. The
+        // kernel then asks the SA itself.
+        if query.names(Component::QosClass) && client.is_the_kernel() {
+            client.reply(Err(AcmStatus::ENODATA));
+            return Outcome::Refused;
+        }
+        let now = Moment::now();
+        if client.bypasses_the_cache() {
+            return self.wait(self.shared.state.lock(), now, query, client, None, deadline);
+        }
+        match self.seek(query, now) {
             Sought::Known(path) => {
-                self.answer(request, path);
+                self.answer(client, path);
                 Outcome::Known
             }
-            Sought::Unknown { state, .. } if !state.endpoints.contains_key(&self.endpoint.id()) => {
-                drop(state);
-                request.refuse(AcmStatus::ENOTCONN);
-                Outcome::Refused
-            }
-            Sought::Unknown { state, stale } => {
+            Sought::Unknown { mut state, stale } => {
                 let stands_in = stale.filter(|_| state.health.is_silent());
-                if stands_in.is_none() && !request.is_nodelay() {
-                    let waiter = Waiter::Resolve(request);
-                    return self.shared.ask(state, self.key(question), waiter, stale);
+                if stands_in.is_none() && !client.is_nodelay() {
+                    return self.wait(state, now, query, client, stale, deadline);
                 }
-                self.shared.prefetch(state, now, self.key(question));
-                self.answer(request, stands_in);
-                self.shared.send();
+                // Whatever becomes of the client, somebody has to notice when the SA is back.
+                if state.endpoints.contains_key(&self.endpoint.id()) {
+                    let key = Key::new(&self.endpoint, query);
+                    state.paths.want(now, key, deadline, Urgency::Usual);
+                }
+                drop(state);
+                self.answer(client, stands_in);
                 match stands_in {
                     Some(_) => Outcome::Known,
                     None => Outcome::Asked,
@@ -409,124 +636,74 @@ impl EndpointCache {
         }
     }
 
-    /// The path that answers a question, for the provider itself: from what is known, or from the SA. `done` is called
-    /// once, maybe before this returns, with no lock of the engine held.
-    ///
-    /// A failure is given as the status that a client would get.
-    pub fn path_to(
+    /// Lets a client wait for the SA's answer. One that could have a `stale` path waits a timeout for a better one.
+    fn wait(
         &self,
-        question: &Question,
-        done: impl FnOnce(Result<PathRecord, AcmStatus>) + Send + 'static,
-    ) {
-        if !self.is_ours_to_ask(question) {
-            return done(Err(AcmStatus::ESRCADDR));
+        mut state: Locked<'_, State>,
+        now: Moment,
+        query: &PathQuery,
+        client: Client,
+        stale: Option<PathRecord>,
+        deadline: Moment,
+    ) -> Outcome {
+        if !state.endpoints.contains_key(&self.endpoint.id()) {
+            drop(state);
+            client.reply(Err(AcmStatus::ENOTCONN));
+            return Outcome::Refused;
         }
-        let now = Moment::now();
-        match self.seek(question, now) {
-            Sought::Known(path) => done(path.ok_or(AcmStatus::ENODATA)),
-            Sought::Unknown { state, stale } => {
-                match stale.filter(|_| state.health.is_silent()) {
-                    Some(path) => {
-                        self.shared.prefetch(state, now, self.key(question));
-                        // Whatever becomes of `done`, somebody has to notice when the SA is back.
-                        self.shared.send();
-                        done(Ok(path));
-                    }
-                    None => {
-                        let waiter = Waiter::Provider(Box::new(done));
-                        self.shared.ask(state, self.key(question), waiter, stale);
-                    }
-                }
-            }
+        let key = Key::new(&self.endpoint, query);
+        let until = match stale {
+            Some(_) => deadline.min(now.after(self.shared.settings.lookups.timeout)),
+            None => deadline,
+        };
+        let waiter = Waiter { client, stale };
+        if !state.paths.ask(now, key, waiter, until) {
+            return Outcome::Refused;
         }
+        if stale.is_some() {
+            // The next one gets a fresh path.
+            state.paths.want(now, key, deadline, Urgency::Usual);
+        }
+        Outcome::Asked
     }
 
-    fn seek(&self, question: &Question, now: Moment) -> Sought<'_> {
-        let known = self.endpoint.store.lock().get(question, now);
-        if let Some(path) = known.or_else(|| self.preloaded(question, now)) {
+    fn seek(&self, query: &PathQuery, now: Moment) -> Sought<'_> {
+        let known = self.endpoint.store.lock().get(query, now);
+        if let Some(path) = known.or_else(|| self.preloaded(query, now)) {
             return Sought::Known(Some(path));
         }
         let state = self.shared.state.lock();
         let mut store = self.endpoint.store.lock();
         // Looked at again: answers are stored with the state locked, so that one which has just come is not asked for a
         // second time.
-        let path = store.get(question, now);
-        if path.is_some() || store.is_missing(question, now) {
+        let path = store.get(query, now);
+        if path.is_some() || store.is_missing(query, now) {
             return Sought::Known(path);
         }
-        let stale = store.get_stale(question, now);
+        let stale = store.get_stale(query, now);
+        drop(store);
         Sought::Unknown { state, stale }
     }
 
-    fn preloaded(&self, question: &Question, now: Moment) -> Option<PathRecord> {
+    fn preloaded(&self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
         self.shared
             .preload
             .as_ref()?
-            .path(question, &self.endpoint.source, now)
-    }
-
-    /// A port of the subnet was seen at a LID: a path to it that leads elsewhere is forgotten, whoever gave it.
-    pub fn seen(&self, gid: Gid, lid: Lid) {
-        let mask = self.shared.lid_mask;
-        if gid.subnet_prefix() != self.endpoint.source.gid.subnet_prefix() || !lid.is_unicast() {
-            return;
-        }
-        let is_there = |known: Lid| known.0 & mask == lid.0 & mask;
-        self.endpoint.store.lock().forget_unless(gid, is_there);
-        if let Some(preload) = &self.shared.preload {
-            preload.seen(gid.interface_id(), is_there);
-        }
-    }
-
-    /// Asks the SA, whatever is known. The answer is kept.
-    pub fn query(&self, question: &Question, request: QueryRequest) -> Outcome {
-        if !self.is_ours_to_ask(question) {
-            request.refuse(AcmStatus::ESRCADDR);
-            return Outcome::Refused;
-        }
-        let state = self.shared.state.lock();
-        self.shared
-            .ask(state, self.key(question), Waiter::Query(request), None)
-    }
-
-    /// The endpoint goes down: whoever waits is refused, and nothing more is asked for it.
-    pub fn close(&self) {
-        let waiters = {
-            let mut state = self.shared.state.lock();
-            state.endpoints.remove(&self.endpoint.id());
-            state.lookups.close_endpoint(self.endpoint.id())
-        };
-        refuse(self.shared.port.host(), waiters);
+            .path(query, &self.endpoint.source, now)
     }
 
     /// Whether the source that a client names is one of the port's: others have daemons of their own to ask for them.
-    fn is_ours_to_ask(&self, question: &Question) -> bool {
-        let sgid = question.demands.sgid;
-        sgid.is_zero() || self.shared.port.has_gid(sgid)
-    }
-
-    fn key(&self, question: &Question) -> Key {
-        Key {
-            endpoint: self.endpoint.id(),
-            question: *question,
-        }
+    fn is_ours_to_ask(&self, query: &PathQuery) -> bool {
+        let sgid = query.values().sgid();
+        sgid == self.endpoint.source.gid || self.shared.port.has_gid(sgid)
     }
 
     /// Answers from what is known: with a path, or that there is none.
-    fn answer(&self, request: ResolveRequest, path: Option<PathRecord>) {
-        match path {
-            Some(path) => {
-                self.endpoint.handle.count(AcmCounter::ROUTE_CACHE);
-                request.answer(&path);
-            }
-            None => request.refuse(AcmStatus::ENODATA),
+    fn answer(&self, client: Client, path: Option<PathRecord>) {
+        if path.is_some() && matches!(client, Client::Resolve(_)) {
+            self.endpoint.handle.count(AcmCounter::ROUTE_CACHE);
         }
-    }
-}
-
-impl Drop for EndpointCache {
-    fn drop(&mut self) {
-        self.close();
+        client.reply(path.ok_or(AcmStatus::ENODATA));
     }
 }
 
@@ -566,11 +743,8 @@ impl Shared {
         let deadline = Instant::now() + PATIENCE_WITH_THREADS;
         let mut state = self.state.lock();
         while state.running > 0 {
-            if self
-                .thread_ended
-                .wait_until(&mut state, deadline)
-                .timed_out()
-            {
+            let now = Instant::now();
+            if now >= deadline {
                 drop(state);
                 return self.port.host().log(
                     LogLevel::ALWAYS,
@@ -581,6 +755,7 @@ impl Shared {
                     ),
                 );
             }
+            state.wait(&self.thread_ended, Some(deadline - now));
         }
         drop(state);
         for thread in threads.into_iter().flatten() {

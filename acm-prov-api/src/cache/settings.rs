@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::lookups::LookupLimits;
+use super::engine::QosSetting;
 use crate::options::Options;
 
 /// Descriptions of the options that [`StockSettings`] reads, for [`Provider::OPTIONS`](crate::Provider::OPTIONS).
@@ -43,6 +43,17 @@ pub mod described {
         "local",
         "whether own addresses are answered without asking",
     );
+    /// `path_cache_qos`, `mcast_sa_qos`: a provider's own name for it
+    #[must_use]
+    pub const fn qos(key: &'static str) -> OptionInfo {
+        OptionInfo::new(
+            key,
+            "auto|on|off",
+            "",
+            "auto",
+            "whether service id and QoS class choose a path; auto asks the SA",
+        )
+    }
     /// `retries`
     pub const RETRIES: OptionInfo =
         OptionInfo::new("retries", "number", "", "2", "further tries of a question");
@@ -88,6 +99,43 @@ pub mod described {
     );
 }
 
+/// Reads the option that says whether service id and QoS class choose a path, under the provider's own name for it.
+#[must_use]
+pub fn qos(options: &Options, key: &str) -> QosSetting {
+    let words = [
+        ("auto", QosSetting::Auto),
+        ("on", QosSetting::On),
+        ("off", QosSetting::Off),
+    ];
+    options.choice(key, QosSetting::Auto, &words)
+}
+
+/// How long clients wait, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookupLimits {
+    /// Milliseconds that one try of a query takes (option `timeout`).
+    pub timeout: u64,
+    /// Further tries (option `retries`). A request is answered within timeout × (retries + 1).
+    pub retries: u32,
+    /// Most queries looked up at a time.
+    pub lookups: usize,
+    /// Most requests waiting at a time.
+    pub waiters: usize,
+}
+
+impl LookupLimits {
+    /// Enough for every LID of a large fabric to be asked for at once.
+    pub const DEFAULT_LOOKUPS: usize = 49_152;
+    /// Well above the core's 1022 clients; the kernel is one of them and can have many requests under way.
+    pub const DEFAULT_WAITERS: usize = 16_384;
+
+    /// Milliseconds from a request's arrival to its deadline.
+    #[must_use]
+    pub const fn patience(&self) -> u64 {
+        self.timeout.saturating_mul(self.retries as u64 + 1)
+    }
+}
+
 /// An hour: longer waits in milliseconds are slips of the pen.
 const HOUR: u64 = 3_600_000;
 
@@ -98,7 +146,7 @@ pub struct StockSettings {
     pub address_ttl: Option<u64>,
     /// Milliseconds that a path is kept, which is no longer than its address; `None` is without end.
     pub path_ttl: Option<u64>,
-    /// How long clients wait, and how much the core is asked at a time.
+    /// How long clients wait, and how many.
     pub lookups: LookupLimits,
     /// Whether own addresses are answered without asking anybody (`loopback_prot local`).
     pub answers_own_addresses: bool,
@@ -116,14 +164,15 @@ impl StockSettings {
             .minutes("addr_timeout", Some(Duration::from_mins(1440)))
             .map(millis);
         let route_ttl = options.minutes("route_timeout", None).map(millis);
-        // The first three are the core's own: it bounds its MADs by the same values.
+        // The core's own, which bounds its MADs by the same values.
         let lookups = LookupLimits {
             timeout: options.number("timeout", 2_000, 1..=HOUR),
             retries: options.number("retries", 2, 0..=255),
-            out: options.number("sa_depth", 1, 1..=65_535_usize) + 1,
             lookups: LookupLimits::DEFAULT_LOOKUPS,
             waiters: LookupLimits::DEFAULT_WAITERS,
         };
+        // The SDK reads it for itself; here a value out of range is reported.
+        options.number("sa_depth", 1, 1..=65_535_usize);
         let preloaded = |key, word, file, default: &str| {
             let words = [("none", false), ("no", false), (word, true)];
             let file = options.path(file, default);

@@ -5,8 +5,8 @@
 //! makes no flood of them: a stop is told at most once in [`QUIET`] ms, and one that ends
 //! sooner only counts.
 
-use super::answer::Judged;
 use crate::clock::Moment;
+use crate::path::PathRecord;
 use crate::sa::SaError;
 
 /// Milliseconds between two messages that the SA stopped answering.
@@ -19,8 +19,8 @@ pub enum Message {
     Silent {
         /// Milliseconds since it was first asked in vain.
         for_ms: u64,
-        /// How the last query ended; `None` if it has not come back.
-        last: Option<SaError>,
+        /// How the last query ended.
+        last: SaError,
         /// Silences since the last message that were not told.
         untold: u32,
     },
@@ -43,7 +43,7 @@ pub struct SmHealth {
 #[derive(Clone, Copy, Debug)]
 struct Silence {
     since: Moment,
-    last: Option<SaError>,
+    last: SaError,
     told: bool,
 }
 
@@ -70,27 +70,17 @@ impl SmHealth {
     ///
     /// Every answer shows that the SA is there, a refusal too. A time-out or a MAD that could
     /// not be sent shows that it is not, unless it has answered something since.
-    pub fn ended(&mut self, now: Moment, sent: Moment, judged: &Judged) -> Option<Message> {
-        match judged {
-            Judged::Again(error @ (SaError::TimedOut | SaError::NotSent { .. })) => {
-                self.failed(now, sent, Some(*error))
-            }
-            Judged::Failed(SaError::Closed(_)) => None,
+    pub fn ended(
+        &mut self,
+        now: Moment,
+        sent: Moment,
+        answer: &Result<PathRecord, SaError>,
+    ) -> Option<Message> {
+        match answer {
+            Err(error) if error.is_silence() => self.failed(now, sent, *error),
+            Err(SaError::Closed(_)) => None,
             _ => self.spoke(now),
         }
-    }
-
-    /// Whether a query sent at `sent` that does not come back is news: when the SA has answered
-    /// nothing since, and is not known to be silent.
-    #[must_use]
-    pub fn would_tell(&self, sent: Moment) -> bool {
-        !self.is_silent() && self.last_answer.is_none_or(|answer| answer <= sent)
-    }
-
-    /// The oldest query that is out was sent at `sent` and is not back although a whole
-    /// deadline has passed.
-    pub fn overdue(&mut self, now: Moment, sent: Moment) -> Option<Message> {
-        self.failed(now, sent, None)
     }
 
     /// Tells what was held back, once its time has come. To be called now and then while the
@@ -128,7 +118,7 @@ impl SmHealth {
         None
     }
 
-    fn failed(&mut self, now: Moment, sent: Moment, last: Option<SaError>) -> Option<Message> {
+    fn failed(&mut self, now: Moment, sent: Moment, last: SaError) -> Option<Message> {
         if self.last_answer.is_some_and(|answer| answer > sent) {
             return None;
         }
@@ -138,7 +128,7 @@ impl SmHealth {
             told: false,
         });
         silence.since = silence.since.min(sent);
-        silence.last = last.or(silence.last);
+        silence.last = last;
         self.poll(now)
     }
 }
@@ -148,7 +138,8 @@ mod tests {
     use super::*;
     use crate::sa::SaStatus;
 
-    const TIMED_OUT: Judged = Judged::Again(SaError::TimedOut);
+    const TIMED_OUT: Result<PathRecord, SaError> = Err(SaError::TimedOut);
+    const NO_RECORDS: Result<PathRecord, SaError> = Err(SaError::Status(SaStatus::NO_RECORDS));
 
     fn at(millis: u64) -> Moment {
         Moment::from_millis(millis)
@@ -157,10 +148,10 @@ mod tests {
     #[test]
     fn one_message_when_it_stops_and_one_when_it_starts() {
         let mut health = SmHealth::new();
-        assert_eq!(health.ended(at(10), at(5), &Judged::NoRecords), None);
+        assert_eq!(health.ended(at(10), at(5), &NO_RECORDS), None);
         let stopped = Message::Silent {
             for_ms: 6_000,
-            last: Some(SaError::TimedOut),
+            last: SaError::TimedOut,
             untold: 0,
         };
         assert_eq!(health.ended(at(6_100), at(100), &TIMED_OUT), Some(stopped));
@@ -171,49 +162,25 @@ mod tests {
             assert_eq!(health.ended(now, at(6_200), &TIMED_OUT), None);
             assert_eq!(health.poll(now), None);
         }
-        let busy = Judged::Again(SaError::Status(SaStatus::BUSY));
+        let busy = Err(SaError::Status(SaStatus::BUSY));
         let started = Message::Answers { after_ms: 199_900 };
         assert_eq!(health.ended(at(200_000), at(199_000), &busy), Some(started));
         assert!(!health.is_silent());
-        assert_eq!(
-            health.ended(at(200_001), at(199_000), &Judged::NoRecords),
-            None
-        );
+        assert_eq!(health.ended(at(200_001), at(199_000), &NO_RECORDS), None);
     }
 
     #[test]
     fn one_lost_mad_among_answers_is_no_silence() {
         let mut health = SmHealth::new();
-        health.ended(at(50), at(20), &Judged::NoRecords);
+        health.ended(at(50), at(20), &NO_RECORDS);
         assert_eq!(health.ended(at(6_010), at(10), &TIMED_OUT), None);
-        assert_eq!(health.overdue(at(7_000), at(10)), None);
         assert!(!health.is_silent());
-        assert!(!health.would_tell(at(10)) && health.would_tell(at(60)));
-    }
-
-    #[test]
-    fn a_mad_that_never_comes_back_counts() {
-        let mut health = SmHealth::new();
-        assert!(health.would_tell(at(10)));
-        let stopped = Message::Silent {
-            for_ms: 7_000,
-            last: None,
-            untold: 0,
-        };
-        assert_eq!(health.overdue(at(7_010), at(10)), Some(stopped));
-        assert!(!health.would_tell(at(10)));
-        assert_eq!(health.overdue(at(8_000), at(10)), None);
-        let started = Message::Answers { after_ms: 8_990 };
-        assert_eq!(
-            health.ended(at(9_000), at(10), &Judged::NoRecords),
-            Some(started)
-        );
     }
 
     #[test]
     fn a_closing_endpoint_says_nothing_about_the_sa() {
         let mut health = SmHealth::new();
-        let closed = Judged::Failed(SaError::Closed(crate::handle::Closed));
+        let closed = Err(SaError::Closed(crate::handle::Closed));
         assert_eq!(health.ended(at(10), at(5), &closed), None);
         assert!(!health.is_silent());
         health.ended(at(20), at(15), &TIMED_OUT);
@@ -231,7 +198,7 @@ mod tests {
             let now = at(second * 1_000);
             for message in [
                 health.ended(now, now, &TIMED_OUT),
-                health.ended(now.after(500), now, &Judged::NoRecords),
+                health.ended(now.after(500), now, &NO_RECORDS),
             ] {
                 match message {
                     Some(Message::Silent { untold, .. }) => {
@@ -251,20 +218,20 @@ mod tests {
     fn a_silence_that_lasts_is_told_in_the_end() {
         let mut health = SmHealth::new();
         health.ended(at(0), at(0), &TIMED_OUT);
-        health.ended(at(1_000), at(900), &Judged::NoRecords);
+        health.ended(at(1_000), at(900), &NO_RECORDS);
         assert_eq!(health.ended(at(2_000), at(1_500), &TIMED_OUT), None);
         assert_eq!(health.next_poll(), Some(at(QUIET)));
         assert_eq!(health.poll(at(QUIET - 1)), None);
         let stopped = Message::Silent {
             for_ms: QUIET - 1_500,
-            last: Some(SaError::TimedOut),
+            last: SaError::TimedOut,
             untold: 0,
         };
         assert_eq!(health.poll(at(QUIET)), Some(stopped));
         assert_eq!(health.next_poll(), None);
         assert!(
             health
-                .ended(at(QUIET + 1), at(QUIET), &Judged::NoRecords)
+                .ended(at(QUIET + 1), at(QUIET), &NO_RECORDS)
                 .is_some()
         );
     }

@@ -1,38 +1,33 @@
-//! Answers by question, for one endpoint.
+//! Answers by query, for one endpoint.
 //!
-//! An entry is a destination, known by its GID, with the path that answers the plain question
-//! for it, whoever asks, by GID or by LID; and, only where asked for, variants: paths that
-//! answer a question with [`Demands`](super::question::Demands), or that lead to another LID
-//! of a port with several (LMC > 0).
+//! An entry is a destination, a GID or a LID, with the path that answers the plain query for it; and, only where asked
+//! for, answers to queries that name more. A GID and a LID are two destinations, even of one port: which GID has a LID
+//! is learnt by asking for the LID, since a far GID's path has the LID of a router, and an alias GID its port's.
 //!
-//! Bounded by the number of answers; the destination used least recently goes first, with all
-//! that is known of it.
+//! Bounded by the number of answers; the destination used least recently goes first, with all that is known of it.
 
 mod age;
 mod destination;
 mod negative;
 
-use std::collections::HashMap;
-
 use lru::LruCache;
 
-use super::answer;
-use super::question::{Question, Source, Target};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
 use crate::path::PathRecord;
+use crate::sa::{Component, PathQuery, Source, Target};
 
 use age::{Age, Ages, Freshness};
 use destination::Destination;
 
 pub use age::Epoch;
-pub use destination::{MAX_OTHER_VARIANTS, MAX_SERVICE_VARIANTS};
+pub use destination::{MAX_OTHER_ANSWERS, MAX_SERVICE_ANSWERS};
 pub use negative::{MAX_NEGATIVES, Negatives};
 
 /// How much a [`PathStore`] keeps, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Most answers, variants included. Memory is taken as they come.
+    /// Most answers. Memory is taken as they come.
     pub capacity: usize,
     /// Milliseconds that an answer is good for; `None` is without end.
     pub ttl: Option<u64>,
@@ -48,16 +43,14 @@ pub struct PathStore {
     source: Source,
     capacity: usize,
     ages: Ages,
-    destinations: LruCache<Gid, Destination>,
-    /// Whose LID it is: the destination that was last heard to have it.
-    lids: HashMap<Lid, Gid, lru::DefaultHasher>,
-    /// Plain answers and variants of all destinations.
+    destinations: LruCache<Target, Destination>,
+    /// Answers of all destinations.
     answers: usize,
-    missing: Negatives<Question>,
+    missing: Negatives<PathQuery>,
 }
 
 impl PathStore {
-    /// An empty store for the questions of `source`.
+    /// An empty store for the queries of `source`.
     #[must_use]
     pub fn new(source: Source, limits: StoreLimits) -> PathStore {
         PathStore {
@@ -65,13 +58,12 @@ impl PathStore {
             capacity: limits.capacity,
             ages: Ages::new(limits.ttl, limits.stale_ttl),
             destinations: LruCache::unbounded(),
-            lids: HashMap::default(),
             answers: 0,
             missing: Negatives::new(limits.negative_ttl),
         }
     }
 
-    /// The endpoint whose questions are answered here.
+    /// The endpoint whose queries are answered here.
     #[must_use]
     pub fn source(&self) -> &Source {
         &self.source
@@ -89,29 +81,43 @@ impl PathStore {
         self.answers == 0
     }
 
-    /// The fresh answer to `question`, if there is one. Allocates nothing; looks up one hash
-    /// for a GID, two for a LID.
+    /// The fresh answer to a [complete](PathQuery::complete) query, if there is one: one that was
+    /// [given for it](PathQuery::is_answered_by) or for a query that asked for less. Allocates nothing.
     #[inline]
-    pub fn get(&mut self, question: &Question, now: Moment) -> Option<PathRecord> {
-        let gid = self.gid_of(question.target)?;
-        let destination = self.destinations.get(&gid)?;
-        let fresh = |age| self.ages.freshness(age, now) == Freshness::Fresh;
-        destination.find(gid, &self.source, question, fresh)
+    pub fn get(&mut self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
+        let Self {
+            source,
+            ages,
+            destinations,
+            ..
+        } = self;
+        let fresh = |age| ages.freshness(age, now) == Freshness::Fresh;
+        if query.is_plain(source) {
+            let target = targets(query).next()?;
+            return destinations.get(&target)?.find_plain(source, fresh);
+        }
+        targets(query).find_map(|target| {
+            destinations
+                .get(&target)?
+                .find(target, source, query, fresh)
+        })
     }
 
-    /// The answer to `question` from before a re-registration, as long as it may stand in for
-    /// a silent SA; a fresh one does as well.
+    /// The answer to a query from before a re-registration, as long as it may stand in for a silent SA; a fresh one does as
+    /// well.
     #[must_use]
-    pub fn get_stale(&self, question: &Question, now: Moment) -> Option<PathRecord> {
-        let gid = self.gid_of(question.target)?;
-        let destination = self.destinations.peek(&gid)?;
+    pub fn get_stale(&self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
         let usable = |age| self.ages.freshness(age, now) != Freshness::Gone;
-        destination.find(gid, &self.source, question, usable)
+        targets(query).find_map(|target| {
+            self.destinations
+                .peek(&target)?
+                .find(target, &self.source, query, usable)
+        })
     }
 
     /// Whether the SA said, not long ago, that there is no such path.
-    pub fn is_missing(&mut self, question: &Question, now: Moment) -> bool {
-        self.missing.contains(question, now)
+    pub fn is_missing(&mut self, query: &PathQuery, now: Moment) -> bool {
+        self.missing.contains(query, now)
     }
 
     /// What an answer must have been asked in to be kept: see [`learn`](PathStore::learn).
@@ -120,52 +126,67 @@ impl PathStore {
         self.ages.current()
     }
 
-    /// Keeps the SA's answer to `question`. `asked` is the store's epoch when the SA was asked:
-    /// an answer from before a re-registration or a clear is not kept, nor is a path that does
-    /// not answer the question (see [`answer::check`]).
-    pub fn learn(&mut self, question: &Question, path: &PathRecord, asked: Epoch, now: Moment) {
-        if asked != self.epoch() || answer::check(question, &self.source, path).is_err() {
+    /// Keeps the SA's answer to a query that it [answers](PathQuery::check). `asked` is the store's epoch when the SA was
+    /// asked: an answer from before a re-registration or a clear is not kept.
+    pub fn learn(&mut self, query: &PathQuery, path: &PathRecord, asked: Epoch, now: Moment) {
+        let Some(target) = targets(query).next().filter(|_| asked == self.epoch()) else {
             return;
-        }
-        self.missing.remove(question);
-        let (gid, dlid) = (path.dgid(), path.dlid());
+        };
+        self.missing.remove(query);
         let age = Age {
             learned: now,
             epoch: asked,
         };
         let destination = self
             .destinations
-            .get_or_insert_mut(gid, Destination::default);
+            .get_or_insert_mut(target, Destination::default);
         let before = destination.len();
-        let fresh = |age| self.ages.freshness(age, now) == Freshness::Fresh;
-        let dropped = destination.learn(question, path, age, fresh);
+        let old_port = destination.plain_port();
+        let moved = destination.learn(query, &self.source, path, age);
         self.answers = self.answers + destination.len() - before;
-        self.lids.insert(dlid, gid);
-        for lid in dropped {
-            self.forget_lid(lid, gid);
+        if moved && let Some((dgid, dlid)) = old_port {
+            // That LID is another port's now, or nobody's.
+            let lid = Target::Lid(dlid);
+            let is_its =
+                |there: &Destination| there.plain_port().is_some_and(|(gid, _)| gid == dgid);
+            if self.destinations.peek(&lid).is_some_and(is_its) {
+                self.forget(&lid);
+            }
         }
         self.evict();
     }
 
-    /// Forgets a destination whose plain path does not lead where `is_there` says.
+    /// Forgets a GID whose plain path does not lead where `is_there` says, and that LID if it was that port's.
     pub fn forget_unless(&mut self, gid: Gid, is_there: impl Fn(Lid) -> bool) {
-        let leads_elsewhere =
-            |destination: &Destination| destination.plain_lid().is_some_and(|lid| !is_there(lid));
-        if !self.destinations.peek(&gid).is_some_and(leads_elsewhere) {
+        let target = Target::Gid(gid);
+        let port = self
+            .destinations
+            .peek(&target)
+            .and_then(Destination::plain_port);
+        let Some((_, lid)) = port.filter(|(_, lid)| !is_there(*lid)) else {
             return;
+        };
+        self.forget(&target);
+        let lid = Target::Lid(lid);
+        let its_port = self
+            .destinations
+            .peek(&lid)
+            .and_then(Destination::plain_port);
+        if its_port.is_some_and(|(dgid, _)| dgid == gid.0) {
+            self.forget(&lid);
         }
-        if let Some(destination) = self.destinations.pop(&gid) {
+    }
+
+    fn forget(&mut self, target: &Target) {
+        if let Some(destination) = self.destinations.pop(target) {
             self.answers -= destination.len();
-            for lid in destination.lids() {
-                self.forget_lid(lid, gid);
-            }
         }
     }
 
     /// Remembers that the SA has no such path. `asked` as for [`learn`](PathStore::learn).
-    pub fn learn_missing(&mut self, question: &Question, asked: Epoch, now: Moment) {
+    pub fn learn_missing(&mut self, query: &PathQuery, asked: Epoch, now: Moment) {
         if asked == self.epoch() {
-            self.missing.insert(*question, now);
+            self.missing.insert(*query, now);
         }
     }
 
@@ -180,57 +201,45 @@ impl PathStore {
     pub fn clear(&mut self) {
         self.ages.forget_epochs();
         self.destinations = LruCache::unbounded();
-        self.lids = HashMap::default();
         self.answers = 0;
         self.missing.clear();
     }
 
-    fn gid_of(&self, target: Target) -> Option<Gid> {
-        match target {
-            Target::Gid(gid) => Some(gid),
-            Target::Lid(lid) => self.lids.get(&lid).copied(),
-        }
-    }
-
-    /// An answer with this DLID left the destination.
-    fn forget_lid(&mut self, lid: Lid, gid: Gid) {
-        let still_there = self
-            .destinations
-            .peek(&gid)
-            .is_some_and(|d| d.leads_to(lid));
-        if !still_there && self.lids.get(&lid) == Some(&gid) {
-            self.lids.remove(&lid);
-        }
-    }
-
-    /// Makes room: other destinations first, then the oldest variants of the last one.
+    /// Makes room: other destinations first, then the oldest answers of the last one.
     fn evict(&mut self) {
         while self.answers > self.capacity {
             if self.destinations.len() > 1 {
-                let Some((gid, destination)) = self.destinations.pop_lru() else {
+                let Some((_, destination)) = self.destinations.pop_lru() else {
                     return;
                 };
                 self.answers -= destination.len();
-                for lid in destination.lids() {
-                    self.forget_lid(lid, gid);
-                }
             } else {
-                let Some((&gid, _)) = self.destinations.peek_mru() else {
+                let Some((&target, _)) = self.destinations.peek_mru() else {
                     return;
                 };
-                let lid = self
-                    .destinations
-                    .peek_mut(&gid)
-                    .and_then(Destination::shrink);
-                let Some(lid) = lid else { return };
-                self.answers -= 1;
-                if self.destinations.peek(&gid).is_some_and(|d| d.len() == 0) {
-                    self.destinations.pop(&gid);
+                let last = self.destinations.peek_mut(&target);
+                if !last.is_some_and(Destination::shrink) {
+                    return;
                 }
-                self.forget_lid(lid, gid);
+                self.answers -= 1;
+                let last = self.destinations.peek(&target);
+                if last.is_some_and(|last| last.len() == 0) {
+                    self.destinations.pop(&target);
+                }
             }
         }
     }
+}
+
+/// The destinations under which an answer may be known; the first is where one is kept.
+fn targets(query: &PathQuery) -> impl Iterator<Item = Target> {
+    let values = query.values();
+    let gid = query.names(Component::Dgid);
+    let lid = query.names(Component::Dlid);
+    let gid = gid.then(|| Target::Gid(values.dgid()));
+    [gid, lid.then(|| Target::Lid(values.dlid()))]
+        .into_iter()
+        .flatten()
 }
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
 //! Completions, and the datagrams that come with them: others' requests and their answers.
 
+use acm_prov_api::LogLevel;
 use acm_prov_api::address::{Address, Gid, Lid};
-use acm_prov_api::cache::question::{Question, Target};
 use acm_prov_api::clock::Moment;
-use acm_prov_api::sa::MulticastMember;
-use acm_prov_api::sync::{Arc, MutexGuard, Weak};
-use acm_prov_api::{LogLevel, ResolveRequest};
+use acm_prov_api::lookups::Locked;
+use acm_prov_api::sa::{MulticastMember, PathQuery, Target};
+use acm_prov_api::sync::{Arc, Weak};
 use rdma_access::Qpn;
 use rdma_access::ud::{Completion, CompletionStatus, Direction, GRH_LENGTH, Received};
 
 use super::{ANSWERS, AcmEndpoint, Answer, COMPLETIONS, State};
 use crate::datagrams::{self, Way};
 use crate::flood::Dropped;
-use crate::resolver::{Heard, Peer};
+use crate::resolver::{Claim, Peer};
 use crate::settings::RouteProtocol;
 use crate::wire::{self, Body, Datagram, Malformed};
 
@@ -159,21 +159,12 @@ impl AcmEndpoint {
             .best_of(&datagram.groups)
             .ok_or(Dropped::NoCommonGroup)?;
         let peer = sender.peer(group);
-        let waiting = state
+        state
             .resolver
             .answered(now, datagram.tid, peer, addresses)?;
-        let group = state.groups.member(group).copied();
-        drop(state);
-        self.go_on(peer, group, waiting);
-        Ok(())
-    }
-
-    /// It is known where the peer is: its path follows for those who waited.
-    fn go_on(&self, peer: Peer, group: Option<MulticastMember>, waiting: Vec<ResolveRequest>) {
+        // Before those who waited ask for a path, which they do when the lock is released.
         self.cache.seen(peer.gid, peer.lid);
-        for request in waiting {
-            self.route(peer, group, request, false);
-        }
+        Ok(())
     }
 
     fn take_request(
@@ -196,27 +187,26 @@ impl AcmEndpoint {
         let peer = sender.peer(group);
         let member = state.groups.member(group).copied();
         let is_own_source = state.own.contains(&source);
-        let mut waiting = Vec::new();
+        let prefix = self.source().gid.subnet_prefix();
+        self.cache.seen(peer.gid, peer.lid);
         let mut disputed = None;
         if is_own_source {
             if sender.gid != self.source().gid {
                 disputed = Some(Dropped::ClaimsOwn(source));
             }
         } else if let Some(host) = self.host(&source) {
-            if host != sender.gid {
+            if host.in_subnet(prefix) != sender.gid {
                 disputed = Some(Dropped::ClaimsPreloaded(source));
             }
         } else if !matches!(source, Address::Gid(_) | Address::Lid(_)) {
             // Whose a GID or LID is, the SA says.
             let own = state.own.first().copied();
-            match state.resolver.heard(now, source, peer, own) {
-                Heard::Learnt(waiters) => waiting = waiters,
-                Heard::Refreshed => {}
-                Heard::Disputed => disputed = Some(Dropped::ClaimsOthers(source)),
+            if state.resolver.claimed(now, source, peer, own) == Claim::Disputed {
+                disputed = Some(Dropped::ClaimsOthers(source));
             }
         }
         let is_for_us = match destination {
-            Address::Gid(gid) => gid == self.source().gid,
+            Address::Gid(gid) => gid.in_subnet(prefix) == self.source().gid,
             Address::Lid(lid) => {
                 datagrams::base(lid, self.lmc) == datagrams::base(self.source().lid, self.lmc)
             }
@@ -233,7 +223,6 @@ impl AcmEndpoint {
             state.flood.note(sender.gid, disputed);
         }
         drop(state);
-        self.go_on(peer, member, waiting);
         if let Some(group) = answers {
             self.answer(sender, datagram.tid, &group);
         }
@@ -265,7 +254,7 @@ impl AcmEndpoint {
                 let unready = Unready(Arc::downgrade(self));
                 let lmc = self.lmc;
                 self.cache
-                    .path_to(&Question::plain(Target::Gid(sender.gid)), move |path| {
+                    .path_to(&PathQuery::to(Target::Gid(sender.gid)), move |path| {
                         let Some(endpoint) = unready.0.upgrade() else {
                             return;
                         };
@@ -294,7 +283,7 @@ impl AcmEndpoint {
         self.turn_and_tell(now);
     }
 
-    fn open_state(&self) -> Result<MutexGuard<'_, State>, Dropped> {
+    fn open_state(&self) -> Result<Locked<'_, State>, Dropped> {
         let state = self.state.lock();
         if state.closed {
             Err(Dropped::Closed)

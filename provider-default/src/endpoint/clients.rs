@@ -1,30 +1,45 @@
 //! Requests of clients: own addresses, what is known, what must be asked for.
 
 use acm_prov_api::abi::AcmCounter;
-use acm_prov_api::address::Address;
-use acm_prov_api::cache::answer;
+use acm_prov_api::address::{Address, Gid};
 use acm_prov_api::cache::engine::Outcome;
-use acm_prov_api::cache::question::{Question, Target};
 use acm_prov_api::clock::Moment;
+use acm_prov_api::lookups::{End, Waiter};
 use acm_prov_api::path::{PathRecord, Selector};
-use acm_prov_api::sa::MulticastMember;
-use acm_prov_api::sync::Arc;
+use acm_prov_api::sa::{MulticastMember, PathQuery, Target};
+use acm_prov_api::sync::{Arc, Weak};
 use acm_prov_api::{QueryRequest, ResolveRequest, Status};
 
 use super::AcmEndpoint;
-use crate::resolver::{Full, Peer};
+use crate::resolver::Peer;
 use crate::settings::RouteProtocol;
+
+/// A client that waits until it is known who has an address.
+pub(super) struct Client {
+    endpoint: Weak<AcmEndpoint>,
+    request: ResolveRequest,
+}
+
+impl Waiter for Client {
+    type Answer = Peer;
+
+    fn end(self, end: End<Peer>) {
+        match (end, self.endpoint.upgrade()) {
+            (End::Answer(peer), Some(endpoint)) => endpoint.route(peer, self.request, false),
+            (End::Expired, _) => self.request.refuse(Status::ETIMEDOUT),
+            (End::Full, _) => self.request.refuse(Status::ENOMEM),
+            (End::Closed | End::Answer(_), _) => self.request.refuse(Status::ENOTCONN),
+        }
+    }
+}
 
 impl AcmEndpoint {
     /// A client at `from` wants a path.
     pub(crate) fn resolve(self: &Arc<Self>, from: &Address, request: ResolveRequest) {
         let destination = request.destination();
         match destination {
-            Address::Lid(lid) => {
-                self.ask_sa(Target::Lid(lid), request);
-            }
-            Address::Gid(gid) => {
-                self.ask_sa(Target::Gid(gid), request);
+            Address::Lid(_) | Address::Gid(_) => {
+                self.cache.resolve(&request.path_query(), request);
             }
             Address::Name(_) | Address::Ip(_) | Address::Ip6(_) => {
                 self.resolve_address(from, destination, request)
@@ -34,12 +49,7 @@ impl AcmEndpoint {
 
     /// A client wants the SA itself to be asked.
     pub(crate) fn query(&self, request: QueryRequest) {
-        match Question::from_path(&request.wanted(), self.source()) {
-            Ok(question) => {
-                self.cache.query(&question, request);
-            }
-            Err(error) => request.refuse(error.status()),
-        }
+        self.cache.query(&request.path_query(), request);
     }
 
     fn resolve_address(
@@ -56,12 +66,11 @@ impl AcmEndpoint {
         }
         if let Some(gid) = self.host(&destination) {
             drop(state);
-            return self.count_address(self.ask_sa(Target::Gid(gid), request));
+            return self.count_address(self.ask_sa(gid, request));
         }
         if let Some(peer) = state.resolver.known(&destination, now) {
-            let group = state.groups.member(peer.group).copied();
             drop(state);
-            return self.route(peer, group, request, true);
+            return self.route(peer, request, true);
         }
         if state.closed {
             drop(state);
@@ -72,43 +81,36 @@ impl AcmEndpoint {
             drop(state);
             request.refuse(Status::ENODATA);
         } else {
-            let asked = state.resolver.ask(now, destination, *from, request);
+            let endpoint = Arc::downgrade(self);
+            let client = Client { endpoint, request };
+            state.resolver.ask(now, destination, *from, client);
             drop(state);
-            if let Err(Full(request)) = asked {
-                return request.refuse(Status::ENOMEM);
-            }
         }
         self.turn_and_tell(now);
     }
 
     fn answer_own_address(&self, request: ResolveRequest) {
-        let own = Target::Gid(self.source().gid);
-        // What the port does not tell of itself, or the client demands, is the SA's to say.
-        if let Some(path) = &self.own_path
-            && self
-                .question(own, &request)
-                .is_ok_and(|question| question.demands.is_none())
-        {
-            self.handle.count(AcmCounter::ROUTE_CACHE);
-            return request.answer(path);
+        let own = self.source().gid;
+        // Ask the SA if the port's attributes give no path, or one that the client does not want.
+        if let Some(path) = &self.own_path {
+            let plain = PathQuery::to(Target::Gid(own)).complete(self.source());
+            if self.query_to(own, &request).is_answered_by(&plain, path) {
+                self.handle.count(AcmCounter::ROUTE_CACHE);
+                return request.answer(path);
+            }
         }
         self.ask_sa(own, request);
     }
 
     /// A path by the SA, or from what it said before.
-    fn ask_sa(&self, target: Target, request: ResolveRequest) -> Outcome {
-        match self.question(target, &request) {
-            Ok(question) => self.cache.resolve(&question, request),
-            Err(status) => {
-                request.refuse(status);
-                Outcome::Refused
-            }
-        }
+    fn ask_sa(&self, gid: Gid, request: ResolveRequest) -> Outcome {
+        self.cache.resolve(&self.query_to(gid, &request), request)
     }
 
-    fn question(&self, target: Target, request: &ResolveRequest) -> Result<Question, Status> {
-        let wanted = request.wanted().copied().unwrap_or_default();
-        Question::new(target, &wanted, self.source()).map_err(|error| error.status())
+    fn query_to(&self, gid: Gid, request: &ResolveRequest) -> PathQuery {
+        let mut query = request.path_query();
+        query.set_target(Target::Gid(gid));
+        query.complete(self.source())
     }
 
     /// The address was known, and only the path had to be asked for.
@@ -118,29 +120,21 @@ impl AcmEndpoint {
         }
     }
 
-    /// A path to a peer, as `route_prot` says. `group` is the membership that both share; `was_known` whether the client's
-    /// request found the address known.
-    pub(super) fn route(
-        &self,
-        peer: Peer,
-        group: Option<MulticastMember>,
-        request: ResolveRequest,
-        was_known: bool,
-    ) {
-        let target = Target::Gid(peer.gid);
-        if self.settings.route_protocol == RouteProtocol::Acm
-            && let Some(group) = group
-            && let Ok(question) = self.question(target, &request)
-        {
-            let path = self.path_by_group(&peer, &group);
-            if answer::check(&question, self.source(), &path).is_ok() {
-                if was_known {
-                    self.handle.count(AcmCounter::ROUTE_CACHE);
+    /// A path to a peer, as `route_prot` says. `was_known` says whether the client's request found the address known.
+    fn route(&self, peer: Peer, request: ResolveRequest, was_known: bool) {
+        if self.settings.route_protocol == RouteProtocol::Acm {
+            let group = self.state.lock().groups.member(peer.group).copied();
+            if let Some(group) = group {
+                let path = self.path_by_group(&peer, &group);
+                if self.query_to(peer.gid, &request).check(&path).is_ok() {
+                    if was_known {
+                        self.handle.count(AcmCounter::ROUTE_CACHE);
+                    }
+                    return request.answer(&path);
                 }
-                return request.answer(&path);
             }
         }
-        let outcome = self.ask_sa(target, request);
+        let outcome = self.ask_sa(peer.gid, request);
         if was_known {
             self.count_address(outcome);
         }

@@ -7,19 +7,17 @@ use acm_prov_api::sync::Arc;
 
 use super::{AcmEndpoint, State};
 use crate::groups::{self, Ask, JoinError};
+use crate::settings::RouteProtocol;
 
 impl AcmEndpoint {
     pub(super) fn join(self: &Arc<Self>, ask: &Ask) {
         let ticket = ask.ticket;
         let weak = Arc::downgrade(self);
-        let asked = self.handle.join_multicast(&ask.join, move |answer| {
+        self.handle.join_multicast(&ask.join, move |answer| {
             if let Some(endpoint) = weak.upgrade() {
                 endpoint.join_answered(ticket, answer.map_err(JoinError::from));
             }
         });
-        if let Err(error) = asked {
-            self.join_answered(ticket, Err(error.into()));
-        }
     }
 
     fn join_answered(
@@ -28,42 +26,35 @@ impl AcmEndpoint {
         answer: Result<MulticastMember, JoinError>,
     ) {
         let now = Moment::now();
-        let mut state = self.state.lock();
-        if state.closed {
-            return;
-        }
-        let outcome = state.groups.answered(now, ticket, answer);
-        self.joined(&mut state, now, outcome);
-        drop(state);
-        self.turn_and_tell(now);
-    }
-
-    /// Acts upon an answer to a join.
-    pub(super) fn joined(&self, state: &mut State, now: Moment, outcome: groups::Outcome) {
-        let (index, member) = match outcome {
-            groups::Outcome::Joined { index, member } => (index, member),
+        let outcome = {
+            let mut state = self.state.lock();
+            if state.closed {
+                return;
+            }
+            let State {
+                groups, listening, ..
+            } = &mut *state;
+            // Requests come to the shared group; the other one only says what a path can do.
+            let attach = |index, member: &MulticastMember| {
+                if index == 0 {
+                    let listens = self.datagrams.listen(member, listening.take());
+                    *listening = Some(listens.map_err(|error| error.to_string())?);
+                }
+                Ok(())
+            };
+            groups.answered(now, ticket, answer, attach)
+        };
+        match outcome {
+            groups::Outcome::Joined { member } => self.log(
+                LogLevel::VERBOSE,
+                format_args!("joined {} (MLID {:#06x})", member.mgid, member.mlid.0),
+            ),
             groups::Outcome::Failed { index, error, rest } => {
-                return self.join_failed(index, &error, rest);
+                self.join_failed(index, &error, rest);
             }
             groups::Outcome::Late => return,
-        };
-        self.log(
-            LogLevel::VERBOSE,
-            format_args!("joined {} (MLID {:#06x})", member.mgid, member.mlid.0),
-        );
-        // Requests come to the shared group; the other one only says what a path can do.
-        if index != 0 {
-            return;
         }
-        match self.datagrams.listen(&member, state.listening.take()) {
-            Ok(listening) => state.listening = Some(listening),
-            Err(error) => {
-                let outcome = state.groups.unusable(now, index, error.to_string());
-                if let groups::Outcome::Failed { index, error, rest } = outcome {
-                    self.join_failed(index, &error, rest);
-                }
-            }
-        }
+        self.turn_and_tell(now);
     }
 
     fn join_failed(&self, index: usize, error: &JoinError, rest: u64) {
@@ -81,7 +72,14 @@ impl AcmEndpoint {
     /// The subnet manager has forgotten us.
     pub(crate) fn reregister(self: &Arc<Self>) {
         let now = Moment::now();
-        self.state.lock().groups.reregister(now);
+        {
+            let mut state = self.state.lock();
+            state.groups.reregister(now);
+            // The LID of a peer is part of what the group says of a path; the SA knows it better.
+            if self.settings.route_protocol == RouteProtocol::Acm {
+                state.resolver.reregister();
+            }
+        }
         self.turn_and_tell(now);
     }
 
@@ -89,12 +87,7 @@ impl AcmEndpoint {
     pub(crate) fn leave_groups(&self) {
         let joins = self.state.lock().groups.to_leave();
         for join in joins {
-            if let Err(error) = self.handle.leave_multicast(&join, |_| ()) {
-                self.log(
-                    LogLevel::VERBOSE,
-                    format_args!("cannot leave {}: {error}", join.mgid),
-                );
-            }
+            self.handle.leave_multicast(&join, |_| ());
         }
     }
 }

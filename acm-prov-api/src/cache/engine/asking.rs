@@ -1,142 +1,85 @@
-//! From a question that nobody can answer here to the SA, and back.
+//! From a query that nobody can answer here to the SA, and back.
 
 use crate::abi::AcmStatus;
-use crate::cache::answer::Judged;
-use crate::cache::lookups::{EndpointId, Full, Key, LookupId, Query};
-use crate::cache::question::{Question, Source};
 use crate::cache::store::Epoch;
 use crate::clock::Moment;
-use crate::handle::{Closed, CorePort};
 use crate::host::LogLevel;
+use crate::lookups::{End, Try};
 use crate::path::PathRecord;
-use crate::sa::{SaError, SaSendError};
-use crate::sync::{Arc, MutexGuard, Weak};
+use crate::sa::{self, MadId, PathQuery, SaError, SaStatus};
+use crate::sync::{Arc, Weak};
 
-use super::operator::report;
-use super::{OpenEndpoint, Outcome, Shared, State, Waiter, earlier, refuse, reply};
+use super::{EndpointId, Key, OpenEndpoint, Shared, State};
 
-impl Shared {
-    /// Lets a client wait for the SA's answer.
-    pub(super) fn ask(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'_, State>,
-        key: Key,
-        waiter: Waiter,
-        stale: Option<PathRecord>,
-    ) -> Outcome {
-        if !state.endpoints.contains_key(&key.endpoint) {
-            drop(state);
-            refuse(self.port.host(), vec![waiter]);
-            return Outcome::Refused;
-        }
-        let asked = state.lookups.ask(Moment::now(), key, waiter, stale);
-        self.look_in_time(&mut state);
-        drop(state);
-        match asked {
-            Ok(()) => {
-                self.send();
-                Outcome::Asked
-            }
-            Err(Full(waiter)) => {
-                reply(self.port.host(), vec![(waiter, Err(AcmStatus::ENOMEM))]);
-                Outcome::Refused
-            }
-        }
-    }
+/// A path query on its way to the core.
+pub(super) struct Asking {
+    pub(super) endpoint: Arc<OpenEndpoint>,
+    pub(super) id: u64,
+    pub(super) query: PathQuery,
+    /// What is learnt counts for the store as it was when the SA was asked.
+    pub(super) epoch: Epoch,
+}
 
-    /// Has the SA asked though nobody waits: the next one may find an answer. If too much is looked up already, the next
-    /// one asks. To be followed by [`send`](Self::send).
-    pub(super) fn prefetch(&self, mut state: MutexGuard<'_, State>, now: Moment, key: Key) {
-        if state.endpoints.contains_key(&key.endpoint) {
-            let _ = state.lookups.prefetch(now, key);
-            self.look_in_time(&mut state);
-        }
-    }
-
-    /// Wakes the thread if something is due before it would look by itself.
-    fn look_in_time(&self, state: &mut State) {
-        if state
-            .lookups
-            .next_deadline()
-            .is_some_and(|due| due < state.wakes_at)
-        {
-            state.wakes_at = Moment::default();
-            self.wake.notify_one();
-        }
-    }
-
-    /// Hands the core as many queries as it may have.
-    pub(super) fn send(self: &Arc<Self>) {
-        loop {
-            let mut state = self.state.lock();
-            let now = Moment::now();
-            let earlier = earlier::still_out(self, now);
-            state.lookups.set_earlier(earlier.count);
-            state.earlier_until = earlier.until;
-            let Some(query) = state.lookups.next_to_send(now) else {
-                return;
-            };
-            self.look_in_time(&mut state);
-            let endpoint = state.endpoints.get(&query.key.endpoint).cloned();
-            drop(state);
-            let Some(endpoint) = endpoint else {
-                // The endpoint closed meanwhile: its place is another query's.
-                let closed = Judged::Failed(SaError::Closed(Closed));
-                self.state.lock().lookups.answered(now, query.id, &closed);
+impl State {
+    /// The path queries that are to be handed over.
+    pub(super) fn next_queries(&mut self, now: Moment) -> Vec<Asking> {
+        let mut queries = Vec::new();
+        while let Some(Try { id, key, .. }) = self.paths.next_try(now, || sa::new_id().into()) {
+            // The lookups of an endpoint end when it closes.
+            let Some(endpoint) = self.endpoints.get(&key.endpoint) else {
                 continue;
             };
-            if let Err(error) = self.ask_sa(&endpoint, &query, now) {
-                self.port
-                    .host()
-                    .log(LogLevel::VERBOSE, format_args!("{error}"));
-                self.not_sent(&endpoint, query.id, error);
-                return;
+            queries.push(Asking {
+                endpoint: Arc::clone(endpoint),
+                id,
+                query: key.query,
+                epoch: endpoint.store.lock().epoch(),
+            });
+        }
+        queries
+    }
+
+    /// What was known has become void: whoever asks from now on is not answered by a query that the SA has already.
+    pub(super) fn supersede(&mut self, now: Moment) {
+        let ids: Vec<u64> = self.paths.tries().collect();
+        for id in ids {
+            // One that still waits here is asked by what is known from now on.
+            if MadId::from_u64(id).is_some_and(sa::withdraw) {
+                self.paths.not_begun(now, id);
             }
         }
+        self.paths.supersede();
+        self.qos.forget();
     }
+}
 
-    /// A query that the core does not take shows that it does not reach the SA. The thread tries again later.
-    fn not_sent(&self, endpoint: &OpenEndpoint, id: LookupId, error: SaSendError) {
-        let errno = match error {
-            SaSendError::Closed(_) => None,
-            SaSendError::NoMemory => Some(libc::ENOMEM as u32),
-            SaSendError::Refused { code } => Some(code.unsigned_abs()),
+impl Shared {
+    pub(super) fn ask(self: &Arc<Self>, asking: Asking) {
+        let Some(id) = MadId::from_u64(asking.id) else {
+            return;
         };
-        let now = Moment::now();
-        let mut state = self.state.lock();
-        state.lookups.send_failed(now, id);
-        let message = errno.and_then(|errno| {
-            let judged = Judged::Again(SaError::NotSent { errno });
-            state.health.ended(now, now, &judged)
-        });
-        let line = self.line(&state, endpoint.source.pkey, message);
-        self.look_in_time(&mut state);
-        drop(state);
-        self.tell(line);
-    }
-
-    fn ask_sa(
-        self: &Arc<Self>,
-        endpoint: &Arc<OpenEndpoint>,
-        query: &Query,
-        now: Moment,
-    ) -> Result<(), SaSendError> {
         let asked = Asked {
             shared: Arc::downgrade(self),
-            endpoint: Arc::downgrade(endpoint),
-            port: self.port.core_port(),
-            endpoint_id: endpoint.id(),
-            source: endpoint.source,
-            id: query.id,
-            question: query.key.question,
-            epoch: endpoint.store.lock().epoch(),
-            sent: now,
+            endpoint: Arc::downgrade(&asking.endpoint),
+            endpoint_id: asking.endpoint.id(),
+            id: asking.id,
+            query: asking.query,
+            epoch: asking.epoch,
         };
-        let record = asked.question.record(&endpoint.source);
-        let mask = asked.question.component_mask();
-        endpoint
+        let done = move |sent, answer| asked.answered(sent, answer);
+        asking
+            .endpoint
             .handle
-            .ask_path_until_returned(&record, mask, move |answer| asked.answered(answer))
+            .ask_complete_path(id, &asking.query, done);
+    }
+
+    /// Takes queries back that nobody wants any more. Those that the SA has already are left to be answered.
+    pub(super) fn take_back(&self, abandoned: Vec<u64>) {
+        for id in abandoned {
+            if MadId::from_u64(id).is_some_and(sa::withdraw) {
+                self.state.lock().paths.not_begun(Moment::now(), id);
+            }
+        }
     }
 }
 
@@ -144,65 +87,86 @@ impl Shared {
 struct Asked {
     shared: Weak<Shared>,
     endpoint: Weak<OpenEndpoint>,
-    port: CorePort,
     endpoint_id: EndpointId,
-    source: Source,
-    id: LookupId,
-    question: Question,
+    id: u64,
+    query: PathQuery,
     epoch: Epoch,
-    sent: Moment,
 }
 
 impl Asked {
-    fn answered(self, answer: Result<PathRecord, SaError>) {
-        let Some(shared) = self.shared.upgrade() else {
-            return self.came_late();
+    fn answered(self, sent: Moment, answer: Result<PathRecord, SaError>) {
+        // A port that has closed meanwhile, and may be open again, knows nothing of it.
+        let (Some(shared), Some(endpoint)) = (self.shared.upgrade(), self.endpoint.upgrade())
+        else {
+            return;
         };
         let now = Moment::now();
-        let judged = Judged::new(&self.question, &self.source, answer);
         let mut state = shared.state.lock();
-        if state.closed {
-            drop(state);
-            return self.came_late();
-        }
-        let open = state.endpoints.contains_key(&self.endpoint_id);
-        let endpoint = self.endpoint.upgrade();
-        if let Some(endpoint) = endpoint.as_ref().filter(|_| open) {
+        if state.endpoints.contains_key(&self.endpoint_id) {
             let mut store = endpoint.store.lock();
-            match &judged {
-                Judged::Path(path) => store.learn(&self.question, path, self.epoch, now),
-                Judged::NoRecords => store.learn_missing(&self.question, self.epoch, now),
-                _ => {}
+            match &answer {
+                Ok(path) => store.learn(&self.query, path, self.epoch, now),
+                Err(SaError::Status(SaStatus::NO_RECORDS)) => {
+                    store.learn_missing(&self.query, self.epoch, now);
+                }
+                Err(_) => {}
             }
         }
-        let finished = state.lookups.answered(now, self.id, &judged);
-        let was_silent = state.health.is_silent();
-        let message = state.health.ended(now, self.sent, &judged);
-        let line = shared.line(&state, self.source.pkey, message);
-        let mut replies = finished
-            .map(|finished| finished.replies)
-            .unwrap_or_default();
-        let falls_silent = state.health.is_silent() && !was_silent;
-        if falls_silent {
-            replies.extend(state.lookups.answer_stale(now));
+        match answer {
+            Err(error) if error.is_transient() => {
+                state.paths.try_again(now, self.id);
+            }
+            answer => {
+                state
+                    .paths
+                    .finish(self.id, &answer.map_err(|error| error.status()));
+            }
         }
-        shared.look_in_time(&mut state);
+        if let Err(SaError::Mismatch(mismatch)) = answer {
+            state.report_mismatch(&shared, now, &mismatch);
+        }
+        let pkey = endpoint.source.pkey;
+        let falls_silent = state.sa_answered(&shared, now, sent, &answer, pkey);
         drop(state);
-        shared.tell(line);
-        if let Some(endpoint) = endpoint {
-            report(&endpoint.handle, &judged);
+        match answer {
+            Ok(_) | Err(SaError::Status(SaStatus::NO_RECORDS) | SaError::Mismatch(_)) => {}
+            Err(error) => endpoint
+                .handle
+                .host()
+                .log(LogLevel::VERBOSE, format_args!("{error}")),
         }
-        reply(shared.port.host(), replies);
         if falls_silent {
             shared.watch_sm_lid();
         }
-        shared.send();
     }
+}
 
-    /// The port was closed meanwhile. It may be open again, and may hand over another query now.
-    fn came_late(&self) {
-        if let Some(open) = earlier::returned(self.port, self.endpoint_id, self.id) {
-            open.send();
+/// Who waits for a path.
+pub(super) struct Waiter {
+    pub(super) client: super::Client,
+    /// A path from before a re-registration, which is better than none.
+    pub(super) stale: Option<PathRecord>,
+}
+
+impl crate::lookups::Waiter for Waiter {
+    type Answer = Result<PathRecord, AcmStatus>;
+
+    fn end(self, end: End<Self::Answer>) {
+        self.client.reply(match end {
+            End::Answer(answer) => answer,
+            End::Expired => self.stale.ok_or(AcmStatus::ETIMEDOUT),
+            End::Full => Err(AcmStatus::ENOMEM),
+            // The port is down: nobody can be reached through it.
+            End::Closed => Err(AcmStatus::ENOTCONN),
+        });
+    }
+}
+
+impl Key {
+    pub(super) fn new(endpoint: &OpenEndpoint, query: &PathQuery) -> Self {
+        Self {
+            endpoint: endpoint.id(),
+            query: *query,
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         if state.closed {
             return;
         }
-        shared.wake_files.wait_for(&mut state, rest);
+        state.wait(&shared.wake_files, Some(rest));
         if state.closed {
             return;
         }
@@ -105,14 +105,11 @@ fn flush_if_touched(shared: &Shared) {
         answers += store.len();
         store.clear();
     }
-    state.lookups.supersede();
-    drop(state);
-    shared.port.host().log(
-        LogLevel::ALWAYS,
-        format_args!(
-            "port {}: {} was touched: flushed {answers} paths",
-            shared.port.number(),
-            file.display()
-        ),
+    state.supersede(Moment::now());
+    let port = shared.port.number();
+    let line = format!(
+        "port {port}: {} was touched: flushed {answers} paths",
+        file.display()
     );
+    state.log(LogLevel::ALWAYS, line);
 }

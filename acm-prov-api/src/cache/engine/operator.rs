@@ -1,55 +1,108 @@
 //! What the operator is told of the SA: lines of the log.
 
-use crate::cache::answer::Judged;
+use std::collections::HashMap;
+
+use crate::address::PKey;
 use crate::cache::sm_health::Message;
-use crate::handle::EndpointHandle;
+use crate::clock::Moment;
 use crate::host::LogLevel;
+use crate::path::PathRecord;
+use crate::sa::{Component, Mismatch, SaError};
 
-use super::{Shared, State};
+use super::{Shared, State, Waiter};
 
-impl Shared {
-    /// The line for a message, to be logged when the state is no longer locked.
-    pub(super) fn line(
-        &self,
-        state: &State,
-        pkey: impl std::fmt::Display,
-        message: Option<Message>,
-    ) -> Option<String> {
-        let (port, sm_lid) = (self.port.number(), self.sm_lid);
-        let guid = self.port.device().guid();
-        let waiting = state.lookups.waiting();
-        Some(match message? {
+/// Milliseconds between two lines about the same component.
+const HOUR: u64 = 3_600_000;
+
+/// Answers that differ from what was asked for, by component: when one was reported, and how many came since.
+#[derive(Default)]
+pub(super) struct Mismatches(HashMap<Component, (Moment, u64)>);
+
+impl Mismatches {
+    /// How many answers to report now, with this one; `None` while it is too early.
+    fn count(&mut self, component: Component, now: Moment) -> Option<u64> {
+        match self.0.get_mut(&component) {
+            Some((reported, held_back)) if now.since(*reported) < HOUR => {
+                *held_back += 1;
+                None
+            }
+            known => {
+                let held_back = known.map_or(0, |(_, held_back)| *held_back);
+                self.0.insert(component, (now, 0));
+                Some(held_back + 1)
+            }
+        }
+    }
+}
+
+impl State {
+    /// The SA answered with a path that was not asked for: the operator has to know, once.
+    pub(super) fn report_mismatch(&mut self, shared: &Shared, now: Moment, mismatch: &Mismatch) {
+        let Some(count) = self.mismatches.count(mismatch.component, now) else {
+            return;
+        };
+        let line = format!(
+            "{}: {mismatch}; the answer is not used ({count} such since the last line, one line an hour)",
+            shared.place()
+        );
+        self.log(LogLevel::ALWAYS, line);
+    }
+
+    /// A query has come back. True if it shows that the SA has fallen silent: who has a stale path has it now.
+    pub(super) fn sa_answered(
+        &mut self,
+        shared: &Shared,
+        now: Moment,
+        sent: Moment,
+        answer: &Result<PathRecord, SaError>,
+        pkey: PKey,
+    ) -> bool {
+        let was_silent = self.health.is_silent();
+        let message = self.health.ended(now, sent, answer);
+        self.report_health(shared, pkey, message);
+        let falls_silent = self.health.is_silent() && !was_silent;
+        if falls_silent {
+            let has_stale = |waiter: &Waiter| waiter.stale.is_some();
+            self.paths
+                .end_waiting(now, &crate::lookups::End::Expired, has_stale);
+        }
+        falls_silent
+    }
+
+    pub(super) fn report_health(&mut self, shared: &Shared, pkey: PKey, message: Option<Message>) {
+        let Some(message) = message else { return };
+        let (place, sm_lid) = (shared.place(), shared.sm_lid);
+        let waiting = self.paths.waiting() + self.qos.lookups.waiting();
+        let line = match message {
             Message::Silent {
                 for_ms,
                 last,
                 untold,
             } => {
-                let last = last.map_or("no query has come back".to_owned(), |error| {
-                    error.to_string()
-                });
                 let untold = if untold == 0 {
                     String::new()
                 } else {
                     format!("; {untold} shorter silences before")
                 };
                 format!(
-                    "device {guid:#018x} port {port}: the SA does not answer: SM LID {sm_lid}, P_Key {pkey}, silent for \
-                     {for_ms} ms, {waiting} requests wait, last status: {last}{untold}"
+                    "{place}: SA not responding: SM LID {sm_lid}, P_Key {pkey}, silent for {for_ms} ms, {waiting} requests \
+                     pending, last error: {last}{untold}"
                 )
             }
             Message::Answers { after_ms } => format!(
-                "device {guid:#018x} port {port}: the SA answers again: SM LID {sm_lid}, P_Key {pkey}, after {after_ms} \
-                 ms, {waiting} requests wait"
+                "{place}: SA responding again: SM LID {sm_lid}, P_Key {pkey}, after {after_ms} ms, {waiting} requests \
+                 pending"
             ),
-        })
+        };
+        self.log(LogLevel::ALWAYS, line);
     }
+}
 
-    pub(super) fn tell(&self, line: Option<String>) {
-        if let Some(line) = line {
-            self.port
-                .host()
-                .log(LogLevel::ALWAYS, format_args!("{line}"));
-        }
+impl Shared {
+    /// Which port a line is about.
+    fn place(&self) -> String {
+        let guid = self.port.device().guid();
+        format!("device {guid:#018x} port {}", self.port.number())
     }
 
     /// Warns when the subnet manager has moved: the core asks at the LID that it had when the port came up.
@@ -58,29 +111,15 @@ impl Shared {
             return;
         };
         let (now, then) = (attributes.sm_lid, self.sm_lid);
-        let told = std::mem::replace(&mut self.state.lock().told_sm_lid, now);
-        if now != told && now != then {
-            self.tell(Some(format!(
-                "device {:#018x} port {}: the port's SM LID is {now} now, but ibacm keeps asking the SA at SM LID {then} \
-                 until the port goes down and up again",
-                self.port.device().guid(),
-                self.port.number()
-            )));
+        let mut state = self.state.lock();
+        let reported = std::mem::replace(&mut state.reported_sm_lid, now);
+        if now != reported && now != then {
+            let line = format!(
+                "{}: the port's SM LID is {now} now, but ibacm keeps asking the SA at SM LID {then} until the port goes down \
+                 and up again",
+                self.place()
+            );
+            state.log(LogLevel::ALWAYS, line);
         }
-    }
-}
-
-/// Tells those who want to read it what the SA refused.
-pub(super) fn report(endpoint: &EndpointHandle, judged: &Judged) {
-    let log = |text: &dyn std::fmt::Display| {
-        endpoint
-            .host()
-            .log(LogLevel::VERBOSE, format_args!("{text}"))
-    };
-    match judged {
-        Judged::Mismatch(mismatch) => log(mismatch),
-        Judged::Failed(error) => log(error),
-        Judged::Invalid => log(&"the SA finds the query invalid"),
-        Judged::Path(_) | Judged::NoRecords | Judged::Again(_) => {}
     }
 }

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use crate::address::{Gid, Lid};
-use crate::cache::question::{Question, Source, Target};
 use crate::clock::Moment;
 use crate::dump::Routes;
 use crate::followed::{Follow, Followed};
 use crate::path::{PathRecord, Selector};
+use crate::sa::{Component, PathQuery, Source, Target};
 use crate::sync::Mutex;
 
 /// A dump that is followed, and what is known to have changed since it was written.
@@ -69,18 +69,29 @@ impl Preload {
         told
     }
 
-    /// The path that answers the question, if it makes no demands: what a dump has is the path for everybody.
+    /// The path that answers a query: what a dump has is the answer to a plain one.
     pub(super) fn path(
         &self,
-        question: &Question,
+        query: &PathQuery,
         source: &Source,
         now: Moment,
     ) -> Option<PathRecord> {
-        if !question.demands.is_none() {
-            return None;
-        }
+        let lid = query.names(Component::Dlid).then(|| query.values().dlid());
+        let by_gid = query.names(Component::Dgid);
+        let by_gid = by_gid.then(|| Target::Gid(query.values().dgid()));
+        [by_gid, lid.map(Target::Lid)]
+            .into_iter()
+            .flatten()
+            .find_map(|target| {
+                let path = self.path_to(target, source, now)?;
+                let plain = PathQuery::to(target).complete(source);
+                query.is_answered_by(&plain, &path).then_some(path)
+            })
+    }
+
+    fn path_to(&self, target: Target, source: &Source, now: Moment) -> Option<PathRecord> {
         let (dlid, route) = self.routes.with(|routes| {
-            let dlid = match question.target {
+            let dlid = match target {
                 Target::Lid(lid) => lid,
                 Target::Gid(gid) if gid.subnet_prefix() == source.gid.subnet_prefix() => {
                     routes.lid_of(gid.interface_id())?

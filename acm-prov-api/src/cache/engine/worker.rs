@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Shared, State, reply};
-use crate::cache::lookups::Replies;
+use super::{Shared, State};
+use crate::address::PKey;
 use crate::clock::Moment;
 use crate::door;
 use crate::followed::TICK;
-use crate::sync::{Arc, MutexGuard};
+use crate::sync::Arc;
 
 /// How long a thread rests after a turn that panicked.
 pub(super) const AFTER_A_PANIC: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
                 if state.closed {
                     break;
                 }
-                shared.wake.wait_for(&mut state, AFTER_A_PANIC);
+                state.wait(&shared.wake, Some(AFTER_A_PANIC));
             }
         }
     }
@@ -36,84 +36,43 @@ pub(super) fn run(shared: &Arc<Shared>) {
 
 /// Does what is due and waits for what comes next; false once the port is closed.
 fn turn(shared: &Arc<Shared>) -> bool {
+    let now = Moment::now();
+    let looks_at_sm_lid = {
+        let mut state = shared.state.lock();
+        state.paths.expire(now);
+        state.qos.lookups.expire(now);
+        let message = state.health.poll(now);
+        let pkey = state.endpoints.values().next();
+        let pkey = pkey.map_or(PKey::default(), |endpoint| endpoint.source.pkey);
+        state.report_health(shared, pkey, message);
+        let looks = state.health.is_silent() && state.sm_lid_at <= now;
+        if looks {
+            state.sm_lid_at = now.after(TICK);
+        }
+        looks
+    };
+    if looks_at_sm_lid {
+        shared.watch_sm_lid();
+    }
     let mut state = shared.state.lock();
     if state.closed {
         return false;
     }
-    let now = Moment::now();
-    let mut replies = state.lookups.expire(now);
-    let line = watch_silence(shared, &mut state, now, &mut replies);
-    let looks_at_sm_lid = state.health.is_silent() && state.sm_lid_at <= now;
-    if looks_at_sm_lid {
-        state.sm_lid_at = now.after(TICK);
+    state.wakes_at = next_turn(&state);
+    match state.wakes_at.since(Moment::now()) {
+        0 => {}
+        _ if state.wakes_at == Moment::NEVER => state.wait(&shared.wake, None),
+        wait => state.wait(&shared.wake, Some(Duration::from_millis(wait))),
     }
-    drop(state);
-    shared.tell(line);
-    reply(shared.port.host(), replies);
-    if looks_at_sm_lid {
-        shared.watch_sm_lid();
-    }
-    // Something that rested may be sendable.
-    shared.send();
-    let mut state = shared.state.lock();
-    state.wakes_at = next_turn(shared, &state);
-    let wait = state.wakes_at.since(Moment::now());
-    if state.closed || wait == 0 {
-        return !state.closed;
-    }
-    wait_for(shared, &mut state, wait);
-    true
+    !state.closed
 }
 
-fn wait_for(shared: &Shared, state: &mut MutexGuard<'_, State>, wait: u64) {
-    if state.wakes_at == Moment::NEVER {
-        shared.wake.wait(state);
-    } else {
-        shared.wake.wait_for(state, Duration::from_millis(wait));
-    }
-}
-
-/// A query that does not come back at all shows a silent SA as well as one that times out. Gives the line to be logged.
-fn watch_silence(
-    shared: &Shared,
-    state: &mut State,
-    now: Moment,
-    replies: &mut Replies<super::Waiter>,
-) -> Option<String> {
-    let was_silent = state.health.is_silent();
-    let message = match overdue(shared, state) {
-        Some((sent, due)) if due <= now => state.health.overdue(now, sent),
-        _ => state.health.poll(now),
-    };
-    let pkey = state
-        .endpoints
-        .values()
-        .next()
-        .map(|endpoint| endpoint.source.pkey)
-        .unwrap_or_default();
-    let line = shared.line(state, pkey, message);
-    if state.health.is_silent() && !was_silent {
-        replies.extend(state.lookups.answer_stale(now));
-    }
-    line
-}
-
-/// When the query that is out for longest was sent, and when it is overdue: one timeout after the core should have
-/// brought it back, so that it can say itself how it ended.
-fn overdue(shared: &Shared, state: &State) -> Option<(Moment, Moment)> {
-    let limits = &shared.settings.lookups;
-    let sent = state.lookups.oldest_out()?;
-    let due = sent.after(limits.patience()).after(limits.timeout);
-    state.health.would_tell(sent).then_some((sent, due))
-}
-
-fn next_turn(shared: &Shared, state: &State) -> Moment {
+fn next_turn(state: &State) -> Moment {
     [
-        state.lookups.next_deadline(),
+        state.paths.next_deadline(),
+        state.qos.lookups.next_deadline(),
         state.health.next_poll(),
-        overdue(shared, state).map(|(_, due)| due),
         state.health.is_silent().then_some(state.sm_lid_at),
-        state.earlier_until,
     ]
     .into_iter()
     .flatten()

@@ -1,46 +1,38 @@
-//! What is known about one destination.
+//! What is known of one destination.
 
 use super::age::{Age, Epoch};
-use crate::address::{Gid, Lid};
-use crate::cache::question::{Demands, Question, Source, Target};
+use crate::address::Lid;
 use crate::clock::Moment;
 use crate::path::PathRecord;
+use crate::sa::{Component, PathQuery, Source, Target};
 
-/// Most variants of a destination that name a service id; the oldest goes first.
-pub const MAX_SERVICE_VARIANTS: usize = 64;
+/// Most answers of a destination that name a service id; the oldest goes first.
+pub const MAX_SERVICE_ANSWERS: usize = 4_096;
 
-/// Most other variants of a destination (a port with LMC 7 has 128 LIDs); the oldest goes
+/// Most other answers of a destination to queries that are not plain (a port with LMC 7 has 128 LIDs); the oldest goes
 /// first.
-pub const MAX_OTHER_VARIANTS: usize = 128;
+pub const MAX_OTHER_ANSWERS: usize = 128;
 
 /// The paths to one destination. Small, as there are as many as hosts in the fabric.
 #[derive(Default)]
 pub(super) struct Destination {
     plain: Option<Plain>,
     /// Boxed, since most destinations have none.
-    variants: Option<Box<Variants>>,
+    others: Option<Box<Others>>,
 }
 
-/// Where the part of a path record starts that neither the key, nor the endpoint, nor the
-/// plain question says: DLID up to preference.
+/// Where the part of a path record starts that neither the endpoint nor the plain query says: DLID up to preference.
 const TAIL: usize = 40;
 const TAIL_LENGTH: usize = 18;
 
-/// The answer to the plain question, without what is known anyway: DGID (the key), SGID (the
-/// endpoint's), service id (none was named).
+/// The answer to the plain query, without what is known anyway: SGID (the endpoint's), service id (zero).
 ///
 /// An [`Age`] as a field would cost eight more bytes.
 struct Plain {
     learned: Moment,
     epoch: Epoch,
+    dgid: [u8; 16],
     tail: [u8; TAIL_LENGTH],
-}
-
-/// Another answer, whole.
-struct Variant {
-    demands: Demands,
-    path: PathRecord,
-    age: Age,
 }
 
 impl Plain {
@@ -51,6 +43,7 @@ impl Plain {
         Plain {
             learned,
             epoch,
+            dgid: path.dgid().0,
             tail,
         }
     }
@@ -66,154 +59,251 @@ impl Plain {
         Lid(u16::from_be_bytes([self.tail[0], self.tail[1]]))
     }
 
-    fn path(&self, gid: Gid, source: &Source) -> PathRecord {
+    fn path(&self, source: &Source) -> PathRecord {
         let mut bytes = [0; PathRecord::LENGTH];
-        bytes[8..24].copy_from_slice(&gid.0);
+        bytes[8..24].copy_from_slice(&self.dgid);
         bytes[24..40].copy_from_slice(&source.gid.0);
         bytes[TAIL..TAIL + TAIL_LENGTH].copy_from_slice(&self.tail);
         PathRecord::from_bytes(&bytes)
     }
 }
 
-impl Variant {
-    fn names_a_service(&self) -> bool {
-        self.demands.service_id != 0
+/// Answers to queries that are not plain. A thousand services of a host have one record, as a rule: what queries and
+/// records have in common is kept once.
+#[derive(Default)]
+struct Others {
+    /// By service id, then the one learnt first first.
+    answers: Vec<Answer>,
+    /// Queries, without their service ids.
+    queries: Vec<PathQuery>,
+    records: Vec<PathRecord>,
+}
+
+/// An answer to a query that is not plain.
+struct Answer {
+    /// 0 if the query names none, or 0.
+    service_id: u64,
+    learned: Moment,
+    epoch: Epoch,
+    /// Index of the query.
+    query: u16,
+    /// Index of the path.
+    record: u16,
+}
+
+impl Answer {
+    fn age(&self) -> Age {
+        Age {
+            learned: self.learned,
+            epoch: self.epoch,
+        }
     }
 }
 
 impl Destination {
     /// Number of answers.
     pub fn len(&self) -> usize {
-        usize::from(self.plain.is_some()) + self.variants().len()
+        let others = self
+            .others
+            .as_ref()
+            .map_or(0, |others| others.answers.len());
+        usize::from(self.plain.is_some()) + others
     }
 
-    fn variants(&self) -> &[Variant] {
-        self.variants.as_ref().map_or(&[], |variants| &variants.0)
+    /// The plain answer's port: its GID and LID.
+    pub fn plain_port(&self) -> Option<([u8; 16], Lid)> {
+        self.plain.as_ref().map(|plain| (plain.dgid, plain.dlid()))
     }
 
-    /// DLID of the answer to the plain question.
-    pub fn plain_lid(&self) -> Option<Lid> {
-        self.plain.as_ref().map(Plain::dlid)
-    }
-
-    /// DLIDs of all answers, some more than once.
-    pub fn lids(&self) -> impl Iterator<Item = Lid> {
-        let variants = self.variants().iter().map(|variant| variant.path.dlid());
-        self.plain.iter().map(Plain::dlid).chain(variants)
-    }
-
-    /// Whether any answer has this DLID.
-    pub fn leads_to(&self, lid: Lid) -> bool {
-        self.lids().any(|other| other == lid)
-    }
-
-    /// An answer to `question` whose age is right.
+    /// An answer to the plain query for `target`, whose age is right.
     #[inline]
+    pub fn find_plain(
+        &self,
+        source: &Source,
+        is_right: impl Fn(Age) -> bool,
+    ) -> Option<PathRecord> {
+        let plain = self.plain.as_ref()?;
+        is_right(plain.age()).then(|| plain.path(source))
+    }
+
+    /// An answer to any query for `target`, whose age is right.
     pub fn find(
         &self,
-        gid: Gid,
+        target: Target,
         source: &Source,
-        question: &Question,
-        right: impl Fn(Age) -> bool,
+        query: &PathQuery,
+        is_right: impl Fn(Age) -> bool,
     ) -> Option<PathRecord> {
-        let wanted = |dlid| match question.target {
-            Target::Gid(_) => true,
-            Target::Lid(lid) => dlid == lid,
-        };
-        if question.demands.is_none()
-            && let Some(plain) = &self.plain
-            && wanted(plain.dlid())
-        {
-            return right(plain.age()).then(|| plain.path(gid, source));
-        }
-        let matching = self.variants().iter().find(|variant| {
-            variant.demands == question.demands && wanted(variant.path.dlid()) && right(variant.age)
+        let plain = self.find_plain(source, &is_right).filter(|path| {
+            let asked = PathQuery::to(target).complete(source);
+            query.is_answered_by(&asked, path)
         });
-        matching.map(|variant| variant.path)
+        plain.or_else(|| self.others.as_ref()?.find(query, is_right))
     }
 
-    /// Takes in the answer to a question. Returns the DLIDs of answers that went, some more
-    /// than once.
+    /// Takes in the answer to a query. True if it shows that the port has moved to another LID: what else was known dates
+    /// from before.
     pub fn learn(
         &mut self,
-        question: &Question,
+        query: &PathQuery,
+        source: &Source,
         path: &PathRecord,
         age: Age,
-        fresh: impl Fn(Age) -> bool,
-    ) -> Vec<Lid> {
-        if question.demands.is_none() {
-            let other = self
-                .plain
-                .as_ref()
-                .filter(|plain| plain.dlid() != path.dlid());
-            let by_lid = matches!(question.target, Target::Lid(_));
-            match other {
-                // Another LID of the port: the plain path stays what it is.
-                Some(plain) if by_lid && fresh(plain.age()) => {}
-                // The port has moved to another LID: what else is known dates from before.
-                Some(plain) => {
-                    let mut gone = vec![plain.dlid()];
-                    gone.extend(self.variants().iter().map(|variant| variant.path.dlid()));
-                    self.variants = None;
-                    self.plain = Some(Plain::new(path, age));
-                    return gone;
+    ) -> bool {
+        // The plain form has no room for a service id that nobody asked for.
+        if query.is_plain(source) && path.service_id() == 0 {
+            let moved = self
+                .plain_port()
+                .is_some_and(|(dgid, dlid)| dgid == path.dgid().0 && dlid != path.dlid());
+            if moved {
+                self.others = None;
+            }
+            self.plain = Some(Plain::new(path, age));
+            return moved;
+        }
+        self.others.get_or_insert_default().learn(query, path, age);
+        false
+    }
+
+    /// Drops an answer, the oldest that is not plain first. False: there was none.
+    pub fn shrink(&mut self) -> bool {
+        if let Some(others) = &mut self.others
+            && others.drop_oldest(None)
+        {
+            return true;
+        }
+        self.plain.take().is_some()
+    }
+}
+
+impl Others {
+    fn find(&self, query: &PathQuery, is_right: impl Fn(Age) -> bool) -> Option<PathRecord> {
+        let service_id = query.values().service_id();
+        let start = self
+            .answers
+            .partition_point(|answer| answer.service_id < service_id);
+        // A service id is met only by an answer to a query that named it.
+        let named = self.answers[start..]
+            .iter()
+            .take_while(|answer| answer.service_id == service_id)
+            .find_map(|answer| {
+                let path = self.records.get(usize::from(answer.record))?;
+                let mut asked = *self.queries.get(usize::from(answer.query))?;
+                if asked.names(Component::ServiceId) {
+                    asked.set_service_id(answer.service_id);
                 }
-                None => {
-                    self.plain = Some(Plain::new(path, age));
-                    return Vec::new();
+                (query.is_answered_by(&asked, path) && is_right(answer.age())).then_some(*path)
+            });
+        named.or_else(|| self.find_repeated(query, is_right))
+    }
+
+    /// A record that the query repeats, whoever asked for it.
+    fn find_repeated(
+        &self,
+        query: &PathQuery,
+        is_right: impl Fn(Age) -> bool,
+    ) -> Option<PathRecord> {
+        let (index, path) = (0..)
+            .zip(&self.records)
+            .find(|(_, path)| query.repeats(path))?;
+        let is_there = |answer: &Answer| answer.record == index && is_right(answer.age());
+        self.answers.iter().any(is_there).then_some(*path)
+    }
+
+    fn learn(&mut self, query: &PathQuery, path: &PathRecord, age: Age) {
+        let service_id = query.values().service_id();
+        let mut shape = *query;
+        let names_service = shape.names(Component::ServiceId);
+        if names_service {
+            shape.set_service_id(0);
+        }
+        if let Some(known) = self.queries.iter().position(|known| *known == shape) {
+            let is_replaced = |answer: &Answer| {
+                answer.service_id == service_id && usize::from(answer.query) == known
+            };
+            if let Some(at) = self.answers.iter().position(is_replaced) {
+                self.remove(at);
+            }
+        }
+        let limit = if names_service {
+            MAX_SERVICE_ANSWERS
+        } else {
+            MAX_OTHER_ANSWERS
+        };
+        let of_its_kind = |answer: &&Answer| self.names_service(answer) == names_service;
+        if self.answers.iter().filter(of_its_kind).count() >= limit {
+            self.drop_oldest(Some(names_service));
+        }
+        let at = self
+            .answers
+            .partition_point(|answer| answer.service_id <= service_id);
+        if self.answers.len() == self.answers.capacity() {
+            // In small steps: doubling would make an answer cost up to twice its size.
+            self.answers.reserve_exact(self.answers.len() / 4 + 4);
+        }
+        let answer = Answer {
+            service_id,
+            learned: age.learned,
+            epoch: age.epoch,
+            query: index_of(&mut self.queries, shape),
+            record: index_of(&mut self.records, *path),
+        };
+        self.answers.insert(at, answer);
+    }
+
+    fn names_service(&self, answer: &Answer) -> bool {
+        let query = self.queries.get(usize::from(answer.query));
+        query.is_some_and(|query| query.names(Component::ServiceId))
+    }
+
+    /// Drops the oldest answer: of any kind, or among those that name a service id, or do not. False: there was none.
+    fn drop_oldest(&mut self, names_service: Option<bool>) -> bool {
+        let answers = self.answers.iter().enumerate();
+        let oldest = answers
+            .filter(|(_, answer)| {
+                names_service.is_none_or(|wanted| self.names_service(answer) == wanted)
+            })
+            .min_by_key(|(_, answer)| answer.learned)
+            .map(|(index, _)| index);
+        oldest.inspect(|&index| self.remove(index)).is_some()
+    }
+
+    /// Removes an answer, and its query and record where no other has them.
+    fn remove(&mut self, index: usize) {
+        let gone = self.answers.remove(index);
+        if !self.answers.iter().any(|answer| answer.query == gone.query) {
+            let last = self.queries.len() - 1;
+            self.queries.swap_remove(usize::from(gone.query));
+            for answer in &mut self.answers {
+                if usize::from(answer.query) == last {
+                    answer.query = gone.query;
                 }
             }
         }
-        let variant = Variant {
-            demands: question.demands,
-            path: *path,
-            age,
-        };
-        self.variants
-            .get_or_insert_default()
-            .learn(question.target, variant)
-    }
-
-    /// Drops an answer, the oldest variant first. Returns its DLID.
-    pub fn shrink(&mut self) -> Option<Lid> {
-        match &mut self.variants {
-            Some(variants) if !variants.0.is_empty() => Some(variants.0.remove(0).path.dlid()),
-            _ => self.plain.take().map(|plain| plain.dlid()),
+        if !self
+            .answers
+            .iter()
+            .any(|answer| answer.record == gone.record)
+        {
+            let last = self.records.len() - 1;
+            self.records.swap_remove(usize::from(gone.record));
+            for answer in &mut self.answers {
+                if usize::from(answer.record) == last {
+                    answer.record = gone.record;
+                }
+            }
         }
     }
 }
 
-/// The variants of a destination, the one learnt first first.
-#[derive(Default)]
-struct Variants(Vec<Variant>);
-
-impl Variants {
-    /// Adds an answer to a question about `target`, in place of the one it replaces. Returns
-    /// the DLIDs of answers that went.
-    fn learn(&mut self, target: Target, variant: Variant) -> Vec<Lid> {
-        let replaced = |other: &mut Variant| {
-            other.demands == variant.demands
-                && match target {
-                    Target::Gid(_) => true,
-                    Target::Lid(lid) => other.path.dlid() == lid,
-                }
-        };
-        let mut gone: Vec<Variant> = self.0.extract_if(.., replaced).collect();
-        let service = variant.names_a_service();
-        let limit = if service {
-            MAX_SERVICE_VARIANTS
-        } else {
-            MAX_OTHER_VARIANTS
-        };
-        self.0.push(variant);
-        let of_its_kind = |other: &Variant| other.names_a_service() == service;
-        if self.0.iter().filter(|other| of_its_kind(other)).count() > limit
-            && let Some(oldest) = self.0.iter().position(of_its_kind)
-        {
-            gone.push(self.0.remove(oldest));
-        }
-        gone.iter().map(|variant| variant.path.dlid()).collect()
-    }
+/// The index of a value, which is added if it is new. There are at most as many values as answers, which a `u16` holds.
+fn index_of<T: PartialEq>(values: &mut Vec<T>, value: T) -> u16 {
+    let index = values.iter().position(|known| *known == value);
+    let index = index.unwrap_or_else(|| {
+        values.push(value);
+        values.len() - 1
+    });
+    u16::try_from(index).expect("at most MAX_SERVICE_ANSWERS + MAX_OTHER_ANSWERS values")
 }
 
 #[cfg(test)]
@@ -221,8 +311,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_destination_is_small() {
-        assert_eq!(size_of::<Plain>(), 32);
-        assert_eq!(size_of::<Destination>(), 40);
+    fn destinations_and_pairs_are_small() {
+        assert_eq!(size_of::<Plain>(), 48);
+        assert_eq!(size_of::<Destination>(), 56);
+        assert_eq!(size_of::<Answer>(), 24);
     }
 }

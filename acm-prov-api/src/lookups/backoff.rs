@@ -1,26 +1,29 @@
-//! How long to rest before asking a busy or silent SA again.
+//! How long to rest before something that failed is tried again.
 
-/// Rests that double with each failure up to one timeout, each shortened by chance to between
-/// a half and the whole, so that hosts that were refused together do not return together.
+/// Rests that double with each failure, each shortened by chance to between a half and the whole, so that hosts that were
+/// refused together do not return together.
 pub(super) struct Backoff {
-    timeout: u64,
+    first: u64,
+    longest: u64,
     random: u64,
 }
 
 impl Backoff {
-    pub fn new(timeout: u64, seed: u64) -> Backoff {
+    /// Rests of `first` to `longest` milliseconds.
+    pub fn new((first, longest): (u64, u64), seed: u64) -> Backoff {
         Backoff {
-            timeout,
+            first,
+            longest,
             random: seed,
         }
     }
 
     /// Milliseconds to rest after the given number of earlier failures; at least 1.
     pub fn after(&mut self, failures: u32) -> u64 {
-        let first = self.timeout / 16;
-        let longest = first
-            .saturating_mul(1 << failures.min(4))
-            .clamp(2, self.timeout.max(2));
+        let longest = self
+            .first
+            .saturating_mul(1_u64.checked_shl(failures).unwrap_or(u64::MAX))
+            .clamp(2, self.longest.max(2));
         let shortest = longest / 2;
         shortest + self.next_random() % (longest - shortest + 1)
     }
@@ -41,8 +44,8 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn rests_double_up_to_the_timeout() {
-        let mut backoff = Backoff::new(1_600, 7);
+    fn rests_double_up_to_the_longest() {
+        let mut backoff = Backoff::new((100, 1_600), 7);
         for (failures, longest) in [
             (0, 100),
             (1, 200),
@@ -63,18 +66,18 @@ mod tests {
 
     #[test]
     fn rests_are_spread() {
-        let mut backoff = Backoff::new(16_000, 7);
+        let mut backoff = Backoff::new((1_000, 16_000), 7);
         let rests: HashSet<u64> = (0..100).map(|_| backoff.after(0)).collect();
         assert!(rests.len() > 50, "{rests:?}");
-        let other = Backoff::new(16_000, 8).after(0);
-        assert_ne!(Backoff::new(16_000, 7).after(0), other);
+        let other = Backoff::new((1_000, 16_000), 8).after(0);
+        assert_ne!(Backoff::new((1_000, 16_000), 7).after(0), other);
     }
 
     #[test]
     fn never_without_rest() {
         for timeout in [0, 1, 2, 15, 16, u64::MAX] {
             for failures in [0, 1, u32::MAX] {
-                assert!(Backoff::new(timeout, 7).after(failures) >= 1);
+                assert!(Backoff::new((timeout / 16, timeout), 7).after(failures) >= 1);
             }
         }
     }

@@ -1,0 +1,238 @@
+//! Whether service id and QoS class choose a path: the SA says so in its ClassPortInfo.
+//!
+//! rdma_cm names a service id with each connection, its port. Where the SA does not look at it, such a query is the plain
+//! one, and a thousand connections to a host cost the SA one query.
+
+use crate::abi::AcmStatus;
+use crate::clock::Moment;
+use crate::host::LogLevel;
+use crate::lookups::{End, Limits, Lookups, Try, Urgency, Waiter};
+use crate::sa::{self, ClassPortInfo, Component, MadId, PathQuery, SaError};
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Asker, Client, OpenEndpoint, Shared, State};
+
+/// How long the SA's word is good for, in milliseconds: an SM can be told to do QoS while it runs.
+const GOOD_FOR: u64 = 600_000;
+/// Milliseconds until the SA is asked again after it has not said anything that can be read.
+const REST: u64 = 60_000;
+
+/// What an operator can say of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QosSetting {
+    /// The SA is asked.
+    #[default]
+    Auto,
+    /// Service id and QoS class always count.
+    On,
+    /// They never count: they are neither sent nor compared.
+    Off,
+}
+
+/// What is known of it, to be read without a lock: 0 is nothing; else the moment until which it is good, times two, and
+/// whether they count.
+struct Known(AtomicU64);
+
+impl Known {
+    fn set(&self, counts: bool, until: Moment) {
+        let until = until.since(Moment::default()).max(1);
+        self.0
+            .store(until << 1 | u64::from(counts), Ordering::Release);
+    }
+
+    fn forget(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    /// Whether they count, and whether that is to be asked again.
+    fn get(&self, now: Moment) -> Option<(bool, bool)> {
+        let word = self.0.load(Ordering::Acquire);
+        (word != 0).then(|| (word & 1 != 0, Moment::from_millis(word >> 1) <= now))
+    }
+}
+
+/// One port's knowledge.
+pub(super) struct Qos {
+    known: Known,
+    setting: QosSetting,
+}
+
+/// What the locked state has to do with it.
+pub(super) struct QosState {
+    known: Arc<Qos>,
+    pub(super) lookups: Lookups<(), WaitsForQos>,
+    /// What the SA said last, though it may have changed since: better than nothing while the SA is silent.
+    last: Option<bool>,
+    /// Whether the operator knows that the SA does not say.
+    is_reported: bool,
+}
+
+impl Qos {
+    pub(super) fn new(setting: QosSetting) -> Arc<Self> {
+        let known = Known(AtomicU64::new(0));
+        match setting {
+            QosSetting::Auto => {}
+            QosSetting::On => known.set(true, Moment::NEVER),
+            QosSetting::Off => known.set(false, Moment::NEVER),
+        }
+        Arc::new(Self { known, setting })
+    }
+
+    /// Whether they count, and whether that is to be asked again; `None` before the SA has said so.
+    pub(super) fn get(&self, now: Moment) -> Option<(bool, bool)> {
+        match self.setting {
+            QosSetting::Auto => self.known.get(now),
+            QosSetting::On => Some((true, false)),
+            QosSetting::Off => Some((false, false)),
+        }
+    }
+}
+
+impl QosState {
+    pub(super) fn new(known: Arc<Qos>, waiters: usize, host: crate::Host) -> Self {
+        let limits = Limits {
+            // One, and those that a re-registration has superseded.
+            lookups: 64,
+            waiters,
+            tries: 64,
+            try_timeout: None,
+            rest: (REST, REST),
+        };
+        Self {
+            known,
+            lookups: Lookups::new(limits, Some(host), 0),
+            last: None,
+            is_reported: false,
+        }
+    }
+
+    /// What the SA said may be true no longer.
+    pub(super) fn forget(&mut self) {
+        self.known.known.forget();
+        // An answer that is on its way may be from before.
+        self.lookups.supersede();
+    }
+
+    /// What to go by while the SA is silent.
+    pub(super) fn last(&self) -> bool {
+        self.last.unwrap_or(true)
+    }
+
+    /// Has the SA asked, though nobody waits.
+    pub(super) fn refresh(&mut self, now: Moment) {
+        self.lookups.want(now, (), now.after(REST), Urgency::Usual);
+    }
+}
+
+/// Whether a query names what only counts for some SAs.
+pub(super) fn is_named(query: &PathQuery) -> bool {
+    query.names(Component::ServiceId) || query.names(Component::QosClass)
+}
+
+/// The query as this SA is to be asked it.
+pub(super) fn apply(query: &PathQuery, counts: bool) -> PathQuery {
+    let mut query = *query;
+    if !counts {
+        query
+            .leave_open(Component::ServiceId)
+            .leave_open(Component::QosClass);
+    }
+    query
+}
+
+/// A request that goes on once it is known what counts.
+pub(super) struct WaitsForQos {
+    pub(super) asker: Asker,
+    pub(super) query: PathQuery,
+    pub(super) client: Client,
+    pub(super) deadline: Moment,
+}
+
+impl Waiter for WaitsForQos {
+    type Answer = bool;
+
+    fn end(self, end: End<bool>) {
+        match end {
+            End::Answer(counts) => {
+                self.asker
+                    .go_on(&self.query, counts, self.client, self.deadline);
+            }
+            End::Expired => self.client.reply(Err(AcmStatus::ETIMEDOUT)),
+            End::Full => self.client.reply(Err(AcmStatus::ENOMEM)),
+            End::Closed => self.client.reply(Err(AcmStatus::ENOTCONN)),
+        }
+    }
+}
+
+/// A question about the SA on its way to the core.
+pub(super) struct AskingQos {
+    endpoint: Arc<OpenEndpoint>,
+    id: u64,
+}
+
+impl State {
+    /// The question about the SA, if it is to be asked now.
+    pub(super) fn next_qos_question(&mut self, now: Moment) -> Option<AskingQos> {
+        let endpoint = Arc::clone(self.endpoints.values().next()?);
+        let Try { id, .. } = self.qos.lookups.next_try(now, || sa::new_id().into())?;
+        Some(AskingQos { endpoint, id })
+    }
+}
+
+impl Shared {
+    pub(super) fn ask_qos(self: &Arc<Self>, asking: AskingQos) {
+        let shared = Arc::downgrade(self);
+        let AskingQos { endpoint, id } = asking;
+        let Some(mad) = MadId::from_u64(id) else {
+            return;
+        };
+        endpoint.handle.ask_abilities(mad, move |answer| {
+            if let Some(shared) = shared.upgrade() {
+                shared.qos_answered(id, answer);
+            }
+        });
+    }
+
+    fn qos_answered(&self, id: u64, answer: Result<ClassPortInfo, SaError>) {
+        let now = Moment::now();
+        let mut state = self.state.lock();
+        if let Err(SaError::Closed(_)) = answer {
+            // Of this endpoint only: another one asks.
+            state.qos.lookups.not_begun(now, id);
+            return;
+        }
+        if state.qos.lookups.tried(id).is_none() {
+            return;
+        }
+        let counts = match &answer {
+            Ok(info) => info.has_qos(),
+            // A silent SA has not changed its mind.
+            Err(error) if error.is_silence() && state.qos.known.get(now).is_some() => {
+                state.qos.last()
+            }
+            Err(_) => true,
+        };
+        let until = now.after(if answer.is_ok() { GOOD_FOR } else { REST });
+        // An answer from before a re-registration is for those who asked before.
+        if state.qos.lookups.is_current(id) {
+            state.qos.known.known.set(counts, until);
+            state.qos.last = Some(counts);
+        }
+        state.qos.lookups.finish(id, &counts);
+        let was_reported = std::mem::replace(&mut state.qos.is_reported, answer.is_err());
+        if let Err(error) = answer
+            && !was_reported
+        {
+            let port = self.port.number();
+            state.log(
+                LogLevel::ALWAYS,
+                format!(
+                    "port {port}: the SA does not say whether service ids choose a path (ClassPortInfo): {error}; they are \
+                     sent to it, and it is asked again in {} s",
+                    REST / 1_000
+                ),
+            );
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! What a query names, and which records answer it.

@@ -1,0 +1,605 @@
+//! The queue of SA MADs, one a port: what waits here, what the core has, and how each MAD ends.
+//!
+//! The core sends `sa_depth` MADs of a port at a time and queues the rest without saying when it sends them. So a port hands
+//! over `sa_depth` + 1 at most, one of which waits in the core, and keeps the others here: joins and questions about the SA
+//! first, then path queries, each in order of arrival.
+//!
+//! A MAD has one identity, its [`MadId`], and one end: its answer, a failure, a deadline that starts when it is handed
+//! over, or the close of its endpoint. After a close, a MAD that the core has keeps its place until it comes back or must
+//! be lost: the core keeps its queue when a port goes down, so a port that opens again still waits for what it
+//! had handed over before.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::{c_int, c_void};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::abi::{self, Be16, Be64, acm_endpoint, acm_sa_mad, umad_hdr, umad_sa_packet};
+use crate::clock::Moment;
+use crate::door::{self, Refusal};
+use crate::handle::{Closed, CorePort, EndpointHandle};
+use crate::host::Host;
+use crate::sa::SaError;
+use crate::sync::thread::Builder;
+use crate::sync::{Condvar, Mutex};
+
+/// MADs at a time, over all ports. This bounds a runaway.
+const LIMIT: usize = 1 << 20;
+
+/// Bytes of the largest record that is asked for, a path record.
+pub(super) const RECORD_LENGTH: usize = 64;
+
+/// Takes what became of a MAD, once: when it was handed over (or asked for, if it never was), and the SA's answer.
+pub(crate) type Done = Box<dyn FnOnce(Moment, Result<&umad_sa_packet, SaError>) + Send>;
+
+/// A MAD's transaction id, which is its identity here as well. Never zero, and below 2^32: the kernel takes the upper half
+/// of a transaction id for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct MadId(NonZeroU32);
+
+impl From<MadId> for u64 {
+    fn from(id: MadId) -> Self {
+        id.0.get().into()
+    }
+}
+
+impl MadId {
+    #[cfg(feature = "cache")]
+    pub(crate) fn from_u64(id: u64) -> Option<Self> {
+        u32::try_from(id).ok().and_then(NonZeroU32::new).map(Self)
+    }
+}
+
+/// What the core keeps as a MAD's context and brings back: the MAD's id, and which of the library's hosts made the MAD and
+/// can free it. It is no pointer, so one that never comes back leaks nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Context {
+    host: u32,
+    id: MadId,
+}
+
+impl Context {
+    fn to_pointer(self) -> *mut c_void {
+        std::ptr::without_provenance_mut((self.host as usize) << 32 | self.id.0.get() as usize)
+    }
+
+    fn from_pointer(context: *mut c_void) -> Option<Self> {
+        let context = context.addr();
+        Some(Self {
+            host: (context >> 32) as u32,
+            id: MadId(NonZeroU32::new(context as u32)?),
+        })
+    }
+}
+
+/// Which MADs go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Urgency {
+    /// Is handed over at once, whatever else the core has: the last word of an endpoint that closes.
+    Last,
+    /// Many wait for one: joins, questions about the SA itself.
+    Urgent,
+    /// Path queries.
+    Usual,
+}
+
+/// What a MAD asks: its method and attribute, and those of its answer.
+#[derive(Clone, Copy)]
+pub(super) struct Question {
+    pub(super) method: u8,
+    pub(super) response: u8,
+    pub(super) attribute: u16,
+    /// Component mask, host order.
+    pub(super) mask: u64,
+    pub(super) record: [u8; RECORD_LENGTH],
+}
+
+type Place = (Urgency, u64);
+
+enum State {
+    Queued(Place),
+    /// Handed over then.
+    Out(Moment),
+    /// Not taken by the core.
+    Failed(SaError),
+}
+
+struct Mad {
+    endpoint: EndpointHandle,
+    port: CorePort,
+    question: Question,
+    asked: Moment,
+    state: State,
+    /// The MAD ends then, if nothing ends it before.
+    deadline: Moment,
+    /// Gone once called. The core may still have the MAD.
+    done: Option<Done>,
+}
+
+impl Mad {
+    fn sent(&self) -> Moment {
+        match self.state {
+            State::Out(sent) => sent,
+            _ => self.asked,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Port {
+    queue: BTreeMap<Place, MadId>,
+    /// MADs that the core has.
+    out: usize,
+}
+
+/// A MAD that ended without an answer.
+struct Ended {
+    host: Host,
+    sent: Moment,
+    done: Done,
+    error: SaError,
+}
+
+#[derive(Default)]
+struct Mads {
+    by_id: HashMap<MadId, Mad>,
+    ports: HashMap<CorePort, Port>,
+    /// Of all MADs but those that are queued.
+    deadlines: BTreeSet<(Moment, MadId)>,
+    /// MADs whose `done` has not been called.
+    waiting: usize,
+    places: u64,
+}
+
+impl Mads {
+    fn set_deadline(&mut self, id: MadId, deadline: Moment) {
+        if let Some(mad) = self.by_id.get_mut(&id) {
+            self.deadlines.remove(&(mad.deadline, id));
+            mad.deadline = deadline;
+            self.deadlines.insert((deadline, id));
+        }
+    }
+
+    /// Takes a MAD out, whose place is then another's.
+    fn remove(&mut self, id: MadId) -> Option<Mad> {
+        let mad = self.by_id.remove(&id)?;
+        self.deadlines.remove(&(mad.deadline, id));
+        self.waiting -= usize::from(mad.done.is_some());
+        if let Some(port) = self.ports.get_mut(&mad.port) {
+            match mad.state {
+                State::Queued(place) => {
+                    port.queue.remove(&place);
+                }
+                State::Out(_) => port.out -= 1,
+                State::Failed(_) => {}
+            }
+            if port.out == 0 && port.queue.is_empty() {
+                self.ports.remove(&mad.port);
+            }
+        }
+        Some(mad)
+    }
+
+    /// Takes the next MAD that a port may hand over, and counts it as out.
+    fn next_to_hand_over(&mut self, id: CorePort, now: Moment) -> Option<(MadId, EndpointHandle)> {
+        let port = self.ports.get_mut(&id)?;
+        let (&(urgency, _), &id) = port.queue.first_key_value()?;
+        let mad = self.by_id.get_mut(&id)?;
+        let limits = mad.endpoint.host().sa_limits();
+        if port.out > limits.depth && urgency != Urgency::Last {
+            return None;
+        }
+        port.queue.pop_first();
+        // One that waits in the core has the time of the one before it, too.
+        let rounds = 1 + u64::from(port.out >= limits.depth);
+        let time = limits.patience().saturating_mul(rounds);
+        port.out += 1;
+        mad.state = State::Out(now);
+        let endpoint = mad.endpoint.clone();
+        self.set_deadline(id, now.after(time.saturating_add(limits.timeout)));
+        Some((id, endpoint))
+    }
+
+    /// Ends what is due. MADs that nobody waits for leave their places to others.
+    fn take_due(&mut self, now: Moment) -> (Vec<Ended>, Vec<CorePort>) {
+        let (mut ended, mut ports) = (Vec::new(), Vec::new());
+        while let Some(&(deadline, id)) = self.deadlines.first()
+            && deadline <= now
+        {
+            let Some(mad) = self.remove(id) else { break };
+            ports.push(mad.port);
+            let error = match mad.state {
+                State::Failed(error) => error,
+                _ => SaError::TimedOut,
+            };
+            let sent = mad.sent();
+            ended.extend(mad.done.map(|done| Ended {
+                host: *mad.endpoint.host(),
+                sent,
+                done,
+                error,
+            }));
+        }
+        (ended, ports)
+    }
+
+    /// Frees the places of MADs that the core must have lost, and that nobody waits for.
+    fn forget_lost(&mut self, now: Moment) {
+        while let Some(&(deadline, id)) = self.deadlines.first()
+            && deadline <= now
+            && self.by_id.get(&id).is_some_and(|mad| mad.done.is_none())
+        {
+            self.remove(id);
+        }
+    }
+
+    /// The core did not take a MAD: its place is free, and the thread that keeps deadlines tells who waits.
+    fn fail(&mut self, id: MadId, error: SaError) {
+        let Some(mad) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        let (port, is_waited_for) = (mad.port, mad.done.is_some());
+        if let State::Out(_) = std::mem::replace(&mut mad.state, State::Failed(error))
+            && let Some(port) = self.ports.get_mut(&port)
+        {
+            port.out -= 1;
+        }
+        self.set_deadline(id, Moment::default());
+        if !is_waited_for {
+            self.remove(id);
+        }
+    }
+
+    /// An endpoint closes: nobody waits for its MADs any more. Those that the core has keep their places.
+    fn close(&mut self, endpoint: u64) -> Vec<Ended> {
+        let of_endpoint = self
+            .by_id
+            .iter()
+            .filter(|(_, mad)| mad.endpoint.id() == endpoint && mad.done.is_some());
+        let ids: Vec<MadId> = of_endpoint.map(|(id, _)| *id).collect();
+        ids.into_iter()
+            .filter_map(|id| {
+                let mad = self.by_id.get_mut(&id)?;
+                self.waiting -= 1;
+                let ended = Ended {
+                    host: *mad.endpoint.host(),
+                    sent: mad.sent(),
+                    done: mad.done.take()?,
+                    error: SaError::Closed(Closed),
+                };
+                if !matches!(mad.state, State::Out(_)) {
+                    self.remove(id);
+                }
+                Some(ended)
+            })
+            .collect()
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    mads: Option<Mads>,
+    last_id: u32,
+    /// The cores that MADs are sent through: one, except where a test or a host written in Rust brings several.
+    hosts: Vec<Host>,
+    /// Whether a thread keeps the deadlines.
+    is_watched: bool,
+    /// When that thread looks again by itself.
+    wakes_at: Moment,
+}
+
+impl Table {
+    fn mads(&mut self) -> &mut Mads {
+        self.mads.get_or_insert_default()
+    }
+
+    fn host_index(&mut self, host: &Host) -> u32 {
+        let known = self
+            .hosts
+            .iter()
+            .position(|known| std::ptr::eq(known.table(), host.table()));
+        let index = known.unwrap_or(self.hosts.len());
+        match known {
+            Some(index) => self.hosts[index] = *host,
+            None => self.hosts.push(*host),
+        }
+        // There are far fewer tables than 2^32: each is a static.
+        index as u32
+    }
+
+    fn new_id(&mut self) -> MadId {
+        loop {
+            self.last_id = self.last_id.wrapping_add(1);
+            if let Some(id) = NonZeroU32::new(self.last_id).map(MadId)
+                && !self.mads().by_id.contains_key(&id)
+            {
+                return id;
+            }
+        }
+    }
+
+    /// Has the thread look again if something is due before it would look by itself.
+    fn look_in_time(&mut self, changed: &Condvar) {
+        let first = self.mads().deadlines.first().map(|(deadline, _)| *deadline);
+        if first.is_some_and(|first| first < self.wakes_at) {
+            self.wakes_at = Moment::default();
+            changed.notify_one();
+        }
+    }
+}
+
+/// All MADs of this library. The handler that the core calls has nothing but a [`Context`].
+struct Queue {
+    table: Mutex<Table>,
+    changed: Condvar,
+}
+
+static QUEUE: Queue = Queue {
+    table: Mutex::new(Table {
+        mads: None,
+        last_id: 0,
+        hosts: Vec::new(),
+        is_watched: false,
+        wakes_at: Moment::NEVER,
+    }),
+    changed: Condvar::new(),
+};
+
+/// An id for a MAD that will be [submitted](submit).
+pub(crate) fn new_id() -> MadId {
+    QUEUE.table.lock().new_id()
+}
+
+/// Queues a MAD. `done` is called once: on the core's SA thread with an answer, on the closing thread when the endpoint
+/// closes first, else on a thread of the SDK's. It is called before this returns only if that thread cannot be started.
+pub(super) fn submit(
+    id: MadId,
+    endpoint: &EndpointHandle,
+    urgency: Urgency,
+    question: Question,
+    done: Done,
+) {
+    let now = Moment::now();
+    let port = endpoint.port().core_port();
+    let mut table = QUEUE.table.lock();
+    let is_full = table.mads().by_id.len() >= LIMIT;
+    if is_full || !QUEUE.watch(&mut table) {
+        drop(table);
+        return done(now, Err(SaError::NoMemory));
+    }
+    let mads = table.mads();
+    mads.places += 1;
+    let place = (urgency, mads.places);
+    let mad = Mad {
+        endpoint: endpoint.clone(),
+        port,
+        question,
+        asked: now,
+        state: State::Queued(place),
+        deadline: Moment::NEVER,
+        done: Some(done),
+    };
+    mads.by_id.insert(id, mad);
+    mads.waiting += 1;
+    mads.ports.entry(port).or_default().queue.insert(place, id);
+    drop(table);
+    QUEUE.hand_over(port);
+}
+
+/// Takes back a MAD that the core does not have yet; its `done` is dropped uncalled. False: it is out, or has ended.
+#[cfg(feature = "cache")]
+pub(crate) fn withdraw(id: MadId) -> bool {
+    let mut table = QUEUE.table.lock();
+    let mads = table.mads();
+    let is_queued =
+        matches!(mads.by_id.get(&id), Some(mad) if matches!(mad.state, State::Queued(_)));
+    let withdrawn = if is_queued { mads.remove(id) } else { None };
+    drop(table);
+    // What `done` owns may do anything when it is dropped.
+    withdrawn.is_some()
+}
+
+/// Answers everything that an endpoint has asked, which closes.
+pub(crate) fn close(endpoint: &EndpointHandle) {
+    let mut table = QUEUE.table.lock();
+    let mads = table.mads();
+    let ended = mads.close(endpoint.id());
+    if mads.waiting == 0 && table.is_watched {
+        // The thread ends with the last endpoint that it has something to do for.
+        table.wakes_at = Moment::default();
+        QUEUE.changed.notify_one();
+    }
+    drop(table);
+    tell(ended);
+}
+
+/// Tells who waited for MADs that ended without an answer. One that panics takes no end from the others.
+fn tell(ended: Vec<Ended>) {
+    for ended in ended {
+        door::guard(&ended.host, "SA callback", (), || {
+            (ended.done)(ended.sent, Err(ended.error));
+        });
+    }
+}
+
+impl Queue {
+    /// Hands the core as many MADs of a port as it may have.
+    fn hand_over(&self, port: CorePort) {
+        loop {
+            let now = Moment::now();
+            let mut table = self.table.lock();
+            let mads = table.mads();
+            mads.forget_lost(now);
+            let Some((id, endpoint)) = mads.next_to_hand_over(port, now) else {
+                return;
+            };
+            let Some(question) = mads.by_id.get(&id).map(|mad| mad.question) else {
+                return;
+            };
+            let context = Context {
+                host: table.host_index(endpoint.host()),
+                id,
+            };
+            table.look_in_time(&self.changed);
+            drop(table);
+            let sent = endpoint.gate().with(|structure| {
+                // SAFETY: the gate keeps the endpoint open.
+                unsafe { send(structure, endpoint.host(), context, &question) }
+            });
+            if let Err(error) = sent.map_err(SaError::from).flatten() {
+                let mut table = self.table.lock();
+                table.mads().fail(id, error);
+                table.look_in_time(&self.changed);
+            }
+        }
+    }
+
+    /// Sees to it that a thread keeps the deadlines. False: none could be started.
+    fn watch(&'static self, table: &mut Table) -> bool {
+        if !table.is_watched {
+            let thread = Builder::new().name("sa-deadlines".into());
+            table.wakes_at = Moment::default();
+            table.is_watched = thread.spawn(|| self.keep_deadlines()).is_ok();
+        }
+        table.is_watched
+    }
+
+    /// Ends MADs whose time is up. The thread ends once it wakes and nobody waits.
+    fn keep_deadlines(&self) {
+        let mut table = self.table.lock();
+        loop {
+            let now = Moment::now();
+            let (ended, ports) = table.mads().take_due(now);
+            if !ports.is_empty() {
+                drop(table);
+                tell(ended);
+                for port in ports {
+                    self.hand_over(port);
+                }
+                table = self.table.lock();
+                continue;
+            }
+            let mads = table.mads();
+            if mads.waiting == 0 {
+                table.is_watched = false;
+                return;
+            }
+            let first = mads.deadlines.first().map(|(deadline, _)| *deadline);
+            table.wakes_at = first.unwrap_or(Moment::NEVER);
+            match first {
+                Some(first) => {
+                    let wait = Duration::from_millis(first.since(now));
+                    self.changed.wait_for(&mut table, wait);
+                }
+                None => self.changed.wait(&mut table),
+            }
+        }
+    }
+
+    /// A MAD is back, which frees its place. Gives who waits for it.
+    fn returned(&self, id: MadId) -> Option<(Moment, Question, Option<Done>)> {
+        let mut table = self.table.lock();
+        let mads = table.mads();
+        let is_out = matches!(mads.by_id.get(&id), Some(mad) if matches!(mad.state, State::Out(_)));
+        let mut mad = if is_out { mads.remove(id) } else { None }?;
+        drop(table);
+        self.hand_over(mad.port);
+        Some((mad.sent(), mad.question, mad.done.take()))
+    }
+
+    /// The host that made a MAD; for a context that is none of ours, the host that a MAD can only be from.
+    fn host(&self, context: Option<Context>) -> Option<Host> {
+        let table = self.table.lock();
+        let index = context.map_or(0, |context| context.host as usize);
+        table.hosts.get(index).or(table.hosts.first()).copied()
+    }
+}
+
+/// Hands one MAD to the core.
+///
+/// # Safety
+/// The endpoint is open.
+unsafe fn send(
+    endpoint: *const acm_endpoint,
+    host: &Host,
+    context: Context,
+    question: &Question,
+) -> Result<(), SaError> {
+    let table = host.table();
+    // SAFETY: the caller's promise; the context is a number that nobody dereferences.
+    let mad = unsafe { (table.acm_alloc_sa_mad)(endpoint, context.to_pointer(), Some(came_back)) };
+    if mad.is_null() {
+        return Err(SaError::NoMemory);
+    }
+    // SAFETY: the core's fresh MAD is ours until it is sent.
+    fill(unsafe { &mut *mad }, question, context.id);
+    // SAFETY: the endpoint is open and the MAD complete. The core logs the endpoint's first address here, out of an array
+    // that its server thread may be moving; nothing on this side can prevent that.
+    let code: c_int = unsafe { (table.acm_send_sa_mad)(mad) };
+    if code != 0 {
+        // SAFETY: a MAD that was not taken stays with the caller.
+        unsafe { (table.acm_free_sa_mad)(mad) };
+        return Err(SaError::NotTaken { code });
+    }
+    Ok(())
+}
+
+fn fill(mad: &mut acm_sa_mad, question: &Question, id: MadId) {
+    let packet = &mut mad.sa_mad;
+    packet.mad_hdr = umad_hdr {
+        base_version: abi::UMAD_BASE_VERSION,
+        mgmt_class: abi::UMAD_CLASS_SUBN_ADM,
+        class_version: abi::UMAD_SA_CLASS_VERSION,
+        method: question.method,
+        tid: Be64::from_host(id.into()),
+        attr_id: Be16::from_host(question.attribute),
+        ..Default::default()
+    };
+    packet.comp_mask = Be64::from_host(question.mask);
+    packet.data[..RECORD_LENGTH].copy_from_slice(&question.record);
+}
+
+/// The core's SA thread brings a MAD back, with an answer or without.
+unsafe extern "C" fn came_back(mad: *mut acm_sa_mad) {
+    if mad.is_null() {
+        return door::report(
+            QUEUE.host(None).as_ref(),
+            format_args!("SA handler: the core passed no MAD"),
+        );
+    }
+    // SAFETY: the core's MAD, ours to read until it is freed below.
+    let (context, status, packet) = unsafe { ((*mad).context, (*mad).umad.status, (*mad).sa_mad) };
+    let context = Context::from_pointer(context);
+    let host = QUEUE.host(context);
+    door::enter("SA handler", host.as_ref(), (), || {
+        let host = host.ok_or_else(|| Refusal::error("a MAD came back before any was sent"))?;
+        // SAFETY: the handler owns the MAD and frees it once.
+        unsafe { (host.table().acm_free_sa_mad)(mad) };
+        // A MAD that is not known any more has counted as lost.
+        let returned = context.and_then(|context| QUEUE.returned(context.id));
+        if let Some((sent, question, Some(done))) = returned {
+            done(
+                sent,
+                match status {
+                    0 => super::judge(&question, &packet),
+                    status if status == libc::ETIMEDOUT as u32 => Err(SaError::TimedOut),
+                    errno => Err(SaError::NotSent { errno }),
+                },
+            );
+        }
+        Ok(())
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_holds_id_and_host() {
+        let id = MadId(NonZeroU32::new(0xffff_fffe).unwrap());
+        let context = Context { host: 3, id };
+        assert_eq!(Context::from_pointer(context.to_pointer()), Some(context));
+        assert_eq!(Context::from_pointer(std::ptr::null_mut()), None);
+    }
+}
