@@ -18,21 +18,11 @@ impl Provider for Asking {
     }
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
-        let Address::Lid(lid) = request.destination() else {
-            return request.refuse(Status::EDESTTYPE);
-        };
-        let mut wanted = PathRecord::default();
-        wanted.set_dlid(lid);
-        let asked = from
-            .endpoint()
-            .handle()
-            .ask_path(&wanted, |answer| match answer {
-                Ok(path) => request.answer(&path),
-                Err(_) => request.refuse(Status::ENODATA),
-            });
-        if let Err(error) = asked {
-            panic!("{error}");
-        }
+        let handle = from.endpoint().handle();
+        handle.ask_path(&request.path_query(), |answer| match answer {
+            Ok(path) => request.answer(&path),
+            Err(_) => request.refuse(Status::ENODATA),
+        });
     }
 }
 
@@ -72,22 +62,24 @@ fn nobody_waits_for_a_mad_that_never_comes_back() {
     core.wait_for_sa_questions(2);
     assert_eq!(core.wait_for_answer(resolved).status, Status::ENODATA);
     assert_eq!(core.wait_for_answer(queried).status, Status::ETIMEDOUT);
-    assert!(no_thread_keeps_deadlines());
     // Late ones find nobody, and are freed.
     for _ in 0..2 {
         core.sa_answers_with(|_| ());
     }
     assert_eq!(core.mads(), 0);
     assert_eq!(core.answers(resolved).len(), 1);
+    core.close();
+    assert!(no_thread_keeps_deadlines());
 }
 
 #[test]
-fn an_answer_in_time_is_the_answer_and_ends_the_thread() {
+fn an_answer_in_time_is_the_answer_and_the_thread_ends_with_the_port() {
     let mut core = opened("");
     let id = core.query(&Request::path(&by_lid(8)));
     core.wait_for_sa_questions(1);
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+    core.close();
     assert!(no_thread_keeps_deadlines());
 }
 
@@ -124,5 +116,5 @@ fn a_record_that_was_not_asked_for_is_no_answer() {
         core.sa_answers_with(change);
         assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
     }
-    core.wait_for_log("which was not asked for");
+    core.wait_for_log("SGID fe80::bad, asked for: fe80::10:1");
 }

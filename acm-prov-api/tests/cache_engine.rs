@@ -186,14 +186,14 @@ fn queries_that_the_core_does_not_take_are_told_and_asked_again() {
     let mut core = opened();
     core.refuse_mads(true);
     let id = core.resolve(&lid(7));
-    let line = core.wait_for_log("the SA does not answer");
+    let line = core.wait_for_log("SA not responding");
     assert!(line.contains("not sent"), "{line}");
     assert!(core.answers(id).is_empty());
     core.refuse_mads(false);
     core.wait_for_sa_questions(1);
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
-    core.wait_for_log("the SA answers again");
+    core.wait_for_log("SA responding again");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use acm_prov_api::abi::{ACM_OP_ACK, AcmCounter, UMAD_SA_ATTR_PATH_REC};
 use acm_prov_api::prelude::*;
-use acm_prov_api::sa::SaSendError;
+use acm_prov_api::sa::{PathQuery, SaError, Target};
 use acm_prov_api::testing::{Request, TestCore};
 use acm_prov_api::{
     Closed, Endpoint, EndpointHandle, EndpointState, Port, QueryRequest, provider_table,
@@ -30,27 +30,21 @@ impl Provider for Asker {
     }
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
-        let mut wanted = PathRecord::default();
         match request.destination() {
             Address::Lid(Lid(0xdead)) => panic!("the bug of LID {:#x}", 0xdead),
             Address::Lid(Lid(0xbeef)) => return,
-            Address::Lid(lid) => wanted.set_dlid(lid),
-            Address::Gid(gid) => wanted.set_dgid(gid),
+            Address::Lid(_) | Address::Gid(_) => {}
             _ => return request.refuse(Status::EDESTTYPE),
-        };
-        let asked = from
-            .endpoint()
-            .handle()
-            .ask_path(&wanted, move |answer| match answer {
-                Ok(path) => request.answer(&path),
-                Err(_) => request.refuse(Status::ETIMEDOUT),
-            });
-        if let Err(error) = asked {
-            from.endpoint()
-                .handle()
-                .host()
-                .log(LogLevel::ALWAYS, format_args!("{error}"));
         }
+        let handle = from.endpoint().handle();
+        let host = *handle.host();
+        handle.ask_path(&request.path_query(), move |answer| match answer {
+            Ok(path) => request.answer(&path),
+            Err(error) => {
+                host.log(LogLevel::VERBOSE, format_args!("{error}"));
+                request.refuse(Status::ETIMEDOUT);
+            }
+        });
     }
 }
 
@@ -180,7 +174,9 @@ fn closing_answers_what_is_in_flight_and_a_late_answer_finds_nothing() {
         assert_eq!(core.wait_for_answer(*id).status, Status::ETIMEDOUT);
     }
     core.open();
-    for _ in &ids {
+    // The core has sa_depth + 1; the others never left the SDK.
+    assert_eq!(core.sa_questions().len(), 2);
+    for _ in 0..2 {
         core.sa_answers_with(|_| ());
     }
     assert!(
@@ -212,9 +208,13 @@ fn a_refused_mad_is_freed_and_the_client_answered() {
     let mut core = opened();
     core.refuse_mads(true);
     let id = core.resolve(&lid(7));
-    assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
+    assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
     core.wait_for_log("acm_send_sa_mad refused");
     assert_eq!(core.mads(), 0);
+    core.refuse_mads(false);
+    let id = core.resolve(&lid(7));
+    core.sa_answers_with(|_| ());
+    assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
 }
 
 #[test]
@@ -341,7 +341,7 @@ impl Provider for Keeper {
         // Holds its endpoint until the SA answers.
         let endpoint: std::sync::Arc<Endpoint<Self>> = from.endpoint().clone();
         let handle = endpoint.handle().clone();
-        let _ = handle.ask_path(&PathRecord::default(), move |_| {
+        handle.ask_path(&PathQuery::to(Target::Lid(Lid(7))), move |_| {
             drop(endpoint);
             request.refuse(Status::ENODATA);
         });
@@ -368,7 +368,9 @@ fn reopening_a_thousand_times_leaves_nothing_behind() {
         );
         assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
     }
-    for _ in 0..1000 {
+    // The SDK handed over what a port may have out, over all its openings.
+    assert_eq!(core.sa_questions().len(), 2);
+    for _ in 0..2 {
         core.sa_times_out();
     }
     assert_eq!(core.mads(), 0);
@@ -415,20 +417,12 @@ impl Provider for Slipping {
     }
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+        let handle = from.endpoint().handle();
+        let query = PathQuery::to(Target::Lid(Lid(7)));
         for _ in 0..2 {
-            let asked = from
-                .endpoint()
-                .handle()
-                .ask_path(&PathRecord::default(), |_| panic!("told to panic"));
-            assert_eq!(asked, Ok(()));
+            handle.ask_path(&query, |_| panic!("told to panic"));
         }
-        let asked = from
-            .endpoint()
-            .handle()
-            .ask_path(&PathRecord::default(), move |_| {
-                request.refuse(Status::ENOTCONN);
-            });
-        assert_eq!(asked, Ok(()));
+        handle.ask_path(&query, move |_| request.refuse(Status::ENOTCONN));
     }
 }
 
@@ -444,15 +438,16 @@ fn a_handle_is_closed_before_the_core_frees_the_endpoint_whatever_its_state_does
         let waiting = opened.is_ok().then(|| core.resolve(&lid(7)));
         core.close();
         let handle = KEPT.lock().unwrap().take().expect("kept");
-        assert_eq!(
-            handle.ask_path(&PathRecord::default(), |_| ()),
-            Err(SaSendError::Closed(Closed))
-        );
+        let (tell, told) = std::sync::mpsc::channel();
+        handle.ask_path(&PathQuery::to(Target::Lid(Lid(7))), move |answer| {
+            let _ = tell.send(answer);
+        });
+        assert_eq!(told.recv(), Ok(Err(SaError::Closed(Closed))));
         if let Some(id) = waiting {
             assert_eq!(core.wait_for_answer(id).status, Status::ENOTCONN);
         }
     }
-    for _ in 0..3 {
+    while !core.sa_questions().is_empty() {
         core.sa_times_out();
     }
     assert_eq!(core.mads(), 0);

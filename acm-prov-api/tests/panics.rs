@@ -1,6 +1,7 @@
 //! A provider that panics wherever it can: in what it opens, closes, drops and is told. The core sees none of it.
 
 use acm_prov_api::prelude::*;
+use acm_prov_api::sa::{PathQuery, Target};
 use acm_prov_api::sync::Arc;
 use acm_prov_api::testing::{Request, TestCore};
 use acm_prov_api::{
@@ -27,10 +28,8 @@ fn state(whose: &'static str) -> State {
     State { _bomb: Bomb(whose) }
 }
 
-fn path_to_seven() -> PathRecord {
-    let mut wanted = PathRecord::default();
-    wanted.set_dlid(Lid(7));
-    wanted
+fn path_to_seven() -> PathQuery {
+    PathQuery::to(Target::Lid(Lid(7)))
 }
 
 impl Provider for Panicking {
@@ -43,14 +42,11 @@ impl Provider for Panicking {
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
         let bomb = Bomb("a closure");
-        let asked = from
-            .endpoint()
-            .handle()
-            .ask_path(&path_to_seven(), move |_| {
-                let _bomb = bomb;
-                drop(request);
-            });
-        asked.expect("asked");
+        let handle = from.endpoint().handle();
+        handle.ask_path(&path_to_seven(), move |_| {
+            let _bomb = bomb;
+            drop(request);
+        });
     }
 }
 
@@ -88,8 +84,8 @@ impl EndpointState<Panicking> for State {
         if endpoint.pkey() == PKey(0x8001) {
             // Both are told of the end of their endpoint while the panic below unwinds.
             let bomb = Bomb("a closure of an endpoint that does not open");
-            endpoint.ask_path(&path_to_seven(), move |_| drop(bomb))?;
-            endpoint.ask_path(&path_to_seven(), |_| panic!("a closure is told"))?;
+            endpoint.ask_path(&path_to_seven(), move |_| drop(bomb));
+            endpoint.ask_path(&path_to_seven(), |_| panic!("a closure is told"));
             panic!("an endpoint opened");
         }
         Ok(state("an endpoint"))

@@ -96,6 +96,7 @@ pub(super) struct Question {
 
 type Place = (Urgency, u64);
 
+#[derive(Clone, Copy)]
 enum State {
     Queued(Place),
     /// Handed over then.
@@ -132,6 +133,19 @@ struct Port {
     out: usize,
 }
 
+impl Port {
+    /// Frees what a MAD takes in a state that it leaves.
+    fn give_back(&mut self, state: State) {
+        match state {
+            State::Queued(place) => {
+                self.queue.remove(&place);
+            }
+            State::Out(_) => self.out -= 1,
+            State::Failed(_) => {}
+        }
+    }
+}
+
 /// A MAD that ended without an answer.
 struct Ended {
     host: Host,
@@ -166,13 +180,7 @@ impl Mads {
         self.deadlines.remove(&(mad.deadline, id));
         self.waiting -= usize::from(mad.done.is_some());
         if let Some(port) = self.ports.get_mut(&mad.port) {
-            match mad.state {
-                State::Queued(place) => {
-                    port.queue.remove(&place);
-                }
-                State::Out(_) => port.out -= 1,
-                State::Failed(_) => {}
-            }
+            port.give_back(mad.state);
             if port.out == 0 && port.queue.is_empty() {
                 self.ports.remove(&mad.port);
             }
@@ -239,10 +247,9 @@ impl Mads {
             return;
         };
         let (port, is_waited_for) = (mad.port, mad.done.is_some());
-        if let State::Out(_) = std::mem::replace(&mut mad.state, State::Failed(error))
-            && let Some(port) = self.ports.get_mut(&port)
-        {
-            port.out -= 1;
+        let before = std::mem::replace(&mut mad.state, State::Failed(error));
+        if let Some(port) = self.ports.get_mut(&port) {
+            port.give_back(before);
         }
         self.set_deadline(id, Moment::default());
         if !is_waited_for {
@@ -383,6 +390,10 @@ pub(super) fn submit(
     mads.waiting += 1;
     mads.ports.entry(port).or_default().queue.insert(place, id);
     drop(table);
+    // Looked at after it was queued: a close that comes from now on ends it.
+    if let Err(closed) = endpoint.gate().with(|_| ()) {
+        return QUEUE.fail(id, closed.into());
+    }
     QUEUE.hand_over(port);
 }
 
@@ -447,11 +458,16 @@ impl Queue {
                 unsafe { send(structure, endpoint.host(), context, &question) }
             });
             if let Err(error) = sent.map_err(SaError::from).flatten() {
-                let mut table = self.table.lock();
-                table.mads().fail(id, error);
-                table.look_in_time(&self.changed);
+                self.fail(id, error);
             }
         }
+    }
+
+    /// A MAD cannot be handed over.
+    fn fail(&self, id: MadId, error: SaError) {
+        let mut table = self.table.lock();
+        table.mads().fail(id, error);
+        table.look_in_time(&self.changed);
     }
 
     /// Sees to it that a thread keeps the deadlines. False: none could be started.

@@ -29,19 +29,13 @@ impl Provider for Asker {
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
         let endpoint = from.endpoint().handle();
-        let wanted = match request.destination() {
-            Address::Lid(lid) => *PathRecord::default().set_dlid(lid),
-            _ => return request.refuse(Status::EDESTTYPE),
+        let Address::Lid(_) = request.destination() else {
+            return request.refuse(Status::EDESTTYPE);
         };
-        let asked = endpoint.ask_path(&wanted, move |answer| match answer {
+        endpoint.ask_path(&request.path_query(), move |answer| match answer {
             Ok(path) => request.answer(&path),
             Err(_) => request.refuse(Status::ETIMEDOUT),
         });
-        if let Err(error) = asked {
-            endpoint
-                .host()
-                .log(LogLevel::ALWAYS, format_args!("{error}"));
-        }
     }
 }
 

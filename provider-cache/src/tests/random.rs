@@ -137,6 +137,8 @@ impl History {
     /// Every request has one answer, and none a path of an earlier opening.
     fn all_are_answered(&mut self) {
         for (id, opening) in self.asked.drain(..) {
+            // A thread of the SDK's may be about to answer.
+            self.core.wait_for_answer(id);
             let answers = self.core.answers(id);
             assert_eq!(answers.len(), 1, "{answers:?}");
             if answers[0].status == Status::SUCCESS {

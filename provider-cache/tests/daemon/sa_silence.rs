@@ -19,8 +19,8 @@ const RETRIES: u32 = 1;
 /// The provider's clock moves by the kernel's ticks, which are no longer than this.
 const TICK: Duration = Duration::from_millis(10);
 
-const SILENT: &str = "the SA does not answer";
-const ANSWERS: &str = "the SA answers again";
+const SILENT: &str = "SA not responding";
+const ANSWERS: &str = "SA responding again";
 
 /// Short deadlines, and of the log only what every operator sees.
 fn quick() -> Builder {
