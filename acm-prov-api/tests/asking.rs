@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use acm_prov_api::prelude::*;
-use acm_prov_api::provider_table;
+use acm_prov_api::sync::Mutex;
+use acm_prov_api::{EndpointHandle, provider_table};
 use acm_prov_api::testing::{Request, TestCore};
+
+/// The endpoint that the last request came to.
+static HANDLE: Mutex<Option<EndpointHandle>> = Mutex::new(None);
 
 /// Asks the SA for each LID, and leaves queries to the SDK.
 struct Asking;
@@ -18,6 +22,7 @@ impl Provider for Asking {
     }
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+        *HANDLE.lock() = Some(from.endpoint().handle().clone());
         let handle = from.endpoint().handle();
         handle.ask_path(&request.path_query(), |answer| match answer {
             Ok(path) => request.answer(&path),
@@ -91,6 +96,48 @@ fn a_close_answers_and_ends_the_thread() {
     core.close();
     assert_eq!(core.wait_for_answer(id).status, Status::ENOTCONN);
     assert!(no_thread_keeps_deadlines());
+}
+
+#[test]
+fn a_query_that_waits_for_its_turn_has_all_its_time_when_it_is_handed_over() {
+    // The first MAD counts as lost after two seconds, the second after three. Neither comes back.
+    let mut core = opened("timeout 1000\nretries 0\n");
+    let ids: Vec<u64> = (7..11)
+        .map(|lid| core.resolve(&Request::destination(&Address::Lid(Lid(lid)))))
+        .collect();
+    assert_eq!(core.sa_questions().len(), 2);
+    let third = core.wait_for_sa_questions(3);
+    assert_eq!(third.len(), 3, "the second MAD has an end of its own");
+    assert_eq!(core.wait_for_answer(ids[0]).status, Status::ENODATA);
+    // By now the third has waited longer than a MAD may be out.
+    for _ in 0..3 {
+        core.sa_answers_with(|_| ());
+    }
+    assert_eq!(core.wait_for_answer(ids[2]).status, Status::SUCCESS);
+    core.sa_answers_with(|_| ());
+    assert_eq!(core.wait_for_answer(ids[3]).status, Status::SUCCESS);
+    assert_eq!(core.mads(), 0);
+}
+
+#[test]
+fn joins_and_questions_about_the_sa_go_before_path_queries() {
+    let mut core = opened("");
+    for lid in 7..11 {
+        core.resolve(&Request::destination(&Address::Lid(Lid(lid))));
+    }
+    let handle = HANDLE.lock().clone().expect("a request came");
+    let (tell, told) = std::sync::mpsc::channel();
+    handle.ask_class_port_info(move |answer| {
+        let _ = tell.send(answer);
+    });
+    core.sa_answers_with(|_| ());
+    let attribute = |packet: &acm_prov_api::abi::umad_sa_packet| packet.mad_hdr.attr_id.to_host();
+    let out: Vec<u16> = core.sa_questions().iter().map(attribute).collect();
+    assert_eq!(out, [0x35, 0x01], "before the third path query");
+    core.sa_answers_with(|_| ());
+    core.sa_answers(|packet| packet.data[..8].copy_from_slice(&[1, 2, 0, 0, 0, 0x16, 0xbd, 0x50]));
+    let info = told.recv().expect("called").expect("an answer");
+    assert!(info.has_qos());
 }
 
 #[test]

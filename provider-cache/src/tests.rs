@@ -136,6 +136,58 @@ fn other_demands_are_other_questions() {
 }
 
 #[test]
+fn an_answer_that_differs_is_reported_once_for_each_component() {
+    let mut core = opened("log_level 0\n");
+    for _ in 0..3 {
+        let id = core.resolve(&lid(7));
+        core.wait_for_sa_questions(1);
+        core.sa_answers_with(|p| {
+            p.set_dlid(Lid(8));
+        });
+        assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
+    }
+    let id = core.resolve(&path(|p| {
+        p.set_dlid(Lid(7)).set_sl(3);
+    }));
+    core.wait_for_sa_questions(1);
+    core.sa_answers_with(|p| {
+        p.set_sl(4);
+    });
+    assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
+    core.wait_for_log("has SL 4, asked for: 3; the answer is not used (1 such");
+    let lines = core.log();
+    let about = |what: &str| lines.iter().filter(|line| line.contains(what)).count();
+    assert_eq!(about("has DLID 8, asked for: 7"), 1, "{lines:?}");
+    assert_eq!(about("the answer is not used"), 2, "{lines:?}");
+}
+
+#[test]
+fn a_gid_with_the_default_prefix_is_the_ports_own_subnets() {
+    let hosts = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(hosts.path(), "node7 fe80::2007\n").unwrap();
+    let file = hosts.path().display();
+    let mut core = opened(&format!("addr_preload acm_hosts\naddr_data_file {file}\n"));
+    core.close_port();
+    core.set_gids(&[Gid::new(0xfec0_0000_0000_0001, 0x10)]);
+    core.open();
+    let port: Gid = "fec0::1:0:0:0:2007".parse().unwrap();
+    let asked = path(|p| {
+        p.set_dgid("fe80::2007".parse().unwrap())
+            .set_sgid("fe80::10".parse().unwrap());
+    });
+    let first = learn(&mut core, &asked).path.unwrap();
+    assert_eq!(first.dgid(), port, "as the SA has it");
+    let name = Request::destination(&Address::Name(Name::new("node7").unwrap()));
+    for request in [
+        name,
+        Request::destination(&Address::Gid(port)),
+        Request::destination(&Address::Gid("fe80::2007".parse().unwrap())),
+    ] {
+        assert_eq!(known(&mut core, &request), first);
+    }
+}
+
+#[test]
 fn one_query_answers_everyone_who_waits() {
     let mut core = opened("");
     let ids: Vec<u64> = (0..200).map(|_| core.resolve(&lid(7))).collect();

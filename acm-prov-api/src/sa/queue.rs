@@ -19,7 +19,7 @@ use crate::clock::Moment;
 use crate::door::{self, Refusal};
 use crate::handle::{Closed, CorePort, EndpointHandle};
 use crate::host::Host;
-use crate::sa::SaError;
+use crate::sa::{SaError, SaLimits};
 use crate::sync::thread::Builder;
 use crate::sync::{Condvar, Mutex};
 
@@ -198,13 +198,11 @@ impl Mads {
             return None;
         }
         port.queue.pop_first();
-        // One that waits in the core has the time of the one before it, too.
-        let rounds = 1 + u64::from(port.out >= limits.depth);
-        let time = limits.patience().saturating_mul(rounds);
+        let deadline = deadline(&limits, port.out, now);
         port.out += 1;
         mad.state = State::Out(now);
         let endpoint = mad.endpoint.clone();
-        self.set_deadline(id, now.after(time.saturating_add(limits.timeout)));
+        self.set_deadline(id, deadline);
         Some((id, endpoint))
     }
 
@@ -281,6 +279,14 @@ impl Mads {
             })
             .collect()
     }
+}
+
+/// When a MAD that is handed over now must be back, if the core has `out` others: one that waits in the core has the time
+/// of the one before it, too. One `timeout` more lets the core say itself how it ended.
+fn deadline(limits: &SaLimits, out: usize, now: Moment) -> Moment {
+    let rounds = 1 + u64::from(out >= limits.depth);
+    let time = limits.patience().saturating_mul(rounds);
+    now.after(time.saturating_add(limits.timeout))
 }
 
 #[derive(Default)]
@@ -610,6 +616,19 @@ unsafe extern "C" fn came_back(mad: *mut acm_sa_mad) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mad_that_waits_in_the_core_has_the_time_of_the_one_before_it() {
+        let limits = SaLimits {
+            timeout: 100,
+            retries: 2,
+            depth: 2,
+        };
+        let now = Moment::from_millis(1_000);
+        for (out, time) in [(0, 400), (1, 400), (2, 700)] {
+            assert_eq!(deadline(&limits, out, now), now.after(time), "{out} out");
+        }
+    }
 
     #[test]
     fn a_context_holds_id_and_host() {
