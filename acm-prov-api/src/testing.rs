@@ -1,7 +1,9 @@
 //! A small core in this process, for a provider's own unit tests: no daemon, no fabric.
 //!
 //! [`TestCore`] loads a provider through its table, opens one device, port and endpoint, plays requests to it, keeps the
-//! answers, and lets the test play the SA: what the provider asks waits until the test answers it or lets it time out.
+//! answers, and lets the test play the SA: what the provider asks waits until the test answers it or lets it time out. One
+//! question the core answers by itself: what the SA can do (ClassPortInfo). It says that service ids and QoS classes choose
+//! no path, unless [`TestCore::set_qos`] says that they do or [`TestCore::play_class_port_info`] leaves it to the test.
 //! A panic that the SDK caught fails the test when the core is dropped.
 //!
 //! ```
@@ -30,7 +32,7 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use crate::abi::*;
-use crate::address::{Address, Gid};
+use crate::address::{Address, Gid, Lid};
 use crate::load::{self, Exported, Turn};
 use crate::path::PathRecord;
 
@@ -65,6 +67,9 @@ pub struct TestCore {
     _turn: Turn,
 }
 
+/// The first ten bits of a link-local GID.
+const LINK_LOCAL: u64 = 0xfe80_0000_0000_0000 >> 54;
+
 const DEVICE: usize = 0;
 const PORT: usize = 1;
 const ENDPOINT: usize = 2;
@@ -82,6 +87,8 @@ macro_rules! call {
 impl TestCore {
     /// The simulated port's GID.
     pub const GID: Gid = Gid::new(0xfe80_0000_0000_0000, 0x0010_0001);
+    /// The LID by which the SA's paths lead to other subnets.
+    pub const ROUTER: Lid = Lid(0x0100);
     /// The address that requests come from.
     pub const SOURCE: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
 
@@ -308,6 +315,7 @@ impl TestCore {
     pub fn resolve_from(&mut self, address: Context, request: &Request) -> u64 {
         let (mut message, id) = self.number(request);
         call!(self.resolve(address.0, &mut *message, id));
+        self.tell_class_port_info();
         id
     }
 
@@ -327,6 +335,7 @@ impl TestCore {
             0,
             "resolve answers and returns 0"
         );
+        self.tell_class_port_info();
         id
     }
 
@@ -338,6 +347,7 @@ impl TestCore {
             0,
             "query answers and returns 0"
         );
+        self.tell_class_port_info();
         id
     }
 
@@ -366,6 +376,7 @@ impl TestCore {
 
     /// All answers to a client so far.
     pub fn answers(&self, id: u64) -> Vec<Answer> {
+        self.tell_class_port_info();
         with_state(|state| {
             state
                 .answers
@@ -386,8 +397,10 @@ impl TestCore {
         })
     }
 
-    /// The questions that wait for the SA, oldest first.
+    /// The questions that wait for the SA, oldest first: path queries and joins, and those for its ClassPortInfo if
+    /// [`play_class_port_info`](Self::play_class_port_info) leaves them to the test.
     pub fn sa_questions(&self) -> Vec<umad_sa_packet> {
+        self.tell_class_port_info();
         with_state(|state| state.sent.iter().map(SentMad::packet).collect())
     }
 
@@ -416,7 +429,9 @@ impl TestCore {
         });
     }
 
-    /// The SA answers the oldest question with a record for it: DLID 2 where the question has none, DGID likewise.
+    /// The SA answers the oldest question with a record for it. A LID that the question does not name is 2, for every GID
+    /// of the port's subnet, and [`ROUTER`](Self::ROUTER) for one of another subnet; a GID is one of the port's subnet. A
+    /// link-local GID means one of that subnet, which the record then says.
     ///
     /// # Panics
     /// If no question waits.
@@ -424,16 +439,20 @@ impl TestCore {
         self.sa_answers(|packet| {
             let mut record =
                 PathRecord::from_bytes(packet.data.first_chunk().expect("200 bytes of data"));
-            if record.dlid().0 == 0 {
-                record.set_dlid(crate::address::Lid(2));
-            }
+            let prefix = with_state(|state| state.gids[0].subnet_prefix());
             if record.dgid().is_zero() {
-                record.set_dgid(Gid::new(
-                    Self::GID.subnet_prefix(),
-                    0x2000 + u64::from(record.dlid().0),
-                ));
+                record.set_dgid(Gid::new(prefix, 0x2000 + u64::from(record.dlid().0)));
+            } else if record.dgid().subnet_prefix() >> 54 == LINK_LOCAL {
+                record.set_dgid(Gid::new(prefix, record.dgid().interface_id()));
             }
-            record.set_slid(crate::address::Lid(1));
+            let is_far = record.dgid().subnet_prefix() != prefix;
+            if is_far {
+                record.set_hop_limit(0xff);
+            }
+            if record.dlid().0 == 0 {
+                record.set_dlid(if is_far { Self::ROUTER } else { Lid(2) });
+            }
+            record.set_slid(Lid(1));
             change(&mut record);
             packet.data[..PathRecord::LENGTH].copy_from_slice(&record.to_bytes());
         });
@@ -445,6 +464,54 @@ impl TestCore {
     /// If no question waits.
     pub fn sa_times_out(&self) {
         self.bring_back(libc::ETIMEDOUT as u32, |_| ());
+    }
+
+    /// The SA answers the oldest question, which must be for its ClassPortInfo.
+    ///
+    /// # Panics
+    /// If no question waits, or another one.
+    pub fn sa_tells_class_port_info(&self, qos: bool) {
+        let oldest = self
+            .sa_questions()
+            .first()
+            .map(|packet| packet.mad_hdr.attr_id.to_host());
+        assert_eq!(
+            oldest,
+            Some(UMAD_ATTR_CLASS_PORT_INFO),
+            "the attribute asked for"
+        );
+        self.sa_answers(|packet| write_class_port_info(packet, qos));
+    }
+
+    /// Whether the SA's ClassPortInfo says, when it is asked for from now on, that service id and QoS class choose a path.
+    pub fn set_qos(&self, qos: bool) {
+        with_state(|state| state.class_port_info.qos = qos);
+    }
+
+    /// From now on questions for the SA's ClassPortInfo wait for the test, among the others, or are answered at once.
+    pub fn play_class_port_info(&self, is_the_tests: bool) {
+        with_state(|state| state.class_port_info.is_the_tests = is_the_tests);
+    }
+
+    /// How often the provider asked for the SA's ClassPortInfo, whoever answers.
+    pub fn class_port_info_questions(&self) -> usize {
+        with_state(|state| state.class_port_info.asked)
+    }
+
+    /// The core answers questions for the SA's ClassPortInfo in the test's thread, like all others: a provider's locks are
+    /// free then.
+    fn tell_class_port_info(&self) {
+        loop {
+            let next = STATE.lock().as_mut().and_then(|state| {
+                let info = &mut state.class_port_info;
+                Some((info.unanswered.pop_front()?, info.qos))
+            });
+            let Some((asked, qos)) = next else { return };
+            give_back(asked, 0, |packet| {
+                packet.mad_hdr.method |= UMAD_METHOD_RESP_MASK;
+                write_class_port_info(packet, qos);
+            });
+        }
     }
 
     /// `acm_send_sa_mad` refuses from now on, or takes MADs again.
@@ -465,6 +532,18 @@ impl TestCore {
     /// Changes the port's P_Key table; the endpoint that is opened next has its first entry.
     pub fn set_pkeys(&self, pkeys: &[u16]) {
         with_state(|state| pkeys.clone_into(&mut state.pkeys));
+    }
+
+    /// Changes the port's GIDs: the first is its own, the others are aliases. To be called while nothing is open.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn set_gids(&self, gids: &[Gid]) {
+        assert!(!gids.is_empty(), "a port has a GID");
+        with_state(|state| {
+            gids.clone_into(&mut state.gids);
+            state.attributes.gid_tbl_len = gids.len() as _;
+        });
     }
 
     /// Changes what `acm_get_rate` makes of the port's width and speed; the core knows 0 for those of HDR and newer.
@@ -494,8 +573,15 @@ impl TestCore {
 
     fn wait<R>(&self, what: &str, mut ready: impl FnMut(&State) -> Option<R>) -> R {
         let deadline = Instant::now() + PATIENCE;
-        let mut state = STATE.lock();
         loop {
+            self.tell_class_port_info();
+            let mut state = STATE.lock();
+            if state
+                .as_ref()
+                .is_some_and(|state| !state.class_port_info.unanswered.is_empty())
+            {
+                continue;
+            }
             if let Some(result) = state.as_ref().and_then(&mut ready) {
                 return result;
             }
@@ -509,16 +595,30 @@ impl TestCore {
     }
 
     fn bring_back(&self, status: u32, change: impl FnOnce(&mut umad_sa_packet)) {
-        let SentMad(sent) =
-            with_state(|state| state.sent.pop_front()).expect("a question waits for the SA");
-        // SAFETY: a MAD of ours, which the handler frees. The handler runs without the state's lock.
-        unsafe {
-            (*sent).mad.umad.status = status;
-            change(&mut (*sent).mad.sa_mad);
-            let handler = (*sent).handler.expect("the provider gave a handler");
-            handler(sent.cast());
-        }
+        let sent = with_state(|state| state.sent.pop_front()).expect("a question waits for the SA");
+        give_back(sent, status, change);
+        self.tell_class_port_info();
     }
+}
+
+fn give_back(SentMad(sent): SentMad, status: u32, change: impl FnOnce(&mut umad_sa_packet)) {
+    // SAFETY: a MAD of ours, which the handler frees. The handler runs without the state's lock.
+    unsafe {
+        (*sent).mad.umad.status = status;
+        change(&mut (*sent).mad.sa_mad);
+        let handler = (*sent).handler.expect("the provider gave a handler");
+        handler(sent.cast());
+    }
+}
+
+/// The SA's ClassPortInfo as OpenSM sends it, as far as it concerns paths.
+fn write_class_port_info(packet: &mut umad_sa_packet, qos: bool) {
+    // OpenSM's own, of which one bit means that service id and QoS class choose paths.
+    let capabilities = 0xb5e8 | if qos { UMAD_SA_CAP_MASK2_IS_QOS_SUP } else { 0 };
+    const RESPONSE_TIME: u32 = 16;
+    packet.data[..72].fill(0);
+    packet.data[..2].copy_from_slice(&[UMAD_BASE_VERSION, UMAD_SA_CLASS_VERSION]);
+    packet.data[4..8].copy_from_slice(&(capabilities << 5 | RESPONSE_TIME).to_be_bytes());
 }
 
 impl Drop for TestCore {
@@ -541,3 +641,6 @@ impl Drop for TestCore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,9 @@
  * It is there to be read, and as a start for another one. GIDs, LIDs and path records are resolved by the SA; names and
  * IP addresses lead to GIDs by an acm_hosts file, and its own addresses to itself.
  *
+ * What a client's record names is put to the SA or compared with its answer; nothing of it is dropped, but for what the SA
+ * says to be reserved: service id and QoS class mean nothing to most.
+ *
  * Threads: the core calls SA handlers on its SA thread and everything else on its one server thread. Each open port
  * adds a thread, which keeps the clients' deadlines. One mutex guards all state. It is held while the core is asked to
  * send, so that the endpoint cannot be closed meanwhile, but not while clients are answered: what is to be answered is
@@ -45,6 +48,9 @@
 #define FIRST_PAUSE_MS		20	/* before something is asked again; doubled each time */
 #define MAX_PAUSE_MS		5000
 #define MULTICAST_LIDS		0xc000	/* begin here */
+#define QOS_SUPPORTED		(1 << 1)	/* in the CapabilityMask2 of the SA's ClassPortInfo */
+#define QOS_FOR_MS		600000	/* what it says is believed for so long */
+#define QOS_AGAIN_MS		60000	/* and is asked for again after this, if it says nothing */
 #define FOR_EVER		UINT64_MAX
 
 /* The path in an answer serves both directions. */
@@ -75,11 +81,17 @@ struct device {
 	SLIST_HEAD(, host) hosts[BUCKETS];
 };
 
+TAILQ_HEAD(requests, request);
+
 struct port {
 	struct device *dev;
 	struct ibv_port_attr attr;
 	LIST_HEAD(, endpoint) endpoints;
 	unsigned int out;		/* MADs that the core has */
+	enum { UNTOLD, RESERVED, CHOOSING } qos;	/* what service id and QoS class are to the SA */
+	uint64_t qos_until;		/* that is believed so long */
+	struct query *qos_query;	/* the one that is out */
+	struct requests undecided;	/* who waits for it */
 	pthread_t thread;
 	pthread_cond_t wake;
 	bool stop;
@@ -92,6 +104,7 @@ struct endpoint {
 	union ibv_gid gid;
 	LIST_HEAD(, address) addresses;
 	LIST_HEAD(, path) paths[BUCKETS];
+	LIST_HEAD(, path) records[BUCKETS];	/* those that were answered, by DLID */
 	LIST_HEAD(, path) busy;		/* those that are being asked for */
 	unsigned int path_count;
 	uint64_t counters[ACM_MAX_COUNTER];
@@ -118,24 +131,26 @@ struct request {
 	bool is_query;			/* came by query(), not by resolve() */
 	bool has_second;
 	struct acm_ep_addr_data second;	/* resolve: the source, if the answer must carry it; query: the entry itself */
+	struct endpoint *ep;
+	struct ibv_path_record question;	/* while the request is undecided */
+	bool fresh;
 	uint64_t deadline;
 	uint8_t status;			/* the answer */
 	struct ibv_path_record path;
 };
-
-TAILQ_HEAD(requests, request);
 
 /*
  * What is known for a question. The question is the very record that the SA is asked with: two requests share an answer
  * if they ask for the same destination, partition, service id, traffic class and so on, and not otherwise.
  */
 struct path {
-	LIST_ENTRY(path) entry, busy_entry;
+	LIST_ENTRY(path) entry, busy_entry, record_entry;
 	struct endpoint *ep;
 	struct ibv_path_record question, record;
 	enum { UNKNOWN, KNOWN, NONE } state;
 	uint64_t until;			/* that is believed so long */
 	bool busy;
+	bool has_record;		/* it was answered once */
 	bool outdated;			/* asked before a re-registration: good for those who wait, not to be kept */
 	bool owed;			/* to be asked for even if nobody waits */
 	struct query *query;		/* the one that is out */
@@ -152,7 +167,7 @@ struct query {
 	uint32_t tid;
 	uint64_t lost_at;		/* what is not back by then never will be */
 	struct endpoint *ep;
-	struct path *path;		/* NULL: this is the endpoint's join */
+	struct path *path;		/* NULL: this is the endpoint's join or the port's question for QoS */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -161,6 +176,8 @@ static LIST_HEAD(, query) queries[BUCKETS];
 static uint32_t last_tid;
 
 static void from_sa(struct acm_sa_mad *mad);
+static void look_up(struct endpoint *ep, const struct ibv_path_record *wanted, struct request *request, bool nodelay,
+		    bool fresh, struct requests *done);
 
 static uint64_t now_ms(void)
 {
@@ -237,6 +254,20 @@ static bool is_port_lid(__be16 lid)
 static bool same_gid(const union ibv_gid *gid, const union ibv_gid *other)
 {
 	return !memcmp(gid, other, sizeof *gid);
+}
+
+/* A link-local GID, as files and clients write it, is one of the port's own subnet, whatever that one's prefix is. */
+static union ibv_gid local_gid(const struct endpoint *ep, union ibv_gid gid)
+{
+	if (gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80)
+		gid.global.subnet_prefix = ep->gid.global.subnet_prefix;
+	return gid;
+}
+
+/* A port has 2^LMC LIDs. */
+static bool is_own_lid(const struct port *port, __be16 lid)
+{
+	return (be16toh(lid) & ~((1 << port->attr.lmc) - 1)) == port->attr.lid;
 }
 
 /* Full and limited members, 0xffff and 0x7fff, are in one partition. */
@@ -539,6 +570,102 @@ static uint8_t sa_status(const struct acm_sa_mad *mad, uint16_t attribute, bool 
 	return class_status == UMAD_SA_STATUS_REQ_INVALID ? ACM_STATUS_EINVAL : ACM_STATUS_ENODATA;
 }
 
+/* ---- Questions and records ---- */
+
+static unsigned int qos_class(const struct ibv_path_record *path)
+{
+	return be16toh(path->qosclass_sl) >> 4;
+}
+
+static unsigned int service_level(const struct ibv_path_record *path)
+{
+	return be16toh(path->qosclass_sl) & 0xf;
+}
+
+/* The hop limit beside it is not the client's to choose. */
+static __be32 flow_label(const struct ibv_path_record *path)
+{
+	return path->flowlabel_hoplimit & htobe32(0x0fffff00);
+}
+
+/* An MTU, rate or lifetime without a selector is no demand. A client that wants more than that much has no way to say so. */
+static uint8_t demand(uint8_t wanted)
+{
+	return wanted >> UMAD_SA_SELECTOR_SHIFT == UMAD_SA_SELECTOR_GREATER_THAN ? 0 : wanted;
+}
+
+static bool meets(uint8_t demand, int wanted, int has)
+{
+	switch (demand >> UMAD_SA_SELECTOR_SHIFT) {
+	case UMAD_SA_SELECTOR_LESS_THAN:
+		return has < wanted;
+	case UMAD_SA_SELECTOR_EXACTLY:
+		return has == wanted;
+	default:
+		return true;
+	}
+}
+
+static bool meets_code(uint8_t demand, uint8_t has)
+{
+	return meets(demand, umad_sa_get_rate_mtu_or_life(demand), umad_sa_get_rate_mtu_or_life(has));
+}
+
+/* The codes of rates are not in the order of the rates. */
+static bool meets_rate(uint8_t demand, uint8_t has)
+{
+	return meets(demand, ibv_rate_to_mbps(umad_sa_get_rate_mtu_or_life(demand)),
+		     ibv_rate_to_mbps(umad_sa_get_rate_mtu_or_life(has)));
+}
+
+/* OpenSM returns zeros for these, whatever was asked. */
+static bool is_asked_or_zero(uint64_t has, uint64_t asked)
+{
+	return !has || has == asked;
+}
+
+static bool leads_there(const struct ibv_path_record *record, const struct ibv_path_record *question)
+{
+	if (question->dlid && record->dlid != question->dlid)
+		return false;
+	return is_zero(&question->dgid) || same_gid(&record->dgid, &question->dgid);
+}
+
+/* An SA's answer must be what was asked for, component by component, and lead from this port to one. */
+static bool fits(const struct endpoint *ep, const struct ibv_path_record *record, const struct ibv_path_record *question)
+{
+	return leads_there(record, question) && is_port_lid(record->dlid) && is_port_gid(&record->dgid) &&
+	       same_gid(&record->sgid, &question->sgid) &&
+	       (question->slid ? record->slid == question->slid : is_own_lid(ep->port, record->slid)) &&
+	       same_partition(record->pkey, question->pkey) &&
+	       (!service_level(question) || service_level(record) == service_level(question)) &&
+	       meets_code(question->mtu, record->mtu) && meets_rate(question->rate, record->rate) &&
+	       meets_code(question->packetlifetime, record->packetlifetime) &&
+	       is_asked_or_zero(record->service_id, question->service_id) &&
+	       is_asked_or_zero(qos_class(record), qos_class(question)) &&
+	       is_asked_or_zero(record->tclass, question->tclass) &&
+	       is_asked_or_zero(flow_label(record), flow_label(question));
+}
+
+/*
+ * A client may ask for the very record that it was given, as rdma_getaddrinfo does. The SA need not agree to it a second
+ * time: it may draw the SL of each path, or have adjusted the rate.
+ */
+static bool repeats(const struct ibv_path_record *question, const struct path *path)
+{
+	const struct ibv_path_record *record = &path->record, *earlier = &path->question;
+
+	return question->dlid == record->dlid && same_gid(&question->dgid, &record->dgid) &&
+	       same_gid(&question->sgid, &record->sgid) && is_asked_or_zero(question->slid, record->slid) &&
+	       same_partition(question->pkey, record->pkey) && service_level(question) == service_level(record) &&
+	       question->mtu == record->mtu && question->rate == record->rate &&
+	       question->packetlifetime == record->packetlifetime &&
+	       is_asked_or_zero(question->service_id, earlier->service_id) &&
+	       is_asked_or_zero(qos_class(question), qos_class(earlier)) &&
+	       is_asked_or_zero(question->tclass, earlier->tclass) &&
+	       is_asked_or_zero(flow_label(question), flow_label(earlier));
+}
+
 /* ---- Paths ---- */
 
 static bool is_believed(const struct path *path, uint64_t now)
@@ -551,6 +678,8 @@ static void free_path(struct path *path)
 	forget(&path->query);
 	if (path->busy)
 		LIST_REMOVE(path, busy_entry);
+	if (path->has_record)
+		LIST_REMOVE(path, record_entry);
 	LIST_REMOVE(path, entry);
 	path->ep->path_count--;
 	free(path);
@@ -595,6 +724,26 @@ static struct path *get_path(struct endpoint *ep, const struct ibv_path_record *
 	LIST_INSERT_HEAD(&ep->paths[bucket], path, entry);
 	ep->path_count++;
 	return path;
+}
+
+/* One that answered with the very record that is asked for. */
+static struct path *find_repeated(struct endpoint *ep, const struct ibv_path_record *question, uint64_t now)
+{
+	struct path *path;
+
+	LIST_FOREACH(path, &ep->records[be16toh(question->dlid) % BUCKETS], record_entry)
+		if (!path->outdated && path->state == KNOWN && is_believed(path, now) && repeats(question, path))
+			return path;
+	return NULL;
+}
+
+static void keep_record(struct path *path, const struct ibv_path_record *record)
+{
+	if (path->has_record)
+		LIST_REMOVE(path, record_entry);
+	path->has_record = true;
+	path->record = *record;
+	LIST_INSERT_HEAD(&path->ep->records[be16toh(record->dlid) % BUCKETS], path, record_entry);
 }
 
 /* Everybody who waits for the path gets the same answer. */
@@ -653,15 +802,6 @@ static void tend_path(struct path *path, uint64_t now, struct requests *done)
 		ask(path, now);
 }
 
-/* An SA's answer must lead where the question wanted, and to a port. */
-static bool fits(const struct ibv_path_record *record, const struct ibv_path_record *question)
-{
-	if (question->dlid ? record->dlid != question->dlid : !same_gid(&record->dgid, &question->dgid))
-		return false;
-	return is_port_lid(record->dlid) && is_port_gid(&record->dgid) && same_gid(&record->sgid, &question->sgid) &&
-	       same_partition(record->pkey, question->pkey);
-}
-
 static void path_answered(struct path *path, const struct acm_sa_mad *mad, struct requests *done)
 {
 	struct ibv_path_record record;
@@ -678,12 +818,12 @@ static void path_answered(struct path *path, const struct acm_sa_mad *mad, struc
 		path->pause = longer(path->pause);
 		return;
 	}
-	if (status == ACM_STATUS_SUCCESS && !fits(&record, &path->question)) {
-		acm_log(1, "the SA's path to LID %u leads elsewhere or nowhere\n", be16toh(record.dlid));
+	if (status == ACM_STATUS_SUCCESS && !fits(path->ep, &record, &path->question)) {
+		acm_log(1, "the SA's path to LID %u is not what it was asked for\n", be16toh(record.dlid));
 		status = ACM_STATUS_ENODATA;
 	} else if (status == ACM_STATUS_SUCCESS) {
 		path->state = KNOWN;
-		path->record = record;
+		keep_record(path, &record);
 		path->until = path->ep->port->dev->route_timeout;
 		if (path->until != FOR_EVER)
 			path->until += now;
@@ -768,6 +908,106 @@ static void join_answered(struct endpoint *ep, const struct acm_sa_mad *mad)
 	acm_log(1, "multicast group %s\n", ep->joined ? "joined" : "not joined");
 }
 
+/* ---- Service ids and QoS classes: does the SA choose paths by them? ---- */
+
+static bool names_service(const struct ibv_path_record *question)
+{
+	return question->service_id || qos_class(question);
+}
+
+static bool is_qos_told(const struct port *port, uint64_t now)
+{
+	return port->qos != UNTOLD && now < port->qos_until;
+}
+
+/* Those who waited go on. */
+static void decide_qos(struct port *port, bool is_told, bool is_choosing, struct requests *done)
+{
+	struct request *request;
+
+	/* An SA that says nothing may be one that chooses. */
+	port->qos = is_told && !is_choosing ? RESERVED : CHOOSING;
+	port->qos_until = now_ms() + (is_told ? QOS_FOR_MS : QOS_AGAIN_MS);
+	while ((request = TAILQ_FIRST(&port->undecided))) {
+		TAILQ_REMOVE(&port->undecided, request, entry);
+		look_up(request->ep, &request->question, request, false, request->fresh, done);
+	}
+}
+
+static void ask_qos(struct endpoint *ep, struct requests *done)
+{
+	static const struct umad_class_port_info nothing;
+	struct port *port = ep->port;
+
+	/* If the core has enough to do, it is asked when something came back. */
+	if (port->qos_query || port->out >= port->dev->depth)
+		return;
+	port->qos_query = send_mad(ep, NULL, UMAD_METHOD_GET, UMAD_ATTR_CLASS_PORT_INFO, 0, &nothing, sizeof nothing);
+	if (!port->qos_query)
+		decide_qos(port, false, false, done);
+}
+
+static void qos_answered(struct port *port, const struct acm_sa_mad *mad, struct requests *done)
+{
+	struct umad_class_port_info info;
+	bool again, is_told;
+
+	forget(&port->qos_query);
+	memcpy(&info, mad->sa_mad.data, sizeof info);
+	is_told = sa_status(mad, UMAD_ATTR_CLASS_PORT_INFO, &again) == ACM_STATUS_SUCCESS &&
+		  info.base_ver == UMAD_BASE_VERSION && info.class_ver == UMAD_SA_CLASS_VERSION;
+	if (!is_told)
+		acm_log(0, "the SA does not say whether service ids choose paths: assuming that they do\n");
+	decide_qos(port, is_told, umad_class_cap_mask2(&info) & QOS_SUPPORTED, done);
+}
+
+/* Whoever names a service waits, within his deadline, to hear whether that matters. */
+static void wait_for_qos(struct endpoint *ep, const struct ibv_path_record *question, struct request *request,
+			 bool nodelay, bool fresh, struct requests *done)
+{
+	if (nodelay) {
+		finish(ep, request, ACM_STATUS_ENODATA, NULL, done);
+	} else {
+		request->question = *question;
+		request->fresh = fresh;
+		TAILQ_INSERT_TAIL(&ep->port->undecided, request, entry);
+	}
+	ask_qos(ep, done);
+	pthread_cond_signal(&ep->port->wake);
+}
+
+static void tend_undecided(struct port *port, uint64_t now, struct requests *done)
+{
+	struct request *request;
+
+	while ((request = TAILQ_FIRST(&port->undecided)) && request->deadline <= now) {
+		TAILQ_REMOVE(&port->undecided, request, entry);
+		finish(request->ep, request, ACM_STATUS_ETIMEDOUT, NULL, done);
+	}
+	if (port->qos_query && port->qos_query->lost_at <= now) {
+		forget(&port->qos_query);
+		decide_qos(port, false, false, done);
+	} else if (request) {
+		ask_qos(request->ep, done);
+	}
+}
+
+/* The endpoint is closed: its clients are told, and those of others ask anew. */
+static void leave_undecided(struct endpoint *ep, struct requests *done)
+{
+	struct request *request, *next;
+
+	if (ep->port->qos_query && ep->port->qos_query->ep == ep)
+		forget(&ep->port->qos_query);
+	for (request = TAILQ_FIRST(&ep->port->undecided); request; request = next) {
+		next = TAILQ_NEXT(request, entry);
+		if (request->ep != ep)
+			continue;
+		TAILQ_REMOVE(&ep->port->undecided, request, entry);
+		finish(ep, request, ACM_STATUS_ENOTCONN, NULL, done);
+	}
+}
+
 /* ---- What happens by itself: SA answers and deadlines ---- */
 
 static void tend_port(struct port *port, struct requests *done)
@@ -776,6 +1016,7 @@ static void tend_port(struct port *port, struct requests *done)
 	struct path *path, *next;
 	struct endpoint *ep;
 
+	tend_undecided(port, now, done);
 	LIST_FOREACH(ep, &port->endpoints, entry) {
 		tend_join(ep, now);
 		for (path = LIST_FIRST(&ep->busy); path; path = next) {
@@ -798,6 +1039,8 @@ static void from_sa(struct acm_sa_mad *mad)
 		ep = query->ep;
 		if (query->path)
 			path_answered(query->path, mad, &done);
+		else if (query == ep->port->qos_query)
+			qos_answered(ep->port, mad, &done);
 		else
 			join_answered(ep, mad);
 		tend_port(ep->port, &done);
@@ -820,6 +1063,10 @@ static uint64_t next_due(const struct port *port)
 	const struct path *path;
 	uint64_t due = FOR_EVER;
 
+	if (!TAILQ_EMPTY(&port->undecided))
+		due = TAILQ_FIRST(&port->undecided)->deadline;
+	if (port->qos_query)
+		due = earlier(due, port->qos_query->lost_at);
 	LIST_FOREACH(ep, &port->endpoints, entry) {
 		if (ep->join)
 			due = earlier(due, ep->join->lost_at);
@@ -885,16 +1132,19 @@ static uint8_t make_question(struct endpoint *ep, const struct ibv_path_record *
 			     struct ibv_path_record *question)
 {
 	memset(question, 0, sizeof *question);
-	if (wanted->dlid ? !is_port_lid(wanted->dlid) : !is_port_gid(&wanted->dgid))
+	if (wanted->dlid ? !is_port_lid(wanted->dlid) : is_zero(&wanted->dgid))
 		return ACM_STATUS_EDESTADDR;
+	if (!is_zero(&wanted->dgid) && !is_port_gid(&wanted->dgid))
+		return ACM_STATUS_EDESTADDR;
+	/* Both, if both are named: they may be those of two ports, which the SA then refuses. */
 	question->dlid = wanted->dlid;
-	if (!wanted->dlid)
-		question->dgid = wanted->dgid;
-	if (!is_zero(&wanted->sgid) && !is_own_gid(ep, &wanted->sgid))
-		return ACM_STATUS_ESRCADDR;
+	question->dgid = local_gid(ep, wanted->dgid);
 	/* Some SAs want a source GID even from the port that asks. */
-	question->sgid = is_zero(&wanted->sgid) ? ep->gid : wanted->sgid;
-	if (wanted->slid != htobe16(ep->port->attr.lid))
+	question->sgid = is_zero(&wanted->sgid) ? ep->gid : local_gid(ep, wanted->sgid);
+	if (!is_own_gid(ep, &question->sgid))
+		return ACM_STATUS_ESRCADDR;
+	/* The port's only LID goes without saying, and is looked for in the answer. */
+	if (ep->port->attr.lmc || wanted->slid != htobe16(ep->port->attr.lid))
 		question->slid = wanted->slid;
 	question->pkey = htobe16(ep->acm->pkey);
 	if (wanted->pkey && !same_partition(wanted->pkey, question->pkey))
@@ -903,11 +1153,10 @@ static uint8_t make_question(struct endpoint *ep, const struct ibv_path_record *
 	question->service_id = wanted->service_id;
 	question->tclass = wanted->tclass;
 	question->qosclass_sl = wanted->qosclass_sl;
-	/* The hop limit is not the client's to choose. */
-	question->flowlabel_hoplimit = wanted->flowlabel_hoplimit & htobe32(0x0fffff00);
-	question->mtu = wanted->mtu;
-	question->rate = wanted->rate;
-	question->packetlifetime = wanted->packetlifetime;
+	question->flowlabel_hoplimit = flow_label(wanted);
+	question->mtu = demand(wanted->mtu);
+	question->rate = demand(wanted->rate);
+	question->packetlifetime = demand(wanted->packetlifetime);
 	return ACM_STATUS_SUCCESS;
 }
 
@@ -971,14 +1220,36 @@ static uint8_t read_resolve(struct endpoint *ep, const struct acm_msg *msg, stru
 	}
 }
 
+/* Client 0 is the kernel. */
+static bool is_kernels(const struct request *request)
+{
+	return !request->id && !request->is_query;
+}
+
 /* Answers from what is known, or lets the client wait for the SA. `fresh`: whatever is known. */
-static void look_up(struct endpoint *ep, const struct ibv_path_record *question, struct request *request, bool nodelay,
+static void look_up(struct endpoint *ep, const struct ibv_path_record *wanted, struct request *request, bool nodelay,
 		    bool fresh, struct requests *done)
 {
+	struct ibv_path_record question = *wanted;
+	struct path *path = NULL;
 	uint64_t now = now_ms();
-	struct path *path;
 
-	path = get_path(ep, question);
+	if (names_service(&question) && !is_qos_told(ep->port, now)) {
+		wait_for_qos(ep, wanted, request, nodelay, fresh, done);
+		return;
+	}
+	if (ep->port->qos == RESERVED) {
+		question.service_id = 0;
+		question.qosclass_sl &= htobe16(0xf);
+	} else if (is_kernels(request) && qos_class(&question)) {
+		/* The core garbles the kernel's QoS class. Refused, the kernel asks the SA itself. */
+		finish(ep, request, ACM_STATUS_ENODATA, NULL, done);
+		return;
+	}
+	if (!fresh)
+		path = find_repeated(ep, &question, now);
+	if (!path)
+		path = get_path(ep, &question);
 	if (!path) {
 		finish(ep, request, ACM_STATUS_ENOMEM, NULL, done);
 		return;
@@ -1002,11 +1273,18 @@ static void look_up(struct endpoint *ep, const struct ibv_path_record *question,
 		path->owed = !path->query;
 		finish(ep, request, ACM_STATUS_ENODATA, NULL, done);
 	} else {
-		request->deadline = now + ep->port->dev->patience;
 		TAILQ_INSERT_TAIL(&path->waiters, request, entry);
 	}
 	tend_path(path, now, done);
 	pthread_cond_signal(&ep->port->wake);
+}
+
+/* The port's own path is known without the SA, if nothing more is wanted of it than to lead there. */
+static bool is_own_path(const struct endpoint *ep, const struct ibv_path_record *question)
+{
+	return same_gid(&question->dgid, &ep->gid) && question->pkey == htobe16(ep->acm->pkey) &&
+	       !question->service_id && !question->qosclass_sl && !question->tclass && !question->flowlabel_hoplimit &&
+	       !question->mtu && !question->rate && !question->packetlifetime;
 }
 
 static struct request *new_request(const struct acm_msg *msg, uint64_t id)
@@ -1019,6 +1297,13 @@ static struct request *new_request(const struct acm_msg *msg, uint64_t id)
 		request->hdr = msg->hdr;
 	}
 	return request;
+}
+
+/* From here on its client waits. */
+static void take_up(struct endpoint *ep, struct request *request)
+{
+	request->ep = ep;
+	request->deadline = now_ms() + ep->port->dev->patience;
 }
 
 static int resolve(void *addr_context, struct acm_msg *msg, uint64_t id)
@@ -1034,6 +1319,7 @@ static int resolve(void *addr_context, struct acm_msg *msg, uint64_t id)
 	if (!request)
 		return ENOMEM;
 	memset(&wanted, 0, sizeof wanted);
+	take_up(ep, request);
 	pthread_mutex_lock(&lock);
 	ep->counters[ACM_CNTR_RESOLVE]++;
 	status = read_resolve(ep, msg, request, &wanted, &by_address, &nodelay);
@@ -1041,7 +1327,7 @@ static int resolve(void *addr_context, struct acm_msg *msg, uint64_t id)
 		status = make_question(ep, &wanted, &question);
 	if (status != ACM_STATUS_SUCCESS) {
 		finish(ep, request, status, NULL, &done);
-	} else if (by_address && same_gid(&question.dgid, &ep->gid) && own_path(ep, &own)) {
+	} else if (by_address && is_own_path(ep, &question) && own_path(ep, &own)) {
 		count_both(ep, ACM_CNTR_ADDR_CACHE);
 		finish(ep, request, ACM_STATUS_SUCCESS, &own, &done);
 	} else {
@@ -1069,6 +1355,7 @@ static int query(void *addr_context, struct acm_msg *msg, uint64_t id)
 	request->is_query = true;
 	request->has_second = entry_count(msg) > 0;
 	copy_entry(&request->second, msg, 0);
+	take_up(ep, request);
 	pthread_mutex_lock(&lock);
 	if (request->has_second && request->second.type == ACM_EP_INFO_PATH)
 		status = make_question(ep, &request->second.info.path, &question);
@@ -1148,6 +1435,7 @@ static int open_port(const struct acm_port *acm, void *dev_context, void **port_
 	if (!port)
 		return ENOMEM;
 	port->dev = dev;
+	TAILQ_INIT(&port->undecided);
 	ret = ibv_query_port(acm->dev->verbs, acm->port_num, &port->attr);
 	if (!ret && port->attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
 		acm_log(1, "port %u is an Ethernet port: it has no SA\n", acm->port_num);
@@ -1229,6 +1517,7 @@ static void close_endpoint(void *ep_context)
 			free_path(path);
 		}
 	}
+	leave_undecided(ep, &done);
 	LIST_REMOVE(ep, entry);
 	pthread_mutex_unlock(&lock);
 	free(ep);
@@ -1261,6 +1550,9 @@ static int handle_event(void *port_context, enum ibv_event_type type)
 	if (type != IBV_EVENT_CLIENT_REREGISTER)
 		return 0;
 	pthread_mutex_lock(&lock);
+	/* It may be another SA. */
+	forget(&port->qos_query);
+	port->qos = UNTOLD;
 	LIST_FOREACH(ep, &port->endpoints, entry) {
 		drop_paths(ep);
 		join_anew(ep, now_ms());

@@ -44,6 +44,9 @@ constexpr uint16_t kLidAddress = 5;
 constexpr size_t kMaxPaths = 65536;
 constexpr Milliseconds kFirstPause{20};
 constexpr Milliseconds kNoSuchPathFor{1000};
+constexpr uint32_t kQosSupported = 1 << 1; // in the CapabilityMask2 of the SA's ClassPortInfo
+constexpr std::chrono::minutes kQosFor{10}; // what it says is believed for so long
+constexpr std::chrono::minutes kQosAgain{1}; // and is asked for again after this, if it says nothing
 
 // A client's request, until its one answer. All of it is copied: the message is the core's and gone after the call.
 struct Request {
@@ -81,7 +84,14 @@ struct Path {
 // A MAD that the core has. The core gets its transaction id as context: one that comes back late, or never, leads nowhere.
 struct Query {
     Endpoint *endpoint;
-    std::shared_ptr<Path> path;
+    std::shared_ptr<Path> path; // none: it asks whether service ids and QoS classes choose paths
+};
+
+// A request that names a service, and waits to hear whether that matters.
+struct Undecided {
+    Endpoint *endpoint;
+    ibv_path_record question;
+    Request request;
 };
 
 std::mutex lock; // of all the rest
@@ -103,27 +113,41 @@ struct Port {
     std::list<Endpoint *> endpoints;
     std::condition_variable wake;
     bool stop = false;
+    enum { Untold, Reserved, Choosing } qos = Untold; // what service id and QoS class are to the SA
+    Clock::time_point qos_until, qos_lost_at;
+    uint32_t qos_tid = 0; // of the MAD that is out
+    std::list<Undecided> undecided;
     std::thread deadlines; // the last member: it uses the others
 
     Port(Device &device, const ibv_port_attr &attributes);
     ~Port();
     void keep_deadlines();
+    void ask_qos(Endpoint &endpoint, Clock::time_point now, Answers &answers);
+    void qos_answered(const acm_sa_mad &mad, Answers &answers);
+    void decide_qos(bool is_told, bool is_choosing, Answers &answers);
+    Clock::time_point tend_undecided(Clock::time_point now, Answers &answers);
+    void forget_qos();
 };
 
 struct Endpoint {
     Port &port;
     const acm_endpoint *acm; // the core's; gone after close_endpoint
     ibv_gid gid;
-    std::unordered_map<std::string, std::shared_ptr<Path>> paths;
+    std::unordered_map<std::string, std::shared_ptr<Path>> paths;   // by question
+    std::unordered_map<std::string, std::shared_ptr<Path>> records; // by the question for the very record
     std::list<std::shared_ptr<Path>> busy; // those that are being asked for
     uint64_t counters[ACM_MAX_COUNTER] = {};
 
     Endpoint(Port &port, const acm_endpoint *acm, const ibv_gid &gid) : port(port), acm(acm), gid(gid) {}
     bool is_own(const ibv_gid &wanted) const;
     uint8_t make_question(const ibv_path_record &wanted, ibv_path_record &question) const;
-    void look_up(const ibv_path_record &question, Request request, bool nodelay, Answers &answers);
+    bool fits(const ibv_path_record &record, const ibv_path_record &question) const;
+    std::shared_ptr<Path> find_repeated(const ibv_path_record &question) const;
+    ibv_gid local(ibv_gid wanted) const;
+    void look_up(ibv_path_record question, Request request, bool nodelay, Answers &answers);
     void finish(Request request, uint8_t status, const ibv_path_record *path, Answers &answers);
     void finish_all(Path &path, uint8_t status, const ibv_path_record *record, Answers &answers);
+    uint32_t send_mad(uint16_t attribute, __be64 mask, const void *data, size_t size, std::shared_ptr<Path> path);
     void ask(const std::shared_ptr<Path> &path, Clock::time_point now);
     void answered(Path &path, const acm_sa_mad &mad, Answers &answers);
     Clock::time_point tend(Clock::time_point now, Answers &answers);
@@ -153,6 +177,70 @@ bool is_port_lid(__be16 lid)
 bool same_partition(__be16 a, __be16 b)
 {
     return !((a ^ b) & htobe16(0x7fff)); // without the membership bit
+}
+
+unsigned qos_class(const ibv_path_record &path)
+{
+    return be16toh(path.qosclass_sl) >> 4;
+}
+
+unsigned service_level(const ibv_path_record &path)
+{
+    return be16toh(path.qosclass_sl) & 0xf;
+}
+
+__be32 flow_label(const ibv_path_record &path)
+{
+    return path.flowlabel_hoplimit & htobe32(0x0fffff00);
+}
+
+bool names_service(const ibv_path_record &question)
+{
+    return question.service_id || qos_class(question);
+}
+
+// An MTU, rate or lifetime with selector 0 is no demand.
+uint8_t demand(uint8_t wanted)
+{
+    return wanted >> UMAD_SA_SELECTOR_SHIFT ? wanted : 0;
+}
+
+bool meets(uint8_t demand, int wanted, int has)
+{
+    switch (demand >> UMAD_SA_SELECTOR_SHIFT) {
+    case UMAD_SA_SELECTOR_LESS_THAN:
+        return has < wanted;
+    case UMAD_SA_SELECTOR_EXACTLY:
+        return has == wanted;
+    default:
+        return true;
+    }
+}
+
+bool meets_code(uint8_t demand, uint8_t has)
+{
+    return meets(demand, umad_sa_get_rate_mtu_or_life(demand), umad_sa_get_rate_mtu_or_life(has));
+}
+
+// The codes of rates are not in the order of the rates.
+bool meets_rate(uint8_t demand, uint8_t has)
+{
+    const auto speed = [](uint8_t code) {
+        return ibv_rate_to_mbps(static_cast<ibv_rate>(umad_sa_get_rate_mtu_or_life(code)));
+    };
+
+    return meets(demand, speed(demand), speed(has));
+}
+
+// OpenSM returns zeros for these, whatever was asked.
+bool is_asked_or_zero(uint64_t has, uint64_t asked)
+{
+    return !has || has == asked;
+}
+
+std::string key(const ibv_path_record &question)
+{
+    return {reinterpret_cast<const char *>(&question), sizeof question};
 }
 
 void send(Answers &answers)
@@ -214,7 +302,7 @@ void forget(Path &path)
 }
 
 // What an answer of the SA means; `again` is set for what may pass.
-uint8_t sa_status(const acm_sa_mad &mad, bool &again)
+uint8_t sa_status(const acm_sa_mad &mad, uint16_t attribute, bool &again)
 {
     const umad_hdr &header = mad.sa_mad.mad_hdr;
     const uint8_t class_status = be16toh(header.status) >> 8;
@@ -223,7 +311,7 @@ uint8_t sa_status(const acm_sa_mad &mad, bool &again)
     if (again) // it timed out, or could not be sent
         return ACM_STATUS_ETIMEDOUT;
     if (!header.status) // in either byte
-        return header.method == UMAD_METHOD_GET_RESP && header.attr_id == htobe16(UMAD_SA_ATTR_PATH_REC)
+        return header.method == UMAD_METHOD_GET_RESP && header.attr_id == htobe16(attribute)
                    ? ACM_STATUS_SUCCESS
                    : ACM_STATUS_ENODATA;
     again = header.status == htobe16(UMAD_STATUS_BUSY) || class_status == UMAD_SA_STATUS_NO_RESOURCES;
@@ -241,7 +329,10 @@ void from_sa(acm_sa_mad *mad) noexcept
         auto found = queries.find(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(mad->context)));
         if (found != queries.end()) {
             const Query query = found->second;
-            query.endpoint->answered(*query.path, *mad, answers);
+            if (query.path)
+                query.endpoint->answered(*query.path, *mad, answers);
+            else
+                query.endpoint->port.qos_answered(*mad, answers);
             query.endpoint->port.wake.notify_one();
         }
     }
@@ -261,20 +352,28 @@ bool Endpoint::is_own(const ibv_gid &wanted) const
     return false;
 }
 
-// Nothing in a question comes from an earlier answer.
+// A link-local GID, as files and clients write it, is one of the port's own subnet.
+ibv_gid Endpoint::local(ibv_gid wanted) const
+{
+    if (wanted.raw[0] == 0xfe && (wanted.raw[1] & 0xc0) == 0x80)
+        wanted.global.subnet_prefix = gid.global.subnet_prefix;
+    return wanted;
+}
+
+// Nothing in a question comes from an earlier answer, and nothing that the client names is dropped.
 uint8_t Endpoint::make_question(const ibv_path_record &wanted, ibv_path_record &question) const
 {
     question = ibv_path_record{};
-    if (wanted.dlid ? !is_port_lid(wanted.dlid) : !is_port(wanted.dgid))
+    if (wanted.dlid ? !is_port_lid(wanted.dlid) : is_zero(wanted.dgid))
         return ACM_STATUS_EDESTADDR;
-    if (!is_zero(wanted.sgid) && !is_own(wanted.sgid))
+    if (!is_zero(wanted.dgid) && !is_port(wanted.dgid))
+        return ACM_STATUS_EDESTADDR;
+    question.dlid = wanted.dlid;
+    question.dgid = local(wanted.dgid);
+    question.sgid = is_zero(wanted.sgid) ? gid : local(wanted.sgid); // some SAs insist on one
+    if (!is_own(question.sgid))
         return ACM_STATUS_ESRCADDR;
-    if (wanted.dlid)
-        question.dlid = wanted.dlid;
-    else
-        question.dgid = wanted.dgid;
-    question.sgid = is_zero(wanted.sgid) ? gid : wanted.sgid; // some SAs insist on one
-    if (wanted.slid != htobe16(port.attributes.lid))
+    if (port.attributes.lmc || wanted.slid != htobe16(port.attributes.lid)) // the only LID goes without saying
         question.slid = wanted.slid;
     question.pkey = htobe16(acm->pkey);
     if (wanted.pkey && !same_partition(wanted.pkey, question.pkey))
@@ -283,11 +382,42 @@ uint8_t Endpoint::make_question(const ibv_path_record &wanted, ibv_path_record &
     question.service_id = wanted.service_id;
     question.tclass = wanted.tclass;
     question.qosclass_sl = wanted.qosclass_sl;
-    question.flowlabel_hoplimit = wanted.flowlabel_hoplimit & htobe32(0x0fffff00); // the flow label
-    question.mtu = wanted.mtu;
-    question.rate = wanted.rate;
-    question.packetlifetime = wanted.packetlifetime;
+    question.flowlabel_hoplimit = flow_label(wanted); // the hop limit is not the client's to choose
+    question.mtu = demand(wanted.mtu);
+    question.rate = demand(wanted.rate);
+    question.packetlifetime = demand(wanted.packetlifetime);
     return ACM_STATUS_SUCCESS;
+}
+
+// The SA's answer must be what was asked for, component by component, and lead from this port to one.
+bool Endpoint::fits(const ibv_path_record &record, const ibv_path_record &question) const
+{
+    const int own_lids = ~((1 << port.attributes.lmc) - 1);
+
+    return is_port_lid(record.dlid) && is_port(record.dgid) && (!question.dlid || record.dlid == question.dlid) &&
+           (is_zero(question.dgid) || record.dgid == question.dgid) && record.sgid == question.sgid &&
+           (question.slid ? record.slid == question.slid : (be16toh(record.slid) & own_lids) == port.attributes.lid) &&
+           same_partition(record.pkey, question.pkey) &&
+           (!service_level(question) || service_level(record) == service_level(question)) &&
+           meets_code(question.mtu, record.mtu) && meets_rate(question.rate, record.rate) &&
+           meets_code(question.packetlifetime, record.packetlifetime) &&
+           is_asked_or_zero(record.service_id, question.service_id) &&
+           is_asked_or_zero(qos_class(record), qos_class(question)) &&
+           is_asked_or_zero(record.tclass, question.tclass) &&
+           is_asked_or_zero(flow_label(record), flow_label(question));
+}
+
+// What answered with the very record that is asked for: the SA need not agree to it a second time, as it may draw the SL
+// of each path.
+std::shared_ptr<Path> Endpoint::find_repeated(const ibv_path_record &question) const
+{
+    ibv_path_record repeated;
+    const auto found = records.find(key(question));
+
+    if (found == records.end() || found->second->state != Path::Known)
+        return nullptr;
+    make_question(found->second->record, repeated); // it may have another record by now
+    return key(repeated) == found->first ? found->second : nullptr;
 }
 
 void Endpoint::finish(Request request, uint8_t status, const ibv_path_record *path, Answers &answers)
@@ -308,15 +438,34 @@ void Endpoint::finish_all(Path &path, uint8_t status, const ibv_path_record *rec
 }
 
 // Answers from what is known, or lets the client wait for the SA. A query is not content with what is known.
-void Endpoint::look_up(const ibv_path_record &question, Request request, bool nodelay, Answers &answers)
+void Endpoint::look_up(ibv_path_record question, Request request, bool nodelay, Answers &answers)
 {
     const auto now = Clock::now();
 
-    if (paths.size() >= kMaxPaths) // anybody can ask for anything: begin anew
+    if (names_service(question) && (port.qos == Port::Untold || port.qos_until <= now)) {
+        if (nodelay)
+            finish(std::move(request), ACM_STATUS_ENODATA, nullptr, answers);
+        else
+            port.undecided.push_back({this, question, std::move(request)});
+        port.ask_qos(*this, now, answers);
+        return port.wake.notify_one();
+    }
+    if (port.qos == Port::Reserved) {
+        question.service_id = 0;
+        question.qosclass_sl &= htobe16(0xf);
+    } else if (!request.id && !request.is_query && qos_class(question)) {
+        // The core garbles the QoS class of the kernel, its client 0. Refused, the kernel asks the SA itself.
+        return finish(std::move(request), ACM_STATUS_ENODATA, nullptr, answers);
+    }
+    if (paths.size() >= kMaxPaths) { // anybody can ask for anything: begin anew
         paths.clear();
-    auto &path = paths[std::string(reinterpret_cast<const char *>(&question), sizeof question)];
+        records.clear();
+    }
+    std::shared_ptr<Path> path = request.is_query ? nullptr : find_repeated(question);
+    if (!path)
+        path = paths[key(question)];
     if (!path) {
-        path = std::make_shared<Path>();
+        path = paths[key(question)] = std::make_shared<Path>();
         path->question = question;
     }
     if (!request.is_query && path->state == Path::Known) {
@@ -335,7 +484,6 @@ void Endpoint::look_up(const ibv_path_record &question, Request request, bool no
     if (nodelay) { // the next client may find the answer
         finish(std::move(request), ACM_STATUS_ENODATA, nullptr, answers);
     } else {
-        request.deadline = now + port.device.patience;
         path->waiters.push_back(std::move(request));
     }
     if (!path->tid && path->ask_at <= now)
@@ -343,51 +491,56 @@ void Endpoint::look_up(const ibv_path_record &question, Request request, bool no
     port.wake.notify_one();
 }
 
-void Endpoint::ask(const std::shared_ptr<Path> &path, Clock::time_point now)
+// Its transaction id, or 0 if the core does not take it.
+uint32_t Endpoint::send_mad(uint16_t attribute, __be64 mask, const void *data, size_t size, std::shared_ptr<Path> path)
 {
-    path->owed = false;
-    path->ask_at = now + path->pause;
-    path->pause = std::min(path->pause * 2, Milliseconds(5000));
     do
         last_tid++;
     while (!last_tid || queries.count(last_tid));
     acm_sa_mad *mad = acm_alloc_sa_mad(acm, reinterpret_cast<void *>(uintptr_t(last_tid)), from_sa);
     if (!mad)
-        return;
+        return 0;
     umad_sa_packet &packet = mad->sa_mad;
     packet.mad_hdr.base_version = UMAD_BASE_VERSION;
     packet.mad_hdr.mgmt_class = UMAD_CLASS_SUBN_ADM;
     packet.mad_hdr.class_version = UMAD_SA_CLASS_VERSION;
     packet.mad_hdr.method = UMAD_METHOD_GET;
     packet.mad_hdr.tid = htobe64(last_tid);
-    packet.mad_hdr.attr_id = htobe16(UMAD_SA_ATTR_PATH_REC);
-    packet.comp_mask = acm_path_comp_mask(&path->question);
-    std::memcpy(packet.data, &path->question, sizeof path->question);
+    packet.mad_hdr.attr_id = htobe16(attribute);
+    packet.comp_mask = mask;
+    std::memcpy(packet.data, data, size);
     if (acm_send_sa_mad(mad)) {
         acm_free_sa_mad(mad); // still ours
-        return;
+        return 0;
     }
-    path->tid = last_tid;
+    queries.emplace(last_tid, Query{this, std::move(path)});
+    return last_tid;
+}
+
+void Endpoint::ask(const std::shared_ptr<Path> &path, Clock::time_point now)
+{
+    const ibv_path_record &question = path->question;
+
+    path->owed = false;
+    path->ask_at = now + path->pause;
+    path->pause = std::min(path->pause * 2, Milliseconds(5000));
     path->lost_at = now + 2 * port.device.patience + Milliseconds(1000);
-    queries.emplace(last_tid, Query{this, path});
-    count_both(*this, ACM_CNTR_ROUTE_QUERY);
+    path->tid = send_mad(UMAD_SA_ATTR_PATH_REC, acm_path_comp_mask(&path->question), &question, sizeof question, path);
+    if (path->tid)
+        count_both(*this, ACM_CNTR_ROUTE_QUERY);
 }
 
 void Endpoint::answered(Path &path, const acm_sa_mad &mad, Answers &answers)
 {
-    const ibv_path_record &question = path.question;
-    ibv_path_record record;
+    ibv_path_record record, repeated;
     bool again;
 
     forget(path);
     std::memcpy(&record, mad.sa_mad.data, sizeof record);
-    uint8_t status = sa_status(mad, again);
+    uint8_t status = sa_status(mad, UMAD_SA_ATTR_PATH_REC, again);
     if (again) // those who cannot wait any longer are answered by tend()
         return;
-    const bool leads_there = question.dlid ? record.dlid == question.dlid : record.dgid == question.dgid;
-    if (status == ACM_STATUS_SUCCESS &&
-        !(leads_there && is_port_lid(record.dlid) && is_port(record.dgid) && record.sgid == question.sgid &&
-          same_partition(record.pkey, question.pkey)))
+    if (status == ACM_STATUS_SUCCESS && !fits(record, path.question))
         status = ACM_STATUS_ENODATA;
     else if (status == ACM_STATUS_SUCCESS)
         path.state = Path::Known;
@@ -397,6 +550,10 @@ void Endpoint::answered(Path &path, const acm_sa_mad &mad, Answers &answers)
     path.missing_until = Clock::now() + kNoSuchPathFor;
     path.pause = kFirstPause;
     path.ask_at = {};
+    const auto kept = paths.find(key(path.question));
+    if (path.state == Path::Known && kept != paths.end() && kept->second.get() == &path &&
+        make_question(record, repeated) == ACM_STATUS_SUCCESS)
+        records[key(repeated)] = kept->second;
     finish_all(path, status, &record, answers);
 }
 
@@ -432,6 +589,17 @@ void Endpoint::close(Answers &answers)
     for (const auto &path : busy) {
         forget(*path);
         finish_all(*path, ACM_STATUS_ENOTCONN, nullptr, answers);
+    }
+    const auto query = queries.find(port.qos_tid);
+    if (query != queries.end() && query->second.endpoint == this)
+        port.forget_qos(); // who waits elsewhere asks anew
+    for (auto at = port.undecided.begin(); at != port.undecided.end();) {
+        if (at->endpoint != this) {
+            ++at;
+            continue;
+        }
+        finish(std::move(at->request), ACM_STATUS_ENOTCONN, nullptr, answers);
+        at = port.undecided.erase(at);
     }
     port.endpoints.remove(this);
 }
@@ -482,7 +650,7 @@ void Port::keep_deadlines()
     std::unique_lock<std::mutex> guard(lock);
 
     while (!stop) {
-        auto next = Clock::time_point::max();
+        auto next = tend_undecided(Clock::now(), answers);
         for (Endpoint *endpoint : endpoints)
             next = std::min(next, endpoint->tend(Clock::now(), answers));
         if (!answers.empty()) {
@@ -495,6 +663,71 @@ void Port::keep_deadlines()
             wake.wait_until(guard, next);
         }
     }
+}
+
+// Asks whether service ids and QoS classes choose paths. The lock is held in these, too.
+void Port::ask_qos(Endpoint &endpoint, Clock::time_point now, Answers &answers)
+{
+    const umad_class_port_info nothing{};
+
+    if (qos_tid)
+        return;
+    qos_lost_at = now + 2 * device.patience + Milliseconds(1000);
+    qos_tid = endpoint.send_mad(UMAD_ATTR_CLASS_PORT_INFO, 0, &nothing, sizeof nothing, nullptr);
+    if (!qos_tid)
+        decide_qos(false, false, answers);
+}
+
+void Port::forget_qos()
+{
+    queries.erase(qos_tid);
+    qos_tid = 0;
+}
+
+void Port::qos_answered(const acm_sa_mad &mad, Answers &answers)
+{
+    umad_class_port_info info;
+    bool again;
+
+    forget_qos();
+    std::memcpy(&info, mad.sa_mad.data, sizeof info);
+    const bool is_told = sa_status(mad, UMAD_ATTR_CLASS_PORT_INFO, again) == ACM_STATUS_SUCCESS &&
+                         info.base_ver == UMAD_BASE_VERSION && info.class_ver == UMAD_SA_CLASS_VERSION;
+    if (!is_told)
+        acm_write(0, "sa-example-cpp: the SA does not say whether service ids choose paths: assuming that they do\n");
+    decide_qos(is_told, umad_class_cap_mask2(&info) & kQosSupported, answers);
+}
+
+// Those who waited go on. An SA that says nothing may be one that chooses.
+void Port::decide_qos(bool is_told, bool is_choosing, Answers &answers)
+{
+    qos = is_told && !is_choosing ? Reserved : Choosing;
+    qos_until = Clock::now() + (is_told ? kQosFor : kQosAgain);
+    std::list<Undecided> waiting;
+    waiting.swap(undecided);
+    for (Undecided &one : waiting)
+        one.endpoint->look_up(one.question, std::move(one.request), false, answers);
+}
+
+Clock::time_point Port::tend_undecided(Clock::time_point now, Answers &answers)
+{
+    auto next = Clock::time_point::max();
+
+    while (!undecided.empty() && undecided.front().request.deadline <= now) {
+        Undecided &late = undecided.front();
+        late.endpoint->finish(std::move(late.request), ACM_STATUS_ETIMEDOUT, nullptr, answers);
+        undecided.pop_front();
+    }
+    if (qos_tid && qos_lost_at <= now) {
+        forget_qos();
+        decide_qos(false, false, answers);
+    }
+    if (!undecided.empty()) {
+        ask_qos(*undecided.front().endpoint, now, answers);
+        if (!undecided.empty())
+            next = undecided.front().request.deadline;
+    }
+    return qos_tid ? std::min(next, qos_lost_at) : next;
 }
 
 // ---- Requests. Nothing in a message can be trusted: not the indices, not the lengths, not the types. ----
@@ -571,7 +804,7 @@ int resolve(void *addr_context, acm_msg *msg, uint64_t id)
 {
     return guarded([=] {
         Endpoint &endpoint = *static_cast<Endpoint *>(addr_context);
-        Request request{id, msg->hdr, false, {}, {}};
+        Request request{id, msg->hdr, false, {}, Clock::now() + endpoint.port.device.patience};
         ibv_path_record wanted{}, question;
         bool nodelay = false;
         Answers answers;
@@ -595,7 +828,8 @@ int query(void *addr_context, acm_msg *msg, uint64_t id)
 {
     return guarded([=] {
         Endpoint &endpoint = *static_cast<Endpoint *>(addr_context);
-        Request request{id, msg->hdr, true, entries_of(*msg, filled(*msg) ? 1 : 0), {}};
+        Request request{id, msg->hdr, true, entries_of(*msg, filled(*msg) ? 1 : 0),
+                        Clock::now() + endpoint.port.device.patience};
         ibv_path_record question;
         uint8_t status = ACM_STATUS_EINVAL;
         Answers answers;
@@ -697,9 +931,15 @@ int handle_event(void *port_context, ibv_event_type type)
     if (type != IBV_EVENT_CLIENT_REREGISTER)
         return 0;
     std::lock_guard<std::mutex> guard(lock);
+    Port &port = *static_cast<Port *>(port_context);
+    port.forget_qos(); // it may be another SA
+    port.qos = Port::Untold;
     // What is being asked for stays for those who wait, and is shared with nobody else.
-    for (Endpoint *endpoint : static_cast<Port *>(port_context)->endpoints)
+    for (Endpoint *endpoint : port.endpoints) {
         endpoint->paths.clear();
+        endpoint->records.clear();
+    }
+    port.wake.notify_one();
     return 0;
 }
 

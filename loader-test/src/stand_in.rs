@@ -38,7 +38,7 @@ use acm_prov_api::abi::{
 };
 use fabric_sim::model::adapter::Adapter;
 
-use fabric::{DeviceSpec, PortSpec};
+use fabric::{DeviceSpec, PortSpec, Subnet};
 use ledger::{Harmed, Ledger, Violation, ViolationKind};
 use library::Library;
 use memory::Lent;
@@ -225,24 +225,28 @@ impl StandIn {
         };
         let ledger = Arc::new(Mutex::new(Ledger::default()));
         let time_out = Duration::from_millis(number("timeout", 2000) * (number("retries", 2) + 1));
-        let specs: Vec<PortSpec> = devices
-            .iter()
-            .flat_map(|device| device.ports.clone())
-            .collect();
-        let known = Arc::new(Mutex::new(specs));
+        let subnet = Arc::new(Mutex::new(Subnet {
+            ports: devices
+                .iter()
+                .flat_map(|device| device.ports.clone())
+                .collect(),
+            ..Subnet::default()
+        }));
         let adapters: Vec<Arc<Adapter>> = devices.iter().map(DeviceSpec::adapter).collect();
         let members = adapters.clone();
-        let knowledge = Arc::clone(&known);
+        let knowledge = Arc::clone(&subnet);
         let sa = SaThread::start(
             Arc::clone(&ledger),
             number("sa_depth", 1) as usize,
             time_out,
             Box::new(move |question| {
                 let record = answer(question, &lock(&knowledge))?;
-                if question.attribute == sa::MC_MEMBER_RECORD {
-                    wire::change_membership(&members, question, &record);
+                if let (sa::MC_MEMBER_RECORD, Some(member)) =
+                    (question.attribute, record.first_chunk())
+                {
+                    wire::change_membership(&members, question, member);
                 }
-                Some(record)
+                Ok(record)
             }),
             Arc::clone(&recorder),
         );
@@ -254,7 +258,7 @@ impl StandIn {
             options_file,
             number("log_level", 0) as c_int,
             recorder,
-            known,
+            subnet,
             time_out,
         );
         let shared = Arc::new(shared);
@@ -305,7 +309,23 @@ impl StandIn {
 
     /// Another port that the SA knows, besides the [peers](fabric::peers), until a port of this node changes.
     pub fn add_neighbour(&self, port: PortSpec) {
-        lock(&self.shared.known).push(port);
+        lock(&self.shared.subnet).ports.push(port);
+    }
+
+    /// Whether service id and QoS class choose a path, from now on. The SA's ClassPortInfo says so; at first they do not.
+    pub fn set_qos(&self, qos: bool) {
+        lock(&self.shared.subnet).qos = qos;
+    }
+
+    /// Whether the SA draws an SL for each query, from now on, and so refuses a query that names one, as OpenSM can with
+    /// the routing DFSSSP.
+    pub fn set_draws_sl(&self, draws: bool) {
+        lock(&self.shared.subnet).draws_sl = draws;
+    }
+
+    /// What the SA knows, and how it chooses paths.
+    pub fn subnet(&self) -> Subnet {
+        lock(&self.shared.subnet).clone()
     }
 
     /// The provider's name.
@@ -384,7 +404,7 @@ impl StandIn {
             .iter()
             .flat_map(|device| device.spec.ports.clone())
             .collect();
-        *lock(&self.shared.known) = specs;
+        lock(&self.shared.subnet).ports = specs;
     }
 
     /// The port as it is now.
@@ -531,16 +551,19 @@ impl Device {
 }
 
 /// What a good SA answers.
-fn answer(question: &Question, ports: &[PortSpec]) -> Option<[u8; 64]> {
+fn answer(question: &Question, subnet: &Subnet) -> Result<Vec<u8>, u16> {
     match question.attribute {
-        sa::PATH_RECORD => fabric::path_record(&question.path(), ports).map(|path| path.0),
+        sa::CLASS_PORT_INFO => Ok(subnet.class_port_info().to_vec()),
+        sa::PATH_RECORD => subnet
+            .path(&question.path(), question.mask, question.number)
+            .map(|path| path.0.to_vec()),
         sa::MC_MEMBER_RECORD => {
             let mut record = question.record;
             let mgid = record.first_chunk().copied().unwrap_or_default();
             record[36..38].copy_from_slice(&wire::mlid(&mgid).to_be_bytes());
-            Some(record)
+            Ok(record.to_vec())
         }
-        _ => None,
+        _ => Err(fabric::NO_RECORDS),
     }
 }
 

@@ -19,6 +19,7 @@ mod event;
 mod hostile;
 mod lifecycle;
 mod load;
+mod path;
 mod perf;
 mod query;
 mod resolve;
@@ -199,13 +200,16 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         resolve::DEMANDS,
         resolve::ANSWERS,
         resolve::CLIENTS,
+    ]
+    .into_iter()
+    .chain(path::CHECKS)
+    .chain([
         query::CHECKS,
         sa::CHECKS,
         event::CHECKS,
         perf::CHECKS,
         hostile::CHECKS,
-    ]
-    .into_iter()
+    ])
     .chain(wire::CHECKS)
     .flatten()
 }

@@ -19,6 +19,7 @@ pub(super) struct State {
     pub(super) log: Vec<String>,
     pub(super) answers: Vec<Answer>,
     pub(super) sent: VecDeque<SentMad>,
+    pub(super) class_port_info: ClassPortInfo,
     pub(super) mads: usize,
     pub(super) counters: [u64; ACM_MAX_COUNTER],
     pub(super) attributes: _compat_ibv_port_attr,
@@ -26,6 +27,15 @@ pub(super) struct State {
     pub(super) pkeys: Vec<u16>,
     pub(super) rate: ibv_rate,
     pub(super) refuse_mads: bool,
+}
+
+/// Questions for what the SA can do, which the core answers by itself unless a test wants to.
+#[derive(Default)]
+pub(super) struct ClassPortInfo {
+    pub(super) unanswered: VecDeque<SentMad>,
+    pub(super) asked: usize,
+    pub(super) qos: bool,
+    pub(super) is_the_tests: bool,
 }
 
 pub(super) struct SentMad(pub(super) *mut TestMad);
@@ -56,6 +66,7 @@ impl State {
             log: Vec::new(),
             answers: Vec::new(),
             sent: VecDeque::new(),
+            class_port_info: ClassPortInfo::default(),
             mads: 0,
             counters: [0; ACM_MAX_COUNTER],
             attributes: _compat_ibv_port_attr {
@@ -269,7 +280,16 @@ unsafe extern "C" fn acm_send_sa_mad(mad: *mut acm_sa_mad) -> c_int {
         if state.refuse_mads {
             return -libc::EIO;
         }
-        state.sent.push_back(SentMad(mad.cast()));
+        let sent = SentMad(mad.cast());
+        let info = &mut state.class_port_info;
+        let is_class_port_info =
+            sent.packet().mad_hdr.attr_id.to_host() == UMAD_ATTR_CLASS_PORT_INFO;
+        info.asked += usize::from(is_class_port_info);
+        if is_class_port_info && !info.is_the_tests {
+            info.unanswered.push_back(sent);
+        } else {
+            state.sent.push_back(sent);
+        }
         0
     })
 }

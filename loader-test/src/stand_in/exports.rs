@@ -216,38 +216,7 @@ unsafe extern "C" fn acm_path_comp_mask(path: *mut ibv_path_record) -> Be64 {
     // SAFETY: the caller's promise; a path record is 64 bytes.
     let path = Path(unsafe { path.cast::<[u8; 64]>().read() });
     told("acm_path_comp_mask", || format!("{path:?}"));
-    let selected = |byte: u8| [byte & 0xc0 != 0, byte & 0x3f != 0];
-    let ([mtu_sel, mtu], [rate_sel, rate], [life_sel, life]) = (
-        selected(path.mtu()),
-        selected(path.rate()),
-        selected(path.lifetime()),
-    );
-    let components = [
-        (0, path.service_id() != 0),
-        (2, path.dgid() != [0; 16]),
-        (3, path.sgid() != [0; 16]),
-        (4, path.dlid() != 0),
-        (5, path.slid() != 0),
-        (8, path.flow_hop() >> 8 != 0),
-        (9, path.flow_hop() & 0xff != 0),
-        (10, path.tclass() != 0),
-        (11, path.reversible_numpath() & 0x80 != 0),
-        (13, path.pkey() != 0),
-        (14, path.qos_sl() >> 4 != 0),
-        (15, path.qos_sl() & 0xf != 0),
-        (16, mtu_sel),
-        (17, mtu),
-        (18, rate_sel),
-        (19, rate),
-        (20, life_sel),
-        (21, life),
-    ];
-    Be64::from_host(
-        components
-            .iter()
-            .filter(|(_, set)| *set)
-            .fold(0, |mask, (bit, _)| mask | 1 << bit),
-    )
+    Be64::from_host(path.comp_mask())
 }
 
 /// # Safety

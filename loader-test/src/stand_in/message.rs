@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::ledger::{Harmed, ViolationKind};
+use super::sa;
 
 /// Bytes of a message.
 pub const LENGTH: usize = 592;
@@ -198,6 +199,41 @@ impl Path {
         rate, with_rate: u8, 55;
         /// Packet lifetime with its selector.
         lifetime, with_lifetime: u8, 56;
+    }
+
+    /// The component mask that names what is not zero, as the core's `acm_path_comp_mask` makes it.
+    pub fn comp_mask(&self) -> u64 {
+        let demand =
+            |byte: u8, selector, value| [(selector, byte & 0xc0 != 0), (value, byte & 0x3f != 0)];
+        let [mtu, rate, lifetime] = [
+            demand(self.mtu(), sa::COMP_MTU_SELECTOR, sa::COMP_MTU),
+            demand(self.rate(), sa::COMP_RATE_SELECTOR, sa::COMP_RATE),
+            demand(
+                self.lifetime(),
+                sa::COMP_LIFETIME_SELECTOR,
+                sa::COMP_LIFETIME,
+            ),
+        ];
+        [
+            (sa::COMP_SERVICE_ID, self.service_id() != 0),
+            (sa::COMP_DGID, self.dgid() != [0; 16]),
+            (sa::COMP_SGID, self.sgid() != [0; 16]),
+            (sa::COMP_DLID, self.dlid() != 0),
+            (sa::COMP_SLID, self.slid() != 0),
+            (sa::COMP_FLOW_LABEL, self.flow_hop() >> 8 != 0),
+            (sa::COMP_HOP_LIMIT, self.flow_hop() & 0xff != 0),
+            (sa::COMP_TCLASS, self.tclass() != 0),
+            (sa::COMP_REVERSIBLE, self.reversible_numpath() & 0x80 != 0),
+            (sa::COMP_PKEY, self.pkey() != 0),
+            (sa::COMP_QOS_CLASS, self.qos_sl() >> 4 != 0),
+            (sa::COMP_SL, self.qos_sl() & 0xf != 0),
+        ]
+        .into_iter()
+        .chain(mtu)
+        .chain(rate)
+        .chain(lifetime)
+        .filter(|(_, named)| *named)
+        .fold(0, |mask, (bit, _)| mask | bit)
     }
 
     /// Destination GID.

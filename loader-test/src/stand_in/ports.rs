@@ -8,7 +8,7 @@ use super::ledger::{Harmed, ViolationKind};
 use super::memory::Lent;
 use super::message::{Addr, Gid};
 use super::shared::{KnownEndpoint, lock};
-use super::{AddressId, Endpoint, LocalAddress, PortId, Refused, StandIn, fabric, wire};
+use super::{AddressId, Endpoint, LocalAddress, PortId, Refused, StandIn, wire};
 
 impl StandIn {
     /// A port comes up: opens the device at its first port, then the port, as the core does. Endpoints follow when they
@@ -18,12 +18,7 @@ impl StandIn {
     /// The callback that refused. A device that was opened just now is not closed then but forgotten, and opened once more
     /// the next time, which is how the core does it.
     pub fn port_up(&mut self, id: PortId) -> Result<(), Refused> {
-        let gids: Vec<Gid> = self
-            .port(id)
-            .guids
-            .iter()
-            .map(|guid| fabric::gid(*guid))
-            .collect();
+        let gids: Vec<Gid> = self.port(id).gids().collect();
         let device = &mut self.devices[id.device];
         let port = &device.ports[usize::from(id.port) - 1];
         let acm_port = port.acm.as_ptr();

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::ledger::{Harmed, Request, ViolationKind};
 use super::memory::Lent;
-use super::message::{self, Addr, FLAG_QUERY_SA, Gid, Kind, Message, PATH, Path, Reply};
+use super::message::{self, Addr, FLAG_QUERY_SA, Kind, Message, PATH, Path, Reply};
 use super::sa::Question;
 use super::shared::lock;
-use super::{AddressId, PortId, StandIn, fabric};
+use super::{AddressId, PortId, StandIn};
 
 impl StandIn {
     /// A client asks, and the core finds out whose address is concerned, as it does for a real client.
@@ -141,11 +141,17 @@ impl StandIn {
             .collect()
     }
 
-    /// Waits until `count` questions have reached the SA, and gives all of them; `None` when they do not come.
-    pub fn questions(&self, count: usize) -> Option<Vec<Question>> {
+    /// Waits until `count` path queries have reached the SA, and gives all of them; `None` when they do not come.
+    pub fn path_queries(&self, count: usize) -> Option<Vec<Question>> {
+        self.questions(count, Question::is_path_query)
+    }
+
+    /// Waits until `count` MADs of a kind have reached the SA, and gives all of them; `None` when they do not come.
+    pub fn questions(&self, count: usize, kind: fn(&Question) -> bool) -> Option<Vec<Question>> {
         let deadline = Instant::now() + self.patience;
         loop {
-            let questions = self.sa().questions();
+            let mut questions = self.sa().questions();
+            questions.retain(kind);
             if questions.len() >= count {
                 return Some(questions);
             }
@@ -232,15 +238,14 @@ impl StandIn {
     fn source_of_path(&self, path: &Path) -> Option<AddressId> {
         let from_port = |id: PortId| {
             let spec = self.port(id);
-            let is_own = |wanted: Gid| spec.guids.iter().any(|guid| fabric::gid(*guid) == wanted);
             if path.sgid() != [0; 16] {
-                return is_own(path.sgid());
+                return spec.gids().any(|gid| gid == path.sgid());
             }
             if path.slid() != 0 {
-                return path.slid() & !((1 << spec.lmc) - 1) == spec.lid;
+                return spec.has_lid(path.slid());
             }
             let dgid = path.dgid();
-            dgid == [0; 16] || dgid[..8] == fabric::PREFIX.to_be_bytes()
+            dgid == [0; 16] || spec.gids().any(|gid| gid[..8] == dgid[..8])
         };
         let same_partition = |pkey: u16| path.pkey() == 0 || (path.pkey() ^ pkey) & 0x7fff == 0;
         self.addresses()

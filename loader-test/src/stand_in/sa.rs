@@ -14,11 +14,43 @@ use super::recorder::{Caller, Recorder};
 
 /// Component mask bits of a PathRecord query (IBA vol. 1, 15.2.5.16).
 pub const COMP_DGID: u64 = 1 << 2;
+/// See [`COMP_DGID`]. OpenSM wants both bits of a service id, or none.
+pub const COMP_SERVICE_ID: u64 = 1;
 /// See [`COMP_DGID`].
 pub const COMP_SGID: u64 = 1 << 3;
 /// See [`COMP_DGID`].
 pub const COMP_DLID: u64 = 1 << 4;
+/// See [`COMP_DGID`].
+pub const COMP_SLID: u64 = 1 << 5;
+/// See [`COMP_DGID`].
+pub const COMP_FLOW_LABEL: u64 = 1 << 8;
+/// See [`COMP_DGID`].
+pub const COMP_HOP_LIMIT: u64 = 1 << 9;
+/// See [`COMP_DGID`].
+pub const COMP_TCLASS: u64 = 1 << 10;
+/// See [`COMP_DGID`].
+pub const COMP_REVERSIBLE: u64 = 1 << 11;
+/// See [`COMP_DGID`].
+pub const COMP_PKEY: u64 = 1 << 13;
+/// See [`COMP_DGID`].
+pub const COMP_QOS_CLASS: u64 = 1 << 14;
+/// See [`COMP_DGID`].
+pub const COMP_SL: u64 = 1 << 15;
+/// See [`COMP_DGID`].
+pub const COMP_MTU_SELECTOR: u64 = 1 << 16;
+/// See [`COMP_DGID`].
+pub const COMP_MTU: u64 = 1 << 17;
+/// See [`COMP_DGID`].
+pub const COMP_RATE_SELECTOR: u64 = 1 << 18;
+/// See [`COMP_DGID`].
+pub const COMP_RATE: u64 = 1 << 19;
+/// See [`COMP_DGID`].
+pub const COMP_LIFETIME_SELECTOR: u64 = 1 << 20;
+/// See [`COMP_DGID`].
+pub const COMP_LIFETIME: u64 = 1 << 21;
 
+/// SA attribute: ClassPortInfo.
+pub const CLASS_PORT_INFO: u16 = 0x01;
 /// SA attribute: PathRecord.
 pub const PATH_RECORD: u16 = 0x35;
 /// SA attribute: MCMemberRecord.
@@ -65,6 +97,11 @@ impl Question {
         self.attribute == PATH_RECORD && self.method == GET
     }
 
+    /// Whether it asks what the SA can do.
+    pub fn is_class_port_info(&self) -> bool {
+        self.attribute == CLASS_PORT_INFO && self.method == GET
+    }
+
     /// Whether it joins a multicast group.
     pub fn is_join(&self) -> bool {
         self.attribute == MC_MEMBER_RECORD && self.method == SET
@@ -80,6 +117,8 @@ pub enum Reaction {
     Record(Path),
     /// Refuses with a MAD status.
     Status(u16),
+    /// Answers what was asked in a MAD that says that it is of another attribute.
+    OtherAttribute,
     /// Answers after a while.
     After(Duration, Box<Reaction>),
     /// Says nothing: the kernel brings the MAD back after `timeout` × (`retries` + 1).
@@ -95,8 +134,8 @@ pub enum Reaction {
 /// Decides what happens to a question.
 pub type Script = Box<dyn FnMut(&Question) -> Reaction + Send>;
 
-/// Makes the record for a question, or none: what a good SA does.
-pub type Knowledge = Box<dyn Fn(&Question) -> Option<[u8; 64]> + Send>;
+/// Makes the data for a question, or the status of a refusal: what a good SA does.
+pub type Knowledge = Box<dyn Fn(&Question) -> Result<Vec<u8>, u16> + Send>;
 
 struct Mad {
     address: usize,
@@ -189,9 +228,16 @@ impl SaThread {
         lock(&self.inner.state).script = Box::new(script);
     }
 
-    /// Everything that was asked so far.
+    /// Every MAD so far: path queries, joins, and questions for what the SA can do.
     pub fn questions(&self) -> Vec<Question> {
         lock(&self.inner.state).questions.clone()
+    }
+
+    /// The path queries so far.
+    pub fn path_queries(&self) -> Vec<Question> {
+        let mut queries = self.questions();
+        queries.retain(Question::is_path_query);
+        queries
     }
 
     /// Forgets what was asked so far; numbers begin anew. Only while nothing is out.
@@ -486,6 +532,7 @@ pub(super) fn describe(mad: *const acm_sa_mad) -> String {
     let record: [u8; 64] = std::array::from_fn(|index| packet.data[index]);
     let attribute = header.attr_id.to_host();
     let what = match attribute {
+        CLASS_PORT_INFO => format!("ClassPortInfo {:02x?}", &record[..8]),
         PATH_RECORD => format!("PathRecord {:?}", Path(record)),
         MC_MEMBER_RECORD => format!("MCMemberRecord {record:02x?}"),
         other => format!("attribute {other:#06x} {record:02x?}"),
@@ -508,21 +555,28 @@ fn response_to(method: u8) -> u8 {
     }
 }
 
+/// An attribute that nobody asks for.
+const SERVICE_RECORD: u16 = 0x31;
+
 /// Turns the question's MAD into what comes back.
 fn write_answer(mad: &Mad, knowledge: &Knowledge) {
     let target = std::ptr::with_exposed_provenance_mut::<acm_sa_mad>(mad.address);
     let mut umad_status = 0;
     let mut status = 0;
-    let mut record = None;
+    let mut data = None;
+    let mut attribute = mad.question.attribute;
     match &mad.reaction {
-        Reaction::Record(path) => record = Some(path.0),
+        Reaction::Record(path) => data = Some(path.0.to_vec()),
         Reaction::Status(refused) => status = *refused,
         Reaction::Silence => umad_status = libc::ETIMEDOUT,
         Reaction::NotSent(errno) => umad_status = *errno,
         _ => match knowledge(&mad.question) {
-            Some(known) => record = Some(known),
-            None => status = 0x0300,
+            Ok(known) => data = Some(known),
+            Err(refused) => status = refused,
         },
+    }
+    if matches!(mad.reaction, Reaction::OtherAttribute) {
+        attribute = SERVICE_RECORD;
     }
     // SAFETY: the core has the MAD; the provider gets it back after this.
     unsafe {
@@ -531,12 +585,13 @@ fn write_answer(mad: &Mad, knowledge: &Knowledge) {
             let packet = &mut (*target).sa_mad;
             packet.mad_hdr.method = response_to(packet.mad_hdr.method);
             packet.mad_hdr.status = acm_prov_api::abi::Be16::from_host(status);
+            packet.mad_hdr.attr_id = acm_prov_api::abi::Be16::from_host(attribute);
             // The kernel has used the upper half for itself.
             packet.mad_hdr.tid = acm_prov_api::abi::Be64::from_host(
                 mad.question.tid & u64::from(u32::MAX) | 0x0001_0000_0000,
             );
-            if let Some(record) = record {
-                packet.data[..64].copy_from_slice(&record);
+            if let Some(data) = data {
+                packet.data[..data.len()].copy_from_slice(&data);
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use acm_prov_api::abi::{acm_endpoint, acm_port, acm_sa_handler_fn, acm_sa_mad};
 use acm_prov_api::{CAUGHT_PANIC, DROPPED_REQUEST};
 
-use super::fabric::PortSpec;
+use super::fabric::Subnet;
 use super::ledger::{Harmed, Ledger, MadState, ViolationKind};
 use super::message::{Gid, Kind, Reply};
 use super::recorder::{Recorder, printable};
@@ -50,8 +50,8 @@ pub(super) struct Shared {
     mad_calls: Mutex<(usize, usize)>,
     replied: Condvar,
     pub recorder: Arc<Recorder>,
-    /// This node's ports, as the SA knows them.
-    pub known: Arc<Mutex<Vec<PortSpec>>>,
+    /// What the SA knows.
+    pub subnet: Arc<Mutex<Subnet>>,
     /// `timeout` x (`retries` + 1).
     pub time_out: Duration,
 }
@@ -67,7 +67,7 @@ impl Shared {
         options_file: CString,
         log_level: c_int,
         recorder: Arc<Recorder>,
-        known: Arc<Mutex<Vec<PortSpec>>>,
+        subnet: Arc<Mutex<Subnet>>,
         time_out: Duration,
     ) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Shared {
             mad_calls: Mutex::default(),
             replied: Condvar::new(),
             recorder,
-            known,
+            subnet,
             time_out,
         }
     }

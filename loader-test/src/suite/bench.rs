@@ -313,12 +313,20 @@ pub fn expected_path(core: &StandIn, peer: &Peer) -> PathRecord {
 
 /// The record that the SA has for a question from the first port and, if it names no other, its first partition.
 pub fn expected_record(core: &StandIn, asked: &PathRecord) -> PathRecord {
+    known_record(core, asked).unwrap_or_default()
+}
+
+/// The same; none if the SA refuses the question.
+pub fn known_record(core: &StandIn, asked: &PathRecord) -> Option<PathRecord> {
     let port = core.port(FIRST_PORT);
-    let mut asked = asked.with_sgid(port.gid());
+    let mut asked = *asked;
+    if asked.sgid() == [0; 16] {
+        asked = asked.with_sgid(port.gid());
+    }
     if asked.pkey() == 0 {
         asked = asked.with_pkey(port.pkeys[0]);
     }
-    crate::stand_in::fabric::path_record(&asked, std::slice::from_ref(port)).unwrap_or_default()
+    core.subnet().path(&asked, asked.comp_mask(), 0).ok()
 }
 
 /// The SA keeps its answers to path queries back until [`let_go`].

@@ -268,19 +268,14 @@ fn in_flight(bench: &mut Bench) -> Outcome {
             Reaction::Answer
         }
     });
-    let before = core.sa().questions().len();
+    let before = core.sa().path_queries().len();
     let ids: Vec<u64> = peers
         .iter()
         .map(|peer| core.resolve_from(from, &by_lid(peer)))
         .collect();
-    core.questions(before + peers.len());
+    core.path_queries(before + peers.len());
     core.sa().script(|_| Reaction::Answer);
-    let held: Vec<Question> = core
-        .sa()
-        .questions()
-        .into_iter()
-        .filter(Question::is_path_query)
-        .collect();
+    let held = core.sa().path_queries();
     reregister(core);
     for question in held {
         core.sa().release(question.number, Reaction::Answer);

@@ -246,8 +246,8 @@ pub(super) const CHECKS: &[Check] = &[
                     "\taddress->acm = acm;\n\taddress->type = acm->type;\n",
                 ),
                 (
-                    "\t} else if (by_address && same_gid(&question.dgid, &ep->gid) && own_path(ep, &own)) {\n",
-                    "\t} else if (by_address && same_gid(&question.dgid, &ep->gid) && own_path(ep, &own)) {\n\t\tacm_log(2, \"from an address of type %u\\n\", ((struct address *) addr_context)->acm->type);\n",
+                    "\t} else if (by_address && is_own_path(ep, &question) && own_path(ep, &own)) {\n",
+                    "\t} else if (by_address && is_own_path(ep, &question) && own_path(ep, &own)) {\n\t\tacm_log(2, \"from an address of type %u\\n\", ((struct address *) addr_context)->acm->type);\n",
                 ),
             ],
             status: &[Status::Crashed],

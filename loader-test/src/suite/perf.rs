@@ -190,11 +190,11 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         run: |bench| {
             counted(bench, ROUTE_CACHE, 2, |core, from| {
-                let asked = core.sa().questions().len();
+                let asked = core.sa().path_queries().len();
                 for _ in 0..3 {
                     resolve(core, from, &by_lid(&Peer::number(3)))?;
                 }
-                if core.sa().questions().len() == asked + 1 {
+                if core.sa().path_queries().len() == asked + 1 {
                     Ok(())
                 } else {
                     Err(Finding::Skipped("the provider keeps no paths".into()))

@@ -192,12 +192,12 @@ pub(super) const CHECKS: &[Check] = &[
             replace: &[
                 ("\tif (!hdr->status)\n", "\tif (!class_status)\n"),
                 (
-                    "return is_port_lid(record->dlid) && is_port_gid(&record->dgid) && same_gid",
-                    "return is_port_gid(&record->dgid) && same_gid",
+                    "if (status == ACM_STATUS_SUCCESS && !fits(",
+                    "if (status == ACM_STATUS_SUCCESS && (path->question.dlid || !mad->sa_mad.mad_hdr.status) && !fits(",
                 ),
             ],
             status: &[Status::Failed],
-            also: &["sa-dlid-zero"],
+            also: &[],
         },
     },
     Check {
@@ -212,12 +212,12 @@ pub(super) const CHECKS: &[Check] = &[
                     "\tif (!(be16toh(hdr->status) & 0xff) && class_status != UMAD_SA_STATUS_NO_RECORDS)\n",
                 ),
                 (
-                    "return is_port_lid(record->dlid) && is_port_gid(&record->dgid) && same_gid",
-                    "return is_port_gid(&record->dgid) && same_gid",
+                    "if (status == ACM_STATUS_SUCCESS && !fits(",
+                    "if (status == ACM_STATUS_SUCCESS && (path->question.dlid || !mad->sa_mad.mad_hdr.status) && !fits(",
                 ),
             ],
             status: &[Status::Failed],
-            also: &["sa-dlid-zero"],
+            also: &["path-components"],
         },
     },
     Check {
@@ -241,8 +241,8 @@ pub(super) const CHECKS: &[Check] = &[
         run: |bench| refused(bench, Reaction::Never, &ERRORS),
         fault: Fault {
             replace: &[(
-                "\t\trequest->deadline = now + ep->port->dev->patience;\n",
-                "\t\trequest->deadline = request->is_query ? FOR_EVER : now + ep->port->dev->patience;\n",
+                "\trequest->deadline = now_ms() + ep->port->dev->patience;\n",
+                "\trequest->deadline = request->is_query ? FOR_EVER : now_ms() + ep->port->dev->patience;\n",
             )],
             status: &[Status::Failed],
             also: &["query-error-low-byte", "query-timeout"],
@@ -334,6 +334,7 @@ fn past_the_cache(bench: &mut Bench) -> Outcome {
 
 fn demands(bench: &mut Bench) -> Outcome {
     let (core, from) = bench.up()?;
+    core.set_qos(true);
     let plain = to(core, &Peer::number(3));
     for asked in [
         plain.with_service_id(0x0100_0000_0106_4853),
@@ -350,10 +351,10 @@ fn demands(bench: &mut Bench) -> Outcome {
 fn source(bench: &mut Bench) -> Outcome {
     let (core, from) = bench.up()?;
     let peer = Peer::number(3);
-    let asked = core.sa().questions().len();
+    let asked = core.sa().path_queries().len();
     query(core, from, &Path::default().with_dlid(peer.lid))?;
     let own = core.port(FIRST_PORT).gid();
-    match core.sa().questions().get(asked) {
+    match core.sa().path_queries().get(asked) {
         Some(question) if question.mask & COMP_SGID != 0 && question.path().sgid() == own => Ok(()),
         Some(question) => Err(failed(
             "the port's GID as SGID, in the record and in the component mask",

@@ -190,7 +190,10 @@ pub(super) const CHECKS: &[Check] = &[
             expect_status(&answer, &ERRORS)
         },
         fault: Fault {
-            replace: &[("request->deadline <= now) {", "request->deadline <= 0) {")],
+            replace: &[(
+                "TAILQ_FIRST(&path->waiters)) && request->deadline <= now) {",
+                "TAILQ_FIRST(&path->waiters)) && request->deadline <= 0) {",
+            )],
             status: &[Status::Failed],
             also: &[
                 "perf-error",
@@ -323,11 +326,11 @@ pub(super) const CHECKS: &[Check] = &[
         },
         fault: Fault {
             replace: &[(
-                "\tif (question->dlid ? record->dlid != question->dlid : !same_gid(&record->dgid, &question->dgid))\n\t\treturn false;\n",
-                "",
+                "\treturn is_zero(&question->dgid) || same_gid(&record->dgid, &question->dgid);\n",
+                "\treturn true;\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["path-record-differs"],
         },
     },
     Check {
@@ -336,7 +339,10 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         run: |bench| spoilt_record(bench, |path| path.with_dlid(0)),
         fault: Fault {
-            replace: &[("return is_port_lid(record->dlid) && ", "return ")],
+            replace: &[(
+                "&& is_port_lid(record->dlid) && is_port_gid(",
+                "&& is_port_gid(",
+            )],
             status: &[Status::Failed],
             also: &[],
         },
@@ -347,9 +353,9 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         run: |bench| spoilt_record(bench, |path| path.with_sgid(gid(0x0bad))),
         fault: Fault {
-            replace: &[(" && same_gid(&record->sgid, &question->sgid)", "")],
+            replace: &[("\t       same_gid(&record->sgid, &question->sgid) &&\n", "")],
             status: &[Status::Failed],
-            also: &[],
+            also: &["path-record-differs"],
         },
     },
     Check {
@@ -359,11 +365,11 @@ pub(super) const CHECKS: &[Check] = &[
         run: query_form,
         fault: Fault {
             replace: &[(
-                "acm_path_comp_mask(&path->question),",
-                "acm_path_comp_mask(&path->question) & ~htobe64(1 << 3),",
+                "mad->sa_mad.mad_hdr.mgmt_class = UMAD_CLASS_SUBN_ADM;",
+                "mad->sa_mad.mad_hdr.mgmt_class = path ? UMAD_CLASS_DEVICE_ADM : UMAD_CLASS_SUBN_ADM;",
             )],
             status: &[Status::Failed],
-            also: &["query-source"],
+            also: &[],
         },
     },
     Check {

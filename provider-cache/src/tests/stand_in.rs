@@ -19,7 +19,7 @@ fn a_storm_is_one_query_and_nothing_is_owed_in_the_end() {
     let by_name = Message::destination(Some(&source), &Addr::Name(peer.name));
     let mut ids: Vec<u64> = (0..20).map(|_| core.resolve_from(from, &by_lid)).collect();
     ids.push(core.ask(&by_name).expect("a request that the core takes"));
-    let questions = core.questions(1).expect("a query");
+    let questions = core.path_queries(1).expect("a query");
     core.sa().script(|_| Reaction::Answer);
     core.sa().release(questions[0].number, Reaction::Answer);
     for id in ids {
@@ -27,6 +27,6 @@ fn a_storm_is_one_query_and_nothing_is_owed_in_the_end() {
         assert_eq!(path.expect("a path").dlid(), peer.lid);
     }
     // By LID and by GID.
-    assert!(core.sa().questions().len() <= 2);
+    assert!(core.sa().path_queries().len() <= 2);
     assert_eq!(core.finish(), []);
 }

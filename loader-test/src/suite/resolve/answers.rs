@@ -352,7 +352,7 @@ fn nodelay(bench: &mut Bench, message: fn(&Addr, &Peer) -> Message) -> Outcome {
     let peer = Peer::number(3);
     let message = message(&core.address(from).clone(), &peer);
     hold(core);
-    let asked = core.sa().questions().len();
+    let asked = core.sa().path_queries().len();
     let before = Instant::now();
     let answer = resolve(core, from, &message)?;
     if answer.status == EDESTTYPE {
@@ -365,7 +365,7 @@ fn nodelay(bench: &mut Bench, message: fn(&Addr, &Peer) -> Message) -> Outcome {
             format!("after {:?}", before.elapsed()),
         ));
     }
-    if core.questions(asked + 1).is_none() {
+    if core.path_queries(asked + 1).is_none() {
         return Err(failed("the lookup begun", "no query to the SA"));
     }
     let_go(core);
@@ -390,10 +390,10 @@ fn second_from_the_cache(bench: &mut Bench) -> Outcome {
     let peer = Peer::number(3);
     let first = resolve(core, from, &by_gid(&peer))?;
     expect_path(&first, &expected_path(core, &peer))?;
-    let asked = core.sa().questions().len();
+    let asked = core.sa().path_queries().len();
     let second = resolve(core, from, &by_gid(&peer))?;
     expect_path(&second, &expected_path(core, &peer))?;
-    let again = core.sa().questions().len();
+    let again = core.sa().path_queries().len();
     if again != asked {
         return Err(failed(
             "no further query",

@@ -86,6 +86,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
 /// Asks as it is, with a demand, and as it is; then the other way round for another peer.
 fn demand(bench: &mut Bench, what: &str, demanding: fn(Path) -> Path) -> Outcome {
     let (core, from) = bench.up()?;
+    core.set_qos(true);
     for (peer, order) in [
         (Peer::number(3), [false, true, false]),
         (Peer::number(4), [true, false, true]),

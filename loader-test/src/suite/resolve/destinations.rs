@@ -33,8 +33,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         run: |bench| known_to_the_sa(bench, by_gid),
         fault: Fault {
             replace: &[(
-                "\t\tquestion->dgid = wanted->dgid;\n",
-                "\t\tquestion->dgid = wanted->dgid, question->dgid.raw[14] = 0;\n",
+                "\tquestion->dgid = local_gid(ep, wanted->dgid);\n",
+                "\tquestion->dgid = local_gid(ep, wanted->dgid), question->dgid.raw[14] = 0;\n",
             )],
             status: &[Status::Failed],
             also: &["query-no-records"],
@@ -240,8 +240,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                     "ACM_STATUS_EINVAL : ACM_STATUS_SUCCESS;",
                 ),
                 (
-                    "return is_port_lid(record->dlid) && is_port_gid(&record->dgid) && same_gid",
-                    "return is_port_lid(record->dlid) && same_gid",
+                    "if (status == ACM_STATUS_SUCCESS && !fits(",
+                    "if (status == ACM_STATUS_SUCCESS && (!path->question.dlid || !mad->sa_mad.mad_hdr.status) && !fits(",
                 ),
             ],
             status: &[Status::Failed],
@@ -264,12 +264,16 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                     "ACM_STATUS_EINVAL : ACM_STATUS_SUCCESS;",
                 ),
                 (
-                    "return is_port_lid(record->dlid) && is_port_gid(&record->dgid) && same_gid",
-                    "return is_port_gid(&record->dgid) && same_gid",
+                    "if (status == ACM_STATUS_SUCCESS && !fits(",
+                    "if (status == ACM_STATUS_SUCCESS && (path->question.dlid || !mad->sa_mad.mad_hdr.status) && !fits(",
                 ),
             ],
             status: &[Status::Failed],
-            also: &["query-no-records", "query-error-high-byte", "sa-dlid-zero"],
+            also: &[
+                "query-no-records",
+                "query-error-high-byte",
+                "path-components",
+            ],
         },
     },
     Check {

@@ -31,7 +31,7 @@ fn asks_for(question: &Question, peer: &Peer) -> bool {
 /// Path queries for a peer so far.
 fn asked_for(core: &StandIn, peer: &Peer) -> Vec<Question> {
     core.sa()
-        .questions()
+        .path_queries()
         .into_iter()
         .filter(|question| asks_for(question, peer))
         .collect()
@@ -87,15 +87,15 @@ pub(super) fn out_of_order(bench: &mut Bench) -> Outcome {
             Reaction::Answer
         }
     });
-    let before = core.sa().questions().len();
+    let before = core.sa().path_queries().len();
     let ids: Vec<u64> = peers
         .iter()
         .map(|peer| core.resolve_from(from, &by_lid(peer)))
         .collect();
-    let Some(questions) = core.questions(before + peers.len()) else {
+    let Some(questions) = core.path_queries(before + peers.len()) else {
         return Err(failed(
             format!("{} queries at a time with sa_depth 8", peers.len()),
-            format!("{}", core.sa().questions().len() - before),
+            format!("{}", core.sa().path_queries().len() - before),
         ));
     };
     for index in [2, 0, 3, 1] {
@@ -188,12 +188,7 @@ pub(super) fn query_form(bench: &mut Bench) -> Outcome {
     let peer = Peer::number(3);
     for (message, target) in [(by_lid(&peer), COMP_DLID), (by_gid(&Peer::number(4)), 0)] {
         resolve(core, from, &message)?;
-        let Some(question) = core
-            .sa()
-            .questions()
-            .into_iter()
-            .rfind(Question::is_path_query)
-        else {
+        let Some(question) = core.sa().path_queries().pop() else {
             return Err(failed("a path query", "none"));
         };
         let form = (question.class, question.method, question.attribute);
@@ -232,13 +227,8 @@ pub(super) fn transaction_ids(bench: &mut Bench) -> Outcome {
     let ids: Vec<u64> = (1..=40)
         .map(|number| core.resolve_from(from, &by_lid(&Peer::number(number))))
         .collect();
-    core.questions(ids.len());
-    let held: Vec<Question> = core
-        .sa()
-        .questions()
-        .into_iter()
-        .filter(Question::is_path_query)
-        .collect();
+    core.path_queries(ids.len());
+    let held = core.sa().path_queries();
     let mut tids: Vec<u64> = held.iter().map(|question| question.tid).collect();
     if let Some(tid) = tids.iter().find(|tid| !(1..1 << 32).contains(*tid)) {
         return Err(failed("1 to 2^32 - 1", format!("{tid:#x}")));

@@ -401,12 +401,12 @@ fn asked_while_asking(bench: &mut Bench) -> Outcome {
     let mut line = line(bench, &[])?;
     let peer = stranger(1);
     let wanted = Addr::Name(peer.name.clone());
-    let asked_before = line.core.sa().questions().len();
+    let asked_before = line.core.sa().path_queries().len();
     hold(line.core);
     let id = line.client_asks(&wanted);
     let (_, request) = line.request_for(&wanted)?;
     line.answer(&peer, request.tid());
-    if line.core.questions(asked_before + 1).is_none() {
+    if line.core.path_queries(asked_before + 1).is_none() {
         return Err(failed(
             "a query for the path to the node that answered",
             "none",

@@ -1,0 +1,44 @@
+//! Checks of the family `path`: what a request names of a path comes about, and nothing else does.
+
+mod again;
+mod ends;
+mod named;
+mod services;
+
+use super::bench::{reply, resolve};
+use super::{Check, Finding};
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::message::{Kind, Message, Path, Reply};
+use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+
+/// Every check of the family, in the order of the list.
+pub(super) const CHECKS: [&[Check]; 4] =
+    [ends::CHECKS, named::CHECKS, again::CHECKS, services::CHECKS];
+
+/// The two ways in which a client asks for a path.
+const WAYS: [Kind; 2] = [Kind::Resolve, Kind::Query];
+
+/// Asks for a path by its record and waits for the answer.
+fn ask(core: &mut StandIn, from: AddressId, way: Kind, asked: &Path) -> Result<Reply, Finding> {
+    match way {
+        Kind::Resolve => resolve(core, from, &Message::path(asked)),
+        Kind::Query => {
+            let id = core.query_from(from, &Message::query(asked));
+            reply(core, id)
+        }
+    }
+}
+
+/// What the kernel asks for: SGID, DGID, P_Key, one reversible path. The core takes it whatever the prefix of the DGID.
+fn as_the_kernel(core: &StandIn, from: AddressId, peer: &Peer) -> Path {
+    Path::default()
+        .with_sgid(core.port(FIRST_PORT).gid())
+        .with_dgid(peer.gid())
+        .with_pkey(from.pkey)
+        .with_reversible_numpath(0x81)
+}
+
+/// Says in which case something went wrong.
+fn when(case: impl std::fmt::Display) -> impl FnOnce(Finding) -> Finding {
+    move |finding| finding.told(|expected, seen| (expected, format!("{seen} ({case})")))
+}

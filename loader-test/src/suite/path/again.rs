@@ -1,0 +1,126 @@
+//! What an answer is good for afterwards: the record asked for once more, and a plainer request.
+
+use super::{ask, when};
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{Kind, Path};
+use crate::suite::bench::{Bench, able, expect_path, expected_path, expected_record};
+use crate::suite::fault::Fault;
+use crate::suite::{Check, Outcome, Status, failed};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "path-asked-again",
+        rule: "a record that was handed out, asked for as it is, is handed out again, and the SA is not asked about it",
+        harmed: Harmed::Client,
+        run: asked_again,
+        fault: Fault {
+            replace: &[(
+                "\tif (!fresh)\n\t\tpath = find_repeated(ep, &question, now);\n",
+                "",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "path-plainer",
+        rule: "the answer to a request that demands more does not answer a plainer one",
+        harmed: Harmed::Client,
+        run: plainer,
+        fault: Fault {
+            replace: &[
+                (
+                    "unsigned int bucket = hash(question, sizeof *question);",
+                    "unsigned int bucket = hash(question, 54);",
+                ),
+                (
+                    "!memcmp(&path->question, question, sizeof *question))",
+                    "!memcmp(&path->question, question, 54))",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &["path-components", "path-hints"],
+        },
+    },
+];
+
+/// Of an SA that would give the record once more, and of one that would not: its routing draws the SL.
+fn asked_again(bench: &mut Bench) -> Outcome {
+    const CASES: [(&str, fn(Path) -> Path); 4] = [
+        ("a path", |path| path),
+        ("an MTU", |path| path.with_mtu(0x81)),
+        ("a traffic class", |path| path.with_tclass(0x21)),
+        ("a service", |path| path.with_service_id(7)),
+    ];
+    let (core, from) = bench.up()?;
+    core.set_qos(true);
+    let mut number = 100;
+    for draws in [false, true] {
+        core.set_draws_sl(draws);
+        for (name, demand) in CASES {
+            for by_lid in [false, true] {
+                number += 1;
+                let peer = Peer::number(number);
+                let asked = demand(match by_lid {
+                    true => Path::default().with_dlid(peer.lid),
+                    false => Path::default().with_dgid(peer.gid()),
+                });
+                let first = ask(core, from, Kind::Resolve, &asked)?;
+                if name != CASES[0].0 {
+                    able(core, &first, &format!("paths with {name}"))?;
+                }
+                let Some(record) = first.path().filter(|_| first.status == 0) else {
+                    return Err(failed("a path", format!("{first:?}")));
+                };
+                let queries = core.sa().path_queries().len();
+                let again = ask(core, from, Kind::Resolve, &record)?;
+                let sa = if draws { ", drawn SLs" } else { "" };
+                expect_path(&again, &record).map_err(when(format!("{name}{sa}")))?;
+                let more = core.sa().path_queries().len() - queries;
+                if more > 0 {
+                    let seen = format!("{more} more ({name}{sa})");
+                    return Err(failed("no further path query", seen));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The plainer request names the destination as the other did, or by its other name.
+fn plainer(bench: &mut Bench) -> Outcome {
+    const CASES: [(&str, fn(Path) -> Path); 5] = [
+        ("MTU exactly 256", |path| path.with_mtu(0x81)),
+        ("rate less than 10 Gb/s", |path| path.with_rate(0x43)),
+        ("lifetime code exactly 10", |path| path.with_lifetime(0x8a)),
+        ("SL 6", |path| path.with_qos_sl(6)),
+        ("traffic class 0x21", |path| path.with_tclass(0x21)),
+    ];
+    let (core, from) = bench.up()?;
+    let mut number = 100;
+    for (name, demand) in CASES {
+        for is_gid_first in [true, false] {
+            number += 1;
+            let peer = Peer::number(number);
+            let mut plain = [
+                Path::default().with_dgid(peer.gid()),
+                Path::default().with_dlid(peer.lid),
+            ];
+            if !is_gid_first {
+                plain.reverse();
+            }
+            let asked = demand(plain[0]);
+            let answer = ask(core, from, Kind::Resolve, &asked)?;
+            if answer.status == 0 {
+                expect_path(&answer, &expected_record(core, &asked)).map_err(when(name))?;
+            }
+            for asked in plain {
+                let answer = ask(core, from, Kind::Resolve, &asked)?;
+                let case = format!("after {name}");
+                expect_path(&answer, &expected_path(core, &peer)).map_err(when(case))?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Where a path leads: GID and LID together, hints beside an address, and GIDs that are not the LID's own.
+
+use super::{WAYS, as_the_kernel, ask, when};
+use crate::stand_in::fabric::{DeviceSpec, FAR_PREFIX, Peer, ROUTER_LID, gid_in};
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{Addr, FLAG_DEST, FLAG_SOURCE, Kind, Message, PATH, Path};
+use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::suite::bench::{
+    Bench, ENODATA, SUCCESS, able, by_addr, by_gid, by_lid, expect_path, expected_path,
+    expected_record, refused, reply, resolve,
+};
+use crate::suite::fault::Fault;
+use crate::suite::{Check, Finding, Outcome, Status, failed};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "path-gid-and-lid",
+        rule: "a request that names a GID and another port's LID is refused or leads to the GID, never to the other port",
+        harmed: Harmed::Client,
+        run: gid_and_lid,
+        fault: Fault {
+            replace: &[(
+                "\tquestion->dgid = local_gid(ep, wanted->dgid);\n",
+                "\tif (!wanted->dlid)\n\t\tquestion->dgid = local_gid(ep, wanted->dgid);\n",
+            )],
+            status: &[Status::Failed],
+            also: &["path-asked-again"],
+        },
+    },
+    Check {
+        name: "path-hints",
+        rule: "of a path entry beside an address, DGID and DLID are no part of the question; all else in it is",
+        harmed: Harmed::Client,
+        run: hints,
+        fault: Fault {
+            replace: &[(
+                "\tmemset(&wanted->dgid, 0, sizeof wanted->dgid);\n\twanted->dlid = 0;\n",
+                "\tmemset(&wanted->dgid, 0, sizeof wanted->dgid);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "path-far-gid",
+        rule: "a path to a GID behind a router, or to an alias GID, does not make its LID lead to that GID",
+        harmed: Harmed::Client,
+        run: far_gid,
+        fault: Fault {
+            replace: &[(
+                "\t\tkeep_record(path, &record);\n",
+                "\t\tstruct ibv_path_record by_lid = path->question;\n\t\tstruct path *other;\n\n\t\tkeep_record(path, &record);\n\t\tmemset(&by_lid.dgid, 0, sizeof by_lid.dgid);\n\t\tby_lid.dlid = record.dlid;\n\t\tother = get_path(path->ep, &by_lid);\n\t\tif (other && other->state == UNKNOWN) {\n\t\t\tother->state = KNOWN;\n\t\t\tother->until = FOR_EVER;\n\t\t\tkeep_record(other, &record);\n\t\t}\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "path-link-local",
+        rule: "in a subnet with a prefix of its own, a GID that is written with fe80:: leads where it does with the prefix",
+        harmed: Harmed::Client,
+        run: link_local,
+        fault: Fault {
+            replace: &[(
+                "\tif (gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80)\n",
+                "\tif (is_zero(&ep->gid))\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+];
+
+/// Before anything is known, and when both ports are; then GID and LID of one port, which is no contradiction.
+fn gid_and_lid(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let own = core.port(FIRST_PORT).gid();
+    for (way, number) in WAYS.into_iter().zip([3, 5]) {
+        let (peer, other) = (Peer::number(number), Peer::number(number + 1));
+        let both = Path::default().with_sgid(own).with_dgid(peer.gid());
+        for known in [false, true] {
+            if known {
+                resolve(core, from, &by_lid(&other))?;
+                resolve(core, from, &by_gid(&peer))?;
+            }
+            let answer = ask(core, from, way, &both.with_dlid(other.lid))?;
+            if answer.status == SUCCESS {
+                expect_path(&answer, &expected_path(core, &peer)).map_err(when(way))?;
+            }
+        }
+        let answer = ask(core, from, way, &both.with_dlid(peer.lid))?;
+        expect_path(&answer, &expected_path(core, &peer)).map_err(when(way))?;
+    }
+    Ok(())
+}
+
+/// As rdma_getaddrinfo asks with a route as a hint: of a peer that was asked for before, and of one that was not.
+fn hints(bench: &mut Bench) -> Outcome {
+    /// Exactly 256 bytes.
+    const MTU: u8 = 0x81;
+    let (core, from) = bench.up()?;
+    let own = core.address(from).clone();
+    let (known, other) = (Peer::number(3), Peer::number(4));
+    resolve(core, from, &by_gid(&known))?;
+    for peer in [known, Peer::number(5)] {
+        for mtu in [0, MTU] {
+            let destination = Addr::Ip(peer.ip);
+            let hints = Path::default()
+                .with_dgid(other.gid())
+                .with_dlid(other.lid)
+                .with_pkey(from.pkey)
+                .with_mtu(mtu);
+            let message = Message::resolve()
+                .with_entry(FLAG_SOURCE, own.code(), &own.field())
+                .with_entry(FLAG_DEST, destination.code(), &destination.field())
+                .with_entry(0, PATH, &hints.0);
+            let id = core.ask(&message).map_err(|status| {
+                failed("a message that the core takes", format!("status {status}"))
+            })?;
+            let answer = reply(core, id)?;
+            if mtu == 0 {
+                able(core, &answer, "IPv4 addresses")?;
+            } else if answer.status == ENODATA {
+                // It compares what the SA has for the host with what is asked for.
+                continue;
+            }
+            let asked = Path::default().with_dgid(peer.gid()).with_mtu(mtu);
+            expect_path(&answer, &expected_record(core, &asked))?;
+        }
+    }
+    Ok(())
+}
+
+fn far_gid(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    let to = |core: &StandIn, gid| as_the_kernel(core, from, &Peer::number(1)).with_dgid(gid);
+    for (way, number) in WAYS.into_iter().zip([3, 4]) {
+        let peer = Peer::number(number);
+        let far = gid_in(FAR_PREFIX, u64::from(number));
+        let cases = [
+            ("behind a router", to(core, far), ROUTER_LID),
+            ("an alias GID", to(core, peer.alias_gid()), peer.lid),
+        ];
+        for (case, asked, lid) in cases {
+            let by_lid = Path::default().with_sgid(asked.sgid()).with_dlid(lid);
+            for asked in [asked, by_lid, asked, by_lid] {
+                let answer = ask(core, from, way, &asked)?;
+                expect_path(&answer, &expected_record(core, &asked))
+                    .map_err(when(format!("{case}, {way}")))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A node of a subnet with another prefix; its hosts file has link-local GIDs, as the sample of rdma-core has.
+fn link_local(bench: &mut Bench) -> Outcome {
+    let mut device = DeviceSpec::single();
+    device.ports[0].prefix = 0xfec0_0000_0000_0001;
+    let core = bench.core_with(vec![device], &[])?;
+    let from = core.up(FIRST_PORT).map_err(refused)?;
+    core.settle();
+    for (way, number) in WAYS.into_iter().zip([3, 4]) {
+        let asked = as_the_kernel(core, from, &Peer::number(number));
+        for _ in 0..2 {
+            let answer = ask(core, from, way, &asked)?;
+            expect_path(&answer, &expected_record(core, &asked)).map_err(when(way))?;
+        }
+    }
+    match by_name(core, from, &Peer::number(5)) {
+        // It knows no names.
+        Err(Finding::Skipped(_)) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+fn by_name(core: &mut StandIn, from: AddressId, peer: &Peer) -> Outcome {
+    let own = core.address(from).clone();
+    let answer = resolve(core, from, &by_addr(&own, &Addr::Name(peer.name.clone())))?;
+    let expected = expected_path(core, peer);
+    let with_prefix = expected.dgid();
+    // The same host by the GID that it has in this subnet: without that, a provider that finds no name has no file.
+    let known = ask(
+        core,
+        from,
+        Kind::Resolve,
+        &Path::default().with_dgid(with_prefix),
+    )?;
+    expect_path(&known, &expected).map_err(when("by the GID with the subnet's prefix"))?;
+    able(core, &answer, "names")?;
+    expect_path(&answer, &expected).map_err(when("by a name in the hosts file"))
+}

@@ -1,0 +1,266 @@
+//! What a request names of a path besides its ends: it goes to the SA, or is compared with the SA's answer.
+
+use super::{WAYS, ask, when};
+use crate::stand_in::fabric::{DeviceSpec, Peer, gid};
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{Message, Path};
+use crate::stand_in::sa::{
+    COMP_LIFETIME, COMP_LIFETIME_SELECTOR, COMP_MTU, COMP_MTU_SELECTOR, COMP_RATE,
+    COMP_RATE_SELECTOR, Reaction,
+};
+use crate::stand_in::{FIRST_PORT, StandIn};
+use crate::suite::bench::{
+    Bench, HASTY, SUCCESS, by_gid, expect_path, expected_path, expected_record, known_record,
+    refused, resolve,
+};
+use crate::suite::fault::Fault;
+use crate::suite::{Check, Outcome, Status, failed};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "path-components",
+        rule: "each component that a request names is met by the answer, or the request is refused: none is dropped",
+        harmed: Harmed::Client,
+        run: components,
+        fault: Fault {
+            replace: &[("\tquestion->flowlabel_hoplimit = flow_label(wanted);\n", "")],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "path-selector-zero",
+        rule: "an MTU, rate or packet lifetime with selector 0 is no demand: it is neither put to the SA nor compared",
+        harmed: Harmed::Client,
+        run: selector_zero,
+        fault: Fault {
+            replace: &[(
+                "\treturn wanted >> UMAD_SA_SELECTOR_SHIFT == UMAD_SA_SELECTOR_GREATER_THAN ? 0 : wanted;\n",
+                "\treturn wanted;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "path-record-differs",
+        rule: "a record of the SA's that differs from what was asked for, be it in one component, is not handed out",
+        harmed: Harmed::Client,
+        run: record_differs,
+        fault: Fault {
+            replace: &[(
+                "\t       (question->slid ? record->slid == question->slid : is_own_lid(ep->port, record->slid)) &&\n",
+                "",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+];
+
+/// A case: what is asked for besides a destination.
+type Demand = (&'static str, fn(Path) -> Path);
+
+const ALIAS: u64 = 0x0010_00a1;
+
+const DEMANDS: [Demand; 13] = [
+    ("MTU exactly 256", |path| path.with_mtu(0x81)),
+    ("MTU less than 2048", |path| path.with_mtu(0x44)),
+    ("rate exactly 2.5 Gb/s", |path| path.with_rate(0x82)),
+    ("rate less than 10 Gb/s", |path| path.with_rate(0x43)),
+    ("rate exactly 10 Gb/s", |path| path.with_rate(0x83)),
+    ("lifetime code exactly 10", |path| path.with_lifetime(0x8a)),
+    ("lifetime code less than 18", |path| {
+        path.with_lifetime(0x52)
+    }),
+    ("SL 6", |path| path.with_qos_sl(6)),
+    ("traffic class 0x21", |path| path.with_tclass(0x21)),
+    ("flow label 0x21", |path| path.with_flow_hop(0x21 << 8)),
+    ("the port's own SLID", |path| path.with_slid(10)),
+    ("another port's SLID", |path| {
+        path.with_slid(Peer::number(9).lid)
+    }),
+    ("the port's alias GID as SGID", |path| {
+        path.with_sgid(gid(ALIAS))
+    }),
+];
+
+/// Each demand on the path to a peer that was asked for before, and to one that was not.
+fn components(bench: &mut Bench) -> Outcome {
+    let mut device = DeviceSpec::single();
+    device.ports[0].guids.push(ALIAS);
+    let core = bench.core_with(vec![device], &[])?;
+    let from = core.up(FIRST_PORT).map_err(refused)?;
+    core.settle();
+    let own = core.port(FIRST_PORT).gid();
+    let mut number = 100;
+    for way in WAYS {
+        for (name, demand) in DEMANDS {
+            for known in [true, false] {
+                number += 1;
+                let peer = Peer::number(number);
+                if known {
+                    resolve(core, from, &by_gid(&peer))?;
+                }
+                let asked = demand(Path::default().with_dgid(peer.gid()).with_sgid(own));
+                let answer = ask(core, from, way, &asked)?;
+                if answer.status != SUCCESS {
+                    continue;
+                }
+                match known_record(core, &asked) {
+                    Some(expected) => expect_path(&answer, &expected),
+                    None => Err(failed("an error, as the SA's", format!("{answer:?}"))),
+                }
+                .map_err(when(format!("{name}, {way}")))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn selector_zero(bench: &mut Bench) -> Outcome {
+    const MASK: u64 = COMP_MTU_SELECTOR
+        | COMP_MTU
+        | COMP_RATE_SELECTOR
+        | COMP_RATE
+        | COMP_LIFETIME_SELECTOR
+        | COMP_LIFETIME;
+    /// More than any path here has.
+    const ODD: [Demand; 4] = [
+        ("MTU", |path| path.with_mtu(5)),
+        ("rate", |path| path.with_rate(7)),
+        ("lifetime", |path| path.with_lifetime(30)),
+        ("all three", |path| {
+            path.with_mtu(5).with_rate(7).with_lifetime(30)
+        }),
+    ];
+    let (core, from) = bench.up()?;
+    let own = core.port(FIRST_PORT).gid();
+    let mut number = 100;
+    for way in WAYS {
+        for (name, odd) in ODD {
+            number += 1;
+            let peer = Peer::number(number);
+            let case = || format!("{name} with selector 0, {way}");
+            for _ in 0..2 {
+                let asked = odd(Path::default().with_sgid(own).with_dgid(peer.gid()));
+                let answer = ask(core, from, way, &asked)?;
+                expect_path(&answer, &expected_path(core, &peer)).map_err(when(case()))?;
+            }
+        }
+    }
+    match core
+        .sa()
+        .path_queries()
+        .iter()
+        .find(|query| query.mask & MASK != 0)
+    {
+        Some(query) => Err(failed(
+            "no MTU, rate or lifetime in a query's component mask",
+            format!("mask {:#x}, {:?}", query.mask, query.path()),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A case of a record that is not what was asked for: what is asked besides the destination, and what the SA makes of its
+/// record.
+type Difference = (&'static str, fn(Path) -> Path, fn(Path) -> Path);
+
+const PLAIN: fn(Path) -> Path = |path| path;
+
+const BY_GID: [Difference; 15] = [
+    ("DGID", PLAIN, |record| record.with_dgid(gid(0x0bad))),
+    ("SGID", PLAIN, |record| record.with_sgid(gid(0x0bad))),
+    ("SLID", PLAIN, |record| record.with_slid(0x0bad)),
+    ("P_Key", PLAIN, |record| record.with_pkey(0x8001)),
+    (
+        "SL",
+        |path| path.with_qos_sl(6),
+        |record| record.with_qos_sl(5),
+    ),
+    (
+        "MTU, exactly",
+        |path| path.with_mtu(0x81),
+        |record| record.with_mtu(0x84),
+    ),
+    (
+        "MTU, less than",
+        |path| path.with_mtu(0x44),
+        |record| record.with_mtu(0x84),
+    ),
+    // Code 4 is 30 Gb/s, code 5 is 5 Gb/s.
+    (
+        "rate, exactly",
+        |path| path.with_rate(0x83),
+        |record| record.with_rate(0x85),
+    ),
+    (
+        "rate, less than",
+        |path| path.with_rate(0x46),
+        |record| record.with_rate(0x84),
+    ),
+    (
+        "lifetime, exactly",
+        |path| path.with_lifetime(0x8a),
+        |record| record.with_lifetime(0x92),
+    ),
+    (
+        "lifetime, less than",
+        |path| path.with_lifetime(0x52),
+        |record| record.with_lifetime(0x92),
+    ),
+    (
+        "traffic class",
+        |path| path.with_tclass(0x21),
+        |record| record.with_tclass(0x22),
+    ),
+    (
+        "flow label",
+        |path| path.with_flow_hop(0x2100),
+        |record| record.with_flow_hop(0x2200),
+    ),
+    (
+        "service id",
+        |path| path.with_service_id(7),
+        |record| record.with_service_id(8),
+    ),
+    (
+        "QoS class",
+        |path| path.with_qos_sl(0x50),
+        |record| record.with_qos_sl(0x60 | record.qos_sl() & 0xf),
+    ),
+];
+
+fn record_differs(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up_with(HASTY)?;
+    core.set_qos(true);
+    let mut number = 100;
+    let by_lid: Difference = ("DLID", PLAIN, |record| record.with_dlid(0x0bad));
+    for (name, demand, spoil) in BY_GID.into_iter().chain([by_lid]) {
+        number += 1;
+        let peer = Peer::number(number);
+        let asked = demand(match name {
+            "DLID" => Path::default().with_dlid(peer.lid),
+            _ => Path::default().with_dgid(peer.gid()),
+        });
+        let bad = spoil(expected_record(core, &asked));
+        answers_with(core, bad);
+        let answer = resolve(core, from, &Message::path(&asked))?;
+        if answer.status == SUCCESS {
+            let seen = format!("{answer:?} ({name}: asked for {asked:?})");
+            return Err(failed("an error", seen));
+        }
+    }
+    Ok(())
+}
+
+fn answers_with(core: &StandIn, record: Path) {
+    core.sa().script(move |question| {
+        if question.is_path_query() {
+            Reaction::Record(record)
+        } else {
+            Reaction::Answer
+        }
+    });
+}

@@ -1,0 +1,194 @@
+//! Service ids and QoS classes: the SA's ClassPortInfo says whether they choose a path.
+
+use super::{as_the_kernel, when};
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::Path;
+use crate::stand_in::sa::{Question, Reaction};
+use crate::stand_in::{AddressId, StandIn};
+use crate::suite::bench::{
+    Bench, ENODATA, HASTY, SUCCESS, able, expect_path, expect_status, expected_record, reply,
+};
+use crate::suite::fault::Fault;
+use crate::suite::{Check, Finding, Outcome, Status};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "path-service-ids-reserved",
+        rule: "where the SA says that service ids choose nothing, however many of them are named cost it one path query",
+        harmed: Harmed::Sa,
+        run: reserved,
+        fault: Fault {
+            replace: &[(
+                "\tif (ep->port->qos == RESERVED) {\n\t\tquestion.service_id = 0;\n",
+                "\tif (ep->port->qos == RESERVED) {\n",
+            )],
+            status: &[Status::Warned],
+            also: &[],
+        },
+    },
+    Check {
+        name: "path-service-ids-chosen",
+        rule: "where service ids choose paths, the path of each is asked for once",
+        harmed: Harmed::Sa,
+        run: chosen,
+        fault: Fault {
+            replace: &[(
+                "\treturn path->state != UNKNOWN && now < path->until;\n",
+                "\treturn path->state != UNKNOWN && now < path->until && !path->question.service_id;\n",
+            )],
+            status: &[Status::Warned],
+            also: &["path-asked-again"],
+        },
+    },
+    Check {
+        name: "path-service-ids-untold",
+        rule: "an SA that does not say whether service ids choose paths, or says it badly, is one for which they do",
+        harmed: Harmed::Client,
+        run: untold,
+        fault: Fault {
+            replace: &[(
+                "\tport->qos = is_told && !is_choosing ? RESERVED : CHOOSING;\n",
+                "\tport->qos = is_told && is_choosing ? CHOOSING : RESERVED;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "path-kernel-qos-class",
+        rule: "the kernel's QoS class arrives garbled: where classes choose paths it gets ENODATA, and asks the SA itself",
+        harmed: Harmed::Client,
+        run: kernels_class,
+        fault: Fault {
+            replace: &[(
+                "\treturn !request->id && !request->is_query;\n",
+                "\treturn !request->id && request->is_query;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+];
+
+const SERVICES: u64 = 128;
+
+/// As rdma_cm has the kernel ask: each connection names a service, which is its port.
+fn connects(
+    core: &mut StandIn,
+    from: AddressId,
+    peer: &Peer,
+    services: impl Iterator<Item = u64>,
+) -> Outcome {
+    const PORT_SPACE: u64 = 0x0000_0000_0106_0000;
+    for service in services {
+        let asked = as_the_kernel(core, from, peer).with_service_id(PORT_SPACE + service);
+        asks_as_the_kernel(core, from, &asked)?;
+    }
+    Ok(())
+}
+
+fn asks_as_the_kernel(core: &mut StandIn, from: AddressId, asked: &Path) -> Outcome {
+    let id = core.kernel_asks(from, asked);
+    let answer = reply(core, id)?;
+    able(core, &answer, "paths for a service")?;
+    expect_path(&answer, &expected_record(core, asked))
+}
+
+fn warned(text: String) -> Outcome {
+    Err(Finding::Warned(text))
+}
+
+fn reserved(bench: &mut Bench) -> Outcome {
+    /// A second one may be needed because the first was not answered.
+    const QUESTIONS: usize = 2;
+    let (core, from) = bench.up()?;
+    connects(core, from, &Peer::number(3), 0..SERVICES)?;
+    let queries = core.sa().path_queries().len();
+    if queries > 1 {
+        return warned(format!(
+            "{SERVICES} connections to one host cost the SA {queries} path queries, although its ClassPortInfo says that service ids choose nothing"
+        ));
+    }
+    let all = core.sa().questions();
+    let told = all
+        .iter()
+        .filter(|question| question.is_class_port_info())
+        .count();
+    if told > QUESTIONS {
+        return warned(format!(
+            "{SERVICES} connections to one host cost the SA {told} queries for its ClassPortInfo"
+        ));
+    }
+    Ok(())
+}
+
+fn chosen(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up()?;
+    core.set_qos(true);
+    let peer = Peer::number(3);
+    connects(core, from, &peer, 0..SERVICES)?;
+    let first = core.sa().path_queries().len();
+    connects(core, from, &peer, 0..SERVICES)?;
+    let second = core.sa().path_queries().len() - first;
+    if second > 0 {
+        return warned(format!(
+            "{SERVICES} connections to one host cost the SA {first} path queries, and {second} more the second time"
+        ));
+    }
+    Ok(())
+}
+
+fn untold(bench: &mut Bench) -> Outcome {
+    let ways = [
+        ("a refusal", Reaction::Status(0x000c)),
+        ("an answer of another attribute", Reaction::OtherAttribute),
+        ("an answer of zeros", Reaction::Record(Path::default())),
+        ("silence", Reaction::Silence),
+    ];
+    for (name, reaction) in ways {
+        let (core, from) = bench.up_with(HASTY)?;
+        core.set_qos(true);
+        core.sa().script(move |question: &Question| {
+            if question.is_class_port_info() {
+                reaction.clone()
+            } else {
+                Reaction::Answer
+            }
+        });
+        let peer = Peer::number(3);
+        // The one that waits for the SA to say so may wait in vain.
+        let asked = as_the_kernel(core, from, &peer).with_service_id(6);
+        let id = core.kernel_asks(from, &asked);
+        let answer = reply(core, id)?;
+        if answer.status == SUCCESS {
+            expect_path(&answer, &expected_record(core, &asked)).map_err(when(name))?;
+        }
+        core.settle();
+        connects(core, from, &peer, 7..10).map_err(when(name))?;
+    }
+    Ok(())
+}
+
+fn kernels_class(bench: &mut Bench) -> Outcome {
+    for qos in [false, true] {
+        let (core, from) = bench.up()?;
+        core.set_qos(qos);
+        let peer = Peer::number(3);
+        // What the core makes of the kernel's class 0x5f.
+        let asked = as_the_kernel(core, from, &peer).with_qos_sl(0x0050);
+        for _ in 0..2 {
+            if qos {
+                let id = core.kernel_asks(from, &asked);
+                expect_status(&reply(core, id)?, &[ENODATA])
+            } else {
+                asks_as_the_kernel(core, from, &asked)
+            }
+            .map_err(when(match qos {
+                true => "classes choose paths",
+                false => "classes choose nothing",
+            }))?;
+        }
+    }
+    Ok(())
+}
