@@ -8,7 +8,7 @@
 
 use std::fmt::{self, Write as _};
 use std::hash::{Hash, Hasher};
-use std::net::{AddrParseError, Ipv4Addr, Ipv6Addr};
+use std::net::{AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use crate::abi::{ACM_MAX_ADDRESS, AcmEpType, ibv_gid};
@@ -268,7 +268,10 @@ impl Eq for Name {}
 
 impl Hash for Name {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write(&self.bytes.to_ascii_lowercase());
+        // On a copy: a slice's own `to_ascii_lowercase` allocates, and each request by name is hashed.
+        let mut lower = self.bytes;
+        lower.make_ascii_lowercase();
+        state.write(&lower);
     }
 }
 
@@ -314,9 +317,19 @@ pub enum AddressError {
         /// Offset of the first NUL.
         at: usize,
     },
+    /// Text that has the form of an IP address and is not a valid one.
+    #[error(
+        "not a valid IPv4 or IPv6 address; write it in full, without prefix length or port \
+         (a host name has a letter, '-' or '_', and no ':')"
+    )]
+    NotAnIp,
 }
 
 /// An address of any type, equal to another when the bytes that count are.
+///
+/// An IPv4-mapped IPv6 address (`::ffff:10.0.0.1`, as programs with dual-stack sockets use them) is the IPv4 address
+/// inside it, wherever an address is read: [`Address::parse`], [`Address::from_host_text`], and [`Address::from`] an IPv6
+/// address. So it is found under either form, and other nodes are asked for the IPv4 address, which is what they own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A host name.
@@ -333,7 +346,8 @@ pub enum Address {
 
 impl Address {
     /// Reads an address field of type `kind` (an [`AcmEpType`]). How many of its bytes count:
-    /// name up to a NUL or 64, IPv4 4, IPv6 and GID 16, LID 2 (big-endian).
+    /// name up to a NUL or 64, IPv4 4, IPv6 and GID 16, LID 2 (big-endian). An IPv4-mapped IPv6 address is returned as
+    /// IPv4.
     ///
     /// # Errors
     /// [`AddressError::UnknownType`] for any other type.
@@ -344,7 +358,7 @@ impl Address {
             AcmEpType::ADDRESS_IP => {
                 Address::Ip(Ipv4Addr::new(field[0], field[1], field[2], field[3]))
             }
-            AcmEpType::ADDRESS_IP6 => Address::Ip6(Ipv6Addr::from(first_16())),
+            AcmEpType::ADDRESS_IP6 => Address::from(Ipv6Addr::from(first_16())),
             AcmEpType::ADDRESS_GID => Address::Gid(Gid(first_16())),
             AcmEpType::ADDRESS_LID => Address::Lid(Lid(u16::from_be_bytes([field[0], field[1]]))),
             AcmEpType(other) => return Err(AddressError::UnknownType(other)),
@@ -378,19 +392,49 @@ impl Address {
         .0
     }
 
-    /// What a hosts file calls an address: IPv4 or IPv6 where the text reads as one, else a
-    /// name.
+    /// Reads an address as a hosts file writes it: an IPv4 or IPv6 address, or else a name.
+    ///
+    /// Text with a ':', or without any letter, '-' or '_', is an IP address: a mistyped one, such as `10.0.0.9/24`, is an
+    /// error, not a name that nobody asks for. A scope (`%ib0`) is dropped, since requests carry none.
     ///
     /// # Errors
-    /// A name that is too long or holds a NUL.
+    /// [`AddressError::NotAnIp`], or a name that is too long or holds a NUL.
     pub fn from_host_text(text: &[u8]) -> Result<Address, AddressError> {
-        let ip = std::str::from_utf8(text).ok().and_then(|text| {
-            let ip4 = text.parse().map(Address::Ip);
-            ip4.or_else(|_| text.parse().map(Address::Ip6)).ok()
-        });
+        let of_a_name = |byte: &u8| {
+            byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_') || !byte.is_ascii()
+        };
+        let scope = text.iter().position(|byte| *byte == b'%');
+        let unscoped = &text[..scope.unwrap_or(text.len())];
+        if !text.contains(&b':') && unscoped.iter().any(of_a_name) {
+            return Name::new(text).map(Address::Name);
+        }
+        str::from_utf8(unscoped)
+            .ok()
+            .and_then(|ip| ip.parse::<IpAddr>().ok())
+            .map(Address::from)
+            .ok_or(AddressError::NotAnIp)
+    }
+}
+
+impl From<Ipv4Addr> for Address {
+    fn from(ip: Ipv4Addr) -> Address {
+        Address::Ip(ip)
+    }
+}
+
+/// An IPv4-mapped address becomes the IPv4 address.
+impl From<Ipv6Addr> for Address {
+    fn from(ip: Ipv6Addr) -> Address {
+        ip.to_ipv4_mapped().map_or(Address::Ip6(ip), Address::Ip)
+    }
+}
+
+/// An IPv4-mapped address becomes the IPv4 address.
+impl From<IpAddr> for Address {
+    fn from(ip: IpAddr) -> Address {
         match ip {
-            Some(ip) => Ok(ip),
-            None => Name::new(text).map(Address::Name),
+            IpAddr::V4(ip) => ip.into(),
+            IpAddr::V6(ip) => ip.into(),
         }
     }
 }
@@ -525,10 +569,100 @@ mod tests {
     }
 
     #[test]
-    fn hosts_file_words() {
-        let word = |text: &str| Address::from_host_text(text.as_bytes()).unwrap();
-        assert_eq!(word("10.0.0.1"), Address::Ip(Ipv4Addr::new(10, 0, 0, 1)));
-        assert_eq!(word("fe80::1"), Address::Ip6("fe80::1".parse().unwrap()));
-        assert_eq!(word("10.0.0"), Address::Name(Name::new("10.0.0").unwrap()));
+    fn words_of_a_hosts_file() {
+        let name = |text: &str| Address::Name(Name::new(text).unwrap());
+        let ip = Address::Ip(Ipv4Addr::new(10, 0, 0, 1));
+        let ip6 = |text: &str| Address::Ip6(text.parse().unwrap());
+        for (text, expected) in [
+            ("10.0.0.1", Some(ip)),
+            ("::ffff:10.0.0.1", Some(ip)),
+            ("::FFFF:0a00:0001", Some(ip)),
+            ("fe80::1", Some(ip6("fe80::1"))),
+            ("fe80::202:c903:10:7%ib0", Some(ip6("fe80::202:c903:10:7"))),
+            ("fe80::1%3", Some(ip6("fe80::1"))),
+            ("FE80:0:0:0:0:0:0:1", Some(ip6("fe80::1"))),
+            ("10.0.0.1%ib0", Some(ip)),
+            ("::10.0.0.1", Some(ip6("::10.0.0.1"))),
+            // Without a letter, '-' or '_', or with a ':'.
+            ("10.0.0", None),
+            ("10.0.0.256", None),
+            ("10.0.0.9/24", None),
+            ("10.0.0.1.", None),
+            ("010.0.0.1", None),
+            ("10..0.1", None),
+            ("42", None),
+            (".", None),
+            ("", None),
+            ("10.0.0.1,", None),
+            ("\"10.0.0.1\"", None),
+            ("(10.0.0.1)", None),
+            ("node%1:2", None),
+            ("/", None),
+            ("fe80::1/64", None),
+            ("fe80::1::2", None),
+            ("fe80:2", None),
+            ("[fe80::1]", None),
+            ("10.0.0.1:4791", None),
+            ("node1:2", None),
+            ("%ib0:", None),
+            ("00:02:c9:03:00:10", None),
+            // With a letter, '-' or '_', and no ':'.
+            ("node1", Some(name("node1"))),
+            ("1a", Some(name("1a"))),
+            ("10-0-0-1", Some(name("10-0-0-1"))),
+            ("1_2", Some(name("1_2"))),
+            ("\u{fc}", Some(name("\u{fc}"))),
+            ("10.0.0.1-ib0", Some(name("10.0.0.1-ib0"))),
+            ("node/1", Some(name("node/1"))),
+            ("node%1", Some(name("node%1"))),
+        ] {
+            let read = Address::from_host_text(text.as_bytes());
+            assert_eq!(read, expected.ok_or(AddressError::NotAnIp), "{text}");
+        }
+        assert!(Address::from_host_text(b":\xff").is_err());
+        let text = AddressError::NotAnIp.to_string();
+        assert!(
+            text.starts_with("not a valid IPv4 or IPv6 address; "),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn an_ipv4_mapped_address_is_the_ipv4_address() {
+        let mapped = Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped();
+        let ip = Address::Ip(Ipv4Addr::new(10, 0, 0, 1));
+        assert_eq!(Address::from(mapped), ip);
+        assert_eq!(Address::from(IpAddr::V6(mapped)), ip);
+        let read = Address::parse(3, &field(&mapped.octets(), 0xa5)).unwrap();
+        assert_eq!((read, read.kind()), (ip, 2));
+        assert_eq!(read.to_field(), field(&[10, 0, 0, 1], 0));
+        // Neither IPv4-compatible nor NAT64 addresses are mapped, and a GID is none at all.
+        for other in ["::10.0.0.1", "64:ff9b::10.0.0.1", "::fffe:10.0.0.1"] {
+            let other: Ipv6Addr = other.parse().unwrap();
+            assert_eq!(Address::from(other), Address::Ip6(other));
+        }
+        let gid = Gid::from(mapped);
+        let read = Address::parse(4, &field(&gid.0, 0)).unwrap();
+        assert_eq!(read, Address::Gid(gid));
+    }
+
+    #[test]
+    fn a_link_local_gid_gets_the_prefix_of_its_subnet() {
+        const PREFIX: u64 = 0xfec0_0000_0000_0001;
+        let moved = |gid: &str| gid.parse::<Gid>().unwrap().in_subnet(PREFIX).to_string();
+        for (gid, expected) in [
+            ("fe80::10:1", "fec0::1:0:0:10:1"),
+            ("fe80:0:0:5::10:1", "fec0::1:0:0:10:1"),
+            ("febf:ffff:ffff:ffff::10:1", "fec0::1:0:0:10:1"),
+            ("fe7f:ffff:ffff:ffff::10:1", "fe7f:ffff:ffff:ffff::10:1"),
+            ("fec0::10:1", "fec0::10:1"),
+            ("ff80::1", "ff80::1"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("::", "::"),
+        ] {
+            assert_eq!(moved(gid), expected, "{gid}");
+        }
+        let gid: Gid = "fe80::1".parse().unwrap();
+        assert_eq!(gid.in_subnet(0xfe80 << 48), gid);
     }
 }

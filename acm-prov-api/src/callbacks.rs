@@ -6,8 +6,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use crate::abi::{
-    ACM_MAX_COUNTER, AcmStatus, Be64, acm_address, acm_device, acm_endpoint, acm_msg, acm_port,
-    ibv_event_type,
+    ACM_MAX_COUNTER, AcmEpType, AcmStatus, Be64, acm_address, acm_device, acm_endpoint, acm_msg,
+    acm_port, ibv_event_type,
 };
 use crate::address::Address;
 use crate::door::{self, Refusal, guard};
@@ -33,10 +33,25 @@ pub(crate) struct Contexts<P: Exported> {
     addresses: Registry<LocalAddress<P>>,
 }
 
-/// An endpoint and the keys of its addresses, which die with it.
+/// An endpoint and its addresses, which die with it.
 struct OpenEndpoint<P: Exported> {
     endpoint: Arc<Endpoint<P>>,
-    addresses: Mutex<Vec<Key>>,
+    addresses: Mutex<Vec<(CoreAddress, Key)>>,
+}
+
+/// What an address is for the core: names are equal without case, and an IPv4 address in the form of an IPv6 address is
+/// another one than in its own.
+type CoreAddress = (AcmEpType, Address);
+
+impl<P: Exported> OpenEndpoint<P> {
+    /// Takes the context of an address out of the endpoint's, if there is one.
+    fn take(&self, address: CoreAddress, open: &Registry<LocalAddress<P>>) -> Option<Key> {
+        let mut addresses = self.addresses.lock();
+        // Addresses come and go for as long as an endpoint lives.
+        addresses.retain(|(_, key)| open.get(*key).is_some());
+        let index = addresses.iter().position(|(own, _)| *own == address)?;
+        Some(addresses.swap_remove(index).1)
+    }
 }
 
 impl<P: Exported> Contexts<P> {
@@ -225,8 +240,8 @@ pub(crate) unsafe extern "C" fn close_endpoint<P: Exported>(ep_context: *mut c_v
         let (key, open) = open("endpoint", &contexts.endpoints, ep_context)?;
         contexts.endpoints.remove(key);
         // The core may close an endpoint without taking its addresses away first.
-        for address in std::mem::take(&mut *open.addresses.lock()) {
-            contexts.drop_address(host, "close_endpoint", address);
+        for (_, key) in std::mem::take(&mut *open.addresses.lock()) {
+            contexts.drop_address(host, "close_endpoint", key);
         }
         // The core frees its structure after this call, whatever the provider's own code does.
         guard(host, "close_endpoint", (), || open.endpoint.state().close());
@@ -240,23 +255,31 @@ pub(crate) unsafe extern "C" fn add_address<P: Exported>(
     ep_context: *mut c_void,
     addr_context: *mut *mut c_void,
 ) -> c_int {
-    enter::<P, _>("add_address", FAILED, |_| {
+    enter::<P, _>("add_address", FAILED, |host| {
         let addr = not_null("address", addr)?;
         let out = not_null("context pointer", addr_context)?;
-        let (_, open) = open("endpoint", &contexts::<P>().endpoints, ep_context)?;
+        let contexts = contexts::<P>();
+        let (_, open) = open("endpoint", &contexts.endpoints, ep_context)?;
         // SAFETY: the core's address is valid during the call, and its union is bytes in every form.
-        let address =
-            unsafe { Address::parse((*addr.as_ptr()).r#type.0, &(*addr.as_ptr()).info.addr) };
-        let address =
-            LocalAddress::add(Arc::clone(&open.endpoint), address.map_err(Refusal::error)?);
-        let address = Arc::new(address.map_err(Refusal::error)?);
+        let (kind, field) = unsafe { ((*addr.as_ptr()).r#type, (*addr.as_ptr()).info.addr) };
+        let address = Address::parse(kind.0, &field).map_err(Refusal::error)?;
+        // After a netlink overflow the core forgets the contexts of addresses, and adds those that are still there. It
+        // never removes the forgotten ones: the new context takes their place.
+        if let Some(earlier) = open.take((kind, address), &contexts.addresses) {
+            host.log(
+                LogLevel::VERBOSE,
+                format_args!(
+                    "add_address: {address} was added before; the new context replaces the old one"
+                ),
+            );
+            contexts.drop_address(host, "add_address", earlier);
+        }
+        let local = LocalAddress::add(Arc::clone(&open.endpoint), address);
+        let local = Arc::new(local.map_err(Refusal::error)?);
         // SAFETY: an out-argument of the core's.
-        let key = unsafe { hand_out(&contexts::<P>().addresses, Arc::clone(&address), out) }
-            .inspect_err(|_| address.remove())?;
-        let mut keys = open.addresses.lock();
-        // Addresses come and go for as long as an endpoint lives.
-        keys.retain(|key| contexts::<P>().addresses.get(*key).is_some());
-        keys.push(key);
+        let key = unsafe { hand_out(&contexts.addresses, Arc::clone(&local), out) }
+            .inspect_err(|_| local.remove())?;
+        open.addresses.lock().push(((kind, address), key));
         Ok(DONE)
     })
 }

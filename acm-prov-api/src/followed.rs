@@ -3,10 +3,14 @@
 //! A [`Followed`] file is read once at the start. Whoever has a thread calls [`look`](Follow::look) now and then: a file
 //! that has changed, and then has stayed the same for a moment, is read again and takes the place of what was known, in
 //! whole. One that vanished, or that looks as if it were still being written, keeps what was known, and that is said once.
+//!
+//! A file that cannot be read (no free descriptor, an I/O error, a stale NFS handle, a moment without permission) keeps what
+//! was known, too, and is tried again every five seconds until it can be read, changed or not. The log says once that it
+//! cannot be read, and once that it can again.
 
 use std::fmt;
 use std::fs::{File, Metadata};
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +27,9 @@ pub const TICK: u64 = 1_000;
 
 /// Milliseconds that a changed file must stay the same before it is read.
 const SETTLED: u64 = 900;
+
+/// Milliseconds until a file that could not be read is tried again.
+const RETRY: u64 = 5_000;
 
 /// What a file holds once it is read.
 pub trait FileContent: Default + fmt::Debug + Send + Sync + 'static {
@@ -73,29 +80,75 @@ impl Stamp {
             ],
         }
     }
+}
 
-    /// `None` if there is no such file.
-    fn of(path: &Path) -> Option<Self> {
-        std::fs::metadata(path)
-            .ok()
-            .map(|metadata| Self::new(&metadata))
+/// What is at a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seen {
+    Nothing,
+    File(Stamp),
+}
+
+impl Seen {
+    fn at(path: &Path) -> io::Result<Self> {
+        match std::fs::metadata(path) {
+            Ok(metadata) => Ok(Self::File(Stamp::new(&metadata))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::Nothing),
+            Err(error) => Err(error),
+        }
     }
 }
 
-/// What was seen of the file.
+/// What is known of the file.
 #[derive(Debug)]
 struct Watch {
-    /// What the current content was read from, or what the operator was told cannot be read.
-    settled: Option<Stamp>,
+    /// What was read last, fit for use or not; `None` if the first reading failed. What could not be read is not seen.
+    read: Option<Seen>,
     /// A state that differs, and when it was first seen.
-    pending: Option<(Option<Stamp>, Moment)>,
+    pending: Option<(Seen, Moment)>,
+    /// Whether the operator was told that the file cannot be read.
+    is_failing: bool,
+    /// The file is not tried again before then.
+    retry_at: Moment,
 }
 
+impl Watch {
+    /// The line that the operator gets when reading begins to fail.
+    fn fail(&mut self, now: Moment, reason: &str) -> Option<String> {
+        self.retry_at = now.after(RETRY);
+        let was_failing = std::mem::replace(&mut self.is_failing, true);
+        (!was_failing)
+            .then(|| format!("{reason}; going on with what was read before, and trying again"))
+    }
+}
+
+/// Why a changed file does not take the place of what was known.
+enum Failure {
+    /// It went between two looks.
+    Vanished,
+    /// It could not be read to its end.
+    Unreadable(String),
+    /// It was read, and is not fit for use.
+    Unfit(Stamp, &'static str),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::NotFound {
+            Self::Vanished
+        } else {
+            Self::Unreadable(format!("the file cannot be read: {error}"))
+        }
+    }
+}
+
+type Open = fn(&Path) -> io::Result<BufReader<File>>;
 type Parse<T> = Box<dyn Fn(&Path, &mut dyn BufRead) -> T + Send + Sync>;
 
 /// A file's content, as it was when the file was last good.
 pub struct Followed<T> {
     file: PathBuf,
+    open: Open,
     parse: Parse<T>,
     current: RwLock<Arc<T>>,
     watch: Mutex<Watch>,
@@ -108,19 +161,39 @@ impl<T: FileContent> Followed<T> {
         failed: impl FnOnce(Report) -> T,
         parse: impl Fn(&Path, &mut dyn BufRead) -> T + Send + Sync + 'static,
     ) -> Self {
+        Self::opened_by(lines::open, file, failed, parse)
+    }
+
+    fn opened_by(
+        open: Open,
+        file: &Path,
+        failed: impl FnOnce(Report) -> T,
+        parse: impl Fn(&Path, &mut dyn BufRead) -> T + Send + Sync + 'static,
+    ) -> Self {
         // Looked at first: a change while it is read is a change to be followed.
-        let settled = Stamp::of(file);
-        let content = match lines::open(file) {
-            Ok(mut reader) => parse(file, &mut reader),
-            Err(error) => failed(of_error(file, &error)),
+        let seen = Seen::at(file).ok();
+        let (content, read) = match open(file) {
+            Ok(reader) => {
+                let mut reader = Watched::new(reader);
+                let content = parse(file, &mut reader);
+                (content, seen.filter(|_| reader.error.is_none()))
+            }
+            Err(error) => {
+                let is_missing = error.kind() == io::ErrorKind::NotFound;
+                let content = failed(of_error(file, &error));
+                (content, is_missing.then_some(Seen::Nothing))
+            }
         };
         Self {
             file: file.to_owned(),
+            open,
             parse: Box::new(parse),
             current: RwLock::new(Arc::new(content)),
             watch: Mutex::new(Watch {
-                settled,
+                read,
                 pending: None,
+                is_failing: read.is_none(),
+                retry_at: Moment::default(),
             }),
         }
     }
@@ -136,20 +209,22 @@ impl<T: FileContent> Followed<T> {
     }
 
     /// Reads the file again, whole or not at all.
-    fn read(&self) -> Result<T, String> {
-        let reader = lines::open(&self.file).map_err(|error| error.to_string())?;
-        let before = stamp_of_open(reader.get_ref())?;
+    fn read(&self) -> Result<(Stamp, T), Failure> {
+        let reader = (self.open)(&self.file)?;
+        let before = Stamp::new(&reader.get_ref().metadata()?);
         let mut reader = Watched::new(reader);
         let content = (self.parse)(&self.file, &mut reader);
         if let Some(error) = reader.error {
-            return Err(error.to_string());
+            return Err(error.into());
         }
-        let after = stamp_of_open(reader.inner.get_ref())?;
-        if before != after || Stamp::of(&self.file) != Some(after) {
-            return Err("it changes while it is read".to_owned());
+        let after = Stamp::new(&reader.inner.get_ref().metadata()?);
+        if before != after || Seen::at(&self.file)? != Seen::File(after) {
+            let reason = "the file changes while it is read";
+            return Err(Failure::Unreadable(reason.to_owned()));
         }
+        let unfit = |reason| Err(Failure::Unfit(after, reason));
         if reader.length == 0 {
-            return Err("it is empty (to drop everything, leave a comment in it)".to_owned());
+            return unfit("it is empty (to drop everything, leave a comment in it)");
         }
         let last_line = reader.line_feeds + 1;
         let last_is_bad = content
@@ -157,12 +232,78 @@ impl<T: FileContent> Followed<T> {
             .iter()
             .any(|report| report.line == Some(last_line));
         if reader.last != Some(b'\n') && last_is_bad {
-            return Err("it ends within a line".to_owned());
+            return unfit("it ends within a line");
         }
         match content.unusable() {
-            Some(reason) => Err(reason.to_owned()),
-            None => Ok(content),
+            Some(reason) => unfit(reason),
+            None => Ok((after, content)),
         }
+    }
+
+    /// What a look finds, as lines without the file's name.
+    fn follow(&self, watch: &mut Watch, now: Moment) -> Vec<String> {
+        let seen = match Seen::at(&self.file) {
+            Ok(seen) => seen,
+            Err(error) => {
+                let reason = format!("the file cannot be read: {error}");
+                return Vec::from_iter(watch.fail(now, &reason));
+            }
+        };
+        if watch.read == Some(seen) {
+            watch.pending = None;
+            let was_failing = std::mem::take(&mut watch.is_failing);
+            let line = "the file can be read again and has not changed";
+            return Vec::from_iter(was_failing.then(|| line.to_owned()));
+        }
+        let since = match watch.pending {
+            Some((pending, since)) if pending == seen => since,
+            _ => {
+                watch.pending = Some((seen, now));
+                return Vec::new();
+            }
+        };
+        if now.since(since) < SETTLED || now < watch.retry_at {
+            return Vec::new();
+        }
+        let (read, lines) = match seen {
+            Seen::Nothing => {
+                let line = "the file is gone; going on with what was read before";
+                (Seen::Nothing, vec![line.to_owned()])
+            }
+            Seen::File(_) => match self.read() {
+                Ok((stamp, content)) => {
+                    let what = if watch.is_failing {
+                        "can be read again"
+                    } else {
+                        "has changed and was read again"
+                    };
+                    let mut lines = vec![format!("the file {what}: {} entries", content.count())];
+                    lines.extend(content.reports().iter().map(ToString::to_string));
+                    *self.current.write() = Arc::new(content);
+                    (Seen::File(stamp), lines)
+                }
+                Err(Failure::Unfit(stamp, reason)) => {
+                    let line = format!(
+                        "the file has changed, but {reason}; going on with what was read before"
+                    );
+                    (Seen::File(stamp), vec![line])
+                }
+                Err(Failure::Vanished) => {
+                    watch.pending = Some((Seen::Nothing, now));
+                    return Vec::new();
+                }
+                Err(Failure::Unreadable(reason)) => {
+                    return Vec::from_iter(watch.fail(now, &reason));
+                }
+            },
+        };
+        *watch = Watch {
+            read: Some(read),
+            pending: None,
+            is_failing: false,
+            retry_at: Moment::default(),
+        };
+        lines
     }
 }
 
@@ -184,57 +325,19 @@ impl Followed<Routes> {
     }
 }
 
-fn stamp_of_open(file: &File) -> Result<Stamp, String> {
-    file.metadata()
-        .map(|metadata| Stamp::new(&metadata))
-        .map_err(|error| error.to_string())
-}
-
 impl<T: FileContent> Follow for Followed<T> {
     fn look(&self, now: Moment) -> Vec<String> {
         // Several threads may follow one file; the others come again.
         let Some(mut watch) = self.watch.try_lock() else {
             return Vec::new();
         };
-        let seen = Stamp::of(&self.file);
-        if seen == watch.settled {
-            watch.pending = None;
-            return Vec::new();
+        let mut lines = self.follow(&mut watch, now);
+        // Reports name the file themselves.
+        if let Some(line) = lines.first_mut() {
+            let name = shown(self.file.as_os_str().as_encoded_bytes());
+            *line = format!("{name}: {line}");
         }
-        let since = match watch.pending {
-            Some((pending, since)) if pending == seen => since,
-            _ => {
-                watch.pending = Some((seen, now));
-                return Vec::new();
-            }
-        };
-        if now.since(since) < SETTLED {
-            return Vec::new();
-        }
-        watch.settled = seen;
-        watch.pending = None;
-        let name = shown(self.file.as_os_str().as_encoded_bytes());
-        if seen.is_none() {
-            return vec![format!(
-                "{name}: the file is gone; going on with what was read before"
-            )];
-        }
-        match self.read() {
-            Ok(content) => {
-                let mut lines = vec![format!(
-                    "{name}: the file has changed and was read again: {} entries",
-                    content.count()
-                )];
-                lines.extend(content.reports().iter().map(ToString::to_string));
-                *self.current.write() = Arc::new(content);
-                lines
-            }
-            Err(reason) => {
-                vec![format!(
-                    "{name}: the file has changed, but {reason}; going on with what was read before"
-                )]
-            }
-        }
+        lines
     }
 }
 
@@ -281,7 +384,8 @@ impl<R: BufRead> BufRead for Watched<R> {
             Ok(chunk) => Ok(chunk),
             Err(error) => {
                 if error.kind() != io::ErrorKind::Interrupted {
-                    self.error = Some(io::Error::from(error.kind()));
+                    let copy = error.raw_os_error().map(io::Error::from_raw_os_error);
+                    self.error = Some(copy.unwrap_or_else(|| error.kind().into()));
                 }
                 Err(error)
             }

@@ -12,6 +12,7 @@ use crate::abi::{
 use crate::address::{Gid, Lid, PKey};
 use crate::counters::Counters;
 use crate::host::Host;
+use crate::link_rate::device_name;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, RwLock};
 
@@ -89,6 +90,13 @@ impl DeviceHandle {
         self.0.verbs.0.cast_mut()
     }
 
+    /// The kernel's name for the device, such as `mlx5_0`; `None` when it is closed, or for a context without a device.
+    pub(crate) fn name(&self) -> Option<String> {
+        // SAFETY: the gate keeps the device, and so the core's context, open during the call.
+        let name = self.0.gate.with(|_| unsafe { device_name(self.verbs()) });
+        name.ok().flatten()
+    }
+
     /// Opens a verbs context of the provider's own on the device: what is made in it lives as long as the provider wants,
     /// whenever the core closes its own.
     ///
@@ -140,9 +148,10 @@ pub struct PortAttributes {
     pub sm_sl: u8,
     /// Active MTU as IB code (1 = 256 bytes … 5 = 4096).
     pub active_mtu: u8,
-    /// Link width code.
+    /// Link width code: 1, 2, 4, 8, 16 for 1x, 4x, 8x, 12x, 2x.
     pub active_width: u8,
-    /// Link speed code.
+    /// Link speed code: 1 SDR, 2 DDR, 4 QDR, 8 FDR10, 16 FDR, 32 EDR, 64 HDR, 128 NDR or faster. See
+    /// [`PortHandle::rate`].
     pub active_speed: u8,
     /// Subnet time-out: 4.096 µs × 2^n.
     pub subnet_timeout: u8,

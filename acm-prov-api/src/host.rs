@@ -172,13 +172,6 @@ impl Host {
         options_file(self.table)
     }
 
-    /// `acm_get_rate`: the `ibv_rate` code of a link width and speed code; 0 when the core does not know the pair, as
-    /// with HDR and newer.
-    pub fn rate(&self, width: u8, speed: u8) -> ibv_rate {
-        // SAFETY: a pure function of the core.
-        unsafe { (self.table.acm_get_rate)(width, speed) }
-    }
-
     /// `acm_convert_mtu`: the IB code (1..=5) of an MTU in bytes.
     pub fn mtu_code(&self, bytes: i32) -> ibv_mtu {
         // SAFETY: a pure function of the core.

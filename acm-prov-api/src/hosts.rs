@@ -2,10 +2,14 @@
 //! `addr_preload acm_hosts` names).
 //!
 //! A line is `address GID`; what follows is ignored, and so are empty lines and those that begin
-//! with `#`. The address is an IPv4 or IPv6 address if it reads as one, else a host name of at most
-//! 64 bytes; the GID has the form of an IPv6 address. Names compare without case. When an address
-//! stands in several lines the last one counts, as with the stock provider. Unlike that one, lines
-//! can be of any length and names longer than 45 bytes, and case never tells two names apart.
+//! with `#`. The address is a host name of at most 64 bytes, an IPv4 or an IPv6 address; the GID has the form of an IPv6
+//! address. Names compare without case. When an address stands in several lines the last one counts, as with the stock
+//! provider. Unlike that one, lines can be of any length and names longer than 45 bytes, and case never tells two names
+//! apart.
+//!
+//! Text with a ':', or without any letter, '-' or '_', is an IP address and never a name (see [`Address::from_host_text`]):
+//! `10.0.0.256`, `10.0.0.9/24` and `10.0.0.9,` are reported and skipped. The scope of `fe80::1%ib0` is dropped, and
+//! `::ffff:10.0.0.1` is `10.0.0.1`, here and in requests.
 //!
 //! A line that is not of this form is skipped and reported:
 //!
@@ -117,9 +121,9 @@ impl Hosts {
         self.get(&Address::Ip(address))
     }
 
-    /// The GID of an IPv6 address.
+    /// The GID of an IPv6 address; of an IPv4-mapped one, that of the IPv4 address.
     pub fn by_ip6(&self, address: Ipv6Addr) -> Option<Gid> {
-        self.get(&Address::Ip6(address))
+        self.get(&Address::from(address))
     }
 
     /// All addresses and their GIDs, in no order.
@@ -273,6 +277,68 @@ mod tests {
         );
         assert_eq!(hosts.by_name("good2"), Some(gid(4)));
         assert_eq!(hosts.len(), 4);
+    }
+
+    #[test]
+    fn a_mistyped_ip_address_is_no_name() {
+        let text = "fe80::202:c903:10:7%ib0 fe80::1\n10.0.0.256 fe80::2\n10.0.0.9/24 fe80::3\n\
+                    ::ffff:10.0.0.4 fe80::4\n10.0.0.5:ib0 fe80::5\n10.0.0.6 fe80::6\n\
+                    ::ffff:10.0.0.6 fe80::7\n";
+        let hosts = hosts(text);
+        let reason = "not a valid IPv4 or IPv6 address; write it in full, without prefix length or port \
+                      (a host name has a letter, '-' or '_', and no ':'); line skipped";
+        assert_eq!(
+            reports(&hosts),
+            [(2, "10.0.0.256"), (3, "10.0.0.9/24"), (5, "10.0.0.5:ib0")]
+                .map(|(line, text)| format!("hosts:{line}: {text}: {reason}"))
+        );
+        assert_eq!(
+            hosts.by_ip6("fe80::202:c903:10:7".parse().unwrap()),
+            Some(gid(1))
+        );
+        let ip = |last| Ipv4Addr::new(10, 0, 0, last);
+        for (address, expected) in [(ip(4), 4), (ip(6), 7)] {
+            assert_eq!(hosts.by_ip(address), Some(gid(expected)));
+            assert_eq!(hosts.by_ip6(address.to_ipv6_mapped()), Some(gid(expected)));
+        }
+        for name in ["10.0.0.256", "10.0.0.9/24", "fe80::202:c903:10:7%ib0"] {
+            assert_eq!(hosts.by_name(name), None);
+        }
+        assert_eq!(hosts.len(), 3);
+    }
+
+    /// Files of other programs, and what other programs print.
+    #[test]
+    fn lines_as_people_write_them() {
+        let is_bad = |text: &str, reason: &str| {
+            let hosts = hosts(text);
+            assert_eq!(hosts.len(), 0, "{text:?}");
+            assert_eq!(hosts.reports().len(), 1, "{text:?}");
+            let report = reports(&hosts).remove(0);
+            assert!(report.contains(reason), "{text:?}: {report}");
+        };
+        // /etc/hosts, ibacm_addr.cfg, a list by GID, an alias more.
+        is_bad("10.0.0.5 node5", "node5: not a GID");
+        is_bad("node5 mlx5_0 1 default", "mlx5_0: not a GID");
+        is_bad("fe80::5 node5", "node5: not a GID");
+        is_bad("node5 node5.example fe80::5", "node5.example: not a GID");
+        // A port's GUID, and an address as `ip addr` shows it, for the GID.
+        is_bad("node5 0x0002c90300100007", "0x0002c90300100007: not a GID");
+        is_bad("node5 fe80::5/64", "fe80::5/64: not a GID");
+        is_bad("node5 fe80::5%ib0", "fe80::5%ib0: not a GID");
+        // Other separators and comments.
+        is_bad("node5,fe80::5", "node5,fe80::5: no GID follows");
+        is_bad("node5\u{a0}fe80::5", "no GID follows");
+        is_bad("10.0.0.5, fe80::5", "10.0.0.5,: not a valid IPv4");
+        is_bad("\"node5\" \"fe80::5\"", "\"fe80::5\": not a GID");
+        is_bad("node5 fe80::5#rack 3", "fe80::5#rack: not a GID");
+        is_bad("; node5 fe80::5", "node5: not a GID");
+        is_bad("[fd00::5] fe80::5", "[fd00::5]: not a valid IPv4");
+
+        // As `ibv_devinfo -v` and sysfs write a GID.
+        let long = hosts("node5 FE80:0000:0000:0000:0002:C903:0010:0007\n");
+        let expected = Some("fe80::2:c903:10:7".parse().unwrap());
+        assert_eq!(long.by_name("node5"), expected);
     }
 
     #[test]

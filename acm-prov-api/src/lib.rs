@@ -35,6 +35,7 @@ mod handle;
 mod host;
 pub mod hosts;
 pub mod introspection;
+mod link_rate;
 mod load;
 mod log_limit;
 #[cfg(feature = "cache")]

@@ -104,13 +104,17 @@ pub trait EndpointState<P: Provider>: Send + Sync + Sized + 'static {
 
 /// What a provider keeps for a local address.
 pub trait AddressState<P: Provider>: Send + Sync + Sized + 'static {
-    /// The endpoint has got an address. The same address can be added twice.
+    /// The endpoint has got an address.
+    ///
+    /// The core can add an address that it has added before and not removed: after a netlink overflow it has lost the
+    /// first. The first one's [`remove`](Self::remove) is then called before this. So an endpoint has an address once, or
+    /// twice if the core has it both as IPv4 and as IPv4-mapped IPv6 address.
     ///
     /// # Errors
     /// The address is then not used.
     fn add(endpoint: &Arc<Endpoint<P>>, address: &Address) -> Result<Self, Error>;
 
-    /// The address is taken away, alone or because its endpoint is closed.
+    /// The address is taken away: by the core, because it is added anew, or because its endpoint is closed.
     fn remove(&self, _address: &Address) {}
 }
 

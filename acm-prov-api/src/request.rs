@@ -223,7 +223,7 @@ struct Question {
 fn parse(message: Message<'_>) -> Result<Question, (AcmStatus, String)> {
     let first = message
         .filled_entry(0)
-        .ok_or((AcmStatus::EINVAL, "the message has no entry".to_owned()))?;
+        .ok_or_else(|| (AcmStatus::EINVAL, "the message has no entry".to_owned()))?;
     if first.kind() == AcmEpType::PATH {
         // The header's data bytes are the client's own in a path request and mean nothing.
         let wanted = first.path_record();

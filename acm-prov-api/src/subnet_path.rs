@@ -8,17 +8,14 @@ impl EndpointHandle {
     /// A path from the port to another one of its subnet, as if all links on the way were like the port's own: its GID, LID,
     /// P_Key, active MTU, rate and subnet time-out, SL 0. For destinations that are known without the SA.
     ///
-    /// `None` when `dlid` is not unicast, when the port is closed or does not say enough, or for a rate that the core does
-    /// not know (HDR and newer).
+    /// `None` when `dlid` is not unicast, when the port is closed or has no GID or LID, or for a link of unknown
+    /// [rate](crate::PortHandle::rate).
     #[must_use]
     pub fn subnet_path(&self, dgid: Gid, dlid: Lid) -> Option<PathRecord> {
         let port = self.port();
         let sgid = port.gid(0)?;
         let attributes = port.attributes().ok()?;
-        let rate = port
-            .host()
-            .rate(attributes.active_width, attributes.active_speed);
-        let rate = u8::try_from(rate.0).ok().filter(|&code| code != 0)?;
+        let rate = port.rate_of(&attributes)?;
         if !attributes.lid.is_unicast() || !dlid.is_unicast() {
             return None;
         }

@@ -24,6 +24,7 @@
 //! assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
 //! ```
 
+mod allocations;
 mod host;
 mod message;
 
@@ -36,6 +37,7 @@ use crate::address::{Address, Gid, Lid};
 use crate::load::{self, Exported, Turn};
 use crate::path::PathRecord;
 
+pub use allocations::Allocations;
 pub use host::host_that_logs;
 pub use message::{Answer, Request};
 
@@ -58,7 +60,7 @@ pub struct TestCore {
     more_endpoints: Vec<(Context, Box<acm_endpoint>)>,
     more_devices: Vec<(Context, Box<acm_device>)>,
     contexts: [*mut c_void; 4],
-    _verbs: Box<[u8; 4096]>,
+    _verbs: Box<[u64; 512]>,
     #[cfg(feature = "verbs")]
     context: Option<std::sync::Arc<rdma_access::verbs::Context>>,
     next_id: u64,
@@ -122,7 +124,7 @@ impl TestCore {
         });
         // SAFETY: the functions below do what the core's do, as far as tests go.
         let provider = unsafe { load::load::<P>(&TABLE)? };
-        let mut verbs = Box::new([0; 4096]);
+        let mut verbs = Box::new([0; 512]);
         let mut device = Box::new(acm_device {
             verbs: verbs.as_mut_ptr().cast(),
             dev_guid: Be64::from_host(0x0010_0000),
@@ -239,12 +241,18 @@ impl TestCore {
 
     /// Adds an address to the endpoint; its context, or `None` if the provider refused.
     pub fn add_address(&mut self, address: &Address) -> Option<Context> {
+        self.add_address_to(Context(self.contexts[ENDPOINT]), address)
+    }
+
+    /// The same for an endpoint that [`open_endpoint`](Self::open_endpoint) opened.
+    pub fn add_address_to(&mut self, endpoint: Context, address: &Address) -> Option<Context> {
         let text = CString::new(address.to_string()).expect("no NUL in an address");
+        let mut more = self.more_endpoints.iter_mut();
+        let opened = more.find_map(|(context, opened)| (*context == endpoint).then_some(opened));
         let mut acm_address = Box::new(acm_address {
-            endpoint: self
-                .endpoint
-                .as_deref_mut()
-                .map_or(ptr::null_mut(), ptr::from_mut),
+            endpoint: opened
+                .or(self.endpoint.as_mut())
+                .map_or(ptr::null_mut(), |opened| &raw mut **opened),
             info: acm_ep_info {
                 addr: address.to_field(),
             },
@@ -252,8 +260,7 @@ impl TestCore {
             r#type: AcmEpType(address.kind()),
         });
         let mut context = ptr::null_mut();
-        let refused =
-            call!(self.add_address(&*acm_address, self.contexts[ENDPOINT], &mut context)) != 0;
+        let refused = call!(self.add_address(&*acm_address, endpoint.0, &mut context)) != 0;
         // The real core moves the structure later.
         acm_address.info = acm_ep_info {
             addr: [0xa5; ACM_MAX_ADDRESS],
@@ -355,7 +362,7 @@ impl TestCore {
     fn number(&mut self, request: &Request) -> (Box<acm_msg>, u64) {
         let id = self.next_id;
         self.next_id += 1;
-        let mut message = Box::new(request.message);
+        let mut message = Allocations::of_the_core(|| Box::new(request.message));
         message.hdr.tid = 0x7a00_0000_0000_0000 | id;
         (message, id)
     }
@@ -544,11 +551,6 @@ impl TestCore {
             gids.clone_into(&mut state.gids);
             state.attributes.gid_tbl_len = gids.len() as _;
         });
-    }
-
-    /// Changes what `acm_get_rate` makes of the port's width and speed; the core knows 0 for those of HDR and newer.
-    pub fn set_rate(&self, code: u32) {
-        with_state(|state| state.rate = ibv_rate(code as _));
     }
 
     /// The lines of the log.

@@ -1,46 +1,14 @@
 //! What the path store costs: bytes a destination, and no allocation on a hit.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use acm_prov_api::address::{Gid, Lid, PKey};
 use acm_prov_api::cache::question::{Question, Source, Target};
 use acm_prov_api::cache::store::{PathStore, StoreLimits};
 use acm_prov_api::clock::Moment;
 use acm_prov_api::path::PathRecord;
-
-/// Counts what malloc really takes: its header, and sizes in steps of 16 bytes.
-struct Counting;
-
-thread_local! {
-    // Of this thread alone, so that others of the test harness do not disturb. Wraps, as this
-    // thread may free what another has allocated.
-    static BYTES: Cell<usize> = const { Cell::new(0) };
-    static CALLS: Cell<usize> = const { Cell::new(0) };
-}
-
-fn chunk(layout: Layout) -> usize {
-    (layout.size() + 8).next_multiple_of(16).max(32)
-}
-
-// SAFETY: all work is done by the system's allocator; counting touches cells of the thread only.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        BYTES.set(BYTES.get().wrapping_add(chunk(layout)));
-        CALLS.set(CALLS.get() + 1);
-        // SAFETY: the caller's promises are handed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        BYTES.set(BYTES.get().wrapping_sub(chunk(layout)));
-        // SAFETY: the caller's promises are handed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use acm_prov_api::testing::Allocations;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Allocations = Allocations;
 
 fn source() -> Source {
     Source {
@@ -73,12 +41,12 @@ fn fill(destinations: u64, capacity: usize) -> PathStore {
 #[test]
 fn bytes_of_a_destination() {
     for (destinations, capacity) in [(49_000, 65_536), (65_536, 65_536), (200_000, 65_536)] {
-        let before = BYTES.get();
+        let before = Allocations::bytes();
         let store = fill(destinations, capacity);
-        let bytes = BYTES.get().wrapping_sub(before);
+        let bytes = Allocations::bytes().wrapping_sub(before);
         let kept = store.len();
         drop(store);
-        assert_eq!(BYTES.get(), before, "all is given back");
+        assert_eq!(Allocations::bytes(), before, "all is given back");
         let each = bytes / kept;
         println!("{kept} of {destinations} destinations kept: {each} bytes each");
         assert!(each <= 160, "{each} bytes a destination");
@@ -87,9 +55,9 @@ fn bytes_of_a_destination() {
 
 #[test]
 fn an_empty_store_takes_next_to_nothing() {
-    let before = BYTES.get();
+    let before = Allocations::bytes();
     let store = fill(0, 65_536);
-    let bytes = BYTES.get().wrapping_sub(before);
+    let bytes = Allocations::bytes().wrapping_sub(before);
     assert!(bytes <= 1_024, "{bytes} bytes for an empty store");
     drop(store);
 }
@@ -97,7 +65,7 @@ fn an_empty_store_takes_next_to_nothing() {
 #[test]
 fn a_hit_allocates_nothing() {
     let mut store = fill(1_000, 65_536);
-    let before = CALLS.get();
+    let before = Allocations::calls();
     let mut hits = 0;
     for id in 1..=1_000 {
         let by_gid = Question::plain(Target::Gid(Gid::new(0xfe80 << 48, id)));
@@ -105,6 +73,6 @@ fn a_hit_allocates_nothing() {
         hits += usize::from(store.get(&by_gid, Moment::default()).is_some());
         hits += usize::from(store.get(&by_lid, Moment::default()).is_some());
     }
-    assert_eq!(CALLS.get(), before);
+    assert_eq!(Allocations::calls(), before);
     assert_eq!(hits, 2_000);
 }

@@ -1,13 +1,15 @@
 //! Contexts and tokens across every order of opening, closing and late answers.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use acm_prov_api::abi::{ACM_OP_ACK, AcmCounter, UMAD_SA_ATTR_PATH_REC};
 use acm_prov_api::prelude::*;
 use acm_prov_api::sa::{PathQuery, SaError, Target};
-use acm_prov_api::testing::{Request, TestCore};
+use acm_prov_api::testing::{Context, Request, TestCore};
 use acm_prov_api::{
-    Closed, Endpoint, EndpointHandle, EndpointState, Port, QueryRequest, provider_table,
+    AddressState, Closed, Endpoint, EndpointHandle, EndpointState, Port, QueryRequest,
+    provider_table,
 };
 
 /// Asks the SA for each request and answers with what it says.
@@ -451,4 +453,183 @@ fn a_handle_is_closed_before_the_core_frees_the_endpoint_whatever_its_state_does
         core.sa_times_out();
     }
     assert_eq!(core.mads(), 0);
+}
+
+/// Tells which of its addresses live, each under a number of its own.
+struct Addressed;
+
+struct Numbered(u16);
+
+/// What has happened to addresses since it was looked at last: their number, added or not.
+static HAPPENED: Mutex<Vec<(u16, bool)>> = Mutex::new(Vec::new());
+static NEXT_NUMBER: AtomicU16 = AtomicU16::new(0);
+
+impl EndpointState<Addressed> for Numbered {
+    type Port = Plain;
+    type Address = Numbered;
+
+    fn open(_: &std::sync::Arc<Port<Addressed>>, _: &EndpointHandle) -> Result<Self, Error> {
+        Ok(Self(0))
+    }
+}
+
+impl AddressState<Addressed> for Numbered {
+    fn add(_: &std::sync::Arc<Endpoint<Addressed>>, address: &Address) -> Result<Self, Error> {
+        if *address == Address::Ip([10, 0, 0, 13].into()) {
+            return Err("told to fail".into());
+        }
+        let number = NEXT_NUMBER.fetch_add(1, Relaxed);
+        HAPPENED.lock().unwrap().push((number, true));
+        Ok(Self(number))
+    }
+
+    fn remove(&self, _: &Address) {
+        HAPPENED.lock().unwrap().push((self.0, false));
+    }
+}
+
+impl Provider for Addressed {
+    const NAME: &CStr = c"addressed";
+    type Endpoint = Numbered;
+
+    fn load(_: &Host, _: &Options) -> Result<Self, Error> {
+        HAPPENED.lock().unwrap().clear();
+        NEXT_NUMBER.store(0, Relaxed);
+        Ok(Self)
+    }
+
+    /// Answers for own addresses; the LID is the number of the address that asks.
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+        if !from.endpoint().has_address(&request.destination()) {
+            return request.refuse(Status::ENODATA);
+        }
+        let mut path = PathRecord::default();
+        path.set_dlid(Lid(from.state().0));
+        request.answer(&path);
+    }
+}
+
+provider_table!(Addressed);
+
+fn happened() -> Vec<(u16, bool)> {
+    std::mem::take(&mut *HAPPENED.lock().unwrap())
+}
+
+/// The DLID of the answer to a request for `destination` from an address.
+fn answer(core: &mut TestCore, from: Context, destination: &Address) -> Result<u16, Status> {
+    let id = core.resolve_from(from, &Request::destination(destination));
+    let answer = core.wait_for_answer(id);
+    answer
+        .path
+        .map_or(Err(answer.status), |path| Ok(path.dlid().0))
+}
+
+/// After a netlink overflow the core has lost an address's context, adds the address again, and removes it once.
+#[test]
+fn an_address_that_is_added_again_replaces_itself() {
+    let name = |text| Address::Name(Name::new(text).unwrap());
+    for (address, again) in [
+        (
+            Address::Ip([10, 0, 0, 7].into()),
+            Address::Ip([10, 0, 0, 7].into()),
+        ),
+        (name("node7"), name("NODE7")),
+        (
+            Address::Ip6("fd00::7".parse().unwrap()),
+            Address::Ip6("fd00::7".parse().unwrap()),
+        ),
+    ] {
+        let mut core = TestCore::load::<Addressed>("log_level 0\n");
+        core.open();
+        let other = core.contexts()[3];
+        let mut last = core.add_address(&address).unwrap();
+        assert_eq!(happened(), [(0, true), (1, true)]);
+        for number in 2..5 {
+            let lost = std::mem::replace(&mut last, core.add_address(&again).unwrap());
+            // The old state goes first: its end must not undo the new one's beginning.
+            assert_eq!(happened(), [(number - 1, false), (number, true)]);
+            assert_eq!(answer(&mut core, last, &address), Ok(number));
+            assert_eq!(answer(&mut core, lost, &address), Err(Status::ESRCADDR));
+        }
+        core.remove_address(last);
+        assert_eq!(happened(), [(4, false)]);
+        assert_eq!(answer(&mut core, other, &address), Err(Status::ENODATA));
+        core.close();
+        assert_eq!(happened(), [(0, false)], "nothing is removed twice");
+    }
+}
+
+#[test]
+fn a_replaced_context_that_is_removed_late_is_one_line_and_changes_nothing() {
+    let mut core = TestCore::load::<Addressed>("log_level 0\n");
+    core.open();
+    let address = Address::Ip([10, 0, 0, 7].into());
+    let first = core.add_address(&address).unwrap();
+    let second = core.add_address(&address).unwrap();
+    happened();
+    core.remove_address(first);
+    assert_eq!(happened(), []);
+    assert_eq!(core.log().len(), 1, "{:?}", core.log());
+    assert!(
+        core.log()[0]
+            .contains("remove_address: the core passed a address context that is not open")
+    );
+    assert_eq!(answer(&mut core, second, &address), Ok(2));
+}
+
+#[test]
+fn an_address_that_moves_ends_at_its_endpoint_only() {
+    let mut core = TestCore::load::<Addressed>("");
+    core.open();
+    let here = core.contexts()[3];
+    let address = Address::Ip([10, 0, 0, 7].into());
+    let endpoint = core.open_endpoint(0x8001).unwrap();
+    let first = core.add_address(&address).unwrap();
+    let there = core.add_address_to(endpoint, &address).unwrap();
+    let stays = core
+        .add_address_to(endpoint, &Address::Ip([10, 0, 0, 8].into()))
+        .unwrap();
+    for from in [here, first, there, stays] {
+        assert!(answer(&mut core, from, &address).is_ok(), "both have it");
+    }
+    core.remove_address(first);
+    assert_eq!(answer(&mut core, here, &address), Err(Status::ENODATA));
+    assert!(answer(&mut core, stays, &address).is_ok());
+    core.remove_address(there);
+    assert_eq!(answer(&mut core, stays, &address), Err(Status::ENODATA));
+}
+
+/// For the core these are two addresses, each with a context that it will remove.
+#[test]
+fn an_ipv4_address_in_both_forms_is_there_until_both_are_removed() {
+    let mut core = TestCore::load::<Addressed>("");
+    core.open();
+    let ip = std::net::Ipv4Addr::new(10, 0, 0, 7);
+    let from = core.contexts()[3];
+    let plain = core.add_address(&Address::Ip(ip)).unwrap();
+    let mapped = core
+        .add_address(&Address::Ip6(ip.to_ipv6_mapped()))
+        .unwrap();
+    for (context, number, left) in [(plain, 1, Ok(0)), (mapped, 2, Err(Status::ENODATA))] {
+        assert_eq!(answer(&mut core, context, &Address::Ip(ip)), Ok(number));
+        assert_eq!(answer(&mut core, from, &Address::Ip(ip)), Ok(0));
+        core.remove_address(context);
+        assert_eq!(answer(&mut core, from, &Address::Ip(ip)), left);
+        assert_eq!(
+            answer(&mut core, from, &Address::Ip6(ip.to_ipv6_mapped())),
+            left
+        );
+    }
+}
+
+#[test]
+fn an_address_that_is_refused_is_not_there() {
+    let mut core = TestCore::load::<Addressed>("");
+    core.open();
+    let from = core.contexts()[3];
+    let address = Address::Ip([10, 0, 0, 13].into());
+    for _ in 0..2 {
+        assert!(core.add_address(&address).is_none());
+        assert_eq!(answer(&mut core, from, &address), Err(Status::ENODATA));
+    }
 }

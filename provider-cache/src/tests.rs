@@ -1,5 +1,6 @@
 //! The provider in a test core: what clients get, and what the SA is asked.
 
+mod allocations;
 mod random;
 mod stand_in;
 
@@ -643,4 +644,22 @@ fn the_dumps_of_real_fabrics_give_every_path() {
         }
         assert!(core.sa_questions().is_empty());
     }
+}
+
+/// After a netlink overflow the core adds an address a second time, and removes it once; then another host has it.
+#[test]
+fn an_address_that_was_added_twice_is_gone_once_it_is_removed() {
+    let hosts = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&hosts, format!("10.0.0.7 {}\n", peer(7))).unwrap();
+    let mut core = opened(&format!(
+        "addr_preload acm_hosts\naddr_data_file {}\n",
+        hosts.path().display()
+    ));
+    let address = Address::Ip([10, 0, 0, 7].into());
+    let request = Request::destination(&address);
+    core.add_address(&address).unwrap();
+    let again = core.add_address(&address).unwrap();
+    assert_eq!(known(&mut core, &request).dgid(), TestCore::GID);
+    core.remove_address(again);
+    assert_eq!(learn(&mut core, &request).path.unwrap().dgid(), peer(7));
 }

@@ -127,15 +127,16 @@ impl AcmEndpoint {
 
     pub(crate) fn add_address(&self, address: &Address) {
         let mut state = self.state.lock();
-        // After the core has lost a notice it adds what it has again, and removes it once.
-        if !state.own.contains(address) {
-            state.own.push(*address);
-        }
+        state.own.push(*address);
         state.resolver.forget(address);
     }
 
+    /// One of several that are equal goes: the core can have an IPv4 address in both of its forms.
     pub(crate) fn remove_address(&self, address: &Address) {
-        self.state.lock().own.retain(|own| own != address);
+        let own = &mut self.state.lock().own;
+        if let Some(index) = own.iter().position(|own| own == address) {
+            own.remove(index);
+        }
     }
 
     /// An address left its port: whoever has it now is not known.

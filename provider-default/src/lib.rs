@@ -66,7 +66,7 @@ impl McastSa {
 /// An open port.
 struct OpenPort {
     cache: PortCache,
-    /// What its own group would be joined with; none if the adapter does not say in terms that the core knows.
+    /// What its own group would be joined with; none for a link of unknown width or speed.
     speed: Option<Speed>,
     lmc: u8,
     endpoints: Mutex<Vec<Arc<AcmEndpoint>>>,
@@ -136,16 +136,10 @@ impl PortState<McastSa> for OpenPort {
         if let Some(hosts) = &provider.hosts {
             cache.follow(Arc::clone(hosts) as _);
         }
-        let rate = port
-            .host()
-            .rate(attributes.active_width, attributes.active_speed);
-        let speed = u8::try_from(rate.0)
-            .ok()
-            .filter(|&rate| rate != 0)
-            .map(|rate| Speed {
-                rate,
-                mtu: attributes.active_mtu,
-            });
+        let speed = port.rate().map(|rate| Speed {
+            rate,
+            mtu: attributes.active_mtu,
+        });
         Ok(Self {
             cache,
             speed,

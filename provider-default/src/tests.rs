@@ -1,6 +1,7 @@
 //! The provider in a test core, on a simulated adapter, with peers whose datagrams the tests write themselves.
 
 mod addresses;
+mod allocations;
 mod answering;
 mod documents;
 mod hostile;

@@ -5,8 +5,8 @@ use crate::path::{PathRecord, Selector};
 
 /// The record that the SA has for the port itself, made from the port's attributes: no hop, no delay, SL 0.
 ///
-/// `None` when the port does not say enough, as with a rate that the core does not know (HDR and newer): the SA is then
-/// asked like for any other destination.
+/// `None` when the port does not say enough, as with a link of unknown width or speed: the SA is then asked like for any
+/// other destination.
 #[must_use]
 pub fn own_path(endpoint: &EndpointHandle) -> Option<PathRecord> {
     let port = endpoint.port();

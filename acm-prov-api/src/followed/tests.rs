@@ -1,5 +1,6 @@
 //! Files that change, with made-up time.
 
+use std::cell::Cell;
 use std::fs;
 
 use super::*;
@@ -157,6 +158,241 @@ fn a_file_that_cannot_be_read_keeps_what_was_there() {
     let told = hosts.looks();
     assert!(told[0].contains("directory"), "{told:?}");
     assert!(hosts.has("a"));
+    assert_eq!(hosts.looks(), [""; 0]);
+}
+
+thread_local! {
+    /// What opening a file fails with, in tests that make it fail.
+    static OPENS: Cell<Opens> = const { Cell::new(Opens::As(0)) };
+    static TRIES: Cell<u32> = const { Cell::new(0) };
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Opens {
+    /// With that error number; 0 is none.
+    As(i32),
+    /// As a file of which nothing can be read: EIO.
+    Broken,
+}
+
+fn open(path: &Path) -> io::Result<BufReader<File>> {
+    TRIES.set(TRIES.get() + 1);
+    match OPENS.get() {
+        Opens::As(0) => lines::open(path),
+        Opens::As(errno) => Err(io::Error::from_raw_os_error(errno)),
+        // The first page of a process is never mapped.
+        Opens::Broken => lines::open(Path::new("/proc/self/mem")),
+    }
+}
+
+#[test]
+fn a_file_that_could_not_be_read_is_read_once_it_can_be() {
+    for (fault, reason) in [
+        (Opens::As(libc::EMFILE), "Too many open files (os error 24)"),
+        (
+            Opens::As(libc::ENFILE),
+            "Too many open files in system (os error 23)",
+        ),
+        (Opens::As(libc::EIO), "Input/output error (os error 5)"),
+        (Opens::As(libc::ESTALE), "Stale file handle (os error 116)"),
+        (Opens::As(libc::EACCES), "Permission denied (os error 13)"),
+        (Opens::Broken, "Input/output error (os error 5)"),
+    ] {
+        let mut hosts = Followee::new("a fe80::1\n");
+        hosts.followed.open = open;
+        let name = hosts.file.display().to_string();
+        hosts.replace("b fe80::2\nc fe80::3\nbad\n");
+        OPENS.set(fault);
+        TRIES.set(0);
+        let told: Vec<String> = (0..60).flat_map(|_| hosts.look()).collect();
+        assert_eq!(
+            told,
+            [format!(
+                "{name}: the file cannot be read: {reason}; going on with what was read before, and trying again"
+            )],
+            "{fault:?}"
+        );
+        assert!(hosts.has("a") && !hosts.has("b"));
+        // Once when the file has settled, then every five looks.
+        assert!((11..=13).contains(&TRIES.get()), "{}", TRIES.get());
+
+        OPENS.set(Opens::As(0));
+        let told: Vec<String> = (0..60).flat_map(|_| hosts.look()).collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert_eq!(
+            told[0],
+            format!("{name}: the file can be read again: 2 entries")
+        );
+        assert!(told[1].contains(":3: bad: no GID follows"), "{told:?}");
+        assert!(!hosts.has("a") && hosts.has("b") && hosts.has("c"));
+    }
+}
+
+#[test]
+fn a_file_that_changes_while_it_cannot_be_read_is_told_of_once() {
+    let mut hosts = Followee::new("a fe80::1\n");
+    hosts.followed.open = open;
+    let mut told = Vec::new();
+    for (n, errno) in [libc::EMFILE, libc::EIO, libc::EACCES].iter().enumerate() {
+        hosts.replace(&format!("b{n} fe80::2\n"));
+        OPENS.set(Opens::As(*errno));
+        told.extend((0..20).flat_map(|_| hosts.look()));
+    }
+    OPENS.set(Opens::As(0));
+    told.extend((0..20).flat_map(|_| hosts.look()));
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[1].ends_with(": the file can be read again: 1 entries"));
+    assert!(hosts.has("b2"));
+}
+
+/// The file is there and opens as if it were not: it was being replaced in two steps.
+#[test]
+fn a_file_that_goes_between_two_looks_is_no_news() {
+    let mut hosts = Followee::new("a fe80::1\n");
+    hosts.followed.open = open;
+    hosts.replace("b fe80::2\n");
+    OPENS.set(Opens::As(libc::ENOENT));
+    assert_eq!(hosts.looks(), [""; 0]);
+    OPENS.set(Opens::As(0));
+    let told = hosts.looks();
+    assert!(
+        told[0].contains("has changed and was read again"),
+        "{told:?}"
+    );
+    assert_eq!(told.len(), 1);
+    assert!(hosts.has("b"));
+}
+
+/// The folder of the file cannot be searched for a while.
+#[test]
+fn a_file_that_is_out_of_reach_is_told_of_once_each_way() {
+    for changes in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("etc");
+        fs::create_dir(&inside).unwrap();
+        let file = inside.join("hosts");
+        fs::write(&file, "a fe80::1\n").unwrap();
+        let followed = Followed::hosts(&file);
+        let mut now = 0;
+        let mut looks = || -> Vec<String> {
+            (0..20)
+                .flat_map(|_| {
+                    now += TICK;
+                    followed.look(at(now))
+                })
+                .collect()
+        };
+        assert_eq!(looks(), [""; 0]);
+        let aside = folder.path().join("aside");
+        fs::rename(&inside, &aside).unwrap();
+        std::os::unix::fs::symlink(&inside, &inside).unwrap();
+        let told = looks();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].contains("the file cannot be read: Too many levels"),
+            "{told:?}"
+        );
+        if changes {
+            fs::write(aside.join("new"), "b fe80::2\n").unwrap();
+            fs::rename(aside.join("new"), aside.join("hosts")).unwrap();
+        }
+        fs::remove_file(&inside).unwrap();
+        fs::rename(&aside, &inside).unwrap();
+        let told = looks();
+        assert_eq!(told.len(), 1, "{told:?}");
+        let (line, host) = if changes {
+            ("the file can be read again: 1 entries", "b")
+        } else {
+            ("the file can be read again and has not changed", "a")
+        };
+        assert!(told[0].ends_with(line), "{told:?}");
+        assert!(followed.with(|hosts| hosts.by_name(host).is_some()));
+    }
+}
+
+#[test]
+fn a_first_reading_that_fails_is_made_up_for() {
+    for fault in [Opens::As(libc::EMFILE), Opens::Broken] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("hosts");
+        fs::write(&file, "a fe80::1\n").unwrap();
+        OPENS.set(fault);
+        let parse = |file: &Path, reader: &mut dyn BufRead| Hosts::parse(file, reader);
+        let followed = Followed::opened_by(open, &file, Hosts::unread, parse);
+        let told = followed.get().reports()[0].to_string();
+        assert!(told.contains("hosts: cannot be read: "), "{told}");
+        let looks = |range: std::ops::Range<u64>| -> Vec<String> {
+            range.flat_map(|n| followed.look(at(n * TICK))).collect()
+        };
+        assert_eq!(
+            looks(1..20),
+            [""; 0],
+            "it was told of when it was first read"
+        );
+        OPENS.set(Opens::As(0));
+        let told = looks(20..40);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].ends_with("the file can be read again: 1 entries"),
+            "{told:?}"
+        );
+        assert!(followed.get().by_name("a").is_some());
+    }
+}
+
+/// Runs as a process of its own: the limit on descriptors is the whole process's.
+#[test]
+fn a_change_while_no_descriptor_is_free_is_not_lost() {
+    const CHILD: &str = "FOLLOWED_WITHOUT_DESCRIPTORS";
+    if std::env::var_os(CHILD).is_none() {
+        let name = "followed::tests::a_change_while_no_descriptor_is_free_is_not_lost";
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        return;
+    }
+    let mut hosts = Followee::new("a fe80::1\n");
+    hosts.replace("b fe80::2\n");
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the limit may be written.
+    let got = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    assert_eq!(got, 0);
+    let allow = |descriptors| {
+        let limit = libc::rlimit {
+            rlim_cur: descriptors,
+            ..limit
+        };
+        // SAFETY: a whole limit.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    };
+    allow(3);
+    let told: Vec<String> = (0..30).flat_map(|_| hosts.look()).collect();
+    let had = hosts.has("a");
+    allow(limit.rlim_cur);
+    assert!(had);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].contains("cannot be read: Too many open files"),
+        "{told:?}"
+    );
+    let told: Vec<String> = (0..30).flat_map(|_| hosts.look()).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].ends_with("the file can be read again: 1 entries"),
+        "{told:?}"
+    );
+    assert!(hosts.has("b"));
 }
 
 #[test]

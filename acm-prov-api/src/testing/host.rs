@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-use super::{Answer, TestCore};
+use super::{Allocations, Answer, TestCore};
 use crate::abi::*;
 use crate::address::Gid;
 use crate::host::{Host, HostTable, LogLevel, LogWriter};
@@ -25,7 +25,6 @@ pub(super) struct State {
     pub(super) attributes: _compat_ibv_port_attr,
     pub(super) gids: Vec<Gid>,
     pub(super) pkeys: Vec<u16>,
-    pub(super) rate: ibv_rate,
     pub(super) refuse_mads: bool,
 }
 
@@ -53,10 +52,12 @@ pub(super) static STATE: Mutex<Option<State>> = Mutex::new(None);
 pub(super) static CHANGED: Condvar = Condvar::new();
 
 pub(super) fn with_state<R>(change: impl FnOnce(&mut State) -> R) -> R {
-    let mut state = STATE.lock();
-    let result = change(state.get_or_insert_with(State::new));
-    CHANGED.notify_all();
-    result
+    Allocations::of_the_core(|| {
+        let mut state = STATE.lock();
+        let result = change(state.get_or_insert_with(State::new));
+        CHANGED.notify_all();
+        result
+    })
 }
 
 impl State {
@@ -77,13 +78,12 @@ impl State {
                 lid: 1,
                 sm_lid: 9,
                 active_width: 2,
-                active_speed: 4,
+                active_speed: 1,
                 link_layer: IBV_LINK_LAYER_INFINIBAND,
                 ..Default::default()
             },
             gids: vec![TestCore::GID],
             pkeys: vec![0xffff],
-            rate: ibv_rate(3),
             refuse_mads: false,
         }
     }
@@ -237,8 +237,9 @@ unsafe extern "C" fn acm_query_response(id: u64, msg: *mut acm_msg) -> c_int {
     keep_answer(id, msg)
 }
 
+/// As for a speed that the core does not know.
 unsafe extern "C" fn acm_get_rate(_width: u8, _speed: u8) -> ibv_rate {
-    with_state(|state| state.rate)
+    ibv_rate::IBV_RATE_MAX
 }
 
 unsafe extern "C" fn acm_convert_mtu(mtu: c_int) -> ibv_mtu {

@@ -292,3 +292,22 @@ fn what_is_not_installed_is_named_with_its_package() {
         "{message}"
     );
 }
+
+/// The fields that the SDK reads behind the core's `ibv_context`; `src/link_rate.rs` has them at the same places.
+#[test]
+fn a_device_has_its_name_where_the_sdk_reads_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    if let Err(message) = c_program::require(
+        "cc",
+        folder.path(),
+        &[("infiniband/verbs.h", "libibverbs-dev")],
+    ) {
+        panic!("{message}");
+    }
+    let source = "#include <infiniband/verbs.h>\n#include <stddef.h>\n\
+        _Static_assert(offsetof(struct ibv_context, device) == 0, \"device\");\n\
+        _Static_assert(offsetof(struct ibv_device, name) == 2 * sizeof(void *) + 8, \"name\");\n\
+        _Static_assert(sizeof(((struct ibv_device *)0)->name) == 64, \"length of name\");\n";
+    let compiled = c_program::compile("cc", folder.path(), source, &["-fsyntax-only"]);
+    assert_eq!(compiled, Ok(Vec::new()));
+}

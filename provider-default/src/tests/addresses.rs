@@ -376,6 +376,31 @@ fn an_address_that_was_added_twice_is_gone_once_it_is_removed() {
     learn(&mut core, &mut peer, ip(7));
 }
 
+/// Nobody has an IPv4-mapped address on a port; it is the IPv4 address that is asked for and claimed.
+#[test]
+fn an_ipv4_mapped_address_is_the_ipv4_address() {
+    let mapped = |last| Address::Ip6(std::net::Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped());
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    let id = resolve(&mut core, mapped(2));
+    let request = peer.answers(ip(2));
+    let bytes = request.datagram.to_bytes();
+    assert_eq!((bytes[16], &bytes[24..28]), (2, &[10, 0, 0, 2][..]));
+    give_path(&core, &peer);
+    let path = core.wait_for_answer(id).path;
+    assert_eq!(Some(known(&mut core, ip(2))), path);
+    assert_eq!(Some(known(&mut core, mapped(2))), path);
+    // An own address, given in one form and removed in the other's presence.
+    let plain = core.add_address(&ip(7)).unwrap();
+    let other = core.add_address(&mapped(7)).unwrap();
+    core.remove_address(plain);
+    known(&mut core, ip(7));
+    core.remove_address(other);
+    let id = resolve(&mut core, mapped(7));
+    peer.answers(ip(7));
+    assert_eq!(core.wait_for_answer(id).path.unwrap().dlid(), peer.lid());
+}
+
 /// Fault 6: interfaces matched by prefix, so that 10.0.0.12 is taken for 10.0.0.1.
 #[test]
 fn an_address_that_begins_like_an_own_one_is_anothers() {

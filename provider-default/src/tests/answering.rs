@@ -26,6 +26,21 @@ fn a_request_for_an_own_address_is_answered_by_unicast_on_the_sas_path() {
     assert_eq!(counted(&core, AcmCounter::ADDR_QUERY), (0, 0));
 }
 
+/// A stock peer asks for the address as its client wrote it.
+#[test]
+fn a_request_for_an_own_ipv4_address_in_ipv6_form_is_answered() {
+    let core = opened("");
+    let mut peer = Peer::at(2);
+    let mut request = super::peer::request(8, source(), ip(2));
+    for (kind, field, ip) in [(16, 24, TestCore::SOURCE), (18, 88, [10, 0, 0, 2].into())] {
+        request[kind] = 3;
+        request[field..field + 16].copy_from_slice(&ip.to_ipv6_mapped().octets());
+    }
+    peer.multicast(&request);
+    give_path(&core, &peer);
+    peer.answer_to(8);
+}
+
 #[test]
 fn with_route_prot_acm_the_sa_is_not_asked() {
     let mut core = loaded("route_prot acm\n");

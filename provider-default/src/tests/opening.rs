@@ -120,11 +120,11 @@ fn two_devices_with_one_guid_are_two() {
     assert_eq!(threads(), 0);
 }
 
-/// Fault 12: a rate that the core does not know comes back as 0.
+/// Fault 12: a rate that is not known is not a rate of 0.
 #[test]
 fn a_port_of_unknown_speed_has_no_group_of_its_own() {
     let mut core = loaded("route_prot acm\n");
-    core.set_rate(0);
+    core.change_port(|port| port.active_speed = 3);
     core.open();
     assert_eq!(core.sa_questions().len(), 1);
     grant_join(&core);
@@ -136,6 +136,23 @@ fn a_port_of_unknown_speed_has_no_group_of_its_own() {
     // What the port does not tell of itself is the SA's to say.
     resolve(&mut core, source());
     core.wait_for_sa_questions(1);
+}
+
+/// HDR and faster, and width 2x, which the core's own table does not have.
+#[test]
+fn a_modern_port_has_a_group_of_its_own() {
+    for (width, speed, rate) in [(2, 64, 17), (16, 64, 16), (2, 128, 21)] {
+        let mut core = loaded("route_prot acm\n");
+        core.change_port(|port| (port.active_width, port.active_speed) = (width, speed));
+        core.open();
+        grant_join(&core);
+        let asked = core.wait_for_sa_questions(1)[0];
+        let mut own = SHARED.0;
+        (own[7], own[8]) = (rate, 5);
+        assert_eq!(asked.data[..16], own, "width {width}, speed {speed}");
+        // The port tells the path to itself: the SA is not asked.
+        assert_eq!(known(&mut core, source()).rate(), rate);
+    }
 }
 
 /// Fault 14: a limited member joins with its P_Key as it is.

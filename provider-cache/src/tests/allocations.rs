@@ -1,0 +1,65 @@
+//! What a request takes whose path is known: no memory, from the C table to the answer.
+
+use acm_prov_api::prelude::*;
+use acm_prov_api::testing::{Allocations, Request, TestCore};
+
+use super::{known, opened, peer};
+
+#[global_allocator]
+static ALLOCATOR: Allocations = Allocations;
+
+/// Asks until the SA is asked for nothing more; then a request must take no memory.
+fn is_free_when_known(core: &mut TestCore, form: &str, request: &Request) {
+    loop {
+        let id = core.resolve(request);
+        if core.sa_questions().is_empty() {
+            break;
+        }
+        core.sa_answers_with(|_| ());
+        assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS, "{form}");
+    }
+    for _ in 0..3 {
+        let before = Allocations::calls();
+        core.resolve(request);
+        let calls = Allocations::calls() - before;
+        assert_eq!(calls, 0, "allocations for a request by {form}");
+    }
+    known(core, request);
+}
+
+#[test]
+fn a_request_that_is_answered_from_memory_takes_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = folder.path().join("hosts");
+    let gid = peer(7);
+    std::fs::write(
+        &hosts,
+        format!("node7 {gid}\n10.0.0.7 {gid}\nfd00::7 {gid}\n"),
+    )
+    .unwrap();
+    let mut core = opened(&format!(
+        "addr_preload acm_hosts\naddr_data_file {}\n",
+        hosts.display()
+    ));
+    let name = Address::Name(Name::new("NODE7").unwrap());
+    let ip = std::net::Ipv4Addr::new(10, 0, 0, 7);
+    let mut by_lid = PathRecord::default();
+    by_lid.set_dlid(Lid(7));
+    let mut by_gid = PathRecord::default();
+    by_gid.set_dgid(gid);
+    let destination = |address| Request::destination(&address);
+    for (form, request) in [
+        ("NAME", destination(name)),
+        ("IP", destination(Address::Ip(ip))),
+        ("own IP", destination(Address::Ip(TestCore::SOURCE))),
+        ("IP6", destination(Address::Ip6("fd00::7".parse().unwrap()))),
+        ("mapped IP6", destination(Address::Ip6(ip.to_ipv6_mapped()))),
+        ("GID", destination(Address::Gid(gid))),
+        ("LID", destination(Address::Lid(Lid(7)))),
+        ("PATH with DLID", Request::path(&by_lid)),
+        ("PATH with DGID", Request::path(&by_gid)),
+        ("IP and PATH", Request::hinted(&Address::Ip(ip), &by_gid)),
+    ] {
+        is_free_when_known(&mut core, form, &request);
+    }
+}
