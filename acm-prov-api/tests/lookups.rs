@@ -22,9 +22,12 @@ const PATIENCE: u64 = 200;
 /// The key that was looked up, and the try that brought the answer; 0 is another way.
 type Answer = (u16, u64);
 
+/// Clients that have had their ends.
+type Ends = Arc<Mutex<Vec<(u32, End<Answer>)>>>;
+
 struct Client {
     number: u32,
-    ends: Arc<Mutex<Vec<(u32, End<Answer>)>>>,
+    ends: Ends,
 }
 
 impl Waiter for Client {
@@ -108,7 +111,7 @@ struct Out {
 struct World {
     limits: Limits,
     lookups: Lookups<u16, Client>,
-    ends: Arc<Mutex<Vec<(u32, End<Answer>)>>>,
+    ends: Ends,
     now: u64,
     asked: u32,
     /// Who waits: its key and its deadline.

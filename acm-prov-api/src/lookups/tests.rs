@@ -856,10 +856,7 @@ fn nobody_is_answered_while_the_lock_is_held_however_it_is_left() {
                 ask(&mut state, &shared, &tell);
             }
             state.lookups.finish_key(&1, &());
-            let _held = told
-                .try_recv()
-                .err()
-                .expect("nobody is told under the lock");
+            told.try_recv().expect_err("nobody is told under the lock");
             let nothing: Option<()> = None;
             nothing?;
             drop(state);
