@@ -48,6 +48,10 @@ static PREVIOUS: OnceLock<Hook> = OnceLock::new();
 ///
 /// Ours captures nothing and so allocates nothing: a library that is refused is unloaded with it.
 fn keep_places() {
+    // A thread that unwinds must not change the hook. If this is the first door, a panic behind it is logged without its place.
+    if std::thread::panicking() {
+        return;
+    }
     PREVIOUS.get_or_init(|| {
         let previous = panic::take_hook();
         panic::set_hook(Box::new(keep_place));

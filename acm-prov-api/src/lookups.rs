@@ -9,12 +9,13 @@
 //! when [`next_deadline`](Lookups::next_deadline) has come.
 //!
 //! Nobody who waits can be lost: a [waiter](Waiter) stays in the machine until it has its [end](End), then lies in the
-//! machine's outgoing [`Replies`], and those deliver themselves when they are dropped. A [`DeliveringMutex`] takes
-//! them out and drops them whenever its lock is released, however the code between is left.
+//! machine's outgoing [`Replies`], and those deliver themselves when they, or the machine, are dropped. A
+//! [`DeliveringMutex`] takes them out and drops them whenever its lock is released, however the code between is left.
 
 mod backoff;
 mod delivery;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
@@ -149,7 +150,8 @@ impl<K, W> Lookup<K, W> {
         };
         let deadline = self.waiters.front().map(|(deadline, _)| *deadline);
         let wanted = (self.wanted_until > now).then_some(self.wanted_until);
-        [state, deadline, wanted].into_iter().flatten().min()
+        let due = [state, deadline, wanted].into_iter().flatten().min();
+        due.filter(|due| *due < Moment::NEVER)
     }
 }
 
@@ -223,7 +225,10 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         if let Some(lookup) = self.lookups.get_mut(&number) {
             lookup.wanted_until = lookup.wanted_until.max(until);
         }
-        self.set_timer(number, now);
+        if urgency == Urgency::Usual {
+            self.make_urgent(number);
+        }
+        self.settle(now, number);
         true
     }
 
@@ -300,8 +305,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         let lookup = self.lookups.get_mut(&number)?;
         lookup.failures = failures.saturating_add(1);
         lookup.state = State::Resting(now.after(rest));
-        // Superseded or not: it is made anew.
-        self.by_key.entry(lookup.key.clone()).or_insert(number);
+        self.renew(number);
         self.settle(now, number);
         Some(rest)
     }
@@ -319,7 +323,14 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         let number = self.by_id.remove(&id)?;
         let lookup = self.lookups.get_mut(&number)?;
         lookup.id = None;
-        self.out -= usize::from(matches!(lookup.state, State::Trying(_)));
+        match lookup.state {
+            State::Trying(_) => self.out -= 1,
+            // It has timed out already.
+            State::Queued(place) => {
+                self.queue.remove(&place);
+            }
+            State::Resting(_) => {}
+        }
         Some((number, lookup.failures))
     }
 
@@ -497,9 +508,22 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         if let Some(lookup) = self.lookups.get_mut(&number) {
             lookup.state = State::Queued(place);
             self.queue.insert(place, number);
-            self.by_key.entry(lookup.key.clone()).or_insert(number);
         }
+        self.renew(number);
         self.settle(now, number);
+    }
+
+    /// A lookup is tried anew. If it was superseded and nobody has asked since, it answers those who ask from now on; an
+    /// earlier try that may still be answered does not.
+    fn renew(&mut self, number: Number) {
+        if let Some(lookup) = self.lookups.get_mut(&number)
+            && let Entry::Vacant(vacant) = self.by_key.entry(lookup.key.clone())
+        {
+            vacant.insert(number);
+            if let Some(id) = lookup.id.take() {
+                self.by_id.remove(&id);
+            }
+        }
     }
 
     /// Drops a lookup that nobody wants, or sets its timer. One whose try will be reported to have ended stays until then:
@@ -561,6 +585,17 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
             self.replies.push(waiter, end.clone());
         }
         Some(lookup.key)
+    }
+}
+
+/// Who still waits has an end, too.
+impl<K, W: Waiter> Drop for Lookups<K, W> {
+    fn drop(&mut self) {
+        for (_, lookup) in self.lookups.drain() {
+            for (_, waiter) in lookup.waiters {
+                self.replies.push(waiter, End::Closed);
+            }
+        }
     }
 }
 

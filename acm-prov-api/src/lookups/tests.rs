@@ -1,465 +1,968 @@
-use super::*;
-use crate::address::{Gid, Lid};
-use crate::cache::question::Target;
-use crate::sa::{SaError, SaStatus};
+//! The machine with made-up time, and the delivery of ends.
 
-const TIMEOUT: u64 = 2_000;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::*;
+use crate::sync::{Arc, Condvar, Mutex};
+use crate::testing;
+
 const PATIENCE: u64 = 6_000;
 
-const BUSY: Judged = Judged::Again(SaError::Status(SaStatus::BUSY));
-const SILENT: Judged = Judged::Again(SaError::TimedOut);
+const LIMITS: Limits = Limits {
+    lookups: 100,
+    waiters: 1_022,
+    tries: 2,
+    try_timeout: None,
+    rest: (125, 2_000),
+};
+
+type Ends = Arc<Mutex<Vec<(u32, End<u32>)>>>;
+
+/// Notes its end.
+struct Client {
+    number: u32,
+    ends: Ends,
+}
+
+impl Waiter for Client {
+    type Answer = u32;
+
+    fn end(self, end: End<u32>) {
+        self.ends.lock().push((self.number, end));
+    }
+}
 
 fn at(millis: u64) -> Moment {
     Moment::from_millis(millis)
 }
 
-fn key(lid: u16) -> Key {
-    Key {
-        endpoint: EndpointId(1),
-        question: Question::plain(Target::Lid(Lid(lid))),
+/// Lookups of numbered keys for numbered clients.
+struct Test {
+    lookups: Lookups<u16, Client>,
+    ends: Ends,
+    ids: u64,
+}
+
+impl Test {
+    fn new(limits: Limits) -> Self {
+        Self {
+            lookups: Lookups::new(limits, None, 7),
+            ends: Ends::default(),
+            ids: 0,
+        }
     }
-}
 
-fn path(lid: u16) -> PathRecord {
-    let mut path = PathRecord::default();
-    path.set_dlid(Lid(lid))
-        .set_dgid(Gid::new(0xfe80 << 48, lid.into()));
-    path
-}
-
-fn limits() -> LookupLimits {
-    LookupLimits {
-        timeout: TIMEOUT,
-        retries: 2,
-        out: 2,
-        lookups: 100,
-        waiters: 1_022,
+    fn client(&self, number: u32) -> Client {
+        let ends = Arc::clone(&self.ends);
+        Client { number, ends }
     }
-}
 
-fn lookups() -> Lookups<u32> {
-    Lookups::new(limits(), 7)
-}
+    fn ask_until(&mut self, now: u64, key: u16, number: u32, deadline: u64) -> bool {
+        let client = self.client(number);
+        self.lookups.ask(at(now), key, client, at(deadline))
+    }
 
-/// With another number of MADs out at a time.
-fn lookups_out(out: usize) -> Lookups<u32> {
-    Lookups::new(LookupLimits { out, ..limits() }, 7)
-}
+    fn ask(&mut self, now: u64, key: u16, number: u32) -> bool {
+        self.ask_until(now, key, number, now + PATIENCE)
+    }
 
-/// Sends everything that may be sent.
-fn send(lookups: &mut Lookups<u32>, now: Moment) -> Vec<Query> {
-    std::iter::from_fn(|| lookups.next_to_send(now)).collect()
-}
+    fn want(&mut self, now: u64, key: u16, urgency: Urgency) -> bool {
+        self.lookups.want(at(now), key, at(now + PATIENCE), urgency)
+    }
 
-fn finished(lookups: &mut Lookups<u32>, now: Moment, id: LookupId, judged: Judged) -> Replies<u32> {
-    lookups
-        .answered(now, id, &judged)
-        .expect("a query that ends")
-        .replies
-}
+    /// Makes all tries that may be made.
+    fn tries(&mut self, now: u64) -> Vec<Try<u16>> {
+        let ids = &mut self.ids;
+        let mut new_id = || {
+            *ids += 1;
+            *ids
+        };
+        std::iter::from_fn(|| self.lookups.next_try(at(now), &mut new_id)).collect()
+    }
 
-fn timed_out(request: u32) -> (u32, Result<PathRecord, AcmStatus>) {
-    (request, Err(AcmStatus::ETIMEDOUT))
+    /// Makes all tries that may be made: what they look up.
+    fn tried_keys(&mut self, now: u64) -> Vec<u16> {
+        self.tries(now).iter().map(|next| next.key).collect()
+    }
+
+    /// Makes the one try that may be made.
+    #[track_caller]
+    fn only_try(&mut self, now: u64) -> u64 {
+        let tries = self.tries(now);
+        assert_eq!(tries.len(), 1, "{tries:?}");
+        tries[0].id
+    }
+
+    /// Who has had its end since the last call.
+    fn ends(&mut self) -> Vec<(u32, End<u32>)> {
+        drop(self.lookups.take_replies());
+        std::mem::take(&mut *self.ends.lock())
+    }
+
+    fn expire(&mut self, now: u64) -> Vec<(u32, End<u32>)> {
+        self.lookups.expire(at(now));
+        self.ends()
+    }
+
+    /// A try brings an answer.
+    #[track_caller]
+    fn finish(&mut self, id: u64, answer: u32) -> Vec<(u32, End<u32>)> {
+        assert!(self.lookups.finish(id, &answer).is_some(), "{id} is known");
+        self.ends()
+    }
+
+    /// Nothing of any lookup is left in any of the machine's tables.
+    #[track_caller]
+    fn is_clean(&mut self) {
+        let Lookups {
+            lookups,
+            by_key,
+            by_id,
+            queue,
+            timers,
+            out,
+            waiting,
+            ..
+        } = &self.lookups;
+        let left = [
+            lookups.len(),
+            by_key.len(),
+            by_id.len(),
+            queue.len(),
+            timers.len(),
+            *out,
+            *waiting,
+        ];
+        assert_eq!(left, [0; 7]);
+        assert_eq!(self.lookups.next_deadline(), None);
+    }
 }
 
 #[test]
-fn a_question_is_asked_once_and_answers_all() {
-    let mut lookups = lookups();
-    for request in 0..200 {
-        lookups
-            .ask(at(request.into()), key(1), request, None)
-            .unwrap();
+fn what_is_asked_is_tried_once_and_answers_all() {
+    let mut test = Test::new(LIMITS);
+    for client in 0..200 {
+        assert!(test.ask(client.into(), 1, client));
     }
-    let sent = send(&mut lookups, at(200));
-    assert_eq!(sent.len(), 1);
-    assert_eq!(sent[0].key, key(1));
-    lookups.ask(at(300), key(1), 200, None).unwrap();
-    assert_eq!(send(&mut lookups, at(300)), []);
+    let tries = test.tries(200);
+    assert_eq!(tries.len(), 1);
+    assert_eq!((tries[0].key, tries[0].is_first), (1, true));
+    test.ask(300, 1, 200);
+    assert_eq!(test.tries(300), []);
+    assert_eq!((test.lookups.waiting(), test.lookups.len()), (201, 1));
+
+    let ends = test.finish(tries[0].id, 9);
+    let expected: Vec<_> = (0..=200).map(|client| (client, End::Answer(9))).collect();
+    assert_eq!(ends, expected);
+    test.is_clean();
+}
+
+#[test]
+fn keys_are_told_apart() {
+    let mut test = Test::new(Limits {
+        tries: 10,
+        ..LIMITS
+    });
+    for key in 1..=3 {
+        test.ask(0, key, key.into());
+    }
+    let tries = test.tries(0);
     assert_eq!(
-        (lookups.waiting(), lookups.len(), lookups.out()),
-        (201, 1, 1)
+        tries.iter().map(|next| next.key).collect::<Vec<_>>(),
+        [1, 2, 3]
     );
-
-    let replies = finished(&mut lookups, at(400), sent[0].id, Judged::Path(path(1)));
-    let expected: Vec<_> = (0..=200).map(|request| (request, Ok(path(1)))).collect();
-    assert_eq!(replies, expected);
-    assert!(lookups.is_empty());
-    assert_eq!((lookups.waiting(), lookups.out()), (0, 0));
-    assert_eq!(lookups.next_deadline(), None);
+    assert_eq!(test.finish(tries[1].id, 9), [(2, End::Answer(9))]);
+    assert_eq!((test.lookups.len(), test.lookups.waiting()), (2, 2));
 }
 
 #[test]
-fn endpoints_and_questions_are_told_apart() {
-    let mut lookups = Lookups::new(
-        LookupLimits {
-            out: 10,
-            ..limits()
-        },
-        7,
-    );
-    let mut service = key(1);
-    service.question.demands.service_id = 9;
-    let other_endpoint = Key {
-        endpoint: EndpointId(2),
-        ..key(1)
-    };
-    for (request, key) in [key(1), key(2), service, other_endpoint]
-        .into_iter()
-        .enumerate()
-    {
-        lookups.ask(at(0), key, request as u32, None).unwrap();
+fn no_more_tries_out_than_the_limit_and_the_oldest_first() {
+    let mut test = Test::new(LIMITS);
+    for key in 1..=5 {
+        test.ask(0, key, key.into());
     }
-    assert_eq!(send(&mut lookups, at(0)).len(), 4);
-}
-
-#[test]
-fn no_more_mads_out_than_the_limit_and_the_oldest_first() {
-    let mut lookups = lookups();
-    for lid in 1..=5 {
-        lookups.ask(at(0), key(lid), lid.into(), None).unwrap();
-    }
-    let first = send(&mut lookups, at(0));
+    let first = test.tries(0);
     assert_eq!(
-        first.iter().map(|query| query.key).collect::<Vec<_>>(),
-        [key(1), key(2)]
+        first.iter().map(|next| next.key).collect::<Vec<_>>(),
+        [1, 2]
     );
-    finished(&mut lookups, at(1), first[1].id, Judged::NoRecords);
-    let next = send(&mut lookups, at(1));
-    assert_eq!(
-        next.iter().map(|query| query.key).collect::<Vec<_>>(),
-        [key(3)]
-    );
-    assert_eq!(lookups.oldest_out(), Some(at(0)));
+    test.finish(first[1].id, 9);
+    assert_eq!(test.tried_keys(1), [3]);
 }
 
 #[test]
-fn every_outcome_reaches_those_who_wait() {
-    let failed = Judged::Failed(SaError::Status(SaStatus::REQ_DENIED));
-    let cases = [
-        (Judged::Path(path(1)), Ok(path(1))),
-        (Judged::NoRecords, Err(AcmStatus::ENODATA)),
-        (Judged::Invalid, Err(AcmStatus::EINVAL)),
-        (failed, Err(AcmStatus::ENODATA)),
-    ];
-    for (judged, reply) in cases {
-        let mut lookups = lookups();
-        lookups.ask(at(0), key(1), 1, None).unwrap();
-        let id = send(&mut lookups, at(0))[0].id;
-        assert_eq!(finished(&mut lookups, at(1), id, judged), [(1, reply)]);
+fn a_deadline_is_kept_although_the_try_never_ends() {
+    let mut test = Test::new(LIMITS);
+    test.ask(0, 1, 1);
+    let id = test.only_try(0);
+    test.ask(1_000, 1, 2);
+    assert_eq!(test.lookups.next_deadline(), Some(at(PATIENCE)));
+    assert_eq!(test.expire(PATIENCE - 1), []);
+    assert_eq!(test.expire(PATIENCE), [(1, End::Expired)]);
+    assert_eq!(test.lookups.next_deadline(), Some(at(1_000 + PATIENCE)));
+    assert_eq!(test.expire(1_000 + PATIENCE), [(2, End::Expired)]);
+    assert_eq!(test.lookups.next_deadline(), None);
+    // The try is out still, and whoever asks now waits for its answer.
+    assert!(test.lookups.is_tried(&1));
+    test.ask(8_000, 1, 3);
+    assert_eq!(test.tries(8_000), []);
+    assert_eq!(test.finish(id, 9), [(3, End::Answer(9))]);
+    test.is_clean();
+}
+
+#[test]
+fn each_waits_until_its_own_deadline_in_whatever_order_they_ask() {
+    let mut test = Test::new(LIMITS);
+    for (client, deadline) in [(1, 300), (2, 100), (3, 200), (4, 100)] {
+        test.ask_until(0, 1, client, deadline);
     }
-}
-
-#[test]
-fn a_deadline_is_kept_although_the_mad_never_comes_back() {
-    let mut lookups = lookups();
-    lookups.ask(at(0), key(1), 1, None).unwrap();
-    send(&mut lookups, at(0));
-    lookups.ask(at(1_000), key(1), 2, None).unwrap();
-    assert_eq!(lookups.next_deadline(), Some(at(PATIENCE)));
-    assert_eq!(lookups.expire(at(PATIENCE - 1)), []);
-    assert_eq!(lookups.expire(at(PATIENCE)), [timed_out(1)]);
-    assert_eq!(lookups.next_deadline(), Some(at(1_000 + PATIENCE)));
-    assert_eq!(lookups.expire(at(1_000 + PATIENCE)), [timed_out(2)]);
-    assert_eq!(lookups.next_deadline(), None);
-    // It still counts as out, and whoever asks now waits for it.
-    assert_eq!(lookups.out(), 1);
-    lookups.ask(at(8_000), key(1), 3, None).unwrap();
-    assert_eq!(send(&mut lookups, at(8_000)), []);
-    assert_eq!(lookups.expire(at(8_000 + PATIENCE)), [timed_out(3)]);
-}
-
-#[test]
-fn a_mad_that_nobody_waits_for_still_blocks_the_limit() {
-    let mut lookups = lookups();
-    for lid in 1..=3 {
-        lookups.ask(at(0), key(lid), lid.into(), None).unwrap();
+    for (now, ends) in [
+        (100, vec![(2, End::Expired), (4, End::Expired)]),
+        (200, vec![(3, End::Expired)]),
+        (300, vec![(1, End::Expired)]),
+    ] {
+        assert_eq!(test.lookups.next_deadline(), Some(at(now)));
+        assert_eq!(test.expire(now - 1), []);
+        assert_eq!(test.expire(now), ends);
     }
-    let sent = send(&mut lookups, at(0));
-    assert_eq!(lookups.expire(at(PATIENCE)).len(), 3);
-    // The one that was never sent is dropped.
-    assert_eq!((lookups.len(), lookups.out()), (2, 2));
-    lookups.ask(at(7_000), key(4), 4, None).unwrap();
-    assert_eq!(send(&mut lookups, at(7_000)), []);
-    assert!(lookups.answered(at(7_001), sent[0].id, &SILENT).is_none());
-    assert_eq!(send(&mut lookups, at(7_001)).len(), 1);
+    test.is_clean();
+}
+
+#[test]
+fn a_deadline_that_has_passed_already_is_due_at_once() {
+    let mut test = Test::new(LIMITS);
+    test.ask_until(100, 1, 1, 50);
+    assert_eq!(test.expire(100), [(1, End::Expired)]);
+    test.is_clean();
+}
+
+#[test]
+fn a_try_that_nobody_waits_for_counts_until_it_ends() {
+    let mut test = Test::new(LIMITS);
+    for key in 1..=3 {
+        test.ask(0, key, key.into());
+    }
+    let tries = test.tries(0);
+    assert_eq!(test.expire(PATIENCE).len(), 3);
+    // The one that was never tried is dropped.
+    assert_eq!(test.lookups.len(), 2);
+    test.ask(7_000, 4, 4);
+    assert_eq!(test.tries(7_000), []);
+    test.lookups.try_again(at(7_001), tries[0].id);
+    assert_eq!(test.tried_keys(7_001), [4]);
     // A late answer reaches nobody but is one.
-    let late = lookups
-        .answered(at(7_002), sent[1].id, &Judged::Path(path(2)))
-        .unwrap();
-    assert_eq!((late.key, late.replies.len()), (key(2), 0));
+    assert_eq!(test.lookups.finish(tries[1].id, &9), Some(2));
+    assert_eq!(test.ends(), []);
+}
+
+#[test]
+fn tries_that_nobody_wants_any_more_are_told_and_can_be_taken_back() {
+    let mut test = Test::new(LIMITS);
+    for key in 1..=3 {
+        test.ask(0, key, key.into());
+    }
+    let tries = test.tries(0);
+    assert!(!test.lookups.has_news());
+    test.expire(PATIENCE);
+    assert!(test.lookups.has_news());
+    let mut abandoned = test.lookups.take_abandoned();
+    abandoned.sort_unstable();
+    assert_eq!(abandoned, [tries[0].id, tries[1].id]);
+    assert!(!test.lookups.has_news());
+    // Until it has been taken back, it answers those who ask.
+    test.ask(PATIENCE, 2, 9);
+    for id in abandoned {
+        test.lookups.not_begun(at(PATIENCE), id);
+    }
+    // One is gone, one is wanted again and has its turn.
+    assert_eq!(
+        (test.lookups.len(), test.lookups.is_looked_up(&1)),
+        (1, false)
+    );
+    let again = test.tries(PATIENCE);
+    assert_eq!((again[0].key, again.len()), (2, 1));
+    assert_ne!(again[0].id, tries[1].id);
+    assert_eq!(test.lookups.finish(tries[1].id, &8), None);
+    assert_eq!(test.finish(again[0].id, 7), [(9, End::Answer(7))]);
+    test.is_clean();
+}
+
+#[test]
+fn a_try_that_was_not_begun_has_its_turn_behind_the_others_without_a_rest() {
+    let mut test = Test::new(Limits { tries: 1, ..LIMITS });
+    test.ask(0, 1, 1);
+    test.ask(0, 2, 2);
+    let id = test.only_try(0);
+    test.lookups.not_begun(at(1), id);
+    let next = test.tries(1);
+    assert_eq!((next[0].key, next.len()), (2, 1));
+    test.finish(next[0].id, 9);
+    assert_eq!(test.tried_keys(1), [1]);
 }
 
 #[test]
 fn a_queued_lookup_that_nobody_waits_for_is_dropped() {
-    let mut lookups = lookups_out(1);
-    lookups.ask(at(0), key(1), 1, None).unwrap();
-    let out = send(&mut lookups, at(0))[0].id;
+    let mut test = Test::new(Limits { tries: 1, ..LIMITS });
+    test.ask(0, 1, 1);
+    let out = test.only_try(0);
     for round in 0..1_000 {
-        let now = at(round * 10_000);
-        lookups.ask(now, key(2), 2, None).unwrap();
-        lookups.expire(now.after(PATIENCE));
-        assert_eq!((lookups.len(), lookups.queue.len()), (1, 0));
+        let now = round * 10_000;
+        test.ask(now, 2, 2);
+        test.expire(now + PATIENCE);
+        assert_eq!((test.lookups.len(), test.lookups.queue.len()), (1, 0));
     }
-    lookups.answered(at(u64::MAX / 2), out, &Judged::NoRecords);
-    assert_eq!(send(&mut lookups, at(u64::MAX / 2)), []);
+    test.finish(out, 9);
+    assert_eq!(test.tries(u64::MAX / 2), []);
+    test.is_clean();
 }
 
 #[test]
-fn a_busy_sa_is_asked_again_until_the_deadline() {
-    let mut lookups = lookups();
-    lookups.ask(at(0), key(1), 1, None).unwrap();
-    let (mut now, mut asked) = (at(0), 0);
-    loop {
-        for query in send(&mut lookups, now) {
-            asked += 1;
-            assert!(lookups.answered(now, query.id, &BUSY).is_none());
+fn what_fails_is_tried_again_after_rests_until_the_deadline() {
+    let mut test = Test::new(LIMITS);
+    test.ask(0, 1, 1);
+    let (mut now, mut rests, mut ends) = (0, Vec::new(), Vec::new());
+    // Bounded, in case nobody ever has an end.
+    for _ in 0..100 {
+        for next in test.tries(now) {
+            assert_eq!(next.is_first, rests.is_empty());
+            rests.push(test.lookups.try_again(at(now), next.id).expect("known"));
+            assert!(!test.lookups.is_tried(&1) && test.lookups.is_looked_up(&1));
         }
-        assert_eq!(send(&mut lookups, now), [], "no rest at {now:?}");
-        now = lookups.next_deadline().unwrap();
-        let replies = lookups.expire(now);
-        if !replies.is_empty() {
-            assert_eq!(replies, [timed_out(1)]);
+        assert_eq!(test.tries(now), [], "no rest at {now}");
+        let Some(due) = test.lookups.next_deadline() else {
             break;
-        }
+        };
+        now = due.since(at(0));
+        ends.extend(test.expire(now));
     }
-    assert_eq!(now, at(PATIENCE));
-    // 125 ms doubled up to 2 s, each rest between a half and the whole: 6 to 12 times.
-    assert!((5..=12).contains(&asked), "{asked}");
-    assert!(lookups.is_empty());
+    assert_eq!((ends, now), (vec![(1, End::Expired)], PATIENCE));
+    let mut longest = 125;
+    for rest in &rests {
+        assert!((longest / 2..=longest).contains(rest), "{rests:?}");
+        longest = (longest * 2).min(2_000);
+    }
+    // The rests add up to the patience.
+    assert!((5..=12).contains(&rests.len()), "{rests:?}");
+    test.is_clean();
 }
 
 #[test]
-fn silence_and_failed_sends_are_asked_again_too() {
-    let mut lookups = lookups();
-    lookups.ask(at(0), key(1), 1, None).unwrap();
-    let first = send(&mut lookups, at(0))[0].id;
-    lookups.send_failed(at(0), first);
-    assert_eq!(lookups.out(), 0);
-    let again = lookups.next_deadline().unwrap();
-    assert_eq!(lookups.expire(again), []);
-    let second = send(&mut lookups, again)[0].id;
-    assert!(lookups.answered(again, second, &SILENT).is_none());
-    let again = lookups.next_deadline().unwrap();
-    lookups.expire(again);
-    let third = send(&mut lookups, again)[0].id;
-    assert_eq!(
-        finished(&mut lookups, again, third, Judged::Path(path(1))),
-        [(1, Ok(path(1)))]
-    );
-}
-
-#[test]
-fn a_prefetch_is_looked_up_without_anyone_waiting() {
-    let mut lookups = lookups();
-    lookups.prefetch(at(0), key(1)).unwrap();
-    lookups.prefetch(at(10), key(1)).unwrap();
-    let sent = send(&mut lookups, at(10));
-    assert_eq!(sent.len(), 1);
-    let end = lookups
-        .answered(at(20), sent[0].id, &Judged::Path(path(1)))
-        .unwrap();
-    assert_eq!((end.key, end.replies.len()), (key(1), 0));
-
-    // Not for ever.
-    let mut lookups = lookups_out(0);
-    lookups.prefetch(at(0), key(1)).unwrap();
-    assert_eq!(lookups.next_deadline(), Some(at(PATIENCE)));
-    lookups.expire(at(PATIENCE));
-    assert!(lookups.is_empty());
-}
-
-#[test]
-fn a_stale_path_is_answered_one_timeout_after_the_query() {
-    let mut lookups = lookups();
-    lookups.ask(at(0), key(1), 1, Some(path(9))).unwrap();
-    lookups.ask(at(0), key(1), 2, None).unwrap();
-    let sent = send(&mut lookups, at(500));
-    assert_eq!(lookups.next_deadline(), Some(at(500 + TIMEOUT)));
-    assert_eq!(lookups.expire(at(500 + TIMEOUT)), [(1, Ok(path(9)))]);
-    // Whoever comes later need not wait again.
-    lookups.ask(at(3_000), key(1), 3, Some(path(9))).unwrap();
-    assert_eq!(lookups.expire(at(3_000)), [(3, Ok(path(9)))]);
-    // The fresh path is still wanted.
-    assert_eq!(lookups.expire(at(PATIENCE)), [timed_out(2)]);
-    let end = lookups
-        .answered(at(6_500), sent[0].id, &Judged::Path(path(1)))
-        .unwrap();
-    assert_eq!(end.replies, []);
-}
-
-#[test]
-fn a_stale_path_is_answered_instead_of_a_time_out() {
-    let mut lookups = lookups_out(0);
-    lookups.ask(at(0), key(1), 1, Some(path(9))).unwrap();
-    assert_eq!(lookups.expire(at(PATIENCE - 1)), []);
-    assert_eq!(lookups.expire(at(PATIENCE)), [(1, Ok(path(9)))]);
-}
-
-#[test]
-fn a_fresh_answer_beats_a_stale_path() {
-    for (judged, reply) in [
-        (Judged::Path(path(1)), Ok(path(1))),
-        (Judged::NoRecords, Err(AcmStatus::ENODATA)),
-    ] {
-        let mut lookups = lookups();
-        lookups.ask(at(0), key(1), 1, Some(path(9))).unwrap();
-        let id = send(&mut lookups, at(0))[0].id;
-        assert_eq!(finished(&mut lookups, at(1), id, judged), [(1, reply)]);
+fn what_is_looked_up_anew_rests_no_longer_than_at_first() {
+    let mut test = Test::new(LIMITS);
+    for round in 0..20 {
+        let now = round * 100_000;
+        test.ask(now, 1, 1);
+        let id = test.only_try(now);
+        let rest = test.lookups.try_again(at(now), id).unwrap();
+        assert!((62..=125).contains(&rest), "{rest}");
+        test.expire(now + rest);
+        let id = test.only_try(now + rest);
+        test.finish(id, 9);
     }
 }
 
 #[test]
-fn known_silence_answers_all_stale_paths_at_once() {
-    let mut lookups = lookups();
-    for lid in 1..=5 {
-        lookups
-            .ask(at(0), key(lid), lid.into(), Some(path(lid)))
-            .unwrap();
-        lookups
-            .ask(at(0), key(lid), 10 + u32::from(lid), None)
-            .unwrap();
-    }
-    send(&mut lookups, at(0));
-    let mut replies = lookups.answer_stale(at(10));
-    replies.sort_by_key(|reply| reply.0);
-    let expected: Vec<_> = (1..=5).map(|lid| (u32::from(lid), Ok(path(lid)))).collect();
-    assert_eq!(replies, expected);
-    assert_eq!((lookups.waiting(), lookups.len()), (5, 5));
-    assert_eq!(lookups.answer_stale(at(10)), []);
+fn a_failed_try_that_nobody_waits_for_is_not_made_again() {
+    let mut test = Test::new(LIMITS);
+    test.ask(0, 1, 1);
+    let id = test.only_try(0);
+    test.expire(PATIENCE);
+    test.lookups.try_again(at(PATIENCE), id);
+    test.is_clean();
+    assert_eq!(test.lookups.try_again(at(PATIENCE), id), None);
 }
 
 #[test]
-fn what_does_not_fit_is_given_back() {
-    let mut lookups = Lookups::new(
-        LookupLimits {
-            lookups: 2,
-            waiters: 3,
-            ..limits()
-        },
-        7,
-    );
-    lookups.ask(at(0), key(1), 1, None).unwrap();
-    lookups.prefetch(at(0), key(2)).unwrap();
-    assert_eq!(lookups.ask(at(0), key(3), 3, None), Err(Full(3)));
-    assert_eq!(lookups.prefetch(at(0), key(3)), Err(Full(())));
-    lookups.ask(at(0), key(1), 4, None).unwrap();
-    lookups.ask(at(0), key(2), 5, None).unwrap();
-    assert_eq!(lookups.ask(at(0), key(2), 6, None), Err(Full(6)));
-    assert_eq!(lookups.waiting(), 3);
+fn what_is_wanted_is_looked_up_without_anyone_waiting() {
+    let mut test = Test::new(LIMITS);
+    assert!(test.want(0, 1, Urgency::Usual));
+    assert!(test.want(10, 1, Urgency::Usual));
+    let id = test.only_try(10);
+    assert_eq!(test.finish(id, 9), []);
+    test.is_clean();
+
+    // Not for ever, and not for less than the longest that was asked for.
+    let mut test = Test::new(Limits { tries: 0, ..LIMITS });
+    test.want(10, 1, Urgency::Usual);
+    test.lookups.want(at(10), 1, at(20), Urgency::Usual);
+    assert_eq!(test.lookups.next_deadline(), Some(at(10 + PATIENCE)));
+    test.expire(9 + PATIENCE);
+    assert_eq!(test.lookups.len(), 1);
+    test.expire(10 + PATIENCE);
+    test.is_clean();
 }
 
 #[test]
-fn an_endpoint_that_closes_gets_its_requests_back() {
-    let mut lookups = lookups();
-    let other = Key {
-        endpoint: EndpointId(2),
-        ..key(1)
-    };
-    lookups.ask(at(0), key(1), 1, None).unwrap();
-    lookups.ask(at(0), key(2), 2, None).unwrap();
-    lookups.ask(at(0), key(3), 3, None).unwrap();
-    lookups.ask(at(0), other, 4, None).unwrap();
-    let sent = send(&mut lookups, at(0));
-    let mut back = lookups.close_endpoint(EndpointId(1));
-    back.sort_unstable();
-    assert_eq!(back, [1, 2, 3]);
-    assert_eq!((lookups.len(), lookups.waiting(), lookups.out()), (1, 1, 2));
-    assert_eq!(send(&mut lookups, at(1)), []);
-    // The old answers free the limit and reach nobody, not even the same question asked anew.
-    lookups.ask(at(2), key(1), 5, None).unwrap();
-    for query in sent {
-        assert!(
-            lookups
-                .answered(at(2), query.id, &Judged::Path(path(1)))
-                .is_none()
-        );
+fn what_is_wanted_for_ever_is_due_never() {
+    let mut test = Test::new(LIMITS);
+    test.lookups.want(at(0), 1, Moment::NEVER, Urgency::Usual);
+    let id = test.only_try(0);
+    assert_eq!(test.lookups.next_deadline(), None);
+    test.expire(u64::MAX - 1);
+    assert!(test.lookups.is_tried(&1));
+    let rest = test.lookups.try_again(at(0), id);
+    assert!(rest.is_some() && test.lookups.is_looked_up(&1));
+}
+
+#[test]
+fn what_is_wanted_until_now_is_not_looked_up() {
+    let mut test = Test::new(LIMITS);
+    test.lookups.want(at(100), 1, at(100), Urgency::Usual);
+    test.is_clean();
+    assert_eq!(test.tries(100), []);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let mut test = Test::new(Limits {
+        lookups: 2,
+        waiters: 3,
+        ..LIMITS
+    });
+    assert!(test.ask(0, 1, 1));
+    assert!(test.want(0, 2, Urgency::Usual));
+    assert!(!test.ask(0, 3, 3));
+    assert!(!test.want(0, 3, Urgency::Usual));
+    assert_eq!(test.ends(), [(3, End::Full)]);
+    assert!(test.ask(0, 1, 4) && test.ask(0, 2, 5));
+    assert!(!test.ask(0, 2, 6));
+    assert_eq!(test.ends(), [(6, End::Full)]);
+    assert_eq!((test.lookups.waiting(), test.lookups.len()), (3, 2));
+    // Whoever leaves makes room.
+    test.expire(PATIENCE);
+    assert!(test.ask(PATIENCE, 3, 7));
+}
+
+#[test]
+fn what_closes_ends_its_lookups_and_no_others() {
+    let mut test = Test::new(LIMITS);
+    for key in [1, 2, 3, 11] {
+        test.ask(0, key, key.into());
     }
-    let next: Vec<Key> = send(&mut lookups, at(2))
-        .iter()
-        .map(|query| query.key)
-        .collect();
-    assert_eq!(next, [other, key(1)]);
-    assert_eq!(lookups.close().len(), 2);
+    let tries = test.tries(0);
+    test.lookups.close(|key| *key < 10);
+    let mut ends = test.ends();
+    ends.sort_unstable_by_key(|(client, _)| *client);
+    assert_eq!(ends, [1, 2, 3].map(|client| (client, End::Closed)));
+    assert_eq!((test.lookups.len(), test.lookups.waiting()), (1, 1));
+    // The old answers reach nobody, not even who asks for the same anew.
+    test.ask(2, 1, 5);
+    for old in tries {
+        assert!(test.lookups.tried(old.id).is_none());
+        assert_eq!(test.lookups.finish(old.id, &9), None);
+    }
+    assert_eq!(test.ends(), []);
+    assert_eq!(test.tried_keys(2), [11, 1]);
+    test.lookups.close(|_| true);
+    assert_eq!(test.ends().len(), 2);
+    test.is_clean();
 }
 
 #[test]
 fn an_answer_that_comes_twice_or_for_nothing_is_ignored() {
-    let mut lookups = lookups();
-    lookups.ask(at(0), key(1), 1, None).unwrap();
-    let id = send(&mut lookups, at(0))[0].id;
-    assert!(lookups.answered(at(1), id, &BUSY).is_none());
+    let mut test = Test::new(LIMITS);
+    test.ask(0, 1, 1);
+    let id = test.only_try(0);
+    test.lookups.try_again(at(1), id);
     // It rests now: nothing is out.
-    assert!(
-        lookups
-            .answered(at(1), id, &Judged::Path(path(1)))
-            .is_none()
-    );
-    assert!(
-        lookups
-            .answered(at(1), LookupId(99), &Judged::Path(path(1)))
-            .is_none()
-    );
-    assert_eq!(lookups.waiting(), 1);
+    for id in [id, 99] {
+        assert_eq!(test.lookups.finish(id, &9), None);
+        assert_eq!(test.lookups.try_again(at(1), id), None);
+        test.lookups.not_begun(at(1), id);
+    }
+    assert_eq!(test.tries(1), []);
+    assert_eq!((test.ends(), test.lookups.waiting()), (vec![], 1));
 }
 
 #[test]
 fn a_clock_that_goes_back_does_no_harm() {
-    let mut lookups = lookups();
-    lookups.ask(at(1_000), key(1), 1, None).unwrap();
-    lookups.ask(at(0), key(1), 2, None).unwrap();
+    let mut test = Test::new(LIMITS);
+    test.ask(1_000, 1, 1);
+    test.ask(0, 1, 2);
+    assert_eq!(test.expire(500), []);
+    // Rests are counted from the latest time.
+    let id = test.only_try(500);
+    let rest = test.lookups.try_again(at(0), id).unwrap();
+    assert_eq!(test.lookups.next_deadline(), Some(at(1_000 + rest)));
+    assert_eq!(test.expire(0), []);
+    assert_eq!(test.tries(0), []);
     assert_eq!(
-        lookups.expire(at(1_000 + PATIENCE)),
-        [timed_out(1), timed_out(2)]
+        test.expire(1_000 + PATIENCE),
+        [(2, End::Expired), (1, End::Expired)]
+    );
+    test.is_clean();
+}
+
+#[test]
+fn the_answer_may_come_by_another_way() {
+    let mut test = Test::new(LIMITS);
+    for key in 1..=3 {
+        test.ask(0, key, key.into());
+    }
+    let tries = test.tries(0);
+    test.lookups.finish_key(&4, &9);
+    // Tried, and not tried yet.
+    test.lookups.finish_key(&1, &8);
+    test.lookups.finish_key(&3, &7);
+    assert_eq!(test.ends(), [(1, End::Answer(8)), (3, End::Answer(7))]);
+    assert_eq!(test.lookups.finish(tries[0].id, &6), None);
+    assert_eq!(test.tries(0), []);
+    assert_eq!(test.finish(tries[1].id, 5), [(2, End::Answer(5))]);
+    test.is_clean();
+}
+
+#[test]
+fn who_asks_after_all_is_superseded_gets_no_answer_from_before() {
+    let mut test = Test::new(LIMITS);
+    test.ask(0, 1, 1);
+    test.ask(0, 2, 2);
+    let before = test.tries(0);
+    assert!(test.lookups.is_current(before[0].id));
+    test.lookups.supersede();
+    assert!(!test.lookups.is_current(before[0].id) && !test.lookups.is_looked_up(&1));
+    test.ask(1, 1, 3);
+    assert_eq!(test.finish(before[0].id, 8), [(1, End::Answer(8))]);
+    let after = test.only_try(2);
+    assert!(test.lookups.is_current(after));
+    // One that is tried anew answers everybody again.
+    test.lookups.try_again(at(3), before[1].id);
+    test.ask(4, 2, 4);
+    assert_eq!((test.lookups.len(), test.lookups.waiting()), (2, 3));
+    assert_eq!(test.finish(after, 9), [(3, End::Answer(9))]);
+    test.expire(3 + 125);
+    let anew = test.only_try(3 + 125);
+    assert!(test.lookups.is_current(anew));
+    assert_eq!(
+        test.finish(anew, 7),
+        [(2, End::Answer(7)), (4, End::Answer(7))]
+    );
+    test.is_clean();
+}
+
+#[test]
+fn what_is_superseded_leaves_alone_what_was_not_tried() {
+    let mut test = Test::new(Limits { tries: 1, ..LIMITS });
+    test.ask(0, 1, 1);
+    test.ask(0, 2, 2);
+    let out = test.only_try(0);
+    test.lookups.supersede();
+    test.ask(1, 2, 3);
+    assert_eq!(test.lookups.len(), 2);
+    test.finish(out, 8);
+    let id = test.only_try(1);
+    assert_eq!(
+        test.finish(id, 9),
+        [(2, End::Answer(9)), (3, End::Answer(9))]
     );
 }
 
 #[test]
-fn who_asks_after_a_reregister_gets_no_answer_from_before() {
-    let mut lookups = lookups();
-    lookups.ask(at(0), key(1), 1, None).unwrap();
-    lookups.ask(at(0), key(2), 2, None).unwrap();
-    let before = send(&mut lookups, at(0));
-    lookups.supersede();
-    lookups.ask(at(1), key(1), 3, None).unwrap();
-    let old = finished(&mut lookups, at(2), before[0].id, Judged::Path(path(1)));
-    assert_eq!(old, [(1, Ok(path(1)))]);
-    let after = send(&mut lookups, at(2));
-    assert_eq!(after[0].key, key(1));
-    // One that is sent anew answers everybody again.
-    assert!(lookups.answered(at(3), before[1].id, &BUSY).is_none());
-    lookups.ask(at(4), key(2), 4, None).unwrap();
-    assert_eq!((lookups.len(), lookups.waiting()), (2, 3));
-    let new = finished(&mut lookups, at(5), after[0].id, Judged::Path(path(9)));
-    assert_eq!(new, [(3, Ok(path(9)))]);
+fn superseded_and_current_lookups_of_a_key_end_each_by_themselves() {
+    let mut test = Test::new(LIMITS);
+    test.ask(0, 1, 1);
+    let old = test.only_try(0);
+    test.lookups.supersede();
+    test.ask(1, 1, 2);
+    let new = test.only_try(1);
+    test.lookups.try_again(at(1), old);
+    assert!(test.lookups.is_current(new));
+    assert_eq!(test.finish(new, 9), [(2, End::Answer(9))]);
+    assert!(!test.lookups.is_looked_up(&1));
+    // Nobody has asked since, so the old one is it again once it is tried anew.
+    test.expire(1 + 125);
+    let anew = test.only_try(1 + 125);
+    assert!(test.lookups.is_current(anew) && test.lookups.is_looked_up(&1));
+    assert_eq!(test.finish(anew, 8), [(1, End::Answer(8))]);
+    test.is_clean();
+}
+
+const TIMEOUTS: Limits = Limits {
+    tries: 1,
+    try_timeout: Some(100),
+    ..LIMITS
+};
+
+#[test]
+fn a_try_that_times_out_is_made_again_behind_the_others_under_its_id() {
+    let mut test = Test::new(TIMEOUTS);
+    for key in 1..=2 {
+        test.ask(0, key, key.into());
+    }
+    let first = test.tries(0);
+    assert_eq!(
+        (first.len(), test.lookups.next_deadline()),
+        (1, Some(at(100)))
+    );
+    test.expire(99);
+    assert_eq!(test.tries(99), []);
+    test.expire(100);
+    assert!(!test.lookups.is_tried(&1));
+    let second = test.tries(100);
+    assert_eq!((second[0].key, second.len()), (2, 1));
+    test.expire(200);
+    let again = test.tries(200);
+    assert_eq!(
+        again,
+        [Try {
+            is_first: false,
+            ..first[0]
+        }]
+    );
+    // The other one waits for its turn, and the answer to its earlier try counts.
+    assert_eq!(test.lookups.tried(second[0].id), Some(&2));
+    assert_eq!(test.finish(second[0].id, 9), [(2, End::Answer(9))]);
+    assert_eq!(test.finish(again[0].id, 8), [(1, End::Answer(8))]);
+    test.is_clean();
 }
 
 #[test]
-fn a_lookup_goes_on_for_a_fresh_path_after_its_stale_answers() {
-    let mut lookups = lookups_out(1);
-    lookups.ask(at(0), key(1), 1, None).unwrap();
-    let out = send(&mut lookups, at(0))[0].id;
-    lookups.ask(at(0), key(2), 2, Some(path(9))).unwrap();
-    assert_eq!(lookups.answer_stale(at(10)), [(2, Ok(path(9)))]);
-    finished(&mut lookups, at(20), out, Judged::NoRecords);
-    let sent = send(&mut lookups, at(20));
-    assert_eq!(sent[0].key, key(2));
-    // And no longer than the client would have waited.
-    assert!(lookups.answered(at(20), sent[0].id, &BUSY).is_none());
-    lookups.expire(at(PATIENCE));
-    assert!(lookups.is_empty());
+fn a_try_with_a_timeout_that_nobody_waits_for_is_dropped_with_its_id() {
+    let mut test = Test::new(TIMEOUTS);
+    test.ask_until(0, 1, 1, 50);
+    let id = test.only_try(0);
+    assert_eq!(test.expire(50), [(1, End::Expired)]);
+    test.is_clean();
+    assert!(test.lookups.take_abandoned().is_empty());
+    assert_eq!(test.lookups.finish(id, &9), None);
 }
 
 #[test]
-fn a_stale_waiter_that_left_leaves_no_timer() {
-    let mut lookups = lookups_out(1);
-    lookups.ask(at(0), key(1), 1, None).unwrap();
-    let out = send(&mut lookups, at(0))[0].id;
-    lookups.ask(at(0), key(2), 2, Some(path(9))).unwrap();
-    lookups.ask(at(5_000), key(2), 3, None).unwrap();
-    let mut replies = lookups.expire(at(PATIENCE));
-    replies.sort_by_key(|reply| reply.0);
-    assert_eq!(replies, [timed_out(1), (2, Ok(path(9)))]);
-    lookups.answered(at(PATIENCE), out, &Judged::NoRecords);
-    send(&mut lookups, at(PATIENCE));
-    assert_eq!(lookups.next_deadline(), Some(at(5_000 + PATIENCE)));
+fn a_try_that_timed_out_may_still_fail() {
+    for fail in [true, false] {
+        let mut test = Test::new(TIMEOUTS);
+        test.ask(0, 1, 1);
+        let id = test.only_try(0);
+        test.expire(100);
+        // It is queued now.
+        if fail {
+            let rest = test.lookups.try_again(at(100), id).unwrap();
+            assert_eq!(test.tries(100), [], "it rests");
+            test.expire(100 + rest);
+        } else {
+            test.lookups.not_begun(at(100), id);
+        }
+        let again = test.tries(300);
+        assert_eq!(again.len(), 1, "one try at a time");
+        assert_ne!(again[0].id, id);
+        test.finish(again[0].id, 9);
+        test.is_clean();
+    }
+}
+
+#[test]
+fn an_answer_from_before_is_none_for_a_lookup_that_is_tried_anew() {
+    let mut test = Test::new(TIMEOUTS);
+    test.ask(0, 1, 1);
+    let old = test.only_try(0);
+    test.lookups.supersede();
+    test.expire(100);
+    let anew = test.only_try(100);
+    test.ask(100, 1, 2);
+    assert_eq!(test.lookups.finish(old, &8), None);
+    assert_eq!(
+        test.finish(anew, 9),
+        [(1, End::Answer(9)), (2, End::Answer(9))]
+    );
+    test.is_clean();
+}
+
+#[test]
+fn what_is_looked_up_in_the_background_goes_behind_all_others() {
+    let mut test = Test::new(Limits { tries: 1, ..LIMITS });
+    for key in 1..=3 {
+        test.want(0, key, Urgency::Background);
+    }
+    test.ask(0, 4, 4);
+    test.want(0, 5, Urgency::Usual);
+    // Somebody waits for these now; each goes where it would be had it been usual from the start.
+    test.ask(0, 2, 2);
+    test.want(0, 3, Urgency::Usual);
+    for key in [2, 3, 4, 5, 1] {
+        let next = test.tries(0);
+        assert_eq!((next[0].key, next.len()), (key, 1));
+        test.finish(next[0].id, 9);
+    }
+    test.is_clean();
+}
+
+#[test]
+fn what_fails_keeps_its_urgency() {
+    let mut test = Test::new(Limits { tries: 1, ..LIMITS });
+    test.want(0, 1, Urgency::Background);
+    let id = test.only_try(0);
+    test.lookups.not_begun(at(0), id);
+    test.ask(0, 2, 2);
+    // A look into the background does not take the urgency from what somebody waits for.
+    test.want(0, 2, Urgency::Background);
+    assert_eq!(test.tried_keys(0), [2]);
+}
+
+#[test]
+fn waiting_can_end_before_its_deadline() {
+    let mut test = Test::new(LIMITS);
+    for key in 1..=3 {
+        test.ask(0, key, key.into());
+        test.ask(10, key, 10 + u32::from(key));
+    }
+    test.ask(0, 1, 1_000);
+    let tries = test.tries(0);
+    test.lookups
+        .end_waiting(at(20), &End::Answer(7), |client| client.number > 10);
+    let mut ends = test.ends();
+    ends.sort_unstable_by_key(|(client, _)| *client);
+    assert_eq!(
+        ends,
+        [11, 12, 13, 1_000].map(|client| (client, End::Answer(7)))
+    );
+    assert_eq!((test.lookups.waiting(), test.lookups.len()), (3, 3));
+    // The lookups go on for the others, in order of their deadlines.
+    assert_eq!(test.finish(tries[0].id, 9), [(1, End::Answer(9))]);
+    test.lookups.end_waiting(at(20), &End::Closed, |_| true);
+    assert_eq!(test.ends().len(), 2);
+    // One is out for nothing, one was not tried.
+    assert_eq!(test.lookups.take_abandoned(), [tries[1].id]);
+    assert_eq!(test.lookups.len(), 1);
+}
+
+#[test]
+fn the_tries_whose_answer_may_come_are_known() {
+    let mut test = Test::new(LIMITS);
+    for key in 1..=3 {
+        test.ask(0, key, key.into());
+    }
+    let tries = test.tries(0);
+    let mut known: Vec<u64> = test.lookups.tries().collect();
+    known.sort_unstable();
+    assert_eq!(known, [tries[0].id, tries[1].id]);
+    assert_eq!(test.lookups.tried(tries[1].id), Some(&2));
+    let state = |key| {
+        let Test { lookups, .. } = &test;
+        (lookups.is_looked_up(&key), lookups.is_tried(&key))
+    };
+    assert_eq!(
+        [1, 3, 4].map(state),
+        [(true, true), (true, false), (false, false)]
+    );
+    assert!(!test.lookups.is_empty());
+}
+
+#[test]
+fn who_waits_has_an_end_when_the_machine_is_dropped() {
+    let mut test = Test::new(Limits {
+        waiters: 2,
+        ..LIMITS
+    });
+    for client in 1..=3 {
+        test.ask(0, 1, client);
+    }
+    let Test { lookups, ends, .. } = test;
+    drop(lookups);
+    let ends = std::mem::take(&mut *ends.lock());
+    assert_eq!(ends, [(3, End::Full), (1, End::Closed), (2, End::Closed)]);
+}
+
+// Delivery.
+
+/// A lookup behind a lock that delivers.
+struct State {
+    lookups: Lookups<u16, Curious>,
+    woken: bool,
+}
+
+impl Deliver for State {
+    type Batch = Replies<Curious>;
+
+    fn take_batch(&mut self) -> Option<Replies<Curious>> {
+        let lookups = &mut self.lookups;
+        lookups.has_news().then(|| lookups.take_replies())
+    }
+}
+
+/// Takes the lock behind which it waited, and tells how many wait still.
+struct Curious {
+    shared: Arc<DeliveringMutex<State>>,
+    tell: mpsc::Sender<usize>,
+}
+
+impl Waiter for Curious {
+    type Answer = ();
+
+    fn end(self, _: End<()>) {
+        let waiting = self.shared.lock().lookups.waiting();
+        let _ = self.tell.send(waiting);
+    }
+}
+
+fn shared(waiters: usize) -> Arc<DeliveringMutex<State>> {
+    let limits = Limits { waiters, ..LIMITS };
+    Arc::new(DeliveringMutex::new(State {
+        lookups: Lookups::new(limits, None, 7),
+        woken: false,
+    }))
+}
+
+/// Runs `body` on a thread of its own, and fails if it does not end: it would hang for ever.
+#[track_caller]
+fn ends<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> R {
+    let (done, is_done) = mpsc::channel();
+    let thread = std::thread::spawn(move || done.send(body()));
+    let result = is_done.recv_timeout(Duration::from_secs(60));
+    let result = result.expect("ends, and does not hang");
+    thread.join().unwrap().unwrap();
+    result
+}
+
+fn ask(state: &mut State, shared: &Arc<DeliveringMutex<State>>, tell: &mpsc::Sender<usize>) {
+    let waiter = Curious {
+        shared: Arc::clone(shared),
+        tell: tell.clone(),
+    };
+    state.lookups.ask(at(0), 1, waiter, at(10));
+}
+
+#[test]
+fn replies_that_an_early_return_drops_are_delivered() {
+    fn returns_early(lookups: &mut Lookups<u16, Client>) -> Result<(), ()> {
+        let _replies = lookups.take_replies();
+        Err(())
+    }
+    let mut test = Test::new(LIMITS);
+    test.ask(0, 1, 1);
+    test.ask(0, 1, 2);
+    let id = test.only_try(0);
+    test.lookups.finish(id, &9);
+    assert_eq!(*test.ends.lock(), [], "not yet");
+    assert!(test.lookups.has_news());
+    returns_early(&mut test.lookups).unwrap_err();
+    assert_eq!(
+        *test.ends.lock(),
+        [(1, End::Answer(9)), (2, End::Answer(9))]
+    );
+    assert!(!test.lookups.has_news() && test.lookups.take_replies().is_empty());
+}
+
+#[test]
+fn nobody_is_answered_while_the_lock_is_held_however_it_is_left() {
+    let told = ends(|| {
+        let shared = shared(10);
+        let (tell, told) = mpsc::channel();
+        let all_told = || told.try_iter().collect::<Vec<usize>>();
+        let mut steps = Vec::new();
+
+        let early = || -> Option<()> {
+            let mut state = shared.lock();
+            for _ in 0..3 {
+                ask(&mut state, &shared, &tell);
+            }
+            state.lookups.finish_key(&1, &());
+            told.try_recv().expect_err("nobody is told under the lock");
+            let nothing: Option<()> = None;
+            nothing?;
+            drop(state);
+            Some(())
+        };
+        assert_eq!(early(), None);
+        steps.push(all_told());
+
+        ask(&mut shared.lock(), &shared, &tell);
+        shared.lock().lookups.expire(at(10));
+        steps.push(all_told());
+        steps
+    });
+    assert_eq!(told, [vec![0, 0, 0], vec![0]]);
+}
+
+#[test]
+fn what_a_panic_leaves_under_the_lock_is_delivered() {
+    let told = ends(|| {
+        let shared = shared(10);
+        let (tell, told) = mpsc::channel();
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut state = shared.lock();
+            ask(&mut state, &shared, &tell);
+            state.lookups.finish_key(&1, &());
+            std::panic::resume_unwind(Box::new("under the lock"));
+        }));
+        assert!(outcome.is_err());
+        told.try_recv()
+    });
+    assert_eq!(told, Ok(0));
+}
+
+#[test]
+fn a_wait_delivers_before_it_sleeps() {
+    let told = ends(|| {
+        let shared = shared(10);
+        let (tell, told) = mpsc::channel();
+        let signal = Condvar::new();
+        let mut state = shared.lock();
+        ask(&mut state, &shared, &tell);
+        state.lookups.finish_key(&1, &());
+        // Nobody signals: it returns since it has delivered, and holds the lock again.
+        state.wait(&signal, None);
+        let told = told.try_recv();
+        assert!(!state.lookups.has_news());
+        // There is nothing more to deliver, so it sleeps.
+        state.wait(&signal, Some(Duration::from_millis(1)));
+        told
+    });
+    assert_eq!(told, Ok(0));
+}
+
+#[test]
+fn a_wait_releases_the_lock_and_ends_with_the_signal() {
+    ends(|| {
+        let shared = shared(10);
+        let signal = Arc::new(Condvar::new());
+        let mut state = shared.lock();
+        let waker = std::thread::spawn({
+            let (shared, signal) = (Arc::clone(&shared), Arc::clone(&signal));
+            move || {
+                shared.lock().woken = true;
+                signal.notify_all();
+            }
+        });
+        while !state.woken {
+            state.wait(&signal, None);
+        }
+        drop(state);
+        waker.join().unwrap();
+    });
+}
+
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Panics if it is number 2.
+struct Fragile(Client);
+
+impl Waiter for Fragile {
+    type Answer = u32;
+
+    fn end(self, end: End<u32>) {
+        assert_ne!(self.0.number, 2, "I am fragile");
+        self.0.end(end);
+    }
+}
+
+#[test]
+fn a_waiter_that_panics_takes_no_end_from_the_others() {
+    let host =
+        testing::host_that_logs(|_, text| LINES.lock().push(text.to_string_lossy().into_owned()));
+    let ends = Ends::default();
+    let mut lookups = Lookups::new(LIMITS, Some(host), 7);
+    for number in 1..=3 {
+        let ends = Arc::clone(&ends);
+        let fragile = Fragile(Client { number, ends });
+        lookups.ask(at(0), 1, fragile, at(10));
+    }
+    lookups.finish_key(&1, &9);
+    // The list that is taken out has the host, too.
+    drop(lookups.take_replies());
+    assert_eq!(*ends.lock(), [(1, End::Answer(9)), (3, End::Answer(9))]);
+    let lines = LINES.lock().clone();
+    assert!(
+        lines.iter().any(|line| line.contains("I am fragile")),
+        "{lines:?}"
+    );
 }

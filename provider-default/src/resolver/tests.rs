@@ -1,7 +1,11 @@
 //! The resolver with made-up time.
 
+use std::collections::HashMap;
+
 use super::*;
 use acm_prov_api::address::Name;
+use acm_prov_api::lookups::End;
+use acm_prov_api::sync::{Arc, Mutex};
 use proptest::prelude::*;
 
 const LIMITS: ResolverLimits = ResolverLimits {
@@ -13,7 +17,21 @@ const LIMITS: ResolverLimits = ResolverLimits {
     ttl: Some(1_000),
 };
 
-type R = Resolver<u32>;
+type Ends = Vec<(u32, End<Peer>)>;
+
+/// Notes its end.
+struct Client {
+    number: u32,
+    ends: Arc<Mutex<Ends>>,
+}
+
+impl Waiter for Client {
+    type Answer = Peer;
+
+    fn end(self, end: End<Peer>) {
+        self.ends.lock().push((self.number, end));
+    }
+}
 
 fn at(millis: u64) -> Moment {
     Moment::from_millis(millis)
@@ -35,36 +53,98 @@ fn peer(n: u16) -> Peer {
     }
 }
 
+/// A resolver with numbered clients.
+struct R {
+    resolver: Resolver<Client>,
+    ends: Arc<Mutex<Ends>>,
+}
+
+fn with(limits: ResolverLimits) -> R {
+    R {
+        resolver: Resolver::new(limits, None),
+        ends: Arc::default(),
+    }
+}
+
 fn resolver() -> R {
-    Resolver::new(LIMITS)
+    with(LIMITS)
 }
 
-fn sent(resolver: &mut R, now: Moment) -> Request {
-    resolver.next_to_send(now).expect("something to send")
-}
+impl R {
+    fn ask(&mut self, now: Moment, address: Address, number: u32) {
+        let ends = Arc::clone(&self.ends);
+        let client = Client { number, ends };
+        self.resolver.ask(now, address, me(), client);
+    }
 
-fn answer(resolver: &mut R, now: Moment, tid: u64, from: Peer) -> Vec<u32> {
-    resolver.answered(now, tid, from, [None, None]).unwrap()
+    fn known(&mut self, address: &Address, now: Moment) -> Option<Peer> {
+        self.resolver.known(address, now)
+    }
+
+    fn next(&mut self, now: Moment) -> Option<Request> {
+        self.resolver.next_to_send(now)
+    }
+
+    #[track_caller]
+    fn sent(&mut self, now: Moment) -> Request {
+        self.next(now).expect("something to send")
+    }
+
+    /// Who has had its end since the last call.
+    fn ends(&mut self) -> Ends {
+        drop(self.resolver.take_replies());
+        std::mem::take(&mut *self.ends.lock())
+    }
+
+    fn expire(&mut self, now: Moment) -> Ends {
+        self.resolver.expire(now);
+        self.ends()
+    }
+
+    #[track_caller]
+    fn answer(&mut self, now: Moment, tid: u64, from: Peer) -> Ends {
+        let answered = self.resolver.answered(now, tid, from, [None, None]);
+        assert_eq!(answered, Ok(()));
+        self.ends()
+    }
+
+    fn claimed(&mut self, now: Moment, address: Address, from: Peer) -> Claim {
+        self.resolver.claimed(now, address, from, Some(me()))
+    }
+
+    #[track_caller]
+    fn is_idle(&mut self, now: Moment) {
+        assert!(self.resolver.lookups.is_empty());
+        assert_eq!(self.resolver.waiting(), 0);
+        assert_eq!(
+            (self.next(now), self.resolver.next_deadline()),
+            (None, None)
+        );
+    }
 }
 
 #[test]
 fn one_request_for_all_who_ask_and_the_answer_is_kept() {
     let mut r = resolver();
     for client in 0..3 {
-        r.ask(at(client.into()), ip(1), me(), client).unwrap();
+        r.ask(at(client.into()), ip(1), client);
     }
-    let request = sent(&mut r, at(3));
+    let request = r.sent(at(3));
     assert_eq!(
         (request.destination, request.source, request.is_first),
         (ip(1), me(), true)
     );
-    assert_eq!(r.next_to_send(at(3)), None);
-    assert_eq!(answer(&mut r, at(5), request.tid, peer(1)), [0, 1, 2]);
+    assert_eq!(r.next(at(3)), None);
+    assert_eq!(
+        r.answer(at(5), request.tid, peer(1)),
+        [0, 1, 2].map(|client| (client, End::Answer(peer(1))))
+    );
     assert_eq!(r.known(&ip(1), at(6)), Some(peer(1)));
-    assert_eq!((r.waiting(), r.next_deadline()), (0, None));
+    r.is_idle(at(6));
     // Fault 31: an answer is accepted once.
     assert_eq!(
-        r.answered(at(6), request.tid, peer(2), [None, None]),
+        r.resolver
+            .answered(at(6), request.tid, peer(2), [None, None]),
         Err(NoAnswer::Unknown)
     );
     assert_eq!(r.known(&ip(1), at(6)), Some(peer(1)));
@@ -74,47 +154,58 @@ fn one_request_for_all_who_ask_and_the_answer_is_kept() {
 fn names_are_one_whatever_their_case() {
     let name = |text: &str| Address::Name(Name::new(text).unwrap());
     let mut r = resolver();
-    r.ask(at(0), name("Node1"), me(), 1).unwrap();
-    r.ask(at(0), name("NODE1"), me(), 2).unwrap();
-    let tid = sent(&mut r, at(0)).tid;
-    assert_eq!(answer(&mut r, at(1), tid, peer(1)), [1, 2]);
+    r.ask(at(0), name("Node1"), 1);
+    r.ask(at(0), name("NODE1"), 2);
+    let tid = r.sent(at(0)).tid;
+    assert_eq!(r.answer(at(1), tid, peer(1)).len(), 2);
     assert_eq!(r.known(&name("node1"), at(1)), Some(peer(1)));
+}
+
+/// From whichever own address it is asked for.
+#[test]
+fn an_address_is_one_whoever_asks_for_it() {
+    let mut r = resolver();
+    r.ask(at(0), ip(1), 1);
+    r.resolver.prefetch(at(0), ip(1), ip(251));
+    assert_eq!(r.sent(at(0)).source, me());
+    assert_eq!(r.resolver.lookups.len(), 1);
 }
 
 #[test]
 fn an_address_is_forgotten_in_time() {
     let mut r = resolver();
-    r.ask(at(0), ip(1), me(), 1).unwrap();
-    let tid = sent(&mut r, at(0)).tid;
-    answer(&mut r, at(10), tid, peer(1));
+    r.ask(at(0), ip(1), 1);
+    let tid = r.sent(at(0)).tid;
+    r.answer(at(10), tid, peer(1));
     assert!(r.known(&ip(1), at(1_009)).is_some());
     assert!(r.known(&ip(1), at(1_010)).is_none());
-    let mut r: R = Resolver::new(ResolverLimits {
+    let mut r = with(ResolverLimits {
         ttl: None,
         ..LIMITS
     });
-    r.heard(at(0), ip(1), peer(1), None);
+    r.claimed(at(0), ip(1), peer(1));
     assert!(r.known(&ip(1), at(u64::MAX - 1)).is_some());
 }
 
 #[test]
 fn as_many_tries_as_allowed_then_the_deadline() {
     let mut r = resolver();
-    r.ask(at(0), ip(1), me(), 1).unwrap();
-    let first = sent(&mut r, at(0));
+    r.ask(at(0), ip(1), 1);
+    let first = r.sent(at(0));
     for now in [100, 200] {
         assert_eq!(r.expire(at(now - 1)), []);
-        assert_eq!(r.next_to_send(at(now - 1)), None);
-        assert_eq!(r.next_deadline(), Some(at(now)));
+        assert_eq!(r.next(at(now - 1)), None);
+        assert_eq!(r.resolver.next_deadline(), Some(at(now)));
         assert_eq!(r.expire(at(now)), []);
-        let again = sent(&mut r, at(now));
+        let again = r.sent(at(now));
         assert_eq!((again.tid, again.is_first), (first.tid, false));
     }
     assert_eq!(r.expire(at(299)), []);
-    assert_eq!(r.expire(at(300)), [1]);
-    assert_eq!((r.next_to_send(at(300)), r.next_deadline()), (None, None));
+    assert_eq!(r.expire(at(300)), [(1, End::Expired)]);
+    r.is_idle(at(300));
     assert_eq!(
-        r.answered(at(301), first.tid, peer(1), [None, None]),
+        r.resolver
+            .answered(at(301), first.tid, peer(1), [None, None]),
         Err(NoAnswer::Unknown)
     );
 }
@@ -122,60 +213,53 @@ fn as_many_tries_as_allowed_then_the_deadline() {
 #[test]
 fn an_answer_to_an_earlier_try_counts() {
     let mut r = resolver();
-    r.ask(at(0), ip(1), me(), 1).unwrap();
-    let tid = sent(&mut r, at(0)).tid;
+    r.ask(at(0), ip(1), 1);
+    let tid = r.sent(at(0)).tid;
     r.expire(at(100));
     assert_eq!(
-        answer(&mut r, at(101), tid, peer(1)),
-        [1],
+        r.answer(at(101), tid, peer(1)),
+        [(1, End::Answer(peer(1)))],
         "while it is queued for its second try"
     );
-    assert_eq!(r.next_to_send(at(101)), None);
+    assert_eq!(r.next(at(101)), None);
 }
 
 #[test]
 fn a_late_client_gets_its_own_time() {
     let mut r = resolver();
-    r.ask(at(0), ip(1), me(), 1).unwrap();
-    sent(&mut r, at(0));
-    r.ask(at(250), ip(1), me(), 2).unwrap();
-    assert_eq!(r.expire(at(300)), [1]);
-    assert!(r.next_to_send(at(300)).is_some());
+    r.ask(at(0), ip(1), 1);
+    r.sent(at(0));
+    r.ask(at(250), ip(1), 2);
+    assert_eq!(r.expire(at(300)), [(1, End::Expired)]);
+    assert!(r.next(at(300)).is_some());
     assert_eq!(r.expire(at(549)), []);
-    assert_eq!(r.expire(at(550)), [2]);
+    assert_eq!(r.expire(at(550)), [(2, End::Expired)]);
 }
 
 #[test]
 fn a_dead_host_holds_the_others_up_for_a_try_only() {
     let mut r = resolver();
-    r.ask(at(0), ip(1), me(), 1).unwrap();
-    r.ask(at(0), ip(2), me(), 2).unwrap();
-    let dead = sent(&mut r, at(0));
-    assert_eq!(r.next_to_send(at(50)), None, "resolve_depth");
+    r.ask(at(0), ip(1), 1);
+    r.ask(at(0), ip(2), 2);
+    let dead = r.sent(at(0));
+    assert_eq!(r.next(at(50)), None, "resolve_depth");
     r.expire(at(100));
-    let alive = sent(&mut r, at(100));
+    let alive = r.sent(at(100));
     assert_eq!(alive.destination, ip(2));
-    assert_eq!(answer(&mut r, at(101), alive.tid, peer(2)), [2]);
-    assert_eq!(sent(&mut r, at(101)).tid, dead.tid);
+    assert_eq!(
+        r.answer(at(101), alive.tid, peer(2)),
+        [(2, End::Answer(peer(2)))]
+    );
+    assert_eq!(r.sent(at(101)).tid, dead.tid);
 }
 
 #[test]
 fn deadlines_run_before_anything_can_be_sent() {
     let mut r = resolver();
-    r.ask(at(0), ip(1), me(), 1).unwrap();
-    assert_eq!(r.next_deadline(), Some(at(300)));
-    assert_eq!(r.expire(at(300)), [1]);
-}
-
-#[test]
-fn an_unsent_request_has_no_answer() {
-    let mut r = resolver();
-    r.ask(at(0), ip(1), me(), 1).unwrap();
-    let tid = r.by_address[&ip(1)];
-    assert_eq!(
-        r.answered(at(1), tid, peer(1), [None, None]),
-        Err(NoAnswer::Unknown)
-    );
+    r.ask(at(0), ip(1), 1);
+    assert_eq!(r.resolver.next_deadline(), Some(at(300)));
+    assert_eq!(r.expire(at(300)), [(1, End::Expired)]);
+    r.is_idle(at(300));
 }
 
 #[test]
@@ -183,8 +267,8 @@ fn transaction_ids_are_random() {
     let tids: Vec<u64> = (0..2)
         .map(|_| {
             let mut r = resolver();
-            r.ask(at(0), ip(1), me(), 1).unwrap();
-            sent(&mut r, at(0)).tid
+            r.ask(at(0), ip(1), 1);
+            r.sent(at(0)).tid
         })
         .collect();
     assert_ne!(tids[0], tids[1]);
@@ -194,63 +278,66 @@ fn transaction_ids_are_random() {
 #[test]
 fn an_address_in_an_answer_must_be_one_of_the_requests() {
     let mut r = resolver();
-    r.ask(at(0), ip(1), me(), 1).unwrap();
-    let tid = sent(&mut r, at(0)).tid;
+    r.ask(at(0), ip(1), 1);
+    let tid = r.sent(at(0)).tid;
     for carried in [
         [Some(ip(2)), None],
         [None, Some(ip(2))],
         [Some(ip(1)), Some(ip(2))],
     ] {
         assert_eq!(
-            r.answered(at(1), tid, peer(1), carried),
+            r.resolver.answered(at(1), tid, peer(1), carried),
             Err(NoAnswer::OtherAddress)
         );
     }
-    assert_eq!(
-        r.answered(at(1), tid, peer(1), [Some(me()), Some(ip(1))]),
-        Ok(vec![1])
-    );
+    assert_eq!((r.ends(), r.known(&ip(1), at(1))), (vec![], None));
+    let both = [Some(me()), Some(ip(1))];
+    assert_eq!(r.resolver.answered(at(1), tid, peer(1), both), Ok(()));
+    assert_eq!(r.ends(), [(1, End::Answer(peer(1)))]);
 }
 
 #[test]
 fn who_does_not_wait_still_makes_the_request() {
     let mut r = resolver();
-    r.prefetch(at(0), ip(1), me());
-    let tid = sent(&mut r, at(0)).tid;
-    assert_eq!(answer(&mut r, at(1), tid, peer(1)), []);
+    r.resolver.prefetch(at(0), ip(1), me());
+    let tid = r.sent(at(0)).tid;
+    assert_eq!(r.answer(at(1), tid, peer(1)), []);
     assert!(r.known(&ip(1), at(1)).is_some());
-    r.prefetch(at(2), ip(2), me());
-    sent(&mut r, at(2));
+    r.resolver.prefetch(at(2), ip(2), me());
+    r.sent(at(2));
     for now in [102, 202, 302] {
         r.expire(at(now));
-        assert_eq!(r.next_to_send(at(now)).is_some(), now < 302);
+        assert_eq!(r.next(at(now)).is_some(), now < 302);
     }
-    assert_eq!(r.next_deadline(), None);
+    r.is_idle(at(302));
 }
 
 #[test]
 fn others_requests_tell_where_they_are() {
-    let mut r = resolver();
-    r.ask(at(0), ip(1), me(), 1).unwrap();
-    sent(&mut r, at(0));
-    assert_eq!(
-        r.heard(at(1), ip(1), peer(1), Some(me())),
-        Heard::Learnt(vec![1])
-    );
-    assert_eq!(r.known(&ip(1), at(1)), Some(peer(1)));
-    assert_eq!(r.next_deadline(), None);
+    // Before our own request is sent, and after.
+    for is_sent in [false, true] {
+        let mut r = resolver();
+        r.ask(at(0), ip(1), 1);
+        if is_sent {
+            r.sent(at(0));
+        }
+        assert_eq!(r.claimed(at(1), ip(1), peer(1)), Claim::Learnt);
+        assert_eq!(r.ends(), [(1, End::Answer(peer(1)))]);
+        assert_eq!(r.known(&ip(1), at(1)), Some(peer(1)));
+        r.is_idle(at(1));
+    }
 }
 
 /// Fault 10: a peer with a new LID, with the same queue pair or another.
 #[test]
 fn a_peer_that_moved_is_known_at_its_new_place() {
     let mut r = resolver();
-    r.heard(at(0), ip(1), peer(1), None);
+    r.claimed(at(0), ip(1), peer(1));
     let moved = Peer {
         lid: Lid(77),
         ..peer(1)
     };
-    assert_eq!(r.heard(at(1), ip(1), moved, Some(me())), Heard::Refreshed);
+    assert_eq!(r.claimed(at(1), ip(1), moved), Claim::Refreshed);
     assert_eq!(r.known(&ip(1), at(1)), Some(moved));
 }
 
@@ -258,49 +345,87 @@ fn a_peer_that_moved_is_known_at_its_new_place() {
 #[test]
 fn a_claim_against_another_gid_only_makes_us_ask() {
     let mut r = resolver();
-    r.heard(at(0), ip(1), peer(1), Some(me()));
-    assert_eq!(r.heard(at(1), ip(1), peer(2), Some(me())), Heard::Disputed);
+    r.claimed(at(0), ip(1), peer(1));
+    assert_eq!(r.claimed(at(1), ip(1), peer(2)), Claim::Disputed);
     assert_eq!(r.known(&ip(1), at(1)), Some(peer(1)));
-    let request = sent(&mut r, at(1));
+    let request = r.sent(at(1));
     assert_eq!(request.destination, ip(1));
     // Whoever answers has it.
-    answer(&mut r, at(2), request.tid, peer(2));
+    r.answer(at(2), request.tid, peer(2));
     assert_eq!(r.known(&ip(1), at(2)), Some(peer(2)));
+    // An endpoint without an address has none to ask from.
+    let claim = r.resolver.claimed(at(3), ip(1), peer(3), None);
+    assert_eq!((claim, r.next(at(3))), (Claim::Disputed, None));
+}
+
+#[test]
+fn a_disputed_address_goes_behind_clients_requests() {
+    let mut r = resolver();
+    r.claimed(at(0), ip(1), peer(1));
+    assert_eq!(r.claimed(at(1), ip(1), peer(9)), Claim::Disputed);
+    r.ask(at(1), ip(7), 7);
+    r.resolver.prefetch(at(1), ip(8), me());
+    for client in [7, 8] {
+        let request = r.sent(at(2));
+        assert_eq!(request.destination, ip(client));
+        r.answer(at(2), request.tid, peer(client.into()));
+    }
+    // Again behind those that come while it is out, when it has had its try.
+    assert_eq!(r.sent(at(2)).destination, ip(1));
+    r.ask(at(2), ip(6), 6);
+    r.expire(at(102));
+    assert_eq!(r.sent(at(102)).destination, ip(6));
 }
 
 #[test]
 fn disputes_do_not_hold_clients_up() {
     let mut r = resolver();
     for n in 1..4 {
-        r.heard(at(0), ip(n), peer(n.into()), None);
+        r.claimed(at(0), ip(n), peer(n.into()));
     }
     for n in 1..4 {
-        assert_eq!(r.heard(at(1), ip(n), peer(9), Some(me())), Heard::Disputed);
+        assert_eq!(r.claimed(at(1), ip(n), peer(9)), Claim::Disputed);
     }
-    r.ask(at(1), ip(7), me(), 7).unwrap();
+    r.ask(at(1), ip(7), 7);
+    assert_eq!(r.resolver.lookups.len(), 2, "one dispute at a time");
+    for now in [1, 101, 201] {
+        r.expire(at(now));
+        assert_eq!(
+            r.sent(at(now)).destination,
+            ip(7),
+            "the client's request first"
+        );
+    }
+    assert_eq!(r.expire(at(301)), [(7, End::Expired)]);
+    // The dispute has had its time, too, and the next one may come.
+    r.is_idle(at(301));
+    assert_eq!(r.claimed(at(302), ip(2), peer(9)), Claim::Disputed);
+    assert_eq!(r.sent(at(302)).destination, ip(2));
+}
+
+/// A client that needs a disputed address once it is no longer known waits for the request that goes out for it.
+#[test]
+fn a_client_makes_a_dispute_its_own() {
+    let mut r = resolver();
+    r.claimed(at(0), ip(1), peer(1));
+    r.claimed(at(990), ip(1), peer(2));
+    for client in [2, 1] {
+        r.ask(at(1_000), ip(client), client.into());
+    }
+    assert_eq!(r.resolver.lookups.len(), 2);
+    let request = r.sent(at(1_000));
+    assert_eq!(request.destination, ip(1), "it was there first");
     assert_eq!(
-        sent(&mut r, at(1)).destination,
-        ip(7),
-        "the client's request first"
-    );
-    r.expire(at(101));
-    assert_eq!(sent(&mut r, at(101)).destination, ip(7));
-    assert_eq!(r.expire(at(301)), [7]);
-    assert_eq!(
-        r.queue.len() + r.out,
-        0,
-        "one dispute at a time, and it has had its time"
+        r.answer(at(1_001), request.tid, peer(2)),
+        [(1, End::Answer(peer(2)))]
     );
 }
 
 #[test]
 fn an_old_entry_gives_way_to_any_claim() {
     let mut r = resolver();
-    r.heard(at(0), ip(1), peer(1), None);
-    assert_eq!(
-        r.heard(at(1_000), ip(1), peer(2), Some(me())),
-        Heard::Learnt(vec![])
-    );
+    r.claimed(at(0), ip(1), peer(1));
+    assert_eq!(r.claimed(at(1_000), ip(1), peer(2)), Claim::Learnt);
     assert_eq!(r.known(&ip(1), at(1_001)), Some(peer(2)));
 }
 
@@ -309,37 +434,62 @@ fn an_old_entry_gives_way_to_any_claim() {
 fn what_strangers_leave_behind_is_bounded() {
     let mut r = resolver();
     for n in 0..=255 {
-        r.heard(at(0), ip(n), peer(n.into()), Some(me()));
-        r.heard(at(0), ip(n), peer(999), Some(me()));
+        r.claimed(at(0), ip(n), peer(n.into()));
+        r.claimed(at(0), ip(n), peer(999));
     }
-    assert_eq!(r.learnt.len(), LIMITS.addresses);
-    assert!(r.lookups.len() <= 1);
+    assert_eq!(r.resolver.learnt.len(), LIMITS.addresses);
+    assert!(r.resolver.lookups.len() <= 1);
 }
 
 #[test]
 fn too_many_clients_are_refused() {
     let mut r = resolver();
     for client in 0..8 {
-        r.ask(at(0), ip(client), me(), client.into()).unwrap();
+        r.ask(at(0), ip(client), client.into());
     }
-    assert_eq!(r.ask(at(0), ip(1), me(), 9), Err(Full(9)));
-    r.prefetch(at(0), ip(99), me());
-    assert_eq!(r.lookups.len(), 8);
-    let mut all = r.close();
-    all.sort_unstable();
-    assert_eq!(all, (0..8).collect::<Vec<u32>>());
+    r.ask(at(0), ip(1), 9);
+    assert_eq!(r.ends(), [(9, End::Full)]);
+    r.resolver.prefetch(at(0), ip(99), me());
+    assert_eq!(r.resolver.lookups.len(), 8);
+    r.resolver.close();
+    let mut all = r.ends();
+    all.sort_unstable_by_key(|(client, _)| *client);
     assert_eq!(
-        (r.waiting(), r.next_deadline(), r.queue.len(), r.out),
-        (0, None, 0, 0)
+        all,
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|client| (client, End::Closed))
     );
+    r.is_idle(at(0));
 }
 
 #[test]
 fn a_removed_address_is_asked_for_again() {
     let mut r = resolver();
-    r.heard(at(0), ip(1), peer(1), None);
-    r.forget(&ip(1));
+    r.claimed(at(0), ip(1), peer(1));
+    r.resolver.forget(&ip(1));
     assert_eq!(r.known(&ip(1), at(0)), None);
+}
+
+#[test]
+fn after_a_reregistration_each_address_is_asked_for_again_when_it_is_used() {
+    let mut r = resolver();
+    r.claimed(at(0), ip(1), peer(1));
+    r.claimed(at(0), ip(2), peer(2));
+    r.resolver.reregister();
+    assert_eq!([ip(1), ip(2)].map(|ip| r.known(&ip, at(1))), [None, None]);
+    r.is_idle(at(1));
+    // By a request, or by anybody's claim.
+    r.ask(at(1), ip(1), 1);
+    let tid = r.sent(at(1)).tid;
+    let moved = Peer {
+        lid: Lid(77),
+        ..peer(1)
+    };
+    assert_eq!(r.answer(at(2), tid, moved), [(1, End::Answer(moved))]);
+    assert_eq!(r.claimed(at(2), ip(2), peer(3)), Claim::Learnt);
+    assert_eq!(
+        [ip(1), ip(2)].map(|ip| r.known(&ip, at(3))),
+        [Some(moved), Some(peer(3))]
+    );
 }
 
 #[derive(Clone, Debug)]
@@ -348,60 +498,62 @@ enum Step {
     Prefetch(u8),
     Send,
     Answer(usize),
-    Heard(u8, u16),
+    Claimed(u8, u16),
+    Reregister,
     Pass(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (0_u8..6).prop_map(Step::Ask),
-        (0_u8..6).prop_map(Step::Prefetch),
-        Just(Step::Send),
-        (0_usize..4).prop_map(Step::Answer),
-        (0_u8..6, 1_u16..4).prop_map(|(address, from)| Step::Heard(address, from)),
-        (0_u64..150).prop_map(Step::Pass),
+        4 => (0_u8..6).prop_map(Step::Ask),
+        4 => (0_u8..6).prop_map(Step::Prefetch),
+        4 => Just(Step::Send),
+        4 => (0_usize..4).prop_map(Step::Answer),
+        4 => (0_u8..6, 1_u16..4).prop_map(|(address, from)| Step::Claimed(address, from)),
+        1 => Just(Step::Reregister),
+        4 => (0_u64..150).prop_map(Step::Pass),
     ]
 }
 
 proptest! {
-    /// Every client is told exactly once, in time, whatever happens; nothing is left over.
+    /// Every client has one end, in time, whatever happens; nothing is left over.
     #[test]
-    fn every_client_hears_once(steps in proptest::collection::vec(step(), 0..80), out in 1_usize..4) {
-        let mut r: R = Resolver::new(ResolverLimits { out, ..LIMITS });
+    fn every_client_has_one_end(steps in proptest::collection::vec(step(), 0..80), out in 1_usize..4) {
+        let mut r = with(ResolverLimits { out, ..LIMITS });
         let (mut now, mut next) = (0, 0_u32);
         let mut deadlines: HashMap<u32, u64> = HashMap::new();
         let mut tids = Vec::new();
         for step in steps {
-            let told = match step {
+            match step {
                 Step::Ask(address) => {
-                    if r.ask(at(now), ip(address), me(), next).is_ok() {
-                        deadlines.insert(next, now + 300);
-                    }
+                    deadlines.insert(next, now + 300);
+                    r.ask(at(now), ip(address), next);
                     next += 1;
-                    vec![]
                 }
-                Step::Prefetch(address) => { r.prefetch(at(now), ip(address), me()); vec![] }
-                Step::Send => { tids.extend(r.next_to_send(at(now)).map(|request| request.tid)); vec![] }
-                Step::Answer(nth) => tids.iter().rev().nth(nth).copied()
-                    .and_then(|tid| r.answered(at(now), tid, peer(1), [None, None]).ok()).unwrap_or_default(),
-                Step::Heard(address, from) => match r.heard(at(now), ip(address), peer(from), Some(me())) {
-                    Heard::Learnt(told) => told,
-                    _ => vec![],
-                },
-                Step::Pass(millis) => { now += millis; r.expire(at(now)) }
-            };
-            for client in told {
-                prop_assert!(deadlines.remove(&client).is_some(), "{} told twice", client);
+                Step::Prefetch(address) => r.resolver.prefetch(at(now), ip(address), me()),
+                Step::Send => tids.extend(r.next(at(now)).map(|request| request.tid)),
+                Step::Answer(nth) => if let Some(tid) = tids.iter().rev().nth(nth) {
+                    let _ = r.resolver.answered(at(now), *tid, peer(1), [None, None]);
+                }
+                Step::Claimed(address, from) => { r.claimed(at(now), ip(address), peer(from)); }
+                Step::Reregister => r.resolver.reregister(),
+                Step::Pass(millis) => { now += millis; r.resolver.expire(at(now)); }
             }
-            prop_assert_eq!(r.waiting(), deadlines.len());
-            prop_assert!(r.out <= out && r.learnt.len() <= LIMITS.addresses);
-            prop_assert!(r.timers.len() == r.lookups.len() && r.by_address.len() == r.lookups.len());
-            prop_assert!(deadlines.values().all(|deadline| r.next_deadline().is_some_and(|due| due <= at(*deadline))));
+            for (client, end) in r.ends() {
+                let deadline = deadlines.remove(&client);
+                prop_assert!(deadline.is_some(), "{} has two ends", client);
+                prop_assert!(end != End::Expired || deadline <= Some(now));
+            }
+            prop_assert_eq!(r.resolver.waiting(), deadlines.len());
+            prop_assert!(r.resolver.learnt.len() <= LIMITS.addresses);
+            if let Some(first) = deadlines.values().min() {
+                prop_assert!(*first > now);
+                prop_assert!(r.resolver.next_deadline().is_some_and(|due| due <= at(*first)));
+            }
         }
-        let told = r.expire(at(now + 300));
-        prop_assert_eq!(told.len(), deadlines.len());
-        while r.next_to_send(at(now + 300)).is_some() {}
-        r.expire(at(now + 1_000));
-        prop_assert_eq!((r.next_deadline(), r.lookups.len(), r.queue.len(), r.out), (None, 0, 0, 0));
+        let ends = r.expire(at(now + 300));
+        prop_assert_eq!(ends.len(), deadlines.len());
+        prop_assert!(r.resolver.lookups.is_empty());
+        prop_assert_eq!((r.next(at(now + 300)), r.resolver.next_deadline()), (None, None));
     }
 }

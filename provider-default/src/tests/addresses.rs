@@ -99,8 +99,14 @@ fn paths_are_asked_of_the_sa_alone() {
     core.sa_times_out();
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).path.unwrap().dlid(), Lid(2));
-    let gid = Gid::new(0xfe80 << 48, 0x2002);
-    assert_eq!(known(&mut core, Address::Gid(gid)).dlid(), Lid(2));
+    assert_eq!(known(&mut core, Address::Lid(Lid(2))).dlid(), Lid(2));
+    // A LID is a demand on the path, so its path is not the answer to who names the GID alone.
+    grant_join(&core);
+    let peer = Peer::at(2);
+    let id = resolve(&mut core, Address::Gid(peer.gid()));
+    let given = give_path(&core, &peer);
+    assert_eq!(core.wait_for_answer(id).path, Some(given));
+    assert_eq!(known(&mut core, Address::Gid(peer.gid())), given);
 }
 
 #[test]
@@ -116,7 +122,8 @@ fn own_addresses_are_answered_at_once() {
 
 #[test]
 fn what_a_client_demands_is_the_sas_to_say() {
-    let mut core = opened("");
+    // Service ids count for this SA.
+    let mut core = opened("mcast_sa_qos on\n");
     let mut wanted = PathRecord::default();
     wanted.set_service_id(9);
     let id = core.resolve(&Request::hinted(&source(), &wanted));

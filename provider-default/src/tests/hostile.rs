@@ -242,3 +242,31 @@ fn requests_whose_path_does_not_come_are_bounded() {
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
 }
+
+/// A request that is not answered, since too many answers wait, still tells whose its source is.
+#[test]
+fn who_waits_for_the_sender_of_a_request_that_is_dropped_is_answered() {
+    let mut core = opened("timeout 60000\n");
+    let (mut two, mut three) = (Peer::at(2), Peer::at(3));
+    let ids = [0; 3].map(|_| resolve(&mut core, ip(2)));
+    two.request_for(ip(2));
+    for tid in 0..257 {
+        three.asks(tid, source(), ip(3));
+    }
+    core.wait_for_log("too many answers wait already");
+    assert!(ids.iter().all(|id| core.answers(*id).is_empty()));
+    two.asks(1_000, source(), ip(2));
+    // The way to them is asked for as after an answer.
+    core.wait_for_sa_questions(2);
+    give_path(&core, &three);
+    let given = give_path(&core, &two);
+    for id in ids {
+        let answer = core.wait_for_answer(id);
+        assert_eq!((answer.status, answer.path), (Status::SUCCESS, Some(given)));
+    }
+    assert!(
+        core.log()
+            .iter()
+            .all(|line| !line.contains(acm_prov_api::DROPPED_REQUEST))
+    );
+}

@@ -85,6 +85,57 @@ fn a_request_that_waits_survives_a_reregistration() {
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
 }
 
+/// LIDs may have changed, and with `route_prot acm` nobody but the peer says which one it has.
+#[test]
+fn with_route_prot_acm_an_address_is_asked_for_again_after_a_reregistration() {
+    let mut core = loaded("route_prot acm\n");
+    core.open();
+    let mut peer = Peer::at(2);
+    grant_join(&core);
+    grant_join(&core);
+    let id = resolve(&mut core, ip(2));
+    peer.answers(ip(2));
+    assert_eq!(core.wait_for_answer(id).path.unwrap().dlid(), Lid(2));
+    assert_eq!(known(&mut core, ip(2)).dlid(), Lid(2));
+
+    drop(peer);
+    core.reregister();
+    grant_join(&core);
+    grant_join(&core);
+    let mut moved = Peer::at(4);
+    // Nothing is asked unprompted: what is asked first is what is needed first.
+    let other = resolve(&mut core, ip(3));
+    assert!(core.answers(other).is_empty());
+    let request = moved.request_for(ip(3));
+    assert_eq!(moved.rest().len(), 0);
+    moved.unicast(&peer::answer(request.datagram.tid), request.qp_number);
+    core.wait_for_answer(other);
+    // Who needs the address waits until its owner has said where it is.
+    let ids = [0; 2].map(|_| resolve(&mut core, ip(2)));
+    assert!(ids.iter().all(|id| core.answers(*id).is_empty()));
+    moved.answers(ip(2));
+    for id in ids {
+        assert_eq!(core.wait_for_answer(id).path.unwrap().dlid(), Lid(4));
+    }
+    assert_eq!(known(&mut core, ip(2)).dlid(), Lid(4));
+    assert_eq!(counted(&core, AcmCounter::ADDR_QUERY).0, 3);
+    assert!(core.sa_questions().is_empty());
+}
+
+/// With `route_prot sa` the SA says where the peer is.
+#[test]
+fn with_route_prot_sa_an_address_is_kept_across_a_reregistration() {
+    let mut core = opened("");
+    let mut peer = Peer::at(2);
+    learn(&mut core, &mut peer, ip(2));
+    core.reregister();
+    grant_join(&core);
+    let id = resolve(&mut core, ip(2));
+    give_path(&core, &peer);
+    assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+    assert_eq!(counted(&core, AcmCounter::ADDR_QUERY).0, 1);
+}
+
 #[test]
 fn the_groups_are_left_at_the_end_of_an_active_port() {
     let mut core = opened("");
