@@ -36,7 +36,7 @@ struct Known(AtomicU64);
 
 impl Known {
     fn set(&self, counts: bool, until: Moment) {
-        let until = until.since(Moment::default()).max(1);
+        let until = until.since(Moment::default());
         self.0
             .store(until << 1 | u64::from(counts), Ordering::Release);
     }
@@ -71,11 +71,6 @@ pub(super) struct QosState {
 impl Qos {
     pub(super) fn new(setting: QosSetting) -> Arc<Self> {
         let known = Known(AtomicU64::new(0));
-        match setting {
-            QosSetting::Auto => {}
-            QosSetting::On => known.set(true, Moment::NEVER),
-            QosSetting::Off => known.set(false, Moment::NEVER),
-        }
         Arc::new(Self { known, setting })
     }
 
@@ -225,11 +220,12 @@ impl Shared {
             && !was_reported
         {
             let port = self.port.number();
+            let sent = if counts { "are" } else { "are still not" };
             state.log(
                 LogLevel::ALWAYS,
                 format!(
-                    "port {port}: the SA does not say whether service ids choose a path (ClassPortInfo): {error}; they are \
-                     sent to it, and it is asked again in {} s",
+                    "port {port}: the SA does not say whether service ids choose a path (ClassPortInfo): {error}; they \
+                     {sent} sent to it, and it is asked again after {} s",
                     REST / 1_000
                 ),
             );
