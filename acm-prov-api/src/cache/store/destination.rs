@@ -254,10 +254,6 @@ impl Others {
         let at = self
             .answers
             .partition_point(|answer| answer.service_id <= service_id);
-        if self.answers.len() == self.answers.capacity() {
-            // In small steps: doubling would make an answer cost up to twice its size.
-            self.answers.reserve_exact(self.answers.len() / 4 + 4);
-        }
         let answer = Answer {
             service_id,
             learned: age.learned,
@@ -265,6 +261,7 @@ impl Others {
             query: index_of(&mut self.queries, shape),
             record: index_of(&mut self.records, *path),
         };
+        reserve_for_one(&mut self.answers);
         self.answers.insert(at, answer);
     }
 
@@ -313,10 +310,18 @@ impl Others {
     }
 }
 
+/// Makes room in small steps: doubling would make an answer cost up to twice its size.
+fn reserve_for_one<T>(values: &mut Vec<T>) {
+    if values.len() == values.capacity() {
+        values.reserve_exact(values.len() / 8 + 1);
+    }
+}
+
 /// The index of a value, which is added if it is new. There are at most as many values as answers, which a `u16` holds.
 fn index_of<T: PartialEq>(values: &mut Vec<T>, value: T) -> u16 {
     let index = values.iter().position(|known| *known == value);
     let index = index.unwrap_or_else(|| {
+        reserve_for_one(values);
         values.push(value);
         values.len() - 1
     });
