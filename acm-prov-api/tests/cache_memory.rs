@@ -105,7 +105,7 @@ fn an_empty_store_takes_next_to_nothing() {
 /// rdma_cm names a service id, its port, with each connection.
 #[test]
 fn bytes_of_a_service_id() {
-    for (destinations, ids) in [(64, 128), (1, 1_024), (1, 4_096), (1_000, 64)] {
+    for (destinations, ids) in [(64, 128), (1, 1_024), (1, 4_096), (64, 130), (1_000, 64)] {
         let mut store = fill(destinations, 65_536);
         let before = BYTES.get();
         // As they come when all hosts start at the same time.

@@ -229,7 +229,8 @@ fn query() -> impl Strategy<Value = PathQuery> {
         3 => (1..7u16).prop_map(|lid| PathQuery::to(Target::Lid(Lid(lid)))),
         1 => (1..5u64, 1..7u16).prop_map(move |(id, lid)| *to_gid(id).set_dlid(Lid(lid))),
     ];
-    let demands: [(u32, fn(&mut PathQuery, u8)); 6] = [
+    type Demand = fn(&mut PathQuery, u8);
+    let demands: [(u32, Demand); 6] = [
         (8, |_, _| ()),
         (2, |query, value| _ = query.set_service_id(value.into())),
         (1, |query, value| _ = query.set_sl(value)),

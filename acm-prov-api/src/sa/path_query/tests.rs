@@ -23,15 +23,18 @@ fn plain() -> PathQuery {
     PathQuery::to(Target::Gid(gid(2))).complete(&source())
 }
 
+type Put = fn(&mut PathRecord);
+type Ask = fn(&mut PathQuery);
+
 /// A component, its mask bits, the value that [`path`] has, another one, and zero.
 struct Row {
     component: Component,
     bits: &'static [u32],
-    put: fn(&mut PathRecord),
-    put_other: fn(&mut PathRecord),
-    name: fn(&mut PathQuery),
-    name_other: fn(&mut PathQuery),
-    name_zero: fn(&mut PathQuery),
+    put: Put,
+    put_other: Put,
+    name: Ask,
+    name_other: Ask,
+    name_zero: Ask,
 }
 
 macro_rules! rows {
@@ -147,7 +150,7 @@ fn what_only_the_sa_says_is_not_looked_at_in_a_clients_record() {
 #[test]
 fn a_clients_selector_of_zero_and_a_p_key_of_no_partition_demand_nothing() {
     let open = PathQuery::from_client(&PathRecord::default());
-    let silent: [fn(&mut PathRecord); 4] = [
+    let silent: [Put; 4] = [
         |r| _ = r.set_mtu(GreaterThan, 4),
         |r| _ = r.set_rate(GreaterThan, 3),
         |r| _ = r.set_packet_lifetime(GreaterThan, 18),
@@ -237,7 +240,7 @@ fn one_name_more_or_another_source_is_not_plain() {
 
 #[test]
 fn a_query_is_completed_with_the_endpoints_gid_and_p_key() {
-    let completed = |name: fn(&mut PathQuery)| {
+    let completed = |name: Ask| {
         let query = with(PathQuery::to(Target::Gid(gid(2))), name).complete(&source());
         (query.values().sgid(), query.values().pkey())
     };
@@ -283,9 +286,7 @@ fn link_local_gids_are_the_ports_own_subnets() {
 
 #[test]
 fn destinations_that_are_no_port_are_refused() {
-    let target = |name: fn(&mut PathQuery)| {
-        with(PathQuery::from_client(&PathRecord::default()), name).target()
-    };
+    let target = |name: Ask| with(PathQuery::from_client(&PathRecord::default()), name).target();
     let group: Gid = "ff12::1".parse().unwrap();
     assert_eq!(target(|_| ()), Err(PathQueryError::NoDestination));
     assert_eq!(
@@ -344,7 +345,7 @@ fn of_what_is_left_open_only_ports_source_and_partition_are_compared() {
         let differs = [Dlid, Sgid, Pkey].contains(&row.component);
         assert_eq!(by_lid.check(&other).is_err(), differs, "{other:?}");
     }
-    let no_ports: [(Component, fn(&mut PathRecord)); 8] = [
+    let no_ports: [(Component, Put); 8] = [
         (Dgid, |p| _ = p.set_dgid(Gid::ZERO)),
         (Dgid, |p| _ = p.set_dgid(Gid([0xff; 16]))),
         (Dlid, |p| _ = p.set_dlid(Lid(0))),
@@ -359,7 +360,7 @@ fn of_what_is_left_open_only_ports_source_and_partition_are_compared() {
         let mismatch = query.check(&changed(put)).unwrap_err();
         assert_eq!(mismatch.component, component);
     }
-    let the_sas: [fn(&mut PathRecord); 5] = [
+    let the_sas: [Put; 5] = [
         |p| _ = p.set_hop_limit(64),
         |p| _ = p.set_preference(3),
         |p| _ = p.set_numb_path(7),
@@ -373,7 +374,7 @@ fn of_what_is_left_open_only_ports_source_and_partition_are_compared() {
 
 /// A demand that has a selector, and whether [`path`] meets it.
 #[rustfmt::skip]
-const LIMITS: [(fn(&mut PathQuery), bool); 28] = [
+const LIMITS: [(Ask, bool); 28] = [
     (|q| _ = q.set_mtu(Exactly, 4), true),
     (|q| _ = q.set_mtu(Exactly, 3), false),
     (|q| _ = q.set_mtu(Exactly, 5), false),
@@ -416,7 +417,7 @@ fn limits_are_compared_by_meaning() {
 
 #[test]
 fn only_the_sa_can_judge_the_best_and_unknown_rates() {
-    let judged_by_the_sa: [fn(&mut PathQuery); 5] = [
+    let judged_by_the_sa: [Ask; 5] = [
         |q| _ = q.set_mtu(Best, 0),
         |q| _ = q.set_rate(Best, 0),
         |q| _ = q.set_packet_lifetime(Best, 0),
@@ -461,6 +462,14 @@ fn an_answer_serves_who_names_no_less_and_has_the_rest() {
             let zero = with(plain(), row.name_zero);
             assert!(!plain().is_answered_by(&zero, &path()), "{zero:?}");
         }
+    }
+    // Nor does an SA that repeats such a value say that it looked at it; and zero is a value, too.
+    for component in CHOOSERS {
+        let named = with(plain(), row(component).name);
+        let repeating = changed(row(component).put);
+        assert!(!named.is_answered_by(&plain(), &repeating), "{named:?}");
+        let zero = with(plain(), row(component).name_zero);
+        assert!(!zero.is_answered_by(&plain(), &path()), "{zero:?}");
     }
     // The same demand in other words is another query.
     let exactly = with(plain(), |q| _ = q.set_mtu(Exactly, 4));
@@ -523,7 +532,7 @@ fn a_record_that_is_asked_for_as_it_was_handed_out_is_its_own_answer() {
             assert!(!more.is_answered_by(&asked, &path()), "{more:?}");
         }
     }
-    let in_other_words: [fn(&mut PathQuery); 6] = [
+    let in_other_words: [Ask; 6] = [
         |q| _ = q.set_mtu(GreaterThan, 3),
         |q| _ = q.set_mtu(Best, 0),
         |q| _ = q.set_rate(LessThan, 8),
