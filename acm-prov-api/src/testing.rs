@@ -346,6 +346,16 @@ impl TestCore {
         id
     }
 
+    /// Plays a resolve request of the kernel's, for rdma_cm. All of these have the id 0.
+    pub fn resolve_for_kernel(&mut self, request: &Request) {
+        let mut message = Box::new(request.message);
+        assert_eq!(
+            call!(self.resolve(self.contexts[ADDRESS], &mut *message, 0)),
+            0,
+            "resolve answers and returns 0"
+        );
+    }
+
     /// Plays a request to ask the SA; its id.
     pub fn query(&mut self, request: &Request) -> u64 {
         let (mut message, id) = self.number(request);

@@ -1,16 +1,20 @@
 //! The cache engine under a provider that does nothing else: what the core sees of it.
 
-use acm_prov_api::cache::engine::{CacheSettings, EndpointCache, PortCache};
-use acm_prov_api::cache::lookups::LookupLimits;
-use acm_prov_api::cache::question::{Question, Target};
+use std::path::PathBuf;
+
+use acm_prov_api::abi::{AcmCounter, Be16, UMAD_SA_ATTR_PATH_REC, umad_sa_packet};
+use acm_prov_api::cache::engine::{CacheSettings, EndpointCache, PortCache, QosSetting};
+use acm_prov_api::cache::settings::{self, LookupLimits};
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::clock::Moment;
 use acm_prov_api::followed::Follow;
 use acm_prov_api::prelude::*;
+use acm_prov_api::sa::{Component, SaStatus};
 use acm_prov_api::sync::{Arc, Condvar, Mutex};
 use acm_prov_api::testing::{Request, TestCore};
 use acm_prov_api::{
-    Device, EndpointHandle, EndpointState, Plain, Port, PortHandle, PortState, provider_table,
+    Device, EndpointHandle, EndpointState, Plain, Port, PortHandle, PortState, QueryRequest,
+    provider_table,
 };
 
 /// Answers requests for LIDs and GIDs from the cache.
@@ -19,6 +23,8 @@ struct CacheOnly {
     patience: (u64, u32),
     /// Whether ports follow a file in a file system that hangs.
     hangs: bool,
+    flush_file: PathBuf,
+    qos: QosSetting,
 }
 
 /// A file in a file system that hangs until it is let go.
@@ -60,25 +66,27 @@ impl Provider for CacheOnly {
 
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
         let timeout = options.number("test_timeout", 1_000, 1..=60_000);
-        let retries = options.number("test_retries", 9, 0..=100);
+        let retries = options.number("test_retries", 99, 0..=100);
         Ok(CacheOnly {
             patience: (timeout, retries),
             hangs: options.choice("test_hangs", false, &[("no", false), ("yes", true)]),
+            flush_file: options.path("test_flush", ""),
+            qos: settings::qos(options, "test_qos"),
         })
     }
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
-        let target = match request.destination() {
-            Address::Lid(lid) => Target::Lid(lid),
-            Address::Gid(gid) => Target::Gid(gid),
-            _ => return request.refuse(Status::EDESTTYPE),
-        };
         let cache = &from.endpoint().state().0;
-        let question = Question::plain(target);
-        if target == Target::Lid(CURSED) {
-            cache.path_to(&question, |_| panic!("cursed"));
+        let query = request.path_query();
+        if request.destination() == Address::Lid(CURSED) {
+            cache.path_to(&query, |_| panic!("cursed"));
         }
-        cache.resolve(&question, request);
+        cache.resolve(&query, request);
+    }
+
+    fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
+        let cache = &from.endpoint().state().0;
+        cache.query(&request.path_query(), request);
     }
 }
 
@@ -86,29 +94,31 @@ impl PortState<CacheOnly> for CachedPort {
     type Device = Plain;
 
     fn open(device: &Arc<Device<CacheOnly>>, port: &PortHandle) -> Result<Self, Error> {
-        let &CacheOnly {
+        let CacheOnly {
             patience: (timeout, retries),
             hangs,
+            flush_file,
+            qos,
         } = &**device.provider();
         let settings = CacheSettings {
             store: StoreLimits {
-                capacity: 100,
+                capacity: 1_000,
                 ttl: None,
                 stale_ttl: 60_000,
                 negative_ttl: 0,
             },
             lookups: LookupLimits {
-                timeout,
-                retries,
-                out: 2,
-                lookups: 100,
-                waiters: 100,
+                timeout: *timeout,
+                retries: *retries,
+                lookups: 1_000,
+                waiters: 1_000,
             },
-            flush_file: None,
+            flush_file: (!flush_file.as_os_str().is_empty()).then(|| flush_file.clone()),
             routes_file: None,
+            qos: *qos,
         };
         let cache = PortCache::open(port, settings)?;
-        if hangs {
+        if *hangs {
             cache.follow(Arc::new(Hanging));
         }
         Ok(Self(cache))
@@ -142,23 +152,91 @@ fn opened() -> TestCore {
     opened_with("")
 }
 
+/// A core whose MADs end by the test alone, however busy the machine is, unless `options` say otherwise.
 fn opened_with(options: &str) -> TestCore {
-    let mut core = TestCore::load::<CacheOnly>(options);
+    let mut core = TestCore::load::<CacheOnly>(&format!("timeout 60000\n{options}"));
     core.open();
     core
 }
 
-/// The LIDs that the SA is asked for and has not answered, oldest first.
-fn asked(core: &TestCore) -> Vec<u16> {
-    let lid = |packet: &acm_prov_api::abi::umad_sa_packet| {
-        let record = packet.data.first_chunk().expect("200 bytes of data");
-        PathRecord::from_bytes(record).dlid().0
-    };
-    core.sa_questions().iter().map(lid).collect()
+/// A question that the SA has not answered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Asked {
+    /// What it can do.
+    Abilities,
+    /// For a path to a LID.
+    Lid(u16),
+    /// The same, for a service id.
+    Service(u16, u64),
+}
+
+use Asked::{Abilities, Service};
+
+const SERVICE_BITS: u64 = Component::ServiceId.mask();
+
+fn question(packet: &umad_sa_packet) -> Asked {
+    if packet.mad_hdr.attr_id.to_host() == 1 {
+        assert_eq!(packet.comp_mask.to_host(), 0);
+        return Abilities;
+    }
+    assert_eq!(packet.mad_hdr.attr_id.to_host(), UMAD_SA_ATTR_PATH_REC);
+    let record = packet.data.first_chunk().expect("200 bytes of data");
+    let record = PathRecord::from_bytes(record);
+    match packet.comp_mask.to_host() & SERVICE_BITS {
+        0 => Asked::Lid(record.dlid().0),
+        bits => {
+            assert_eq!(bits, SERVICE_BITS, "both or none");
+            Service(record.dlid().0, record.service_id())
+        }
+    }
+}
+
+/// What the SA is asked and has not answered, oldest first.
+fn asked(core: &TestCore) -> Vec<Asked> {
+    core.sa_questions().iter().map(question).collect()
+}
+
+/// The SA says whether it looks at service ids.
+fn says(core: &TestCore, counts: bool) {
+    core.sa_answers(|packet| {
+        assert_eq!(question(packet), Abilities);
+        let mask: u32 = if counts { 0xb5ea } else { 0xb5e8 };
+        packet.data[..2].copy_from_slice(&[1, 2]);
+        packet.data[4..8].copy_from_slice(&(mask << 5 | 0x10).to_be_bytes());
+    });
+}
+
+/// The SA answers the oldest query for a path, as OpenSM does: it repeats neither service id nor QoS class.
+fn gives_a_path(core: &TestCore) {
+    core.sa_answers_with(|path| {
+        path.set_service_id(0).set_qos_class(0);
+    });
+}
+
+fn succeeds(core: &TestCore, id: u64) -> PathRecord {
+    let answer = core.wait_for_answer(id);
+    assert_eq!(answer.status, Status::SUCCESS);
+    answer.path.expect("a path")
 }
 
 fn lid(lid: u16) -> Request {
     Request::destination(&Address::Lid(Lid(lid)))
+}
+
+/// As rdma_cm connects: to a port of a host, which is a service id.
+fn connect(lid: u16, service: u64) -> Request {
+    let mut wanted = PathRecord::default();
+    Request::path(wanted.set_dlid(Lid(lid)).set_service_id(service))
+}
+
+fn of_class(lid: u16, class: u16) -> Request {
+    let mut wanted = PathRecord::default();
+    Request::path(wanted.set_dlid(Lid(lid)).set_qos_class(class))
+}
+
+fn lines(core: &TestCore, text: &str) -> usize {
+    let log = core.log();
+    log.iter().filter(|line| line.contains(text)).count()
 }
 
 #[test]
@@ -187,7 +265,7 @@ fn queries_that_the_core_does_not_take_are_told_and_asked_again() {
     core.refuse_mads(true);
     let id = core.resolve(&lid(7));
     let line = core.wait_for_log("SA not responding");
-    assert!(line.contains("not sent"), "{line}");
+    assert!(line.contains("acm_send_sa_mad refused the MAD"), "{line}");
     assert!(core.answers(id).is_empty());
     core.refuse_mads(false);
     core.wait_for_sa_questions(1);
@@ -206,37 +284,35 @@ fn what_the_core_still_has_from_before_a_reopen_counts() {
     core.close_port();
     core.open();
     let ids = [11, 12].map(|destination| core.resolve(&lid(destination)));
-    assert_eq!(asked(&core), [7, 8], "two MADs a port, old and new");
-    core.sa_answers_with(|_| ());
-    assert_eq!(asked(&core), [8, 11], "one came back, one may go");
+    let lids = |lids: [u16; 2]| lids.map(Asked::Lid);
+    assert_eq!(asked(&core), lids([7, 8]), "two MADs a port, old and new");
+    gives_a_path(&core);
+    assert_eq!(asked(&core), lids([8, 11]), "one came back, one may go");
     core.sa_times_out();
-    assert_eq!(asked(&core), [11, 12]);
+    assert_eq!(asked(&core), lids([11, 12]));
     for id in ids {
-        core.sa_answers_with(|_| ());
-        assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+        gives_a_path(&core);
+        succeeds(&core, id);
     }
     assert_eq!(core.mads(), 0);
 }
 
 #[test]
 fn what_the_core_has_lost_takes_no_place_for_ever() {
-    let mut core = opened_with("test_timeout 200\ntest_retries 0\n");
+    let mut core = opened_with("test_timeout 200\ntest_retries 0\ntimeout 100\nretries 0\n");
     for destination in [7, 8] {
         core.resolve(&lid(destination));
     }
     core.wait_for_sa_questions(2);
     core.close_port();
     core.open();
-    let id = core.resolve(&lid(11));
-    assert_eq!(asked(&core), [7, 8]);
-    assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
     // Nobody brings the two back.
-    let mut answer = None;
-    while answer.is_none() {
+    let is_asked = (0..300).any(|_| {
         let id = core.resolve(&lid(11));
-        core.wait_for_answer(id);
-        answer = asked(&core).into_iter().find(|lid| *lid == 11);
-    }
+        assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+        asked(&core).contains(&Asked::Lid(11))
+    });
+    assert!(is_asked, "in a minute");
 }
 
 #[test]
@@ -251,7 +327,7 @@ fn one_who_panics_takes_no_answer_from_the_others() {
         assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
     }
     core.wait_for_log("cursed");
-    assert_eq!(asked(&core), [7], "the next query was sent");
+    assert_eq!(asked(&core), [Asked::Lid(7)], "the next query was sent");
 }
 
 #[test]
@@ -270,4 +346,315 @@ fn a_file_system_that_hangs_holds_up_no_answer() {
         "{:?}",
         core.log()
     );
+}
+
+#[test]
+fn all_that_a_client_names_goes_to_the_sa() {
+    let mut core = opened_with("test_qos on\n");
+    let mut wanted = PathRecord::default();
+    wanted.set_dgid(Gid::new(0xfe80 << 48, 0x2002));
+    wanted.set_dlid(Lid(5)).set_traffic_class(3);
+    wanted.set_service_id(9).set_qos_class(4);
+    let id = core.resolve(&Request::path(&wanted));
+    let [packet] = core.wait_for_sa_questions(1)[..] else {
+        panic!("one question");
+    };
+    assert_eq!(packet.comp_mask.to_host(), 0x7c1f);
+    core.sa_answers(|packet| packet.mad_hdr.status = Be16::from_host(SaStatus::REQ_INVALID.0));
+    assert_eq!(core.wait_for_answer(id).status, Status::EINVAL);
+}
+
+#[test]
+fn a_path_that_was_not_asked_for_is_refused_with_a_line_for_each_component() {
+    let mut core = opened();
+    type Spoil = fn(&mut PathRecord);
+    let wrong: [(&str, Spoil); 2] = [
+        ("SGID", |path| _ = path.set_sgid(Gid::new(0xfe80 << 48, 99))),
+        ("DLID", |path| _ = path.set_dlid(Lid(99))),
+    ];
+    for (component, spoil) in wrong {
+        for _ in 0..3 {
+            let id = core.resolve(&lid(7));
+            core.wait_for_sa_questions(1);
+            core.sa_answers_with(spoil);
+            assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
+        }
+        core.wait_for_log(component);
+        assert_eq!(
+            lines(&core, &format!("has {component} ")),
+            1,
+            "{:?}",
+            core.log()
+        );
+    }
+}
+
+#[test]
+fn a_path_that_is_asked_for_as_it_was_handed_out_costs_no_query() {
+    let mut core = opened();
+    let id = core.resolve(&lid(7));
+    core.wait_for_sa_questions(1);
+    core.sa_answers_with(|path| {
+        use acm_prov_api::path::Selector::Exactly;
+        path.set_sl(6).set_mtu(Exactly, 4).set_rate(Exactly, 3);
+        path.set_packet_lifetime(Exactly, 18);
+    });
+    let path = succeeds(&core, id);
+    let again = core.resolve(&Request::path(&path));
+    assert_eq!(core.answers(again)[0].path, Some(path));
+}
+
+#[test]
+fn where_service_ids_do_not_count_all_connections_to_a_host_cost_one_query() {
+    let mut core = opened();
+    let ids: Vec<u64> = (1..=128)
+        .map(|port| core.resolve(&connect(7, port)))
+        .collect();
+    assert_eq!(asked(&core), [Abilities], "asked once for all");
+    says(&core, false);
+    assert_eq!(asked(&core), [Asked::Lid(7)]);
+    gives_a_path(&core);
+    for id in ids {
+        succeeds(&core, id);
+    }
+    let queries = AcmCounter::ROUTE_QUERY.0 as usize;
+    assert_eq!(
+        core.endpoint_counters()[queries],
+        1,
+        "the other was no route query"
+    );
+    // The plain request and one with a class have the same answer, and so has the next round.
+    let more = [connect(7, 1), connect(7, 129), of_class(7, 5), lid(7)];
+    for request in more {
+        let id = core.resolve(&request);
+        assert_eq!(core.answers(id)[0].status, Status::SUCCESS);
+    }
+    // A client that asks the SA itself names no service id there, either.
+    core.query(&connect(7, 1));
+    assert_eq!(asked(&core), [Asked::Lid(7)]);
+}
+
+#[test]
+fn where_service_ids_count_each_is_asked_for_once() {
+    let mut core = opened();
+    let first = core.resolve(&connect(7, 1));
+    says(&core, true);
+    assert_eq!(asked(&core), [Service(7, 1)]);
+    gives_a_path(&core);
+    assert_eq!(succeeds(&core, first).service_id(), 0, "the SA's record");
+    for port in 2..=128 {
+        let id = core.resolve(&connect(7, port));
+        assert_eq!(asked(&core), [Service(7, port)]);
+        gives_a_path(&core);
+        succeeds(&core, id);
+    }
+    for port in 1..=128 {
+        let id = core.resolve(&connect(7, port));
+        assert_eq!(core.answers(id)[0].status, Status::SUCCESS);
+    }
+    core.resolve(&lid(7));
+    assert_eq!(asked(&core), [Asked::Lid(7)], "nothing plainer was learnt");
+}
+
+#[test]
+fn a_request_that_names_neither_does_not_wait_for_the_sas_word() {
+    let mut core = opened();
+    core.resolve(&lid(7));
+    assert_eq!(asked(&core), [Asked::Lid(7)]);
+}
+
+#[test]
+fn who_waits_for_the_sas_word_keeps_his_own_deadline() {
+    let mut core = opened_with("test_timeout 100\ntest_retries 0\n");
+    let id = core.resolve(&connect(7, 1));
+    assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+    assert_eq!(asked(&core), [Abilities], "the SA has it still");
+    // One who asks meanwhile shares it, and what it brings is for all who come later.
+    core.resolve(&connect(7, 2));
+    assert_eq!(asked(&core), [Abilities]);
+    says(&core, false);
+    core.resolve(&connect(8, 3));
+    assert_eq!(asked(&core).last(), Some(&Asked::Lid(8)));
+}
+
+#[test]
+fn who_waits_for_the_sas_word_is_refused_when_the_port_closes() {
+    let mut core = opened();
+    let id = core.resolve(&connect(7, 1));
+    core.close_port();
+    assert_eq!(core.wait_for_answer(id).status, Status::ENOTCONN);
+    core.sa_times_out();
+    // Nothing that was said before counts for the next time.
+    core.open();
+    core.resolve(&connect(7, 1));
+    assert_eq!(asked(&core), [Abilities]);
+}
+
+#[test]
+fn the_sa_is_asked_again_after_a_re_registration() {
+    let mut core = opened_with("sa_depth 8\n");
+    let before = core.resolve(&connect(7, 1));
+    core.reregister();
+    let after = core.resolve(&connect(7, 2));
+    assert_eq!(asked(&core), [Abilities, Abilities]);
+    // The first answer is for who asked before.
+    says(&core, false);
+    assert_eq!(asked(&core), [Abilities, Asked::Lid(7)]);
+    let later = core.resolve(&connect(8, 3));
+    assert_eq!(asked(&core), [Abilities, Asked::Lid(7)]);
+    says(&core, true);
+    assert_eq!(asked(&core), [Asked::Lid(7), Service(7, 2), Service(8, 3)]);
+    for id in [before, after, later] {
+        gives_a_path(&core);
+        succeeds(&core, id);
+    }
+    // And the second is what is known.
+    core.resolve(&connect(7, 4));
+    assert_eq!(asked(&core), [Service(7, 4)]);
+}
+
+#[test]
+fn the_sa_is_asked_again_after_a_flush() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("flush");
+    let mut core = opened_with(&format!("test_flush {}\n", file.display()));
+    let id = core.resolve(&connect(7, 1));
+    says(&core, false);
+    gives_a_path(&core);
+    succeeds(&core, id);
+    std::fs::write(&file, "").unwrap();
+    core.wait_for_log("flushed 1 paths");
+    core.resolve(&connect(7, 1));
+    assert_eq!(asked(&core), [Abilities]);
+}
+
+#[test]
+fn an_sa_that_does_not_say_counts_as_one_that_looks_at_service_ids() {
+    let ends: [fn(&TestCore); 4] = [
+        |core| core.sa_times_out(),
+        |core| core.sa_answers(|packet| packet.mad_hdr.status = Be16::from_host(0x000c)),
+        |core| core.sa_answers(|packet| packet.data[..2].copy_from_slice(&[1, 1])),
+        |core| core.sa_answers(|packet| packet.mad_hdr.attr_id = Be16::from_host(2)),
+    ];
+    for end in ends {
+        let mut core = opened();
+        core.resolve(&connect(7, 1));
+        assert_eq!(asked(&core), [Abilities]);
+        end(&core);
+        assert_eq!(asked(&core), [Service(7, 1)]);
+        core.wait_for_log("ClassPortInfo");
+        // It rests before it is asked again.
+        core.resolve(&connect(7, 2));
+        assert_eq!(asked(&core), [Service(7, 1), Service(7, 2)]);
+        gives_a_path(&core);
+        gives_a_path(&core);
+        // Said once, until it speaks.
+        for (port, speaks, count) in [(3, false, 1), (4, true, 1), (5, false, 2)] {
+            core.reregister();
+            let id = core.resolve(&connect(7, port));
+            assert_eq!(asked(&core), [Abilities]);
+            if speaks {
+                says(&core, true)
+            } else {
+                end(&core)
+            }
+            gives_a_path(&core);
+            succeeds(&core, id);
+            assert_eq!(lines(&core, "ClassPortInfo"), count, "{:?}", core.log());
+        }
+    }
+}
+
+#[test]
+fn while_the_sa_is_silent_its_last_word_counts() {
+    let mut core = opened_with("sa_depth 8\n");
+    let id = core.resolve(&connect(7, 1));
+    says(&core, false);
+    gives_a_path(&core);
+    succeeds(&core, id);
+    core.resolve(&lid(8));
+    core.sa_times_out();
+    core.wait_for_log("SA not responding");
+    core.reregister();
+    let id = core.resolve(&connect(7, 2));
+    assert_eq!(
+        core.answers(id)[0].status,
+        Status::SUCCESS,
+        "the stale path"
+    );
+    assert!(asked(&core).contains(&Abilities), "and it is asked again");
+}
+
+#[test]
+fn who_does_not_want_to_wait_gets_what_is_known() {
+    let mut core = opened();
+    let id = core.resolve(&connect(7, 1).nodelay());
+    assert_eq!(core.answers(id)[0].status, Status::ENODATA);
+    assert!(asked(&core).contains(&Abilities));
+    while asked(&core)[0] != Abilities {
+        gives_a_path(&core);
+    }
+    says(&core, false);
+    let id = core.resolve(&connect(7, 2));
+    while core.answers(id).is_empty() {
+        gives_a_path(&core);
+    }
+    let id = core.resolve(&connect(7, 3).nodelay());
+    assert_eq!(core.answers(id)[0].status, Status::SUCCESS);
+}
+
+#[test]
+fn the_kernel_asks_for_its_classes_itself_while_they_count() {
+    let kernel = |core: &TestCore| core.wait_for_answer(0);
+    let mut core = opened();
+    core.resolve_for_kernel(&of_class(7, 5));
+    says(&core, true);
+    assert_eq!(kernel(&core).status, Status::ENODATA);
+    assert_eq!(asked(&core), []);
+    // Others' classes are what they say.
+    core.resolve(&of_class(7, 5));
+    assert_eq!(
+        core.sa_questions()[0].comp_mask.to_host() & 1 << 14,
+        1 << 14
+    );
+    drop(core);
+
+    let mut core = opened();
+    core.resolve_for_kernel(&connect(7, 5));
+    says(&core, true);
+    assert_eq!(asked(&core), [Service(7, 5)], "its service ids are right");
+    gives_a_path(&core);
+    assert_eq!(kernel(&core).status, Status::SUCCESS);
+    drop(core);
+
+    let mut core = opened();
+    core.resolve_for_kernel(&of_class(7, 5));
+    says(&core, false);
+    assert_eq!(asked(&core), [Asked::Lid(7)]);
+    gives_a_path(&core);
+    assert_eq!(kernel(&core).status, Status::SUCCESS);
+}
+
+#[test]
+fn an_operator_who_knows_spares_the_question() {
+    let mut core = opened_with("test_qos on\n");
+    core.resolve(&connect(7, 5));
+    assert_eq!(asked(&core), [Service(7, 5)]);
+    gives_a_path(&core);
+    core.resolve_for_kernel(&of_class(7, 5));
+    assert_eq!(core.wait_for_answer(0).status, Status::ENODATA);
+    core.reregister();
+    core.resolve(&connect(7, 5));
+    assert_eq!(asked(&core), [Service(7, 5)]);
+    drop(core);
+
+    let mut core = opened_with("test_qos off\n");
+    core.resolve(&connect(7, 5));
+    core.resolve_for_kernel(&of_class(7, 5));
+    assert_eq!(asked(&core), [Asked::Lid(7)]);
+    gives_a_path(&core);
+    assert_eq!(core.wait_for_answer(0).status, Status::SUCCESS);
+    core.reregister();
+    core.resolve(&connect(7, 5));
+    assert_eq!(asked(&core), [Asked::Lid(7)]);
 }

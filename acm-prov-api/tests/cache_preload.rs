@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use acm_prov_api::cache::engine::{CacheSettings, EndpointCache, PortCache};
-use acm_prov_api::cache::lookups::LookupLimits;
-use acm_prov_api::cache::question::{Question, Target};
+use acm_prov_api::cache::engine::{CacheSettings, EndpointCache, PortCache, QosSetting};
+use acm_prov_api::cache::settings::LookupLimits;
 use acm_prov_api::cache::store::StoreLimits;
+use acm_prov_api::path::Selector;
 use acm_prov_api::prelude::*;
-use acm_prov_api::sync::{Arc, Mutex};
+use acm_prov_api::sa::{PathQuery, Target};
+use acm_prov_api::sync::Arc;
 use acm_prov_api::testing::{Request, TestCore};
 use acm_prov_api::{
     Device, EndpointHandle, EndpointState, Plain, Port, PortHandle, PortState, provider_table,
@@ -37,31 +38,20 @@ impl Provider for Preloading {
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
         let cache = &from.endpoint().state().0;
-        let target = match request.destination() {
-            Address::Lid(lid) => Target::Lid(lid),
-            Address::Gid(gid) => Target::Gid(gid),
+        match request.destination() {
             Address::Name(_) => {
-                let waiting = Mutex::new(Some(request));
-                return cache.path_to(&Question::plain(Target::Gid(NODE2)), move |path| {
-                    let request = waiting.lock().take().expect("called once");
-                    match path {
-                        Ok(path) => request.answer(&path),
-                        Err(status) => request.refuse(status),
-                    }
-                });
+                cache.path_to(&PathQuery::to(Target::Gid(NODE2)), move |path| match path {
+                    Ok(path) => request.answer(&path),
+                    Err(status) => request.refuse(status),
+                })
             }
             Address::Ip(ip) => {
                 cache.seen(NODE2, Lid(ip.octets()[3].into()));
-                return request.refuse(Status::ENODATA);
+                request.refuse(Status::ENODATA);
             }
-            Address::Ip6(_) => return request.refuse(Status::EDESTTYPE),
-        };
-        let wanted = request.wanted().copied().unwrap_or_default();
-        match Question::new(target, &wanted, cache.source()) {
-            Ok(question) => {
-                cache.resolve(&question, request);
+            _ => {
+                cache.resolve(&request.path_query(), request);
             }
-            Err(error) => request.refuse(error.status()),
         }
     }
 }
@@ -79,13 +69,13 @@ impl PortState<Preloading> for CachedPort {
             },
             lookups: LookupLimits {
                 timeout: 1_000,
-                retries: 9,
-                out: 2,
+                retries: 99,
                 lookups: 100,
                 waiters: 100,
             },
             flush_file: None,
             routes_file: Some(device.provider().dump.clone()),
+            qos: QosSetting::On,
         };
         Ok(Self(PortCache::open(port, settings)?))
     }
@@ -170,7 +160,7 @@ fn a_preloaded_path_looks_like_the_sas() {
     )));
     let path = preloaded.known(LID2).unwrap();
     let mut expected = PathRecord::default();
-    use acm_prov_api::path::Selector::Exactly;
+    use Selector::Exactly;
     expected
         .set_sgid(TestCore::GID)
         .set_slid(Lid(1))
@@ -191,12 +181,40 @@ fn a_preloaded_path_looks_like_the_sas() {
 }
 
 #[test]
-fn a_question_with_demands_is_the_sas() {
-    let mut preloaded = opened(Some(&dump("0x0002 : 0  : 4   : 3\n")));
-    let mut wanted = PathRecord::default();
-    wanted.set_dlid(Lid(2)).set_service_id(9);
-    preloaded.core.resolve(&Request::path(&wanted));
-    preloaded.core.wait_for_sa_questions(1);
+fn a_dump_answers_whoever_names_what_it_has() {
+    let mut preloaded = opened(Some(&dump("0x0002 : 5  : 4   : 3\n")));
+    let plain = preloaded.known(LID2).unwrap();
+    let mut hinted = PathRecord::default();
+    hinted.set_sl(5).set_mtu(Selector::GreaterThan, 3);
+    let mut both = PathRecord::default();
+    both.set_dlid(Lid(2)).set_dgid(NODE2);
+    for request in [
+        Request::hinted(&LID2, &hinted),
+        Request::path(&both),
+        Request::path(&plain),
+    ] {
+        let id = preloaded.core.resolve(&request);
+        assert_eq!(preloaded.core.answers(id)[0].path, Some(plain));
+    }
+    assert!(preloaded.core.sa_questions().is_empty());
+}
+
+#[test]
+fn what_a_dump_does_not_say_or_says_otherwise_is_the_sas() {
+    let others: [fn(&mut PathRecord); 5] = [
+        |wanted| _ = wanted.set_service_id(9),
+        |wanted| _ = wanted.set_traffic_class(9),
+        |wanted| _ = wanted.set_sl(9),
+        |wanted| _ = wanted.set_mtu(Selector::LessThan, 4),
+        |wanted| _ = wanted.set_dgid(Gid::new(0xfe80 << 48, 0x2003)),
+    ];
+    for set in others {
+        let mut preloaded = opened(Some(&dump("0x0002 : 5  : 4   : 3\n")));
+        let mut wanted = PathRecord::default();
+        set(wanted.set_dlid(Lid(2)));
+        preloaded.core.resolve(&Request::path(&wanted));
+        preloaded.core.wait_for_sa_questions(1);
+    }
 }
 
 #[test]

@@ -94,7 +94,10 @@ impl PathStore {
         let fresh = |age| ages.freshness(age, now) == Freshness::Fresh;
         if query.is_plain(source) {
             let target = targets(query).next()?;
-            return destinations.get(&target)?.find_plain(source, fresh);
+            let path = destinations.get(&target)?.find_plain(source, fresh);
+            if path.is_some() {
+                return path;
+            }
         }
         targets(query).find_map(|target| {
             destinations
@@ -141,39 +144,39 @@ impl PathStore {
             .destinations
             .get_or_insert_mut(target, Destination::default);
         let before = destination.len();
-        let old_port = destination.plain_port();
-        let moved = destination.learn(query, &self.source, path, age);
+        let moved_from = destination.learn(query, &self.source, path, age);
         self.answers = self.answers + destination.len() - before;
-        if moved && let Some((dgid, dlid)) = old_port {
-            // That LID is another port's now, or nobody's.
-            let lid = Target::Lid(dlid);
-            let is_its =
-                |there: &Destination| there.plain_port().is_some_and(|(gid, _)| gid == dgid);
-            if self.destinations.peek(&lid).is_some_and(is_its) {
-                self.forget(&lid);
-            }
+        if let Some(lid) = moved_from {
+            self.forget_lid_of(path.dgid(), lid);
         }
         self.evict();
     }
 
-    /// Forgets a GID whose plain path does not lead where `is_there` says, and that LID if it was that port's.
+    /// Forgets a GID if one of its paths does not lead where `is_there` says, and the LIDs there that were that port's.
     pub fn forget_unless(&mut self, gid: Gid, is_there: impl Fn(Lid) -> bool) {
         let target = Target::Gid(gid);
-        let port = self
-            .destinations
-            .peek(&target)
-            .and_then(Destination::plain_port);
-        let Some((_, lid)) = port.filter(|(_, lid)| !is_there(*lid)) else {
+        let Some(destination) = self.destinations.peek(&target) else {
             return;
         };
-        self.forget(&target);
-        let lid = Target::Lid(lid);
-        let its_port = self
-            .destinations
-            .peek(&lid)
-            .and_then(Destination::plain_port);
-        if its_port.is_some_and(|(dgid, _)| dgid == gid.0) {
-            self.forget(&lid);
+        let ports = destination.ports();
+        let elsewhere: Vec<Lid> = ports
+            .map(|(_, lid)| lid)
+            .filter(|lid| !is_there(*lid))
+            .collect();
+        if !elsewhere.is_empty() {
+            self.forget(&target);
+        }
+        for lid in elsewhere {
+            self.forget_lid_of(gid, lid);
+        }
+    }
+
+    /// Forgets a LID if it was that port's: it is another's now, or nobody's. The LID of a router to a far GID stays.
+    fn forget_lid_of(&mut self, gid: Gid, lid: Lid) {
+        let target = Target::Lid(lid);
+        let destination = self.destinations.peek(&target);
+        if destination.is_some_and(|there| there.ports().any(|port| port == (gid, lid))) {
+            self.forget(&target);
         }
     }
 

@@ -121,6 +121,15 @@ impl Component {
         }
     }
 
+    /// The limit that a query's record asks for: "the best" has no value.
+    fn wanted_limit(self, record: &PathRecord) -> (Selector, u8) {
+        match self.limit(record) {
+            Some((Selector::Best, _)) => (Selector::Best, 0),
+            Some(limit) => limit,
+            None => (Selector::GreaterThan, 0),
+        }
+    }
+
     /// What a code stands for, in an order that the codes themselves need not follow.
     fn meaning(self, code: u8) -> Option<u32> {
         match self {
@@ -143,13 +152,14 @@ impl Component {
             Self::FlowLabel => record.flow_label().into(),
             Self::Sl => record.sl().into(),
             Self::Mtu | Self::Rate | Self::PacketLifetime => {
-                let (selector, code) = self.limit(record).unwrap_or((Selector::GreaterThan, 0));
+                let (selector, code) = self.wanted_limit(record);
                 u128::from(selector as u8) << 6 | u128::from(code)
             }
         }
     }
 
     fn copy(self, from: &PathRecord, to: &mut PathRecord) {
+        let (selector, code) = self.wanted_limit(from);
         match self {
             Self::Dgid => to.set_dgid(from.dgid()),
             Self::Sgid => to.set_sgid(from.sgid()),
@@ -161,11 +171,9 @@ impl Component {
             Self::TrafficClass => to.set_traffic_class(from.traffic_class()),
             Self::FlowLabel => to.set_flow_label(from.flow_label()),
             Self::Sl => to.set_sl(from.sl()),
-            Self::Mtu => to.set_mtu(from.mtu_selector(), from.mtu()),
-            Self::Rate => to.set_rate(from.rate_selector(), from.rate()),
-            Self::PacketLifetime => {
-                to.set_packet_lifetime(from.packet_lifetime_selector(), from.packet_lifetime())
-            }
+            Self::Mtu => to.set_mtu(selector, code),
+            Self::Rate => to.set_rate(selector, code),
+            Self::PacketLifetime => to.set_packet_lifetime(selector, code),
         };
     }
 
@@ -253,10 +261,9 @@ macro_rules! setters {
     ($($(#[$doc:meta])* $setter:ident($($value:ident: $type:ty),+), $component:ident;)+) => {
         $(
             $(#[$doc])*
-            pub const fn $setter(&mut self, $($value: $type),+) -> &mut Self {
-                self.mask |= Component::$component.mask();
-                self.record.$setter($($value),+);
-                self
+            pub fn $setter(&mut self, $($value: $type),+) -> &mut Self {
+                let mut record = PathRecord::default();
+                self.name(Component::$component, record.$setter($($value),+))
             }
         )+
     };
@@ -292,19 +299,8 @@ impl PathQuery {
                 None => component.value(record) != 0,
             };
             if is_named {
-                query.mask |= component.mask();
-                component.copy(record, &mut query.record);
+                query.name(component, record);
             }
-        }
-        // "The best" has no value.
-        if query.record.mtu_selector() as u8 == Selector::Best as u8 {
-            query.record.set_mtu(Selector::Best, 0);
-        }
-        if query.record.rate_selector() as u8 == Selector::Best as u8 {
-            query.record.set_rate(Selector::Best, 0);
-        }
-        if query.record.packet_lifetime_selector() as u8 == Selector::Best as u8 {
-            query.record.set_packet_lifetime(Selector::Best, 0);
         }
         query
     }
@@ -345,21 +341,18 @@ impl PathQuery {
         }
     }
 
-    /// Names the destination's GID.
-    pub fn set_dgid(&mut self, gid: Gid) -> &mut Self {
-        self.mask |= Component::Dgid.mask();
-        self.record.set_dgid(gid);
-        self
-    }
-
-    /// Names the source's GID.
-    pub fn set_sgid(&mut self, gid: Gid) -> &mut Self {
-        self.mask |= Component::Sgid.mask();
-        self.record.set_sgid(gid);
+    /// Names a component, with its value in a record.
+    fn name(&mut self, component: Component, record: &PathRecord) -> &mut Self {
+        self.mask |= component.mask();
+        component.copy(record, &mut self.record);
         self
     }
 
     setters! {
+        /// Names the destination's GID.
+        set_dgid(gid: Gid), Dgid;
+        /// Names the source's GID.
+        set_sgid(gid: Gid), Sgid;
         /// Names the destination's LID, or that of the router towards it.
         set_dlid(lid: Lid), Dlid;
         /// Names the source's LID.
@@ -553,22 +546,18 @@ impl PathQuery {
     }
 }
 
+/// What is named, in one line.
 impl fmt::Debug for PathQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        struct Shown(Component, u128);
-        impl fmt::Debug for Shown {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.show(self.1, f)
+        let mut before = "{";
+        for component in Component::ALL {
+            if self.names(component) {
+                write!(f, "{before}{component}: ")?;
+                component.show(component.value(&self.record), f)?;
+                before = ", ";
             }
         }
-        let named = Component::ALL
-            .into_iter()
-            .filter(|component| self.names(*component));
-        let shown = named.map(|component| {
-            let value = Shown(component, component.value(&self.record));
-            (component, value)
-        });
-        f.debug_map().entries(shown).finish()
+        f.write_str(if before == "{" { "{}" } else { "}" })
     }
 }
 

@@ -36,7 +36,7 @@ struct Known(AtomicU64);
 
 impl Known {
     fn set(&self, counts: bool, until: Moment) {
-        let until = until.since(Moment::default()).max(1);
+        let until = until.since(Moment::default());
         self.0
             .store(until << 1 | u64::from(counts), Ordering::Release);
     }
@@ -71,11 +71,6 @@ pub(super) struct QosState {
 impl Qos {
     pub(super) fn new(setting: QosSetting) -> Arc<Self> {
         let known = Known(AtomicU64::new(0));
-        match setting {
-            QosSetting::Auto => {}
-            QosSetting::On => known.set(true, Moment::NEVER),
-            QosSetting::Off => known.set(false, Moment::NEVER),
-        }
         Arc::new(Self { known, setting })
     }
 
@@ -122,6 +117,16 @@ impl QosState {
     /// Has the SA asked, though nobody waits.
     pub(super) fn refresh(&mut self, now: Moment) {
         self.lookups.want(now, (), now.after(REST), Urgency::Usual);
+    }
+}
+
+/// Whether service id and QoS class count by an answer of the SA's, and for how many milliseconds that is good.
+fn read(answer: &Result<ClassPortInfo, SaError>, known: Option<bool>) -> (bool, u64) {
+    match answer {
+        Ok(info) => (info.has_qos(), GOOD_FOR),
+        // A silent SA has not changed its mind.
+        Err(error) if error.is_silence() => (known.unwrap_or(true), REST),
+        Err(_) => (true, REST),
     }
 }
 
@@ -205,18 +210,11 @@ impl Shared {
         if state.qos.lookups.tried(id).is_none() {
             return;
         }
-        let counts = match &answer {
-            Ok(info) => info.has_qos(),
-            // A silent SA has not changed its mind.
-            Err(error) if error.is_silence() && state.qos.known.get(now).is_some() => {
-                state.qos.last()
-            }
-            Err(_) => true,
-        };
-        let until = now.after(if answer.is_ok() { GOOD_FOR } else { REST });
+        let known = state.qos.known.get(now).map(|(counts, _)| counts);
+        let (counts, good_for) = read(&answer, known);
         // An answer from before a re-registration is for those who asked before.
         if state.qos.lookups.is_current(id) {
-            state.qos.known.known.set(counts, until);
+            state.qos.known.known.set(counts, now.after(good_for));
             state.qos.last = Some(counts);
         }
         state.qos.lookups.finish(id, &counts);
@@ -225,14 +223,53 @@ impl Shared {
             && !was_reported
         {
             let port = self.port.number();
+            let sent = if counts { "are" } else { "are still not" };
             state.log(
                 LogLevel::ALWAYS,
                 format!(
-                    "port {port}: the SA does not say whether service ids choose a path (ClassPortInfo): {error}; they are \
-                     sent to it, and it is asked again in {} s",
+                    "port {port}: the SA does not say whether service ids choose a path (ClassPortInfo): {error}; they \
+                     {sent} sent to it, and it is asked again after {} s",
                     REST / 1_000
                 ),
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sa::SaStatus;
+
+    #[test]
+    fn what_the_sa_said_holds_until_it_says_something_else() {
+        let known = Known(AtomicU64::new(0));
+        let at = Moment::from_millis;
+        assert_eq!(known.get(at(0)), None);
+        for counts in [false, true] {
+            known.set(counts, at(100));
+            assert_eq!(known.get(at(99)), Some((counts, false)));
+            assert_eq!(known.get(at(100)), Some((counts, true)), "asked again");
+        }
+        known.forget();
+        assert_eq!(known.get(at(0)), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_counts_as_set_unless_the_sa_is_silent_and_spoke_before() {
+        let says = |capability_mask2| Ok(ClassPortInfo { capability_mask2 });
+        for known in [None, Some(false), Some(true)] {
+            assert_eq!(read(&says(0xb5e8), known), (false, 600_000));
+            assert_eq!(read(&says(0xb5ea), known), (true, 600_000));
+            let silent = read(&Err(SaError::TimedOut), known);
+            assert_eq!(silent, (known.unwrap_or(true), 60_000));
+            for status in [SaStatus::BUSY, SaStatus(0x000c)] {
+                let refused = Err(SaError::Status(status));
+                assert_eq!(read(&refused, known), (true, 60_000));
+            }
+            let (base, class) = (0, 0);
+            let unreadable = Err(SaError::UnknownVersion { base, class });
+            assert_eq!(read(&unreadable, known), (true, 60_000));
         }
     }
 }

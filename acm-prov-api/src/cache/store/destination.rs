@@ -1,7 +1,7 @@
 //! What is known of one destination.
 
 use super::age::{Age, Epoch};
-use crate::address::Lid;
+use crate::address::{Gid, Lid};
 use crate::clock::Moment;
 use crate::path::PathRecord;
 use crate::sa::{Component, PathQuery, Source, Target};
@@ -55,8 +55,9 @@ impl Plain {
         }
     }
 
-    fn dlid(&self) -> Lid {
-        Lid(u16::from_be_bytes([self.tail[0], self.tail[1]]))
+    fn port(&self) -> (Gid, Lid) {
+        let dlid = u16::from_be_bytes([self.tail[0], self.tail[1]]);
+        (Gid(self.dgid), Lid(dlid))
     }
 
     fn path(&self, source: &Source) -> PathRecord {
@@ -110,9 +111,11 @@ impl Destination {
         usize::from(self.plain.is_some()) + others
     }
 
-    /// The plain answer's port: its GID and LID.
-    pub fn plain_port(&self) -> Option<([u8; 16], Lid)> {
-        self.plain.as_ref().map(|plain| (plain.dgid, plain.dlid()))
+    /// GID and LID where the answers lead.
+    pub fn ports(&self) -> impl Iterator<Item = (Gid, Lid)> {
+        let others = self.others.iter().flat_map(|others| &others.records);
+        let others = others.map(|path| (path.dgid(), path.dlid()));
+        self.plain.iter().map(Plain::port).chain(others)
     }
 
     /// An answer to the plain query for `target`, whose age is right.
@@ -141,28 +144,42 @@ impl Destination {
         plain.or_else(|| self.others.as_ref()?.find(query, is_right))
     }
 
-    /// Takes in the answer to a query. True if it shows that the port has moved to another LID: what else was known dates
-    /// from before.
+    /// Takes in the answer to a query. If it shows that the destination is another port now, what else was known dates from
+    /// before and goes. Gives the LID that the port had before, if it has moved.
     pub fn learn(
         &mut self,
         query: &PathQuery,
         source: &Source,
         path: &PathRecord,
         age: Age,
-    ) -> bool {
+    ) -> Option<Lid> {
+        let is_plain = query.is_plain(source);
         // The plain form has no room for a service id that nobody asked for.
-        if query.is_plain(source) && path.service_id() == 0 {
-            let moved = self
-                .plain_port()
-                .is_some_and(|(dgid, dlid)| dgid == path.dgid().0 && dlid != path.dlid());
-            if moved {
-                self.others = None;
+        if !is_plain || path.service_id() != 0 {
+            if is_plain {
+                self.plain = None;
             }
-            self.plain = Some(Plain::new(path, age));
-            return moved;
+            self.others.get_or_insert_default().learn(query, path, age);
+            return None;
         }
-        self.others.get_or_insert_default().learn(query, path, age);
-        false
+        let new = Plain::new(path, age);
+        let port = new.port();
+        let old_port = self.plain.replace(new)?.port();
+        if old_port == port {
+            return None;
+        }
+        self.others = None;
+        let (old_gid, old_lid) = old_port;
+        (old_gid == port.0).then_some(old_lid)
+    }
+
+    /// Number of queries and of records, those of the plain answer not counted.
+    #[cfg(test)]
+    pub fn kept_once(&self) -> (usize, usize) {
+        let others = self.others.as_ref();
+        others.map_or((0, 0), |others| {
+            (others.queries.len(), others.records.len())
+        })
     }
 
     /// Drops an answer, the oldest that is not plain first. False: there was none.
@@ -237,10 +254,6 @@ impl Others {
         let at = self
             .answers
             .partition_point(|answer| answer.service_id <= service_id);
-        if self.answers.len() == self.answers.capacity() {
-            // In small steps: doubling would make an answer cost up to twice its size.
-            self.answers.reserve_exact(self.answers.len() / 4 + 4);
-        }
         let answer = Answer {
             service_id,
             learned: age.learned,
@@ -248,6 +261,7 @@ impl Others {
             query: index_of(&mut self.queries, shape),
             record: index_of(&mut self.records, *path),
         };
+        reserve_for_one(&mut self.answers);
         self.answers.insert(at, answer);
     }
 
@@ -296,10 +310,18 @@ impl Others {
     }
 }
 
+/// Makes room in small steps: doubling would make an answer cost up to twice its size.
+fn reserve_for_one<T>(values: &mut Vec<T>) {
+    if values.len() == values.capacity() {
+        values.reserve_exact(values.len() / 8 + 1);
+    }
+}
+
 /// The index of a value, which is added if it is new. There are at most as many values as answers, which a `u16` holds.
 fn index_of<T: PartialEq>(values: &mut Vec<T>, value: T) -> u16 {
     let index = values.iter().position(|known| *known == value);
     let index = index.unwrap_or_else(|| {
+        reserve_for_one(values);
         values.push(value);
         values.len() - 1
     });

@@ -1,5 +1,6 @@
 use super::*;
 use crate::address::PKey;
+use crate::path::Selector;
 
 fn at(millis: u64) -> Moment {
     Moment::from_millis(millis)
@@ -24,21 +25,32 @@ fn path(id: u64, lid: u16) -> PathRecord {
         .set_sgid(source().gid);
     path.set_slid(source().lid)
         .set_pkey(source().pkey)
-        .set_reversible(true);
+        .set_reversible(true)
+        .set_mtu(Selector::Exactly, 4)
+        .set_rate(Selector::Exactly, 3)
+        .set_packet_lifetime(Selector::Exactly, 18);
     path
 }
 
-fn by_gid(id: u64) -> Question {
-    Question::plain(Target::Gid(gid(id)))
+fn by_gid(id: u64) -> PathQuery {
+    PathQuery::to(Target::Gid(gid(id))).complete(&source())
 }
 
-fn by_lid(lid: u16) -> Question {
-    Question::plain(Target::Lid(Lid(lid)))
+fn by_lid(lid: u16) -> PathQuery {
+    PathQuery::to(Target::Lid(Lid(lid))).complete(&source())
 }
 
-fn for_service(mut question: Question, service: u64) -> Question {
-    question.demands.service_id = service;
-    question
+fn for_service(mut query: PathQuery, service: u64) -> PathQuery {
+    *query.set_service_id(service)
+}
+
+fn at_sl(mut query: PathQuery, sl: u8) -> PathQuery {
+    *query.set_sl(sl)
+}
+
+/// The query that repeats a path, as a client asks it.
+fn repeated(path: &PathRecord) -> PathQuery {
+    PathQuery::from_client(path).complete(&source())
 }
 
 fn store(capacity: usize) -> PathStore {
@@ -54,37 +66,41 @@ fn store(capacity: usize) -> PathStore {
 }
 
 /// Teaches the store at time 0 and expects it to keep the answer.
-fn learn(store: &mut PathStore, question: Question, path: PathRecord) {
-    store.learn(&question, &path, store.epoch(), at(0));
-    assert_eq!(store.get(&question, at(0)), Some(path), "{question:?}");
+fn learn(store: &mut PathStore, query: PathQuery, path: PathRecord) {
+    store.learn(&query, &path, store.epoch(), at(0));
+    assert_eq!(store.get(&query, at(0)), Some(path), "{query:?}");
 }
 
 #[test]
-fn one_entry_serves_askers_by_gid_and_by_lid() {
-    for question in [by_gid(1), by_lid(5)] {
-        let mut store = store(10);
-        learn(&mut store, question, path(1, 5));
-        assert_eq!(store.get(&by_gid(1), at(0)), Some(path(1, 5)));
-        assert_eq!(store.get(&by_lid(5), at(0)), Some(path(1, 5)));
-        assert_eq!(store.len(), 1);
-    }
+fn a_gid_and_a_lid_are_two_destinations() {
+    // The LID may be that of a router to the GID, or of a port that has the GID as an alias.
+    let mut store = store(10);
+    learn(&mut store, by_gid(1), path(1, 5));
+    assert_eq!(store.get(&by_lid(5), at(0)), None);
+    learn(&mut store, by_lid(5), path(2, 5));
+    assert_eq!(store.get(&by_gid(2), at(0)), None);
+    assert_eq!(store.get(&by_gid(1), at(0)), Some(path(1, 5)));
+    assert_eq!(store.len(), 2);
 }
 
 #[test]
 fn all_fields_come_back_as_the_sa_said_them() {
-    use crate::path::Selector;
     let mut full = path(1, 5);
     full.set_flow_label(0xabcde)
         .set_hop_limit(7)
-        .set_traffic_class(9);
+        .set_traffic_class(9)
+        .set_pkey(PKey(0x7fff));
     full.set_numb_path(1).set_qos_class(0x123).set_sl(4);
-    full.set_mtu(Selector::Exactly, 4)
-        .set_rate(Selector::Exactly, 7);
-    full.set_packet_lifetime(Selector::Exactly, 18)
-        .set_preference(3);
+    full.set_preference(3);
     let mut store = store(10);
     learn(&mut store, by_gid(1), full);
-    assert_eq!(store.get(&by_lid(5), at(0)), Some(full));
+    learn(&mut store, by_lid(5), full);
+    learn(&mut store, for_service(by_gid(1), 7), full);
+    // The plain form has no room for it.
+    full.set_service_id(8);
+    learn(&mut store, by_gid(1), full);
+    full.set_service_id(0);
+    learn(&mut store, by_gid(1), full);
 }
 
 #[test]
@@ -94,68 +110,132 @@ fn what_was_not_learnt_is_not_known() {
     assert_eq!(store.get(&by_gid(2), at(0)), None);
     assert_eq!(store.get(&by_lid(6), at(0)), None);
     assert_eq!(store.get(&for_service(by_gid(1), 7), at(0)), None);
+    let mut other_source = by_gid(1);
+    other_source.set_sgid(gid(7));
+    assert_eq!(store.get(&other_source, at(0)), None);
+    let mut other_partition = by_gid(1);
+    other_partition.set_pkey(PKey(0x8001));
+    assert_eq!(store.get(&other_partition, at(0)), None);
 }
 
 #[test]
-fn an_answer_to_another_question_is_not_kept() {
+fn a_plain_answer_serves_whoever_names_what_it_has() {
     let mut store = store(10);
-    let epoch = store.epoch();
-    for wrong in [
-        path(2, 5),
-        *path(1, 5).set_sgid(gid(7)),
-        *path(1, 5).set_dlid(Lid(0)),
-    ] {
-        store.learn(&by_gid(1), &wrong, epoch, at(0));
+    learn(&mut store, by_gid(1), *path(1, 5).set_sl(3));
+    let known = *path(1, 5).set_sl(3);
+    let mut both = by_gid(1);
+    both.set_dlid(Lid(5));
+    for query in [at_sl(by_gid(1), 3), both, repeated(&known)] {
+        assert_eq!(store.get(&query, at(0)), Some(known), "{query:?}");
     }
-    store.learn(&by_lid(6), &path(1, 5), epoch, at(0));
-    assert!(store.is_empty());
+    both.set_dlid(Lid(6));
+    for query in [at_sl(by_gid(1), 0), both] {
+        assert_eq!(store.get(&query, at(0)), None, "{query:?}");
+    }
+    // A LID's answer, too.
+    both.set_dgid(gid(2));
+    learn(&mut store, by_lid(6), path(2, 6));
+    assert_eq!(store.get(&both, at(0)), Some(path(2, 6)));
+    assert_eq!(store.len(), 2);
+}
+
+#[test]
+fn a_constrained_answer_serves_no_plainer_query() {
+    let mut store = store(10);
+    let mut small = by_gid(1);
+    small.set_mtu(Selector::Exactly, 1);
+    let small_path = *path(1, 5).set_mtu(Selector::Exactly, 1);
+    learn(&mut store, small, small_path);
+    learn(&mut store, for_service(by_gid(1), 7), path(1, 5));
+    assert_eq!(store.get(&by_gid(1), at(0)), None);
+    assert_eq!(store.get(&for_service(by_gid(1), 8), at(0)), None);
+    assert_eq!(store.get(&for_service(small, 7), at(0)), None);
+    // Who names what was named, and more that the path has, is served.
+    let mut more = small;
+    more.set_rate(Selector::GreaterThan, 2);
+    assert_eq!(store.get(&more, at(0)), Some(small_path));
+    let more = at_sl(for_service(by_gid(1), 7), 0);
+    assert_eq!(store.get(&more, at(0)), Some(path(1, 5)));
+    // Neither is inherited by the plain answer.
+    learn(&mut store, by_gid(1), path(1, 5));
+    assert_eq!(store.get(&small, at(0)), Some(small_path));
+    assert_eq!(store.len(), 3);
+}
+
+#[test]
+fn a_path_that_was_handed_out_is_known_when_it_is_asked_for() {
+    let mut store = store(10);
+    let drawn = |sl| *path(1, 5).set_sl(sl);
+    learn(&mut store, for_service(by_gid(1), 7), drawn(6));
+    learn(&mut store, for_service(by_gid(1), 8), drawn(4));
+    for sl in [6, 4] {
+        assert_eq!(store.get(&repeated(&drawn(sl)), at(0)), Some(drawn(sl)));
+        assert_eq!(store.get(&repeated(&drawn(sl)), at(1_000)), None);
+    }
+    assert_eq!(store.get(&repeated(&drawn(5)), at(0)), None);
 }
 
 #[test]
 fn fresh_for_its_ttl_and_renewed_by_the_next_answer() {
-    let mut store = store(10);
-    learn(&mut store, by_gid(1), path(1, 5));
-    assert!(store.get(&by_gid(1), at(999)).is_some());
-    assert_eq!(store.get(&by_gid(1), at(1_000)), None);
-    assert_eq!(store.get_stale(&by_gid(1), at(1_000)), None);
-    store.learn(&by_gid(1), &path(1, 5), store.epoch(), at(1_000));
-    assert!(store.get(&by_lid(5), at(1_999)).is_some());
-    assert_eq!(store.len(), 1);
+    for query in [
+        by_gid(1),
+        by_lid(5),
+        for_service(by_gid(1), 7),
+        at_sl(by_lid(5), 0),
+    ] {
+        let mut store = store(10);
+        learn(&mut store, query, path(1, 5));
+        assert!(store.get(&query, at(999)).is_some());
+        assert_eq!(store.get(&query, at(1_000)), None);
+        assert_eq!(store.get_stale(&query, at(1_000)), None);
+        store.learn(&query, &path(1, 5), store.epoch(), at(1_000));
+        assert!(store.get(&query, at(1_999)).is_some());
+        assert_eq!(store.len(), 1);
+    }
 }
 
 #[test]
 fn stale_after_a_re_registration_until_the_stale_ttl() {
-    let mut store = store(10);
-    learn(&mut store, by_gid(1), path(1, 5));
-    let asked = store.epoch();
-    store.reregister(at(100));
-    for question in [by_gid(1), by_lid(5)] {
-        assert_eq!(store.get(&question, at(100)), None);
-        assert_eq!(store.get_stale(&question, at(599)), Some(path(1, 5)));
-        assert_eq!(store.get_stale(&question, at(600)), None);
+    for query in [
+        by_gid(1),
+        by_lid(5),
+        for_service(by_gid(1), 7),
+        at_sl(by_lid(5), 0),
+    ] {
+        let mut store = store(10);
+        learn(&mut store, query, path(1, 5));
+        let asked = store.epoch();
+        store.reregister(at(100));
+        assert_eq!(store.get(&query, at(100)), None);
+        assert_eq!(store.get_stale(&query, at(599)), Some(path(1, 5)));
+        assert_eq!(store.get_stale(&query, at(600)), None);
+        // Asked before the SA changed its mind, answered after.
+        store.learn(&query, &path(1, 5), asked, at(110));
+        assert_eq!(store.get(&query, at(110)), None);
+        let new = *path(1, 5).set_hop_limit(1);
+        store.learn(&query, &new, store.epoch(), at(120));
+        assert_eq!(store.get(&query, at(120)), Some(new));
+        assert_eq!(store.len(), 1);
     }
-    // Asked before the SA changed its mind, answered after.
-    store.learn(&by_gid(1), &path(1, 5), asked, at(110));
-    assert_eq!(store.get(&by_gid(1), at(110)), None);
-    store.learn(&by_gid(1), &path(1, 6), store.epoch(), at(120));
-    assert_eq!(store.get(&by_gid(1), at(120)), Some(path(1, 6)));
-    assert_eq!(store.get_stale(&by_lid(5), at(120)), None);
 }
 
 #[test]
 fn a_clear_leaves_nothing_and_lets_nothing_older_in() {
     let mut store = store(10);
-    learn(&mut store, by_gid(1), path(1, 5));
-    learn(&mut store, for_service(by_gid(1), 7), path(1, 5));
+    let queries = [by_gid(1), by_lid(5), for_service(by_gid(1), 7)];
+    for query in queries {
+        learn(&mut store, query, path(1, 5));
+    }
     let asked = store.epoch();
     store.learn_missing(&by_gid(9), asked, at(0));
     store.clear();
     assert!(store.is_empty());
-    assert!(store.lids.is_empty());
-    assert_eq!(store.get_stale(&by_gid(1), at(0)), None);
     assert!(!store.is_missing(&by_gid(9), at(0)));
-    store.learn(&by_gid(1), &path(1, 5), asked, at(0));
     store.learn_missing(&by_gid(9), asked, at(0));
+    for query in queries {
+        assert_eq!(store.get_stale(&query, at(0)), None);
+        store.learn(&query, &path(1, 5), asked, at(0));
+    }
     assert!(store.is_empty());
     assert!(!store.is_missing(&by_gid(9), at(0)));
 }
@@ -167,6 +247,10 @@ fn no_such_path_is_remembered_for_its_ttl() {
     assert!(store.is_missing(&by_lid(9), at(99)));
     assert!(!store.is_missing(&by_lid(9), at(100)));
     assert!(!store.is_missing(&by_lid(8), at(0)));
+    // Of that query only.
+    store.learn_missing(&at_sl(by_lid(9), 5), store.epoch(), at(0));
+    assert!(store.is_missing(&at_sl(by_lid(9), 5), at(0)));
+    assert!(!store.is_missing(&at_sl(by_lid(9), 0), at(0)));
 
     store.learn_missing(&by_lid(9), store.epoch(), at(200));
     learn(&mut store, by_lid(9), path(9, 9));
@@ -182,22 +266,58 @@ fn a_port_that_moved_to_another_lid_leaves_the_old_one() {
     let mut store = store(10);
     learn(&mut store, by_gid(1), path(1, 5));
     learn(&mut store, for_service(by_gid(1), 7), path(1, 5));
+    learn(&mut store, by_lid(5), path(1, 5));
     learn(&mut store, by_gid(1), path(1, 6));
-    assert_eq!(store.get(&by_lid(6), at(0)), Some(path(1, 6)));
     assert_eq!(store.get(&by_lid(5), at(0)), None);
     assert_eq!(store.get(&for_service(by_gid(1), 7), at(0)), None);
     assert_eq!(store.len(), 1);
-    assert_eq!(store.lids.len(), 1);
 }
 
 #[test]
-fn a_lid_goes_to_the_port_that_had_it_last() {
+fn a_lid_that_another_port_has_now_forgets_the_one_before() {
+    let mut store = store(10);
+    learn(&mut store, by_lid(5), path(1, 5));
+    learn(&mut store, for_service(by_lid(5), 7), path(1, 5));
+    learn(&mut store, by_lid(5), path(2, 5));
+    assert_eq!(store.get(&for_service(by_lid(5), 7), at(0)), None);
+    assert_eq!(store.len(), 1);
+}
+
+#[test]
+fn a_far_gid_that_changes_its_router_leaves_the_routers_lid() {
     let mut store = store(10);
     learn(&mut store, by_gid(1), path(1, 5));
-    learn(&mut store, by_gid(2), path(2, 5));
-    assert_eq!(store.get(&by_lid(5), at(0)), Some(path(2, 5)));
-    // The first port turns up elsewhere; the LID stays with the second.
+    learn(&mut store, by_lid(5), path(2, 5));
     learn(&mut store, by_gid(1), path(1, 6));
+    assert_eq!(store.get(&by_lid(5), at(0)), Some(path(2, 5)));
+}
+
+#[test]
+fn what_leads_elsewhere_than_a_port_was_seen_is_forgotten() {
+    let is_at = |lid| move |known: Lid| known == Lid(lid);
+    // Whichever of them was asked for.
+    for query in [by_gid(1), for_service(by_gid(1), 7), at_sl(by_gid(1), 0)] {
+        for lid_query in [by_lid(5), for_service(by_lid(5), 7)] {
+            let mut store = store(10);
+            learn(&mut store, query, path(1, 5));
+            learn(&mut store, lid_query, path(1, 5));
+            learn(&mut store, by_gid(2), path(2, 5));
+            store.forget_unless(gid(1), is_at(5));
+            store.forget_unless(gid(3), is_at(6));
+            assert_eq!(store.len(), 3);
+            store.forget_unless(gid(1), is_at(6));
+            assert_eq!(store.get(&query, at(0)), None, "{query:?}");
+            assert_eq!(store.get(&lid_query, at(0)), None, "{lid_query:?}");
+            assert_eq!(store.get(&by_gid(2), at(0)), Some(path(2, 5)));
+            assert_eq!(store.len(), 1);
+        }
+    }
+    // The LID is another port's already.
+    let mut store = store(10);
+    learn(&mut store, by_gid(1), path(1, 5));
+    learn(&mut store, by_lid(5), path(2, 5));
+    store.forget_unless(gid(1), is_at(6));
+    assert_eq!(store.get(&by_gid(1), at(0)), None);
     assert_eq!(store.get(&by_lid(5), at(0)), Some(path(2, 5)));
 }
 
@@ -208,79 +328,139 @@ fn a_port_with_several_lids_keeps_a_path_for_each_that_is_asked() {
     for lid in [5, 6, 7] {
         learn(&mut store, by_lid(lid), path(1, lid));
     }
-    for lid in [4, 5, 6, 7] {
+    let mut both = by_gid(1);
+    both.set_dlid(Lid(8));
+    learn(&mut store, both, path(1, 8));
+    for lid in [5, 6, 7] {
         assert_eq!(store.get(&by_lid(lid), at(0)), Some(path(1, lid)));
     }
     assert_eq!(store.get(&by_gid(1), at(0)), Some(path(1, 4)));
-    assert_eq!(store.len(), 4);
-    // Once the path by GID is stale, an answer by LID takes its place.
-    store.reregister(at(10));
-    store.learn(&by_lid(6), &path(1, 6), store.epoch(), at(10));
-    assert_eq!(store.get(&by_gid(1), at(10)), Some(path(1, 6)));
-    assert_eq!((store.len(), store.lids.len()), (1, 1));
+    assert_eq!(store.len(), 5);
 }
 
 #[test]
-fn a_question_with_demands_has_an_answer_of_its_own() {
+fn the_next_answer_to_a_query_takes_the_place_of_the_last() {
     let mut store = store(10);
-    let mut wide = path(1, 5);
-    wide.set_sl(3);
-    let mut demanding = by_gid(1);
-    demanding.demands.sl = 3;
-    learn(&mut store, by_gid(1), path(1, 5));
-    learn(&mut store, demanding, wide);
-    learn(&mut store, for_service(by_gid(1), 7), path(1, 5));
-    assert_eq!(store.get(&by_gid(1), at(0)), Some(path(1, 5)));
-    assert_eq!(store.get(&demanding, at(0)), Some(wide));
-    assert_eq!(
-        store.get(&for_service(by_lid(5), 7), at(0)),
-        Some(path(1, 5))
-    );
-    assert_eq!(store.get(&for_service(by_gid(1), 8), at(0)), None);
-    assert_eq!(store.len(), 3);
+    for query in [by_gid(1), for_service(by_gid(1), 7), at_sl(by_gid(1), 1)] {
+        let before = store.len();
+        let sl = query.values().sl();
+        for hops in [1, 2] {
+            learn(
+                &mut store,
+                query,
+                *path(1, 5).set_sl(sl).set_hop_limit(hops),
+            );
+        }
+        assert_eq!(store.len(), before + 1);
+    }
+    // Of two queries of one service id, each has its own.
+    let two = [
+        for_service(by_gid(1), 9),
+        at_sl(for_service(by_gid(1), 9), 2),
+    ];
+    for (query, sl) in two.into_iter().zip([0, 2]) {
+        learn(&mut store, query, *path(1, 5).set_sl(sl));
+    }
+    assert_eq!(store.get(&two[0], at(0)), Some(path(1, 5)));
+    assert_eq!(store.len(), 5);
 }
 
 #[test]
-fn a_demand_alone_makes_no_plain_answer() {
-    let mut store = store(10);
-    learn(&mut store, for_service(by_lid(5), 7), path(1, 5));
-    assert_eq!(store.get(&by_lid(5), at(0)), None);
-    assert_eq!(store.get(&by_gid(1), at(0)), None);
-    assert_eq!(
-        store.get(&for_service(by_gid(1), 7), at(0)),
-        Some(path(1, 5))
-    );
+fn equal_queries_and_records_are_kept_once() {
+    let mut store = store(10_000);
+    let sl_of = |service: u64| *path(1, 5).set_sl((service % 3) as u8);
+    for service in 1..=1_000 {
+        learn(&mut store, for_service(by_gid(1), service), sl_of(service));
+    }
+    let kept = |store: &PathStore| {
+        let destination = store.destinations.peek(&Target::Gid(gid(1))).unwrap();
+        destination.kept_once()
+    };
+    assert_eq!((store.len(), kept(&store)), (1_000, (1, 3)));
+    // What nobody has any more goes, and what others have stays.
+    for service in (1..=1_000).filter(|service| service % 3 == 0) {
+        learn(&mut store, for_service(by_gid(1), service), sl_of(1));
+    }
+    assert_eq!((store.len(), kept(&store)), (1_000, (1, 2)));
+    for service in 1..=1_000 {
+        let sl = if service % 3 == 0 {
+            sl_of(1)
+        } else {
+            sl_of(service)
+        };
+        assert_eq!(store.get(&for_service(by_gid(1), service), at(0)), Some(sl));
+    }
+    learn(&mut store, at_sl(for_service(by_gid(1), 1), 1), sl_of(1));
+    assert_eq!(kept(&store), (2, 2));
+}
+
+/// A job start: each host connects to each port of each other host, and then again.
+#[test]
+fn the_second_round_of_connections_costs_no_query() {
+    for (destinations, services) in [(64, 128), (1, 1_024)] {
+        let mut store = store(65_536);
+        let mut queries = 0;
+        for _round in 0..2 {
+            for id in 1..=destinations {
+                for port in 1..=services {
+                    let query = for_service(by_gid(id), 0x0106_0000 + port);
+                    if store.get(&query, at(0)).is_none() {
+                        queries += 1;
+                        learn(&mut store, query, path(id, id as u16));
+                    }
+                }
+            }
+        }
+        assert_eq!(queries, destinations * services);
+    }
 }
 
 #[test]
-fn of_64_services_the_oldest_goes() {
-    let mut store = store(1_000);
-    let count = MAX_SERVICE_VARIANTS as u64;
-    let mut demanding = by_gid(1);
-    demanding.demands.sl = 1;
-    learn(&mut store, demanding, *path(1, 5).set_sl(1));
-    for service in 1..=count {
-        learn(&mut store, for_service(by_gid(1), service), path(1, 5));
+fn of_too_many_services_the_oldest_goes() {
+    let mut store = store(100_000);
+    let count = MAX_SERVICE_ANSWERS as u64;
+    learn(&mut store, at_sl(by_gid(1), 1), *path(1, 5).set_sl(1));
+    // The last one learnt first: the order of the ids does not count.
+    for service in (1..=count).rev() {
+        let millis = count - service;
+        let query = for_service(by_gid(1), service);
+        store.learn(&query, &path(1, 5), store.epoch(), at(millis / 8));
     }
     // Asked again, the first becomes the youngest.
-    learn(&mut store, for_service(by_gid(1), 1), path(1, 5));
-    assert_eq!(store.len(), MAX_SERVICE_VARIANTS + 1);
-    learn(&mut store, for_service(by_gid(1), count + 1), path(1, 5));
-    assert_eq!(store.len(), MAX_SERVICE_VARIANTS + 1);
-    assert!(store.get(&for_service(by_gid(1), 1), at(0)).is_some());
-    assert_eq!(store.get(&for_service(by_gid(1), 2), at(0)), None);
-    assert!(store.get(&demanding, at(0)).is_some());
+    let now = at(count / 8);
+    let [first, second] = [count, count - 1].map(|service| for_service(by_gid(1), service));
+    store.learn(&first, &path(1, 5), store.epoch(), now);
+    assert_eq!(store.len(), MAX_SERVICE_ANSWERS + 1);
+    for new in 1..=8 {
+        let query = for_service(by_gid(1), count + new);
+        store.learn(&query, &path(1, 5), store.epoch(), now);
+    }
+    assert_eq!(store.len(), MAX_SERVICE_ANSWERS + 1);
+    assert!(store.get(&first, now).is_some());
+    assert_eq!(store.get(&second, now), None);
+    assert!(store.get(&at_sl(by_gid(1), 1), now).is_some());
 }
 
 #[test]
-fn other_demands_are_bounded_as_well() {
+fn other_answers_are_bounded_as_well() {
     let mut store = store(1_000);
-    for label in 1..=MAX_OTHER_VARIANTS as u32 + 10 {
-        let mut question = by_gid(1);
-        question.demands.flow_label = label;
-        learn(&mut store, question, path(1, 5));
+    learn(&mut store, by_gid(1), path(1, 5));
+    learn(&mut store, for_service(by_gid(1), 7), path(1, 5));
+    let with_label = |label: u32| {
+        let mut query = by_gid(1);
+        *query.set_flow_label(label)
+    };
+    let count = MAX_OTHER_ANSWERS as u32;
+    for label in 0..count + 10 {
+        let now = at(u64::from(label));
+        store.learn(&with_label(label), &path(1, 5), store.epoch(), now);
     }
-    assert_eq!(store.len(), MAX_OTHER_VARIANTS);
+    assert_eq!(store.len(), MAX_OTHER_ANSWERS + 2);
+    let now = at(200);
+    assert!(store.get(&with_label(10), now).is_some());
+    assert_eq!(store.get(&with_label(9), now), None);
+    assert!(store.get(&by_gid(1), now).is_some());
+    assert!(store.get(&for_service(by_gid(1), 7), now).is_some());
 }
 
 #[test]
@@ -289,16 +469,16 @@ fn the_destination_used_least_recently_goes_with_all_its_answers() {
     learn(&mut store, by_gid(1), path(1, 1));
     learn(&mut store, for_service(by_gid(1), 7), path(1, 1));
     learn(&mut store, by_gid(2), path(2, 2));
-    learn(&mut store, by_gid(3), path(3, 3));
-    assert!(store.get(&by_lid(1), at(0)).is_some());
+    learn(&mut store, by_lid(3), path(3, 3));
+    assert!(store.get(&for_service(by_gid(1), 7), at(0)).is_some());
     learn(&mut store, by_gid(4), path(4, 4));
     assert_eq!(store.get(&by_gid(2), at(0)), None);
     learn(&mut store, by_gid(5), path(5, 5));
-    assert_eq!(store.get(&by_gid(3), at(0)), None);
+    assert_eq!(store.get(&by_lid(3), at(0)), None);
     learn(&mut store, by_gid(6), path(6, 6));
     assert_eq!(store.get(&by_gid(1), at(0)), None);
     assert_eq!(store.get(&for_service(by_gid(1), 7), at(0)), None);
-    assert_eq!((store.len(), store.lids.len()), (3, 3));
+    assert_eq!(store.len(), 3);
 }
 
 #[test]
@@ -306,18 +486,21 @@ fn one_destination_alone_keeps_to_the_capacity() {
     let mut store = store(3);
     learn(&mut store, by_gid(1), path(1, 1));
     for service in 1..=5 {
-        learn(&mut store, for_service(by_gid(1), service), path(1, 1));
+        let query = for_service(by_gid(1), service);
+        store.learn(&query, &path(1, 1), store.epoch(), at(service));
     }
     assert_eq!(store.len(), 3);
-    assert!(store.get(&by_gid(1), at(0)).is_some());
-    assert_eq!(store.get(&for_service(by_gid(1), 3), at(0)), None);
+    assert!(store.get(&by_gid(1), at(5)).is_some());
+    assert_eq!(store.get(&for_service(by_gid(1), 3), at(5)), None);
+    assert!(store.get(&for_service(by_gid(1), 4), at(5)).is_some());
 }
 
 #[test]
 fn a_capacity_of_zero_keeps_nothing() {
     let mut store = store(0);
-    store.learn(&by_gid(1), &path(1, 1), store.epoch(), at(0));
-    assert!(store.is_empty());
-    assert!(store.lids.is_empty());
-    assert_eq!(store.get(&by_gid(1), at(0)), None);
+    for query in [by_gid(1), for_service(by_gid(1), 7)] {
+        store.learn(&query, &path(1, 1), store.epoch(), at(0));
+        assert_eq!(store.get(&query, at(0)), None);
+    }
+    assert!(store.is_empty() && store.destinations.is_empty());
 }
