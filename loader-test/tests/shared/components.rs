@@ -414,11 +414,58 @@ fn differences(path: &PathRecord, truth: &PathRecord, asked: &PathRecord) -> Opt
     (!differences.is_empty()).then(|| differences.join("; "))
 }
 
+/// The service ID and the QoS class of [`Fabric::put`] choose another service level.
+const QOS_POLICY: &str = "\
+qos-levels
+    qos-level
+        name: DEFAULT
+        sl: 0
+    end-qos-level
+    qos-level
+        name: storage
+        sl: 3
+    end-qos-level
+    qos-level
+        name: fast
+        sl: 4
+        mtu-limit: 3
+    end-qos-level
+end-qos-levels
+qos-match-rules
+    qos-match-rule
+        service-id: 0x1061234
+        qos-level-name: storage
+    end-qos-match-rule
+    qos-match-rule
+        qos-class: 5
+        qos-level-name: fast
+    end-qos-match-rule
+end-qos-match-rules
+";
+
 #[test]
 fn whatever_two_components_are_named_the_answer_is_the_sas() {
-    let rig = rig().start().unwrap();
-    let mut fabric = Fabric::new(&rig);
-    let mut client = asking(&rig).connect().unwrap();
+    expect_the_sas_answers(&rig().start().unwrap());
+}
+
+#[test]
+fn so_it_is_where_service_id_and_qos_class_choose_the_path() {
+    let rig = rig()
+        .opensm_option("qos", "TRUE")
+        .opensm_file("qos-policy.conf", QOS_POLICY)
+        .start()
+        .unwrap();
+    for (component, sl) in [(ServiceId, 3), (QosClass, 4)] {
+        let mut fabric = Fabric::new(&rig);
+        let case = Case::new(Form::Resolve, &[(component, Contradicting)]);
+        assert_eq!(fabric.sa(&case).unwrap().sl(), sl, "the policy");
+    }
+    expect_the_sas_answers(&rig);
+}
+
+fn expect_the_sas_answers(rig: &Rig) {
+    let mut fabric = Fabric::new(rig);
+    let mut client = asking(rig).connect().unwrap();
     let pairs = all_pairs();
     // The second time what is cached by then must not show.
     let twice = || pairs.iter().chain(pairs.iter().rev());

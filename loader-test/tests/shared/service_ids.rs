@@ -171,10 +171,8 @@ fn what_many_service_ids_cost_where_they_count_is_paid_once() {
         .map(|number| rig.gid(&format!("H{number}")).unwrap())
         .collect();
     for (peers, ports) in [(&peers[..], 128), (&peers[..1], 1024)] {
-        let started = std::time::Instant::now();
         let first = connect(&rig, host, &mut kernel, peers, ports);
         let second = connect(&rig, host, &mut kernel, peers, ports);
-        eprintln!("{first:?} {second:?} {:?}", started.elapsed());
         let nothing = Asked {
             paths: 0,
             port_infos: 0,
