@@ -17,7 +17,9 @@ use loader_test::stand_in::message::{
 use loader_test::wait::PATIENCE;
 use tempfile::TempDir;
 
-use crate::{ASKED, ASKED_IP, ASKING_IP, asking, mcast_sa, path_cache, plan, rig, stock};
+use crate::{
+    ASKED, ASKED_IP, ASKING, ASKING_IP, asking, mcast_sa, path_cache, plan, rig, shared, stock,
+};
 
 /// The program that asks.
 fn build() -> (TempDir, PathBuf) {
@@ -82,15 +84,14 @@ fn rdma_getaddrinfo_is_served_by_path_cache() {
 }
 
 /// A program that connects again has the route of the last time. On a ring of switches DFSSSP draws the SL of a path for each
-/// query, and refuses every query that names one.
+/// query, and refuses a query that names another.
 fn is_served_again(library: PathBuf) {
     let (_folder, program) = build();
-    let rig = plan(library)
+    let plan = plan(library)
         .net(RING)
         .opensm_option("routing_engine", "dfsssp")
-        .opensm_option("qos", "TRUE")
-        .start()
-        .unwrap();
+        .opensm_option("qos", "TRUE");
+    let rig = shared::start(plan, ASKING);
     let host = asking(&rig);
     let mark = rig.opensm().log().end();
     let arguments = [ASKING_IP, ASKED_IP, "again"];

@@ -93,7 +93,7 @@ fn plan(library: PathBuf) -> Builder {
 }
 
 fn rig(library: PathBuf) -> Rig {
-    plan(library).start().unwrap()
+    shared::start(plan(library), ASKING)
 }
 
 fn asking(rig: &Rig) -> &Host {

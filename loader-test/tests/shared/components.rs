@@ -14,7 +14,7 @@ use loader_test::record::{Gid, Lid, PathRecord};
 use loader_test::rig::Rig;
 use loader_test::sa::{Answer, component};
 
-use super::{PEER, WHOLE_PKEY, ask, asking, beside, rig};
+use super::{ASKING, PEER, WHOLE_PKEY, ask, asking, beside, rig, start};
 use crate::subject;
 
 /// How a request reaches the provider.
@@ -445,16 +445,17 @@ end-qos-match-rules
 
 #[test]
 fn whatever_two_components_are_named_the_answer_is_the_sas() {
-    expect_the_sas_answers(&rig().start().unwrap());
+    expect_the_sas_answers(&start(rig(), ASKING));
 }
 
 #[test]
 fn so_it_is_where_service_id_and_qos_class_choose_the_path() {
-    let rig = rig()
-        .opensm_option("qos", "TRUE")
-        .opensm_file("qos-policy.conf", QOS_POLICY)
-        .start()
-        .unwrap();
+    let rig = start(
+        rig()
+            .opensm_option("qos", "TRUE")
+            .opensm_file("qos-policy.conf", QOS_POLICY),
+        ASKING,
+    );
     for (component, sl) in [(ServiceId, 3), (QosClass, 4)] {
         let mut fabric = Fabric::new(&rig);
         let case = Case::new(Form::Resolve, &[(component, Contradicting)]);

@@ -5,7 +5,7 @@ use std::fs;
 use loader_test::client::{Destination, Status, entries};
 use loader_test::wait::{self, PATIENCE};
 
-use crate::shared::{ASKING_NAME, HOSTS_FILE, PEER_NAME, ask, asking, rig};
+use crate::shared::{ASKING, ASKING_NAME, HOSTS_FILE, PEER_NAME, ask, asking, rig, start};
 
 const FILE: &str = "ibacm_hosts.data";
 const NEW_NAME: &str = "renamed";
@@ -20,7 +20,7 @@ fn by_name(name: &str) -> Vec<loader_test::client::Entry> {
 
 #[test]
 fn a_change_of_the_hosts_file_that_could_not_be_read_is_read_later() {
-    let rig = rig().option("log_level", 0).start().unwrap();
+    let rig = start(rig().option("log_level", 0), ASKING);
     let host = asking(&rig);
     let log = host.log();
     let mut client = host.connect().unwrap();

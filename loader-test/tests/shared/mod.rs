@@ -8,11 +8,12 @@ mod components;
 mod service_ids;
 mod subnet_prefix;
 
-use loader_test::client::{Answer, Client, Entry, flag};
+use loader_test::client::{Answer, Client, Destination, Entry, Status, flag};
 use loader_test::compare::compare;
 use loader_test::ibacm::Host;
 use loader_test::record::PathRecord;
 use loader_test::rig::{Builder, Rig};
+use loader_test::wait::{self, PATIENCE};
 
 use crate::subject;
 
@@ -35,6 +36,21 @@ pub fn rig() -> Builder {
         .address(ASKING, ASKING_NAME)
         .option("addr_preload", "acm_hosts")
         .file("ibacm_hosts.data", HOSTS_FILE)
+}
+
+/// Starts a rig, and waits until the daemon of `node` answers: the stock provider has to have joined its group.
+pub fn start(plan: Builder, node: &str) -> Rig {
+    let rig = plan.start().unwrap();
+    wait_until_ready(rig.host(node).unwrap());
+    rig
+}
+
+pub fn wait_until_ready(host: &Host) {
+    let own = Destination::Gid(host.gid());
+    wait::until_true("the daemon to answer", PATIENCE, || {
+        Ok(host.resolve(&own)?.status == Status::SUCCESS)
+    })
+    .unwrap();
 }
 
 pub fn asking(rig: &Rig) -> &Host {

@@ -10,7 +10,7 @@ use loader_test::rig::{FAT_TREE_324, Rig};
 use loader_test::sa::{self, attribute};
 use loader_test::wait::PATIENCE;
 
-use super::{WHOLE_PKEY, asking, assert_equal, rig};
+use super::{ASKING, WHOLE_PKEY, asking, assert_equal, rig, start, wait_until_ready};
 use crate::subject;
 
 const PEERS: [&str; 3] = ["Hca2", "Hca3", "Hca4"];
@@ -30,13 +30,18 @@ fn connections(own: Gid, to: &[Gid], ports: u16) -> Vec<(Gid, Request)> {
 }
 
 /// What the SA has been asked.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked {
     paths: usize,
     port_infos: usize,
 }
 
 impl Asked {
+    const NOTHING: Self = Self {
+        paths: 0,
+        port_infos: 0,
+    };
+
     fn since(rig: &Rig, host: &Host, mark: Mark) -> Self {
         let count = |attribute| rig.queries(host, attribute, mark).unwrap().len();
         Self {
@@ -55,6 +60,8 @@ fn connect(rig: &Rig, host: &Host, kernel: &mut Kernel, to: &[Gid], ports: u16) 
         .map(|gid| rig.sa_path(own, sa::Destination::Gid(*gid)).unwrap())
         .collect();
     let mark = rig.opensm().log().end();
+    let route_queries = || host.connect().unwrap().counters().unwrap().route_query;
+    let before = route_queries();
     let connections = connections(own, to, ports);
     let requests: Vec<Request> = connections
         .iter()
@@ -66,7 +73,10 @@ fn connect(rig: &Rig, host: &Host, kernel: &mut Kernel, to: &[Gid], ports: u16) 
         let truth = truth.iter().find(|truth| truth.dgid() == *gid).unwrap();
         assert_equal(&answer, truth);
     }
-    Asked::since(rig, host, mark)
+    let asked = Asked::since(rig, host, mark);
+    // What the SA can do is no route.
+    assert_eq!(route_queries() - before, asked.paths as u64);
+    asked
 }
 
 /// A type of service that arrives as a QoS class, and one that the core cuts off.
@@ -107,6 +117,7 @@ fn restart_daemon(rig: &Rig, value: &str) {
     host.kill();
     host.set_option(subject::QOS_OPTION, value).unwrap();
     rig.start_host(host).unwrap();
+    wait_until_ready(host);
 }
 
 /// Two rounds in which service IDs count, or do not.
@@ -124,11 +135,7 @@ fn two_rounds(rig: &Rig, they_count: bool, port_infos: usize) {
     assert!(first.paths <= most, "{first:?} in place of {most}");
     assert_eq!(first.port_infos, port_infos);
     let second = connect(rig, host, &mut kernel, &peers, PORTS);
-    let nothing = Asked {
-        paths: 0,
-        port_infos: 0,
-    };
-    assert_eq!(second, nothing);
+    assert_eq!(second, Asked::NOTHING);
     // The kernel asks the SA itself if there is no answer.
     assert_eq!(answers_class(rig, &mut kernel, CLASS), !they_count);
     assert!(answers_class(rig, &mut kernel, CLASS_CUT_OFF));
@@ -136,7 +143,7 @@ fn two_rounds(rig: &Rig, they_count: bool, port_infos: usize) {
 
 #[test]
 fn service_ids_cost_queries_only_where_they_choose_a_path() {
-    let rig = rig().netlink().start().unwrap();
+    let rig = start(rig().netlink(), ASKING);
     if subject::IS_STOCK {
         // It looks at nothing but the destination, wherever it leads.
         two_rounds(&rig, false, 0);
@@ -157,14 +164,15 @@ fn service_ids_cost_queries_only_where_they_choose_a_path() {
 /// A job of 65 hosts, and a server with many ports.
 #[test]
 fn what_many_service_ids_cost_where_they_count_is_paid_once() {
-    let rig = subject::builder()
-        .net(FAT_TREE_324)
-        .host("H0")
-        .opensm_option("qos", "TRUE")
-        .netlink()
-        .option("log_level", 0)
-        .start()
-        .unwrap();
+    let rig = start(
+        subject::builder()
+            .net(FAT_TREE_324)
+            .host("H0")
+            .opensm_option("qos", "TRUE")
+            .netlink()
+            .option("log_level", 0),
+        "H0",
+    );
     let host = rig.host("H0").unwrap();
     let mut kernel = Kernel::of(host).unwrap();
     let peers: Vec<Gid> = (1..=64)
@@ -173,11 +181,7 @@ fn what_many_service_ids_cost_where_they_count_is_paid_once() {
     for (peers, ports) in [(&peers[..], 128), (&peers[..1], 1024)] {
         let first = connect(&rig, host, &mut kernel, peers, ports);
         let second = connect(&rig, host, &mut kernel, peers, ports);
-        let nothing = Asked {
-            paths: 0,
-            port_infos: 0,
-        };
         assert!(first.paths <= peers.len() * usize::from(ports), "{first:?}");
-        assert_eq!(second, nothing);
+        assert_eq!(second, Asked::NOTHING);
     }
 }

@@ -7,18 +7,20 @@ use loader_test::record::{DEFAULT_SUBNET_PREFIX, Gid, PathRecord};
 use loader_test::{client, sa};
 
 use super::{
-    ASKING_NAME, HOSTS_FILE, PEER, PEER_NAME, WHOLE_PKEY, ask, asking, assert_equal, beside, rig,
+    ASKING, ASKING_NAME, HOSTS_FILE, PEER, PEER_NAME, WHOLE_PKEY, ask, asking, assert_equal,
+    beside, rig, start,
 };
 
 const PREFIX: u64 = 0xfec0_0000_0000_0001;
 
 #[test]
 fn the_default_prefix_stands_for_the_subnets_own() {
-    let rig = rig()
-        .opensm_option("subnet_prefix", format!("{PREFIX:#x}"))
-        .netlink()
-        .start()
-        .unwrap();
+    let rig = start(
+        rig()
+            .opensm_option("subnet_prefix", format!("{PREFIX:#x}"))
+            .netlink(),
+        ASKING,
+    );
     let host = asking(&rig);
     let peer = rig.gid(PEER).unwrap();
     assert_eq!(peer, Gid::new(PREFIX, peer.guid()));
