@@ -398,10 +398,14 @@ mod tests {
     #[test]
     fn what_an_sa_can_do_is_read() {
         // OpenSM's without QoS and with it.
-        for (word, qos) in [(0x0000_004d, false), (0x0000_0050, true)] {
+        for (word, qos) in [(0x0016_bd10, false), (0x0016_bd50, true)] {
             let mut info = ClassPortInfo([0; ClassPortInfo::SIZE]);
             info.0[4..8].copy_from_slice(&u32::to_be_bytes(word));
-            assert_eq!(info.has_qos(), qos, "{info:?}");
+            assert_eq!(
+                (info.has_qos(), info.response_time()),
+                (qos, 16),
+                "{info:?}"
+            );
         }
     }
 

@@ -38,9 +38,10 @@ pub fn rig() -> Builder {
         .file("ibacm_hosts.data", HOSTS_FILE)
 }
 
-/// Starts a rig, and waits until the daemon of `node` answers: the stock provider has to have joined its group.
+/// Starts a rig whose daemons are too patient to ask the SA twice on a busy machine, and waits until that of `node` answers:
+/// the stock provider has to have joined its group.
 pub fn start(plan: Builder, node: &str) -> Rig {
-    let rig = plan.start().unwrap();
+    let rig = plan.option("timeout", 30_000).start().unwrap();
     wait_until_ready(rig.host(node).unwrap());
     rig
 }
