@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use fabric_sim::control::LinkStatus;
 use fabric_sim::model::link_faults::LinkFaults;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::client::{Answer, Client, Destination, Endpoint, connect_unix};
 use crate::error::{Context, Error, Result};
@@ -33,6 +34,8 @@ const LIBRARIES: &str = "/run/providers";
 const CONTROL: &str = "fabric-sim.sock";
 /// The folder of the rig's wires, in the host's.
 const WIRES: &str = "wires";
+/// The daemon's options, in the host's folder.
+const OPTIONS: &str = "ibacm_opts.cfg";
 /// The daemon cuts lines of its files at this length.
 const LONGEST_LINE: usize = 118;
 /// The name that the simulated adapter has for libibumad and libibverbs.
@@ -243,7 +246,7 @@ fn write_options(directory: &Path, options: &[(String, String)]) -> Result<()> {
         }
         let _ = writeln!(text, "{line}");
     }
-    write(directory, "ibacm_opts.cfg", &text)
+    write(directory, OPTIONS, &text)
 }
 
 fn write(directory: &Path, name: &str, text: &str) -> Result<()> {
@@ -530,6 +533,39 @@ impl Host {
     pub fn kill(&self) {
         // Dropping a process kills it.
         lock(&self.daemon).take();
+    }
+
+    /// Sets how many descriptors the daemon may have, and returns how many it could before. With fewer than it has, it gets no
+    /// more.
+    pub fn limit_descriptors(&self, limit: u64) -> Result<u64> {
+        let operation = || format!("limit the descriptors of ibacm on {}", self.node);
+        let pid = self.with(|process| Ok(process.pid()))?;
+        let pid = Pid::from_raw(pid);
+        let old = prlimit(
+            pid,
+            Resource::Nofile,
+            Rlimit {
+                current: Some(limit),
+                maximum: getrlimit(Resource::Nofile).maximum,
+            },
+        );
+        let current = old.context(operation)?.current;
+        Ok(current.unwrap_or(u64::MAX))
+    }
+
+    /// Sets an option of the daemon, a line of its ibacm_opts.cfg, for its next start.
+    pub fn set_option(&self, key: &str, value: &str) -> Result<()> {
+        let path = self.directory.join(OPTIONS);
+        let operation = |verb: &str| format!("{verb} {}", path.display());
+        let old = fs::read_to_string(&path).context(|| operation("read"))?;
+        let others = old
+            .lines()
+            .filter(|line| line.split(' ').next() != Some(key));
+        let lines: Vec<String> = others
+            .map(str::to_owned)
+            .chain([format!("{key} {value}\n")])
+            .collect();
+        fs::write(&path, lines.join("\n")).context(|| operation("write"))
     }
 
     /// A new connection to the daemon.

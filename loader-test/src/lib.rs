@@ -21,6 +21,7 @@ pub mod error;
 pub mod fabric;
 pub mod ibacm;
 pub mod ibsim;
+pub mod kernel;
 pub mod launch;
 pub mod log;
 pub mod opensm;

@@ -15,6 +15,7 @@ use crate::log::{Log, Mark};
 use crate::process::{Launch, Process, lock};
 use crate::programs::Programs;
 use crate::record::{DEFAULT_SUBNET_PREFIX, Lid};
+use crate::sa::attribute::PATH_RECORD;
 use crate::wait;
 
 /// A fabric of 1600 hosts is up in seconds, on processors that nobody else uses.
@@ -38,9 +39,11 @@ pub struct Opensm {
     process: Mutex<Option<Process>>,
 }
 
-/// A path query that the SA received.
+/// A query that the SA received: a Get, or a GetTable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathQuery {
+pub struct SaQuery {
+    /// What was asked for, see [`crate::sa::attribute`].
+    pub attribute: u16,
     /// Whether all records were asked for (GetTable), not one (Get).
     pub table: bool,
     /// The transaction ID as it arrived. Its highest 16 bits are the number of [`crate::ibsim::Client`].
@@ -49,7 +52,7 @@ pub struct PathQuery {
     pub component_mask: u64,
 }
 
-impl PathQuery {
+impl SaQuery {
     /// The number that ibsim gives the program that asked.
     pub fn client(&self) -> u16 {
         (self.transaction_id >> 48) as u16
@@ -168,6 +171,21 @@ impl Opensm {
         Ok(())
     }
 
+    /// Sets an option, a line of opensm.conf, for its next start. At a SIGHUP it reads some of them again.
+    pub fn set_option(&self, key: &str, value: &str) -> Result<()> {
+        let path = self.directory.join("opensm.conf");
+        let operation = |verb: &str| format!("{verb} {}", path.display());
+        let old = fs::read_to_string(&path).context(|| operation("read"))?;
+        let mut new = String::new();
+        for line in old.lines() {
+            if line.split_whitespace().next() != Some(key) {
+                let _ = writeln!(new, "{line}");
+            }
+        }
+        let _ = writeln!(new, "{key} {value}");
+        fs::write(&path, new).context(|| operation("write"))
+    }
+
     fn running(&self) -> MutexGuard<'_, Option<Process>> {
         lock(&self.process)
     }
@@ -225,9 +243,14 @@ impl Opensm {
         fs::write(&path, new).context(|| operation("write"))
     }
 
+    /// The queries for an attribute ([`crate::sa::attribute`]) that arrived since `mark`, in order, whoever asked.
+    pub fn queries(&self, attribute: u16, mark: Mark) -> Result<Vec<SaQuery>> {
+        Ok(parse_queries(attribute, &self.log.since(mark)?))
+    }
+
     /// The path queries that arrived since `mark`, in order, whoever asked.
-    pub fn path_queries(&self, mark: Mark) -> Result<Vec<PathQuery>> {
-        Ok(parse_path_queries(&self.log.since(mark)?))
+    pub fn path_queries(&self, mark: Mark) -> Result<Vec<SaQuery>> {
+        self.queries(PATH_RECORD, mark)
     }
 }
 
@@ -235,10 +258,7 @@ fn parse_hex(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }
 
-/// Attribute ID of path records.
-const PATH_RECORD: u64 = 0x35;
-
-fn parse_path_queries(log: &str) -> Vec<PathQuery> {
+fn parse_queries(attribute: u16, log: &str) -> Vec<SaQuery> {
     let mut queries = Vec::new();
     // One frame: lines of a name, dots and a value, up to the next line that does not begin with blanks.
     for frame in log.split("SA MAD dump:").skip(1) {
@@ -250,18 +270,19 @@ fn parse_path_queries(log: &str) -> Vec<PathQuery> {
                 .find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix('.'))
                 .and_then(|rest| parse_hex(rest.trim_start_matches('.').split_whitespace().next()?))
         };
-        let (Some(method), Some(PATH_RECORD)) = (value("method"), value("attr_id")) else {
+        if value("attr_id") != Some(attribute.into()) {
             continue;
-        };
-        let table = match method {
-            0x01 => false,
-            0x12 => true,
+        }
+        let table = match value("method") {
+            Some(0x01) => false,
+            Some(0x12) => true,
             _ => continue,
         };
         if let (Some(transaction_id), Some(component_mask)) =
             (value("trans_id"), value("comp_mask"))
         {
-            queries.push(PathQuery {
+            queries.push(SaQuery {
+                attribute,
                 table,
                 transaction_id,
                 component_mask,
@@ -274,6 +295,7 @@ fn parse_path_queries(log: &str) -> Vec<PathQuery> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sa::attribute::CLASS_PORT_INFO;
 
     fn frame(method: &str, attribute: &str) -> String {
         format!(
@@ -287,30 +309,36 @@ mod tests {
     }
 
     #[test]
-    fn path_queries_are_told_from_everything_else() {
+    fn queries_are_told_from_everything_else() {
         let log = [
             frame("0x12 (SubnAdmGetTable)", "0x35 (PathRecord)"),
             frame("0x92 (SubnAdmGetTableResp)", "0x35 (PathRecord)"),
             frame("0x1 (SubnAdmGet)", "0x38 (MCMemberRecord)"),
             "Nov 30 03:18:17 797000 [2E7446C0] 0x02 -> SUBNET UP\n".to_owned(),
             frame("0x1 (SubnAdmGet)", "0x35 (PathRecord)"),
+            frame("0x1 (SubnAdmGet)", "0x1 (ClassPortInfo)"),
         ];
-        let query = |table| PathQuery {
+        let query = |attribute, table| SaQuery {
+            attribute,
             table,
             transaction_id: 0x1_0000_34e3_0ced,
             component_mask: 0x1030,
         };
         assert_eq!(
-            parse_path_queries(&log.concat()),
-            [query(true), query(false)]
+            parse_queries(PATH_RECORD, &log.concat()),
+            [query(PATH_RECORD, true), query(PATH_RECORD, false)]
         );
-        assert_eq!(query(true).client(), 1);
+        assert_eq!(
+            parse_queries(CLASS_PORT_INFO, &log.concat()),
+            [query(CLASS_PORT_INFO, false)]
+        );
+        assert_eq!(query(PATH_RECORD, true).client(), 1);
     }
 
     #[test]
     fn a_query_counts_once_it_is_written_whole() {
         let log = frame("0x1 (SubnAdmGet)", "0x35 (PathRecord)");
         let half = log.split("comp_mask").next().unwrap();
-        assert_eq!(parse_path_queries(half), []);
+        assert_eq!(parse_queries(PATH_RECORD, half), []);
     }
 }

@@ -15,7 +15,9 @@
 //! | have many requests out at once | a [`client::Client`] each, [`send`](client::Client::send), [`has_answer`](client::Client::has_answer), [`receive`](client::Client::receive) |
 //! | run stock's client | [`Host::acme`], read by [`crate::acme`] |
 //! | know the right answer | [`Rig::sa_path`], [`Rig::ask_sa`], [`Rig::differences`] |
-//! | count what the SA was asked | [`Rig::path_queries`] with `rig.opensm().log().end()` as the mark |
+//! | ask the SA by any components, or what it can do | [`Rig::get_path`], [`Rig::class_port_info`] |
+//! | ask a daemon as the kernel does | [`Builder::netlink`], [`crate::kernel::Kernel`] |
+//! | count what the SA was asked | [`Rig::path_queries`], [`Rig::queries`] with `rig.opensm().log().end()` as the mark |
 //! | silence the SA, and let it speak | [`Opensm::stop`], [`Opensm::resume`] |
 //! | lose the SA, and get it back, here or elsewhere | [`Rig::kill_opensm`], [`Rig::start_opensm`], [`Rig::start_opensm_on`] |
 //! | pull a cable | [`Rig::pull_cable`], [`Rig::put_cable_back`], [`Rig::wait_for_port`] |
@@ -53,10 +55,10 @@ use crate::fabric::{Fabric, Kind, Node, Port};
 use crate::ibacm::{self, Host, Provider, Setup};
 use crate::ibsim::{Ibsim, MOST_CLIENTS};
 use crate::log::Mark;
-use crate::opensm::{Opensm, PathQuery};
+use crate::opensm::{Opensm, SaQuery};
 use crate::programs::{Programs, absolute};
 use crate::record::{Gid, Lid, PathRecord};
-use crate::sa::{Answer, Asker, Destination, Question};
+use crate::sa::{Answer, Asker, ClassPortInfo, Destination, Question, attribute};
 use crate::wait::{self, PATIENCE};
 
 /// Hosts that a rig can have: opensm and the asker need places in ibsim as well.
@@ -67,6 +69,9 @@ const DEFAULT_HOSTS: usize = 4;
 
 /// Four hosts on two switches: the nodes Hca1 to Hca4.
 pub const FOUR_HOSTS: &str = include_str!("../fabrics/four-hosts.net");
+
+/// Six hosts, Hca1 to Hca6, on a ring of six switches: a subnet manager that avoids deadlocks needs several service levels.
+pub const RING: &str = include_str!("../fabrics/ring.net");
 
 /// 324 hosts, H0 to H323, on a fat tree of 27 switches.
 pub const FAT_TREE_324: &str = include_str!("../fabrics/fat-tree-324.net");
@@ -477,6 +482,19 @@ impl Rig {
         self.asker.ask(sm_lid, question)
     }
 
+    /// Asks the SA itself for one path by the fields of `record` that `component_mask` names ([`crate::sa::component`]), and by
+    /// nothing else.
+    pub fn get_path(&self, component_mask: u64, record: &PathRecord) -> Result<Answer> {
+        let sm_lid = self.port(&self.opensm.node())?.lid;
+        self.asker.get_path(sm_lid, component_mask, record)
+    }
+
+    /// Asks the SA itself what it can do.
+    pub fn class_port_info(&self) -> Result<ClassPortInfo> {
+        let sm_lid = self.port(&self.opensm.node())?.lid;
+        self.asker.class_port_info(sm_lid)
+    }
+
     /// What the SA says about the path from a host's port, in the default partition.
     pub fn sa_path(&self, from: Gid, to: Destination) -> Result<PathRecord> {
         let question = Question {
@@ -530,7 +548,12 @@ impl Rig {
 
     /// The path queries that `host`'s present daemon has sent and the SA received since `mark`
     /// (`rig.opensm().log().end()`).
-    pub fn path_queries(&self, host: &Host, mark: Mark) -> Result<Vec<PathQuery>> {
+    pub fn path_queries(&self, host: &Host, mark: Mark) -> Result<Vec<SaQuery>> {
+        self.queries(host, attribute::PATH_RECORD, mark)
+    }
+
+    /// The same for the queries for any attribute.
+    pub fn queries(&self, host: &Host, attribute: u16, mark: Mark) -> Result<Vec<SaQuery>> {
         let pid = host.pid();
         let client = self
             .ibsim
@@ -539,7 +562,7 @@ impl Rig {
             .find(|client| Some(client.pid) == pid);
         let client =
             client.ok_or_else(|| Error::Input(format!("ibacm on {} does not run", host.node())))?;
-        let mut queries = self.opensm.path_queries(mark)?;
+        let mut queries = self.opensm.queries(attribute, mark)?;
         queries.retain(|query| query.client() == client.number);
         Ok(queries)
     }

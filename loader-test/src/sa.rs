@@ -1,5 +1,8 @@
 //! Asking the subnet administrator (SA) itself.
 //!
+//! A question is for a path ([`Question`]), for a path with any components ([`Asker::get_path`]), or for what the SA can do
+//! ([`Asker::class_port_info`]).
+//!
 //! The questions are put by a process of its own, `loader-test sa-agent`, on the simulated port of a node: ibsim knows a
 //! process by its pid, and its preload must be there when the process starts. Question and answer are lines of JSON on
 //! the agent's standard input, which is a socket.
@@ -67,9 +70,10 @@ struct Request {
     id: u64,
     /// The SA's LID.
     sm_lid: u16,
+    attribute: u16,
     component_mask: u64,
-    /// 64 bytes in hex.
-    record: String,
+    /// The attribute's bytes in hex; those that are missing are zero.
+    data: String,
     timeout_ms: u32,
     attempts: u32,
 }
@@ -84,8 +88,8 @@ struct Reply {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Outcome {
-    /// 64 bytes in hex.
-    Record(String),
+    /// The data of the answer in hex.
+    Data(String),
     Refused(u16),
     Silence,
     /// The agent could not ask, or cannot make sense of the answer.
@@ -106,14 +110,79 @@ struct Connection {
     writer: UnixStream,
 }
 
+/// Attribute IDs, InfiniBand Architecture Specification, volume 1, release 1.3, chapters 13.4.8 and 15.2.5.
+pub mod attribute {
+    #![allow(missing_docs)]
+    pub const CLASS_PORT_INFO: u16 = 0x0001;
+    pub const PATH_RECORD: u16 = 0x0035;
+}
+
 /// Component mask bits of PathRecord, <infiniband/sa.h>.
-mod component {
+pub mod component {
+    #![allow(missing_docs)]
+    pub const SERVICE_ID: u64 = 0b11;
     pub const DGID: u64 = 1 << 2;
     pub const SGID: u64 = 1 << 3;
     pub const DLID: u64 = 1 << 4;
+    pub const SLID: u64 = 1 << 5;
+    pub const FLOW_LABEL: u64 = 1 << 8;
+    pub const TRAFFIC_CLASS: u64 = 1 << 10;
     pub const REVERSIBLE: u64 = 1 << 11;
     pub const NUMBER_OF_PATHS: u64 = 1 << 12;
     pub const PKEY: u64 = 1 << 13;
+    pub const QOS_CLASS: u64 = 1 << 14;
+    pub const SL: u64 = 1 << 15;
+    pub const MTU: u64 = 0b11 << 16;
+    pub const RATE: u64 = 0b11 << 18;
+    pub const PACKET_LIFETIME: u64 = 0b11 << 20;
+}
+
+/// What the SA says that it can do: ClassPortInfo, chapter 13.4.8.1 of the specification.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ClassPortInfo(pub [u8; Self::SIZE]);
+
+impl ClassPortInfo {
+    /// Bytes of the attribute.
+    pub const SIZE: usize = 72;
+
+    /// Service ID and QoS class count in path queries, chapter 15.2.5.18 of the specification.
+    const QOS_PATHS: u32 = 1 << 1;
+
+    fn second_word(&self) -> u32 {
+        u32::from_be_bytes([self.0[4], self.0[5], self.0[6], self.0[7]])
+    }
+
+    /// The capabilities in the first word.
+    pub fn capabilities(&self) -> u16 {
+        u16::from_be_bytes([self.0[2], self.0[3]])
+    }
+
+    /// CapabilityMask2, 27 bits.
+    pub fn capabilities2(&self) -> u32 {
+        self.second_word() >> 5
+    }
+
+    /// How long an answer may take: 4.096 µs times two to the power of this.
+    pub fn response_time(&self) -> u8 {
+        (self.second_word() & 0x1f) as u8
+    }
+
+    /// Whether service ID and QoS class choose anything.
+    pub fn has_qos(&self) -> bool {
+        self.capabilities2() & Self::QOS_PATHS != 0
+    }
+}
+
+impl std::fmt::Debug for ClassPortInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "capabilities 0x{:04x}, 0x{:07x}, response time {}",
+            self.capabilities(),
+            self.capabilities2(),
+            self.response_time()
+        )
+    }
 }
 
 impl Asker {
@@ -168,29 +237,63 @@ impl Asker {
             mask |= component::PKEY;
             record.set_pkey(pkey);
         }
-        match self.exchange(sm_lid, mask, &record)? {
-            Outcome::Record(hex) => {
-                let record = from_hex(&hex).ok_or_else(|| {
-                    Error::protocol("sa-agent", format!("sends the record {hex}"))
-                })?;
-                check(&record, question)?;
-                Ok(Answer::Record(record))
-            }
-            Outcome::Refused(status) => Ok(Answer::Refused(status)),
-            Outcome::Silence => Ok(Answer::Silence),
+        let answer = self.get_path(sm_lid, mask, &record)?;
+        if let Answer::Record(record) = &answer {
+            check(record, question)?;
+        }
+        Ok(answer)
+    }
+
+    /// Asks the SA at `sm_lid` for one path (Get) by the fields of `record` that `component_mask` names, and by nothing else.
+    /// The answer is the SA's own, whatever it is.
+    pub fn get_path(
+        &self,
+        sm_lid: Lid,
+        component_mask: u64,
+        record: &PathRecord,
+    ) -> Result<Answer> {
+        let outcome = self.exchange(
+            sm_lid,
+            attribute::PATH_RECORD,
+            component_mask,
+            to_hex(&record.0),
+        )?;
+        Ok(match outcome {
+            Outcome::Data(hex) => Answer::Record(PathRecord(answered(&hex)?)),
+            Outcome::Refused(status) => Answer::Refused(status),
+            Outcome::Silence => Answer::Silence,
+            Outcome::Problem(problem) => return Err(Error::protocol("sa-agent", problem)),
+        })
+    }
+
+    /// Asks the SA at `sm_lid` what it can do.
+    pub fn class_port_info(&self, sm_lid: Lid) -> Result<ClassPortInfo> {
+        match self.exchange(sm_lid, attribute::CLASS_PORT_INFO, 0, String::new())? {
+            Outcome::Data(hex) => Ok(ClassPortInfo(answered(&hex)?)),
             Outcome::Problem(problem) => Err(Error::protocol("sa-agent", problem)),
+            other => Err(Error::protocol(
+                "the SA",
+                format!("answers Get(ClassPortInfo) with {other:?}"),
+            )),
         }
     }
 
-    fn exchange(&self, sm_lid: Lid, component_mask: u64, record: &PathRecord) -> Result<Outcome> {
+    fn exchange(
+        &self,
+        sm_lid: Lid,
+        attribute: u16,
+        component_mask: u64,
+        data: String,
+    ) -> Result<Outcome> {
         let mut connection = lock(&self.connection);
         connection.last_id += 1;
         let id = connection.last_id;
         let request = Request {
             id,
             sm_lid: sm_lid.0,
+            attribute,
             component_mask,
-            record: to_hex(&record.0),
+            data,
             timeout_ms: u32::try_from(TIMEOUT.as_millis()).unwrap_or(u32::MAX),
             attempts: ATTEMPTS,
         };
@@ -259,15 +362,22 @@ fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn from_hex(text: &str) -> Option<PathRecord> {
-    if text.len() != 2 * PathRecord::SIZE || !text.is_ascii() {
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
     }
-    let mut record = PathRecord::EMPTY;
-    for (byte, at) in record.0.iter_mut().zip((0..text.len()).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
-    }
-    Some(record)
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok())
+        .collect()
+}
+
+/// The attribute of `N` bytes at the front of an answer's data.
+fn answered<const N: usize>(hex: &str) -> Result<[u8; N]> {
+    from_hex(hex)
+        .as_ref()
+        .and_then(|data| data.first_chunk().copied())
+        .ok_or_else(|| Error::protocol("sa-agent", format!("sends the data {hex}")))
 }
 
 #[cfg(test)]
@@ -277,9 +387,26 @@ mod tests {
     #[test]
     fn hex_goes_both_ways() {
         let record = PathRecord(std::array::from_fn(|i| (i * 5) as u8));
-        assert_eq!(from_hex(&to_hex(&record.0)), Some(record));
-        assert_eq!(from_hex("00"), None);
+        let hex = to_hex(&record.0);
+        assert_eq!(from_hex(&hex), Some(record.0.to_vec()));
+        assert_eq!(answered(&(hex.clone() + "00")).unwrap(), record.0);
         assert_eq!(from_hex(&"0g".repeat(64)), None);
+        assert_eq!(from_hex("000"), None);
+        assert!(answered::<64>(&hex[2..]).is_err());
+    }
+
+    #[test]
+    fn what_an_sa_can_do_is_read() {
+        // OpenSM's without QoS and with it.
+        for (word, qos) in [(0x0016_bd10, false), (0x0016_bd50, true)] {
+            let mut info = ClassPortInfo([0; ClassPortInfo::SIZE]);
+            info.0[4..8].copy_from_slice(&u32::to_be_bytes(word));
+            assert_eq!(
+                (info.has_qos(), info.response_time()),
+                (qos, 16),
+                "{info:?}"
+            );
+        }
     }
 
     #[test]

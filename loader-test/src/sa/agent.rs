@@ -10,7 +10,6 @@ use libloading::Library;
 
 use super::{Outcome, Reply, Request, from_hex, to_hex};
 use crate::error::{Context, Error, Result};
-use crate::record::{Lid, PathRecord};
 
 /// Answers questions on standard input, which is a socket, until its other end closes.
 pub fn serve() -> Result<()> {
@@ -44,15 +43,14 @@ pub fn serve() -> Result<()> {
 
 /// Asks until an answer comes: nothing between here and the SA repeats a MAD that got lost.
 fn ask(port: &mut UmadPort, request: &Request) -> Result<Outcome> {
-    let record = from_hex(&request.record).ok_or_else(|| {
-        Error::protocol(
-            "loader-test",
-            format!("sends the record {}", request.record),
-        )
-    })?;
+    let data = from_hex(&request.data)
+        .filter(|data| data.len() <= Mad::SIZE - Mad::DATA)
+        .ok_or_else(|| {
+            Error::protocol("loader-test", format!("sends the data {}", request.data))
+        })?;
     let limit = Duration::from_millis(request.timeout_ms.into());
     for _ in 0..request.attempts {
-        let transaction = port.send(Lid(request.sm_lid), request.component_mask, &record)?;
+        let transaction = port.send(request, &data)?;
         let deadline = Instant::now() + limit;
         while let Some(received) = port.receive(deadline)? {
             if received.mad.transaction() != transaction {
@@ -60,7 +58,7 @@ fn ask(port: &mut UmadPort, request: &Request) -> Result<Outcome> {
                 continue;
             }
             if received.is_answer {
-                return received.mad.outcome();
+                return received.mad.outcome(request.attribute);
             }
             // Without an SA the simulator returns the MAD at once.
             std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
@@ -85,10 +83,10 @@ impl Mad {
     const CLASS_VERSION: u8 = 2;
     const GET: u8 = 0x01;
     const GET_RESPONSE: u8 = 0x81;
-    const PATH_RECORD: u16 = 0x0035;
     const DATA: usize = 56;
 
-    fn path_query(transaction: u32, component_mask: u64, record: &PathRecord) -> Self {
+    /// A Get; `data` fits behind the header.
+    fn get(transaction: u32, attribute: u16, component_mask: u64, data: &[u8]) -> Self {
         let mut bytes = [0; Self::SIZE];
         bytes[..4].copy_from_slice(&[
             Self::BASE_VERSION,
@@ -97,9 +95,9 @@ impl Mad {
             Self::GET,
         ]);
         bytes[12..16].copy_from_slice(&transaction.to_be_bytes());
-        bytes[16..18].copy_from_slice(&Self::PATH_RECORD.to_be_bytes());
+        bytes[16..18].copy_from_slice(&attribute.to_be_bytes());
         bytes[48..56].copy_from_slice(&component_mask.to_be_bytes());
-        bytes[Self::DATA..Self::DATA + PathRecord::SIZE].copy_from_slice(&record.0);
+        bytes[Self::DATA..Self::DATA + data.len()].copy_from_slice(data);
         Self(bytes)
     }
 
@@ -112,20 +110,18 @@ impl Mad {
         (u32::from(self.word(12)) << 16) | u32::from(self.word(14))
     }
 
-    fn outcome(&self) -> Result<Outcome> {
+    fn outcome(&self, asked: u16) -> Result<Outcome> {
         let head = [self.0[1], self.0[2], self.0[3]];
         let attribute = self.word(16);
-        if head != [Self::CLASS_SA, Self::CLASS_VERSION, Self::GET_RESPONSE]
-            || attribute != Self::PATH_RECORD
-        {
+        if head != [Self::CLASS_SA, Self::CLASS_VERSION, Self::GET_RESPONSE] || attribute != asked {
             let problem = format!(
-                "answers a path query with class, version, method {head:x?}, attribute {attribute:x}"
+                "answers a Get of attribute {asked:x} with class, version, method {head:x?}, attribute {attribute:x}"
             );
             return Err(Error::protocol("the SA", problem));
         }
         // Both bytes count: the common status and the SA's own.
         Ok(match self.word(4) {
-            0 => Outcome::Record(to_hex(&self.0[Self::DATA..Self::DATA + PathRecord::SIZE])),
+            0 => Outcome::Data(to_hex(&self.0[Self::DATA..])),
             status => Outcome::Refused(status),
         })
     }
@@ -222,16 +218,19 @@ impl UmadPort {
         Mad(std::array::from_fn(|i| bytes[header + i]))
     }
 
-    fn send(&mut self, sm_lid: Lid, component_mask: u64, record: &PathRecord) -> Result<u32> {
+    fn send(&mut self, request: &Request, data: &[u8]) -> Result<u32> {
         self.last_transaction = self.last_transaction.wrapping_add(1).max(1);
-        self.fill(&Mad::path_query(
+        self.fill(&Mad::get(
             self.last_transaction,
-            component_mask,
-            record,
+            request.attribute,
+            request.component_mask,
+            data,
         ));
         let buffer = self.buffer.as_mut_ptr().cast::<c_void>();
         // SAFETY: the buffer begins with a header, and is ours alone.
-        unsafe { (self.umad.set_address)(buffer, sm_lid.0.into(), GSI_QP, 0, GSI_QKEY as c_int) };
+        unsafe {
+            (self.umad.set_address)(buffer, request.sm_lid.into(), GSI_QP, 0, GSI_QKEY as c_int)
+        };
         // SAFETY: port and agent are open; behind its header the buffer holds a MAD of that length.
         let sent =
             unsafe { (self.umad.send)(self.port, self.agent, buffer, Mad::SIZE as c_int, 0, 0) };

@@ -9,7 +9,7 @@ use std::thread;
 
 use loader_test::compare::compare;
 use loader_test::record::PathRecord;
-use loader_test::rig::Rig;
+use loader_test::rig::{RING, Rig};
 use loader_test::sa::Destination;
 use loader_test::stand_in::message::{
     Addr, FLAG_DEST, FLAG_NODELAY, FLAG_SOURCE, Message, PATH, Path as Record,
@@ -17,7 +17,9 @@ use loader_test::stand_in::message::{
 use loader_test::wait::PATIENCE;
 use tempfile::TempDir;
 
-use crate::{ASKED, ASKED_IP, ASKING_IP, asking, path_cache, rig, stock};
+use crate::{
+    ASKED, ASKED_IP, ASKING, ASKING_IP, asking, mcast_sa, path_cache, plan, rig, shared, stock,
+};
 
 /// The program that asks.
 fn build() -> (TempDir, PathBuf) {
@@ -79,6 +81,42 @@ fn rdma_getaddrinfo_is_served_by_stocks_provider() {
 fn rdma_getaddrinfo_is_served_by_path_cache() {
     let (_folder, program) = build();
     is_served(&rig(path_cache()), &program);
+}
+
+/// A program that connects again has the route of the last time. On a ring of switches DFSSSP draws the SL of a path for each
+/// query, and refuses a query that names another.
+fn is_served_again(library: PathBuf) {
+    let (_folder, program) = build();
+    let plan = plan(library)
+        .net(RING)
+        .opensm_option("routing_engine", "dfsssp")
+        .opensm_option("qos", "TRUE");
+    let rig = shared::start(plan, ASKING);
+    let host = asking(&rig);
+    let mark = rig.opensm().log().end();
+    let arguments = [ASKING_IP, ASKED_IP, "again"];
+    let output = host.run(&program, &arguments, PATIENCE).unwrap();
+    let [first, second] = output.lines().collect::<Vec<_>>()[..] else {
+        panic!("{output}");
+    };
+    assert_eq!(printed(first).dgid(), rig.gid(ASKED).unwrap());
+    assert_eq!(second, first);
+    assert_eq!(rig.path_queries(host, mark).unwrap().len(), 1);
+}
+
+#[test]
+fn rdma_getaddrinfo_is_served_again_by_stocks_provider() {
+    is_served_again(stock());
+}
+
+#[test]
+fn rdma_getaddrinfo_is_served_again_by_path_cache() {
+    is_served_again(path_cache());
+}
+
+#[test]
+fn rdma_getaddrinfo_is_served_again_by_mcast_sa() {
+    is_served_again(mcast_sa());
 }
 
 /// The conformance check resolve-librdmacm plays this message.

@@ -5,15 +5,32 @@ mod faults;
 mod kernel;
 mod librdmacm;
 
+#[path = "../shared/mod.rs"]
+mod shared;
+
+/// What the shared tests are about here: the stock provider.
+mod subject {
+    use loader_test::rig::{Builder, Rig};
+
+    pub fn builder() -> Builder {
+        Rig::builder(crate::stock()).fabric_sim(crate::built().join("libfabric_sim.so"))
+    }
+
+    pub const IS_STOCK: bool = true;
+
+    /// The option that says whether service IDs and QoS classes count: it has none.
+    pub const QOS_OPTION: &str = "no_such_option";
+}
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use loader_test::ibacm::Host;
-use loader_test::rig::Rig;
+use loader_test::rig::{Builder, Rig};
 
-/// The folder in which cargo puts libraries and programs, with path-cache and fabric-sim's library of the present source
+/// The folder in which cargo puts libraries and programs, with this workspace's providers and fabric-sim's library of the present source
 /// in it: cargo builds neither for a test.
 fn built() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
@@ -26,6 +43,8 @@ fn built() -> &'static Path {
                 "--quiet",
                 "-p",
                 "provider-cache",
+                "-p",
+                "provider-default",
                 "-p",
                 "fabric-sim",
                 "--target-dir",
@@ -43,6 +62,10 @@ fn path_cache() -> PathBuf {
     built().join("libibacm_path_cache.so")
 }
 
+fn mcast_sa() -> PathBuf {
+    built().join("libibacm_mcast_sa.so")
+}
+
 fn stock() -> PathBuf {
     built();
     let multiarch = std::fs::read_dir("/usr/lib").unwrap().flatten();
@@ -57,8 +80,8 @@ const ASKED: &str = "Hca2";
 const ASKING_IP: &str = "10.0.0.1";
 const ASKED_IP: &str = "10.0.0.2";
 
-/// A fabric with one daemon, started as systemd does, that knows the IP addresses of two hosts.
-fn rig(library: PathBuf) -> Rig {
+/// A fabric with two daemons, started as systemd does, that know the IP addresses of both hosts.
+fn plan(library: PathBuf) -> Builder {
     let fabric_sim = built().join("libfabric_sim.so");
     Rig::builder(library)
         .fabric_sim(fabric_sim)
@@ -67,8 +90,10 @@ fn rig(library: PathBuf) -> Rig {
         .address(ASKING, ASKING_IP)
         .address(ASKED, ASKED_IP)
         .netlink()
-        .start()
-        .unwrap()
+}
+
+fn rig(library: PathBuf) -> Rig {
+    shared::start(plan(library), ASKING)
 }
 
 fn asking(rig: &Rig) -> &Host {

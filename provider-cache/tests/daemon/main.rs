@@ -12,3 +12,18 @@ mod memory;
 mod port_changes;
 mod sa_silence;
 mod support;
+
+#[path = "../../../loader-test/tests/shared/descriptors.rs"]
+mod descriptors;
+#[path = "../../../loader-test/tests/shared/mod.rs"]
+mod shared;
+
+/// What the shared tests are about.
+mod subject {
+    pub use crate::support::rig as builder;
+
+    pub const IS_STOCK: bool = false;
+
+    /// The option that says whether service IDs and QoS classes count.
+    pub const QOS_OPTION: &str = "path_cache_qos";
+}

@@ -8,8 +8,8 @@ use loader_test::rig::Rig;
 use loader_test::wait;
 
 use crate::support::{
-    PATIENCE, addresses, ask, by_address, by_name, each_form, mcast_sa, resolve, resolves_in_time,
-    rig, stock,
+    PATIENCE, addresses, ask, by_address, by_name, each_form, mcast_sa, path_to, resolve,
+    resolves_in_time, rig, stock,
 };
 
 /// Deadlines that are waited for.
@@ -183,6 +183,50 @@ fn after_a_change_of_a_peers_lid_paths_lead_to_the_new_one() {
             Ok(answer.status == Status::ENODATA)
         },
     )
+    .unwrap();
+}
+
+/// The path is made of what the peer said, so where the peer is now only the peer can say. Nothing is asked unprompted.
+#[test]
+fn after_a_change_of_a_peers_lid_the_peer_is_asked_again_for_a_path_of_the_group() {
+    let rig = rig(&[("Hca1", mcast_sa()), ("Hca2", mcast_sa())])
+        .option("route_prot", "acm")
+        .option("timeout", TIMEOUT)
+        // The peer has to have joined again before it answers.
+        .option("retries", 100)
+        .start()
+        .unwrap();
+    let [host, moved] = ["Hca1", "Hca2"].map(|node| rig.host(node).unwrap());
+    let asked = || Ok(host.connect()?.counters()?.address_query);
+    let [by_name, by_ip, _] = each_form("Hca1", "Hca2");
+    let expect = |lid| {
+        for destination in [&by_name, &by_ip] {
+            assert_eq!(path_to(host, destination).dlid(), lid, "{destination:?}");
+        }
+    };
+    expect(rig.lid("Hca2").unwrap());
+    let new = Lid(0x123);
+    rig.change_lid("Hca2", new).unwrap();
+    let own = self::by_name("Hca2", "Hca2");
+    wait::until_true("the moved host to know its LID", PATIENCE, || {
+        let path = moved.resolve(&own)?.path();
+        Ok(path.is_some_and(|path| path.dlid() == new))
+    })
+    .unwrap();
+    let mark = host.log().end();
+    let event = format!("event CLIENT_REREGISTER {}", host.port_number());
+    host.control(&event).unwrap();
+    host.log()
+        .wait_for(mark, "has reregistered", PATIENCE)
+        .unwrap();
+    let before = asked().unwrap();
+    expect(new);
+    assert!(asked().unwrap() > before);
+    wait::until_true("the addresses to be known again", PATIENCE, || {
+        let before = asked()?;
+        expect(new);
+        Ok(asked()? == before)
+    })
     .unwrap();
 }
 

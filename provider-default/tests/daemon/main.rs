@@ -9,3 +9,22 @@ mod loss;
 mod mixed;
 mod partitions;
 mod support;
+
+#[path = "../../../loader-test/tests/shared/descriptors.rs"]
+mod descriptors;
+#[path = "../../../loader-test/tests/shared/mod.rs"]
+mod shared;
+
+/// What the shared tests are about.
+mod subject {
+    use loader_test::rig::{Builder, Rig};
+
+    pub fn builder() -> Builder {
+        Rig::builder(crate::support::mcast_sa())
+    }
+
+    pub const IS_STOCK: bool = false;
+
+    /// The option that says whether service IDs and QoS classes count.
+    pub const QOS_OPTION: &str = "mcast_sa_qos";
+}

@@ -82,6 +82,27 @@ fn everybody_resolves_everybody_with_paths_of_the_group() {
     everybody_resolves_everybody("acm", resolve_by_group);
 }
 
+/// GIDs in datagrams have the subnet's prefix then.
+#[test]
+fn on_a_subnet_with_another_prefix_addresses_are_found_by_multicast() {
+    let rig = rig(&[
+        ("Hca1", mcast_sa()),
+        ("Hca2", stock()),
+        ("Hca3", mcast_sa()),
+    ])
+    .opensm_option("subnet_prefix", "0xfec0000000000001")
+    .start()
+    .unwrap();
+    for from in rig.hosts() {
+        for to in rig.hosts().iter().filter(|to| to.node() != from.node()) {
+            for destination in each_form(from.node(), to.node()) {
+                let path = resolve(&rig, from, &destination);
+                assert_eq!(path.dgid(), to.gid());
+            }
+        }
+    }
+}
+
 /// Asserts that an answer is what the SA says, but for the packet lifetime: that of a group that OpenSM has made is 0.
 #[track_caller]
 fn resolve_by_group(rig: &Rig, host: &Host, destination: &Destination) {

@@ -1,0 +1,276 @@
+//! A client that asks as the kernel does when it connects on behalf of a program or of itself: by netlink, RDMA_NL_LS in
+//! <rdma/rdma_netlink.h>.
+//!
+//! The rig's daemons have to be started with [`crate::rig::Builder::netlink`]. In the protocol that they use nobody has the
+//! kernel's port 0: the daemon's answers reach the group, and its log says all the same that they could not be sent. For its
+//! provider the kernel is a client that has left.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size, set_socket_timeout};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, bind, recv, sendto, socket};
+
+use crate::error::{Context, Error, Result};
+use crate::ibacm::Host;
+use crate::launch::NETLINK;
+use crate::record::{Gid, PathRecord};
+use crate::wait::{self, PATIENCE};
+
+const LOCAL_SERVICE: u16 = 4;
+/// The group to which ibacm answers, as a bit.
+const GROUP: u32 = 1 << 2;
+const REQUEST: u16 = 1;
+const FAILED: u16 = 0x0100;
+
+/// The type of a message that asks for a path.
+pub const RESOLVE: u16 = LOCAL_SERVICE << 10;
+
+/// Types of a [`Request`]'s attributes.
+pub mod attribute {
+    #![allow(missing_docs)]
+    pub const SERVICE_ID: u16 = 3;
+    pub const DGID: u16 = 4;
+    pub const SGID: u16 = 5;
+    pub const TRAFFIC_CLASS: u16 = 6;
+    pub const PKEY: u16 = 7;
+    pub const QOS_CLASS: u16 = 8;
+    /// Set in a type that the daemon must know, or refuse the request.
+    pub const MANDATORY: u16 = 0x2000;
+}
+use attribute::MANDATORY;
+
+const HEADER: usize = 16;
+/// An attribute in an answer: the path record.
+const PATH_RECORD: u16 = 1;
+const PATH_RECORD_LENGTH: u16 = 76;
+/// General management, primary, outbound and inbound-reverse.
+const FLAGS: u32 = 1 | 2 | 8 | 32;
+
+/// How often a wait for an answer looks whether a signal came.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Requests that are out at a time: the answers to all of them fit into a socket's buffer.
+const AT_A_TIME: usize = 64;
+
+/// Room for the answers of the machine's other daemons too, which the group delivers to everybody.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    attributes: Vec<(u16, Vec<u8>)>,
+}
+
+impl Request {
+    /// A request without an attribute.
+    pub fn empty() -> Self {
+        Self {
+            attributes: Vec::new(),
+        }
+    }
+
+    /// What the kernel asks for at least.
+    pub fn path(sgid: Gid, dgid: Gid, pkey: u16) -> Self {
+        Self::empty()
+            .with(MANDATORY | attribute::DGID, &dgid.0)
+            .with(MANDATORY | attribute::SGID, &sgid.0)
+            .with(MANDATORY | attribute::PKEY, &pkey.to_ne_bytes())
+    }
+
+    /// Adds an attribute.
+    pub fn with(mut self, kind: u16, value: &[u8]) -> Self {
+        self.attributes.push((kind, value.to_vec()));
+        self
+    }
+
+    /// Adds a service ID.
+    pub fn service_id(self, id: u64) -> Self {
+        self.with(MANDATORY | attribute::SERVICE_ID, &id.to_ne_bytes())
+    }
+
+    /// Adds a QoS class: rdma_cm puts an IPv4 connection's type of service here, 0 if nobody has set it.
+    pub fn qos_class(self, class: u16) -> Self {
+        self.with(MANDATORY | attribute::QOS_CLASS, &class.to_ne_bytes())
+    }
+
+    /// Adds a traffic class.
+    pub fn traffic_class(self, class: u8) -> Self {
+        self.with(MANDATORY | attribute::TRAFFIC_CLASS, &[class])
+    }
+
+    /// The payload of the message: the device, the port and the use of the path, which is both ways; then the attributes.
+    pub fn payload(&self) -> Vec<u8> {
+        let mut payload = b"ibsim0".to_vec();
+        payload.resize(64, 0);
+        payload.extend([1, 0, 0, 0]);
+        for (kind, value) in &self.attributes {
+            payload.extend((4 + value.len() as u16).to_ne_bytes());
+            payload.extend(kind.to_ne_bytes());
+            payload.extend(value);
+            payload.resize(payload.len().next_multiple_of(4), 0);
+        }
+        payload
+    }
+}
+
+/// The service ID by which rdma_cm connects to a TCP port.
+pub fn service_id_of_port(port: u16) -> u64 {
+    const TCP: u64 = 0x0106;
+    (TCP << 16) | u64::from(port)
+}
+
+/// One end of a daemon's netlink.
+#[derive(Debug)]
+pub struct Kernel {
+    socket: OwnedFd,
+    daemon: u32,
+    sequence: u32,
+    /// What came, by sequence number: the path, or that there is none.
+    answers: BTreeMap<u32, Vec<Option<PathRecord>>>,
+}
+
+impl Kernel {
+    /// The kernel of a host whose daemon runs.
+    pub fn of(host: &Host) -> Result<Self> {
+        let operation = || format!("open a netlink socket for {}", host.node());
+        let daemon = host
+            .pid()
+            .ok_or_else(|| Error::Input(format!("ibacm on {} does not run", host.node())))?;
+        let socket =
+            socket(AddressFamily::NETLINK, SocketType::RAW, Some(NETLINK)).context(operation)?;
+        set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER).context(operation)?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(SLICE)).context(operation)?;
+        bind(&socket, &SocketAddrNetlink::new(0, GROUP)).context(operation)?;
+        Ok(Self {
+            socket,
+            daemon: daemon.cast_unsigned(),
+            sequence: 1000,
+            answers: BTreeMap::new(),
+        })
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&self, message: &[u8]) -> Result<()> {
+        let daemon = SocketAddrNetlink::new(self.daemon, 0);
+        let sent = sendto(&self.socket, message, SendFlags::empty(), &daemon)
+            .context(|| "send a netlink message to ibacm".to_owned())?;
+        if sent == message.len() {
+            Ok(())
+        } else {
+            let problem = format!("takes {sent} of {} bytes", message.len());
+            Err(Error::protocol("netlink", problem))
+        }
+    }
+
+    /// A message, and its sequence number.
+    pub fn message(&mut self, kind: u16, payload: &[u8]) -> (Vec<u8>, u32) {
+        self.sequence += 1;
+        let mut message = Vec::new();
+        message.extend(((HEADER + payload.len()) as u32).to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
+        message.extend(REQUEST.to_ne_bytes());
+        message.extend(self.sequence.to_ne_bytes());
+        message.extend(0_u32.to_ne_bytes());
+        message.extend(payload);
+        (message, self.sequence)
+    }
+
+    /// Sends a request, and returns its sequence number.
+    pub fn ask(&mut self, request: &Request) -> Result<u32> {
+        let (message, sequence) = self.message(RESOLVE, &request.payload());
+        self.send(&message)?;
+        Ok(sequence)
+    }
+
+    /// The answer to a request: the path, or that there is none.
+    pub fn answer(&mut self, sequence: u32) -> Result<Option<PathRecord>> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(answers) = self.answers.get(&sequence) {
+                return Ok(answers[0]);
+            }
+            if Instant::now() > deadline {
+                let what = format!("an answer to the netlink request {sequence}");
+                return Err(Error::Timeout {
+                    what,
+                    limit: PATIENCE,
+                });
+            }
+            self.receive()?;
+        }
+    }
+
+    /// Sends a request and waits for its answer.
+    pub fn resolve(&mut self, request: &Request) -> Result<Option<PathRecord>> {
+        let sequence = self.ask(request)?;
+        self.answer(sequence)
+    }
+
+    /// Sends all requests, some of them at a time, and returns their answers in order.
+    pub fn resolve_all(&mut self, requests: &[Request]) -> Result<Vec<Option<PathRecord>>> {
+        let mut answers = Vec::new();
+        for requests in requests.chunks(AT_A_TIME) {
+            let sequences = requests.iter().map(|request| self.ask(request));
+            let sequences = sequences.collect::<Result<Vec<u32>>>()?;
+            for sequence in sequences {
+                answers.push(self.answer(sequence)?);
+            }
+        }
+        Ok(answers)
+    }
+
+    /// All answers so far, by sequence number.
+    pub fn answers(&self) -> &BTreeMap<u32, Vec<Option<PathRecord>>> {
+        &self.answers
+    }
+
+    /// Takes in the next message of the daemon's, if one comes soon.
+    pub fn receive(&mut self) -> Result<()> {
+        wait::check_signals()?;
+        let mut message = vec![0; 1024];
+        let length = match recv(&self.socket, &mut message[..], RecvFlags::empty()) {
+            Ok((length, _)) => length,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            Err(error) => {
+                return Err(io::Error::from(error))
+                    .context(|| "receive from ibacm by netlink".to_owned());
+            }
+        };
+        message.truncate(length);
+        let wrong = || Error::protocol("ibacm", format!("sends by netlink: {message:02x?}"));
+        let (header, payload) = message.split_at_checked(HEADER).ok_or_else(wrong)?;
+        let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| header[at + i]));
+        let half = |at: usize| u16::from_ne_bytes(std::array::from_fn(|i| header[at + i]));
+        // Other daemons answer to the same group.
+        if word(12) != self.daemon {
+            return Ok(());
+        }
+        if half(4) >> 10 != LOCAL_SERVICE || word(0) as usize != length {
+            return Err(wrong());
+        }
+        let path = match (half(6), payload) {
+            (FAILED, []) => None,
+            (0, payload) => Some(path(payload).ok_or_else(wrong)?),
+            _ => return Err(wrong()),
+        };
+        self.answers.entry(word(8)).or_default().push(path);
+        Ok(())
+    }
+}
+
+/// The record in the payload of an answer, whose only attribute it is.
+fn path(payload: &[u8]) -> Option<PathRecord> {
+    let mut begin = Vec::new();
+    begin.extend(PATH_RECORD_LENGTH.to_ne_bytes());
+    begin.extend(PATH_RECORD.to_ne_bytes());
+    begin.extend(FLAGS.to_ne_bytes());
+    let record = payload.strip_prefix(begin.as_slice())?;
+    // Behind the flags there is a reserved word.
+    let (_, record) = record.split_at_checked(4)?;
+    Some(PathRecord(record.try_into().ok()?))
+}
