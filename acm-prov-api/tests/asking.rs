@@ -122,6 +122,7 @@ fn a_query_that_waits_for_its_turn_has_all_its_time_when_it_is_handed_over() {
 #[test]
 fn joins_and_questions_about_the_sa_go_before_path_queries() {
     let mut core = opened("");
+    core.play_class_port_info(true);
     for lid in 7..11 {
         core.resolve(&Request::destination(&Address::Lid(Lid(lid))));
     }
@@ -135,7 +136,7 @@ fn joins_and_questions_about_the_sa_go_before_path_queries() {
     let out: Vec<u16> = core.sa_questions().iter().map(attribute).collect();
     assert_eq!(out, [0x35, 0x01], "before the third path query");
     core.sa_answers_with(|_| ());
-    core.sa_answers(|packet| packet.data[..8].copy_from_slice(&[1, 2, 0, 0, 0, 0x16, 0xbd, 0x50]));
+    core.sa_tells_class_port_info(true);
     let info = told.recv().expect("called").expect("an answer");
     assert!(info.has_qos());
 }

@@ -155,6 +155,7 @@ fn opened() -> TestCore {
 /// A core whose MADs end by the test alone, however busy the machine is, unless `options` say otherwise.
 fn opened_with(options: &str) -> TestCore {
     let mut core = TestCore::load::<CacheOnly>(&format!("timeout 60000\n{options}"));
+    core.play_class_port_info(true);
     core.open();
     core
 }
