@@ -7,6 +7,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::io::Write as _;
+use std::mem::ManuallyDrop;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 
 use crate::host::Host;
@@ -29,9 +30,9 @@ impl Refusal {
 }
 
 thread_local! {
-    /// Where the panic that is being caught happened. The string is leaked into the cell and taken out again, so that the
-    /// cell has no destructor, which would keep the library mapped after a refused load.
-    static PLACE: Cell<Option<&'static str>> = const { Cell::new(None) };
+    /// Where the panic that is being caught happened. Never dropped in place: a destructor of the cell would keep the
+    /// library mapped after a refused load.
+    static PLACE: Cell<Option<ManuallyDrop<Box<str>>>> = const { Cell::new(None) };
     /// How many doors this thread has gone through.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
@@ -64,15 +65,14 @@ fn keep_place(info: &PanicHookInfo<'_>) {
         return PREVIOUS.get().map_or((), |previous| previous(info));
     }
     if let Some(place) = info.location() {
-        free_place(PLACE.replace(Some(Box::leak(place.to_string().into_boxed_str()))));
+        set_place(Some(place.to_string().into_boxed_str()));
     }
 }
 
-fn free_place(place: Option<&'static str>) {
-    if let Some(place) = place {
-        // SAFETY: only `keep_places` fills the cell, from a leaked box; taking it out of the cell made it ours.
-        drop(unsafe { Box::from_raw(std::ptr::from_ref(place).cast_mut()) });
-    }
+/// Returns the place that was set before.
+fn set_place(place: Option<Box<str>>) -> Option<Box<str>> {
+    let before = PLACE.replace(place.map(ManuallyDrop::new));
+    before.map(ManuallyDrop::into_inner)
 }
 
 /// The text of a panic.
@@ -110,9 +110,9 @@ pub(crate) fn enter<R>(
             fallback
         }
         Err(payload) => {
-            let place = PLACE.replace(None);
+            let place = set_place(None);
             let text = message(&*payload);
-            let at = place.unwrap_or("an unknown place");
+            let at = place.as_deref().unwrap_or("an unknown place");
             // Refusals, however many, hold no panic back.
             static LIMIT: LogLimit = LogLimit::new();
             say(
@@ -120,7 +120,6 @@ pub(crate) fn enter<R>(
                 &LIMIT,
                 format_args!("{callback}: panic: {text} (at {at}){CAUGHT_PANIC}"),
             );
-            free_place(place);
             // A payload's own destructor may panic; that must not cross either.
             let _ = panic::catch_unwind(AssertUnwindSafe(|| drop(payload)));
             fallback

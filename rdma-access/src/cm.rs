@@ -20,11 +20,12 @@
 //! | failure of a call | `RPMA_E_PROVIDER`, the rest in a log | the call, its errno and the likely cause | a log is not where a program looks |
 //! | remote lookup | one second | the caller's timeout | how long is too long is the caller's to say |
 //! | host names | looked up | not taken: [`std::net::ToSocketAddrs`] does that | a lookup of a name can take any time |
-//! //! | short and octal IPv4 (`10.7.1`, `10.7.0.01`) | taken, as `inet_aton(3)` does | [`Cause::Invalid`] | they are read in two ways |
+//! | short and octal IPv4 (`10.7.1`, `10.7.0.01`) | taken, as `inet_aton(3)` does | [`Cause::Invalid`] | they are read in two ways |
 //! | `0.0.0.0` and `::`, local | success, and NULL for the context | [`Cause::Invalid`] | an address of all interfaces leads to no device |
 //! | the same, remote | whichever device comes first | [`Cause::Invalid`] | as above |
 //! | a local loopback address | success, and NULL for the context | [`Cause::NoDevice`] | the loopback interface has no device |
 //! | librdmacm may not open its file, or has no descriptor left | `RPMA_E_PROVIDER` (librdmacm: `ENOMEM`) | [`Cause::Io`] with the error number of the file | memory is not what is missing |
+//! | the address's device is there, and its file not (a container that was not given it) | `RPMA_E_PROVIDER` (librdmacm: `ENODEV` or `EPERM`) | the cause that [`Device::by_name`](crate::verbs::Device::by_name) gives | librdmacm drops the kernel's answer |
 //! | link-local IPv6 without a scope | what the kernel makes of it | [`Cause::Invalid`] | it is ambiguous |
 //!
 //! As there, nothing is given on failure, and everything is undone.
@@ -35,7 +36,9 @@
 //! All types may be used from any thread. A lookup blocks its thread, a remote one for its timeout at most.
 
 mod address;
+mod diagnosis;
 pub(crate) mod ffi;
+mod network;
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -46,10 +49,9 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
-use crate::diagnosis;
+use self::diagnosis::Lookup;
 use crate::error::{Cause, Error, Result};
 use crate::handle::last_errno;
 use crate::library::{Kind, NativeLibrary};
@@ -67,7 +69,6 @@ static LIBRARY: Kind = Kind {
     // It opens every device once, and closes none when it is unloaded.
     stays: true,
 };
-const DEVICE_FILE: &str = "/dev/infiniband/rdma_cm";
 
 /// librdmacm, loaded.
 #[derive(Clone, Debug)]
@@ -101,8 +102,10 @@ impl Cm {
     /// The device that has an address of this machine.
     ///
     /// # Errors
-    /// [`Cause::Invalid`] for an address that cannot lead to one device; [`Cause::OutOfMemory`]; [`Cause::NoDevice`] if
-    /// the interface is no RDMA device's; else [`Cause::Io`] with the call that failed.
+    /// [`Cause::Invalid`] for an address that cannot lead to one device; [`Cause::OutOfMemory`]; [`Cause::NoDevice`] for
+    /// a loopback address; where the kernel knows the device and the process cannot use it, the cause that
+    /// [`Device::by_name`](crate::verbs::Device::by_name) or [`Device::open`](crate::verbs::Device::open) gives; else
+    /// [`Cause::Io`] with the call that failed.
     pub fn local(&self, address: &Address) -> Result<AddressDevice> {
         const OPERATION: &str = "rdma_bind_addr";
         let id = self.create(address)?;
@@ -110,9 +113,10 @@ impl Cm {
         // SAFETY: the identifier is alive; an address of its family's length is behind the pointer.
         let returned = unsafe { (self.functions.bind_addr)(id.raw.as_ptr(), (&raw mut c).cast()) };
         if returned != 0 {
-            return Err(fault(OPERATION, address, last_errno(), Duration::ZERO));
+            let cause = diagnosis::lookup_failed(Lookup::Local, address, last_errno());
+            return Err(Error::new(OPERATION, address, cause));
         }
-        id.with_device(OPERATION, address)
+        id.with_device(OPERATION, Lookup::Local, address)
     }
 
     /// The device by which another machine's address is reached. Waits for the neighbour's answer (ARP, ND) for
@@ -130,9 +134,10 @@ impl Cm {
             (self.functions.resolve_addr)(id.raw.as_ptr(), null_mut(), (&raw mut c).cast(), wait)
         };
         if returned != 0 {
-            return Err(fault(OPERATION, address, last_errno(), timeout));
+            let cause = diagnosis::lookup_failed(Lookup::Remote(timeout), address, last_errno());
+            return Err(Error::new(OPERATION, address, cause));
         }
-        id.with_device(OPERATION, address)
+        id.with_device(OPERATION, Lookup::Remote(timeout), address)
     }
 
     fn create(&self, address: &Address) -> Result<AddressDevice> {
@@ -154,66 +159,13 @@ impl Cm {
                 functions: self.functions.clone(),
                 has_ended: false,
             }),
-            None => Err(Error::new(OPERATION, address, unavailable(errno))),
-        }
-    }
-}
-
-/// Why librdmacm cannot start.
-fn unavailable(errno: i32) -> Cause {
-    let file = Path::new(DEVICE_FILE);
-    // It says ENOMEM whatever it is that keeps it from opening the file.
-    if errno == Errno::NOMEM.raw_os_error() {
-        return match open(file, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-            Err(error) if error != Errno::NOENT => {
-                diagnosis::open_failed(file, error.raw_os_error())
-            }
-            _ => Cause::OutOfMemory,
-        };
-    }
-    match Errno::from_raw_os_error(errno) {
-        Errno::NODEV | Errno::NOENT if !file.exists() => Cause::Io {
-            source: std::io::Error::from_raw_os_error(errno),
-            likely: format!(
-                "there is no {DEVICE_FILE}: is the module rdma_ucm loaded? (modprobe rdma_ucm), or no RDMA device \
-                 is in this machine or container"
-            ),
-        },
-        Errno::NODEV => Cause::NoDevice {
-            wanted: "RDMA device".to_owned(),
-            present: Vec::new(),
-        },
-        _ => diagnosis::open_failed(file, errno),
-    }
-}
-
-/// What a failed lookup most likely means.
-fn fault(operation: &'static str, address: &Address, errno: i32, timeout: Duration) -> Error {
-    let likely = match Errno::from_raw_os_error(errno) {
-        Errno::NOMEM => return Error::new(operation, address, Cause::OutOfMemory),
-        Errno::TIMEDOUT => {
-            let likely = "nobody has that address, or it does not answer".to_owned();
-            return Error::new(
-                operation,
+            None => Err(Error::new(
+                OPERATION,
                 address,
-                Cause::TimedOut {
-                    limit: timeout,
-                    likely,
-                },
-            );
+                diagnosis::unavailable(errno),
+            )),
         }
-        Errno::NODEV if operation == "rdma_bind_addr" => {
-            "the interface with that address has no RDMA device (rdma link shows those that have)"
-        }
-        Errno::NODEV => {
-            "the way there leaves by an interface that has no RDMA device, or there is no interface of that scope"
-        }
-        Errno::ADDRNOTAVAIL => "no interface of this machine has that address",
-        Errno::NETUNREACH | Errno::HOSTUNREACH => "there is no route to that address",
-        Errno::INVAL => "the kernel takes no such address",
-        _ => "",
-    };
-    Error::errno(operation, address, errno, likely)
+    }
 }
 
 /// What an address led to. It keeps the lookup, and with it librdmacm's context, alive.
@@ -230,19 +182,25 @@ unsafe impl Send for AddressDevice {}
 unsafe impl Sync for AddressDevice {}
 
 impl AddressDevice {
-    fn with_device(self, operation: &'static str, address: &Address) -> Result<Self> {
+    fn with_device(
+        self,
+        operation: &'static str,
+        lookup: Lookup,
+        address: &Address,
+    ) -> Result<Self> {
         if !self.id().verbs.is_null() {
             return Ok(self);
         }
-        let wanted = "RDMA device of that address (a loopback interface has none)".to_owned();
-        Err(Error::new(
-            operation,
-            address,
+        let cause = if address.ip().is_loopback() {
+            let shown = crate::verbs::devices().unwrap_or_default();
             Cause::NoDevice {
-                wanted,
-                present: Vec::new(),
-            },
-        ))
+                wanted: "RDMA device of a loopback address".to_owned(),
+                present: shown.iter().map(ToString::to_string).collect(),
+            }
+        } else {
+            diagnosis::without_device(lookup, address, Errno::NODEV)
+        };
+        Err(Error::new(operation, address, cause))
     }
 
     fn id(&self) -> &ffi::rdma_cm_id {

@@ -1,31 +1,30 @@
-//! Why a device file cannot be opened: what the error number leaves out.
+//! Why a file of the kernel cannot be opened or read: what the error number leaves out. Each cause that is named was
+//! looked at; what cannot be looked at is named as a possibility.
 
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};
 use rustix::io::Errno;
 use rustix::process::{Resource, getegid, geteuid, getgroups, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::error::Cause;
 
-/// The cause of a failed opening of `path`.
+/// The cause of a failed opening of `path`, a device file.
 pub fn open_failed(path: &Path, errno: i32) -> Cause {
     let source = io::Error::from_raw_os_error(errno);
     let likely = match Errno::from_raw_os_error(errno) {
-        Errno::NOENT => format!(
-            "there is no {}: udev has not made it, or this container was not given it",
-            path.display()
-        ),
-        Errno::ACCESS | Errno::PERM => denied(path),
+        Errno::NOENT => absent(path),
+        error @ (Errno::ACCESS | Errno::PERM) => denied(path, error),
         Errno::MFILE => descriptor_limit(),
         Errno::NFILE => {
             "the system has as many files open as it may (sysctl fs.file-max)".to_owned()
         }
-        Errno::NXIO | Errno::NODEV => format!(
+        Errno::NXIO | Errno::NODEV if is_device(path) => format!(
             "{} is there, but no driver behind it: the device is gone, or its module unloaded",
             path.display()
         ),
@@ -34,29 +33,198 @@ pub fn open_failed(path: &Path, errno: i32) -> Cause {
     Cause::Io { source, likely }
 }
 
-/// Who may open the file, and who we are.
-fn denied(path: &Path) -> String {
-    let us = Identity::of_this_thread();
-    let path = path.display();
-    let file = match fs::metadata(path.to_string()) {
-        Ok(file) => file,
-        Err(error) => return format!("{path}: {error}; {us}"),
+fn is_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.file_type().is_char_device())
+}
+
+/// What there is instead of a file that is missing.
+pub fn absent(path: &Path) -> String {
+    let shown = path.display();
+    match fs::symlink_metadata(path) {
+        Ok(file) if file.is_symlink() && !path.exists() => {
+            let target = fs::read_link(path).unwrap_or_default();
+            return format!(
+                "{shown} is a link to {}, which is missing",
+                target.display()
+            );
+        }
+        Ok(_) => return format!("{shown} was missing a moment ago and is there now: try again"),
+        Err(_) => {}
+    }
+    let Some(folder) = path.parent() else {
+        return format!("there is no {shown}");
     };
-    let (mode, uid, gid) = (file.mode() & 0o7777, file.uid(), file.gid());
-    if overrides() || us.may_use(mode, uid, gid) {
+    let present = match fs::read_dir(folder) {
+        Ok(entries) => {
+            let names = entries.flatten().map(|entry| entry.file_name());
+            let mut names: Vec<_> = names
+                .map(|name| name.to_string_lossy().into_owned())
+                .collect();
+            names.sort();
+            match names.is_empty() {
+                true => format!("{} is empty", folder.display()),
+                false => format!("{} has {}", folder.display(), names.join(", ")),
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            format!("there is no {} either", folder.display())
+        }
+        Err(error) => format!("{}: {error}", folder.display()),
+    };
+    format!(
+        "there is no {shown} ({present}): udev has not made it, or this container was not given it"
+    )
+}
+
+/// Why `path`, a file of sysfs that a module makes for its whole class, cannot be read.
+pub fn class_unreadable(path: &str, error: &io::Error, module: &str) -> Cause {
+    if error.kind() != io::ErrorKind::NotFound {
+        return read_failed(path, error);
+    }
+    let loaded = format!("/sys/module/{module}");
+    let why = if !Path::new("/sys/class").exists() {
+        "there is no /sys/class: sysfs is not mounted on /sys".to_owned()
+    } else if Path::new(&loaded).exists() {
+        format!(
+            "the module {module} is loaded (there is a {loaded}), but what it makes is hidden from this process, by its \
+             container for instance"
+        )
+    } else {
+        format!("the module {module} is not loaded, there is no {loaded} (modprobe {module})")
+    };
+    Cause::NotSupported(format!("{path}: {error}; {why}"))
+}
+
+/// The cause of a failed reading of `path`, a file of sysfs.
+pub fn read_failed(path: &str, error: &io::Error) -> Cause {
+    let errno = error.raw_os_error().unwrap_or(0);
+    let likely = match Errno::from_raw_os_error(errno) {
+        Errno::MFILE => format!("{path} cannot be read: {}", descriptor_limit()),
+        Errno::ACCESS => format!("{path} cannot be read; {}", Identity::of_this_thread()),
+        _ => format!("{path} cannot be read"),
+    };
+    Cause::Io {
+        source: io::Error::from_raw_os_error(errno),
+        likely,
+    }
+}
+
+/// Who may open the file, and who we are.
+fn denied(path: &Path, error: Errno) -> String {
+    let us = Identity::of_this_thread();
+    let shown = path.display();
+    let folders: Vec<&Path> = path.ancestors().skip(1).collect();
+    let shut = folders.into_iter().rev().find(|folder| {
+        accessat(CWD, *folder, Access::EXEC_OK, AtFlags::EACCESS) == Err(Errno::ACCESS)
+    });
+    if let Some(folder) = shut {
         return format!(
-            "the mode {mode:04o} of {path} would allow it: a device cgroup or security module forbids it"
+            "the mode of the folder {} forbids to look into it; {us}",
+            folder.display()
+        );
+    }
+    let file = match fs::metadata(path) {
+        Ok(file) => file,
+        Err(error) => return format!("{shown}: {error}; {us}"),
+    };
+    if error == Errno::PERM {
+        return forbidden(path, fs::read_to_string(NETNS_MODE).ok().as_deref());
+    }
+    if file.file_type().is_char_device()
+        && statvfs(path).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::NODEV))
+    {
+        return format!(
+            "the file system of {shown} is mounted with nodev, which forbids to open devices"
+        );
+    }
+    let (mode, uid, gid) = (file.mode() & 0o7777, file.uid(), file.gid());
+    let namespace = UserNamespace::of_this_process();
+    let overrides = is_capable(CapabilitySet::DAC_OVERRIDE);
+    if us.may_use(mode, uid, gid) || overrides && namespace.owns(uid, gid) {
+        return format!(
+            "the mode {mode:04o} of {shown} would allow it: a security module (SELinux, AppArmor) forbids it"
         );
     }
     let (owner, group) = (named(uid, USERS), named(gid, GROUPS));
+    if overrides {
+        return format!(
+            "{shown} is of user {owner} and group {group} with mode {mode:04o}, somebody outside of this user \
+             namespace, whose root has no rights on it (/proc/self/uid_map, gid_map): let the user who started it open \
+             the file, and keep his groups (podman: --group-add keep-groups)"
+        );
+    }
     let remedy = if mode & READ_WRITE << 3 == READ_WRITE << 3 && uid != us.user {
         format!("let this user join group {group}")
     } else {
         "a udev rule gives it another mode".to_owned()
     };
     format!(
-        "{path} is of user {owner} and group {group} with mode {mode:04o}; {us}; {remedy}, or run as another user"
+        "{shown} is of user {owner} and group {group} with mode {mode:04o}; {us}; {remedy}, or run as another user"
     )
+}
+
+/// Whether RDMA devices belong to all network namespaces (Y) or to one each (N).
+const NETNS_MODE: &str = "/sys/module/ib_core/parameters/netns_mode";
+
+/// What EPERM means: a mode that forbids would be EACCES. `netns_mode` is what stands in [`NETNS_MODE`].
+fn forbidden(path: &Path, netns_mode: Option<&str>) -> String {
+    let path = path.display();
+    let group = "a device control group forbids it (DeviceAllow= of systemd, --device of a container engine)";
+    match netns_mode.map(str::trim) {
+        Some("N") => format!(
+            "the mode of {path} does not forbid it. Either its device belongs to another network namespace, since each \
+             RDMA device here belongs to one ({NETNS_MODE} is N; rdma dev set DEVICE netns ...), or {group}"
+        ),
+        Some("Y") => format!("the mode of {path} does not forbid it: {group}"),
+        _ => format!(
+            "the mode of {path} does not forbid it: {group}, or its device belongs to another network namespace (rdma \
+             system show)"
+        ),
+    }
+}
+
+/// The user namespace of this process, by what it maps.
+#[derive(Debug)]
+struct UserNamespace {
+    users: String,
+    groups: String,
+}
+
+impl UserNamespace {
+    /// What a user or group that is not mapped looks like, unless sysctl kernel.overflowuid says otherwise.
+    const NOBODY: u32 = 65534;
+
+    fn of_this_process() -> Self {
+        let read = |file| fs::read_to_string(file).unwrap_or_default();
+        Self {
+            users: read("/proc/self/uid_map"),
+            groups: read("/proc/self/gid_map"),
+        }
+    }
+
+    /// Whether it is the first one of the system, which maps all to themselves.
+    fn is_initial(&self) -> bool {
+        self.users.split_whitespace().eq(["0", "0", "4294967295"])
+    }
+
+    /// Whether capabilities of this namespace count for a file of that user and group.
+    fn owns(&self, user: u32, group: u32) -> bool {
+        self.is_initial() || Self::maps(&self.users, user) && Self::maps(&self.groups, group)
+    }
+
+    /// Lines of `first outside count`.
+    fn maps(map: &str, number: u32) -> bool {
+        number != Self::NOBODY
+            && map.lines().any(|line| {
+                let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+                match (numbers.next(), numbers.nth(1)) {
+                    (Some(Ok(first)), Some(Ok(count))) => {
+                        (first..first.saturating_add(count)).contains(&number.into())
+                    }
+                    _ => false,
+                }
+            })
+    }
 }
 
 /// The bits of a class of a file's mode that a device needs.
@@ -134,45 +302,122 @@ fn name_of(number: u32, lines: &str) -> Option<&str> {
     })
 }
 
-/// Whether permissions do not count for this thread.
-fn overrides() -> bool {
-    is_capable(CapabilitySet::DAC_OVERRIDE)
-}
-
 fn is_capable(of: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(of))
 }
 
 /// What ENOMEM or EAGAIN of a device's resources means: the kernel's control groups answer EAGAIN, all else ENOMEM, but for
-/// memory of a process that locks all of its own.
-pub fn resource_limit(errno: Errno) -> String {
-    let memory = memory_limit();
-    match errno {
-        Errno::AGAIN => format!(
-            "the rdma control group of this process has no more of them (rdma.max in /sys/fs/cgroup, raised by whoever \
-             runs this container or unit); or {memory}"
+/// memory of a process that locks all of its own. `wanted` bytes of memory were to be locked, if that is known.
+pub fn resource_limit(errno: Errno, device: &str, wanted: Option<usize>) -> String {
+    let memory = memory_limit(wanted);
+    if errno != Errno::AGAIN {
+        return memory;
+    }
+    match control_group_limits(device) {
+        Some(limits) => format!(
+            "the rdma control group of this process limits {limits}; whoever runs this container or unit can raise it"
         ),
-        _ => memory,
+        None => format!(
+            "an rdma control group has no more of them: no limit shows in the control groups that this process sees \
+             (rdma.max in /sys/fs/cgroup), but it may be in one above; or {memory}"
+        ),
     }
 }
 
 /// How much memory a device may be given.
-fn memory_limit() -> String {
+fn memory_limit(wanted: Option<usize>) -> String {
+    // The kernel asks for the capability in the first user namespace.
+    let is_exempt =
+        is_capable(CapabilitySet::IPC_LOCK) && UserNamespace::of_this_process().is_initial();
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     match getrlimit(Resource::Memlock).current {
-        Some(limit) if !is_capable(CapabilitySet::IPC_LOCK) => format!(
-            "this process may lock {} KiB of memory, which devices need: raise ulimit -l \
-             (/etc/security/limits.conf, LimitMEMLOCK= of systemd), or give it CAP_IPC_LOCK",
-            limit / 1024
-        ),
-        _ => "the device has no room for it, or the system no memory".to_owned(),
+        Some(limit) if !is_exempt => locked_memory(limit, pinned(&status), wanted),
+        _ => {
+            "the device has no room for it, or the system no memory; the limit of locked memory (ulimit -l) does not \
+             count for this process"
+                .to_owned()
+        }
     }
+}
+
+/// What a limit of locked memory has to do with it, `pinned` bytes being in use.
+fn locked_memory(limit: u64, pinned: u64, wanted: Option<usize>) -> String {
+    let has = format!(
+        "this process may lock {} KiB of memory and devices have {} KiB of it",
+        limit / 1024,
+        pinned / 1024
+    );
+    let raise = "raise ulimit -l (/etc/security/limits.conf, LimitMEMLOCK= of systemd), or give it CAP_IPC_LOCK";
+    match wanted {
+        Some(wanted) if pinned.saturating_add(wanted as u64) <= limit => format!(
+            "{has}, which leaves enough for {} KiB: the device has no room for it, or the system no memory",
+            wanted.div_ceil(1024)
+        ),
+        Some(wanted) => format!(
+            "{has}, too little for {} KiB: {raise}",
+            wanted.div_ceil(1024)
+        ),
+        None => format!(
+            "{has}: if it needs more, {raise}; else the device has no room for it, or the system no memory"
+        ),
+    }
+}
+
+/// Bytes that devices have locked, from /proc/self/status.
+fn pinned(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    number.unwrap_or(0) * 1024
+}
+
+/// The limits for a device in the control groups of this process: `/group: rxe0 hca_handle=0`.
+fn control_group_limits(device: &str) -> Option<String> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    // `0::/path` is of the second version, `5:rdma:/path` of the first.
+    let path = own.lines().find_map(|line| {
+        let path = line.strip_prefix("0::")?;
+        Some((format!("/sys/fs/cgroup{path}"), "/sys/fs/cgroup"))
+    });
+    let (path, root) = own
+        .lines()
+        .find_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            let is_rdma = controllers.split(',').any(|name| name == "rdma");
+            is_rdma.then(|| (format!("/sys/fs/cgroup/rdma{path}"), "/sys/fs/cgroup/rdma"))
+        })
+        .or(path)?;
+    Path::new(&path)
+        .ancestors()
+        .take_while(|folder| folder.starts_with(root))
+        .find_map(|folder| {
+            let text = fs::read_to_string(folder.join("rdma.max")).ok()?;
+            let limits = limits_of(device, &text)?;
+            Some(format!(
+                "{device} to {limits} ({}/rdma.max)",
+                folder.display()
+            ))
+        })
+}
+
+/// The limits of a device in lines of `device hca_handle=2 hca_object=max`; `None` if it has none.
+fn limits_of<'a>(device: &str, lines: &'a str) -> Option<&'a str> {
+    let limits = lines
+        .lines()
+        .find_map(|line| line.strip_prefix(device)?.strip_prefix(' '))?
+        .trim();
+    limits
+        .split(' ')
+        .any(|limit| !limit.ends_with("=max"))
+        .then_some(limits)
 }
 
 /// How many descriptors there may be.
 pub fn descriptor_limit() -> String {
     match getrlimit(Resource::Nofile).current {
-        Some(limit) => format!("the process has all of its {limit} descriptors open (ulimit -n)"),
-        None => "the process has as many descriptors open as it may".to_owned(),
+        Some(limit) => format!(
+            "no descriptor below the limit of {limit} is free: the process has as many open as it may (ulimit -n)"
+        ),
+        None => "the process has as many descriptors open as it may (ulimit -n)".to_owned(),
     }
 }
 
@@ -214,5 +459,151 @@ mod tests {
         assert_eq!(named(0, USERS), "0 (root)");
         assert_eq!(named(4_000_000_000, USERS), "4000000000");
         assert_eq!(named(0, "/nonexistent"), "0");
+    }
+
+    /// A file in a folder of this test, and its path.
+    fn file() -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("uverbs1");
+        (folder, path)
+    }
+
+    #[test]
+    fn a_missing_file_is_told_from_a_link_to_one_and_from_a_file() {
+        let (folder, path) = file();
+        let there_is_no = format!("there is no {}", path.display());
+        assert!(absent(&path).starts_with(&there_is_no));
+        assert!(absent(&path).contains("is empty"));
+        fs::write(folder.path().join("uverbs0"), "").unwrap();
+        fs::write(folder.path().join("uverbs2"), "").unwrap();
+        assert!(
+            absent(&path).contains("has uverbs0, uverbs2)"),
+            "{}",
+            absent(&path)
+        );
+        let deep = path.join("file");
+        assert!(absent(&deep).contains("there is no"), "{}", absent(&deep));
+        std::os::unix::fs::symlink("/nonexistent/uverbs1", &path).unwrap();
+        assert!(absent(&path).contains("is a link to /nonexistent/uverbs1, which is missing"));
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        assert!(absent(&path).contains("is there now"));
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_told_from_an_empty_one() {
+        let text = absent(Path::new("/nonexistent/infiniband/umad0"));
+        assert!(
+            text.contains("there is no /nonexistent/infiniband either"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_driver_is_missed_behind_a_device_alone() {
+        let (_folder, path) = file();
+        fs::write(&path, "").unwrap();
+        for (path, is_said) in [(Path::new("/dev/null"), true), (&path, false)] {
+            let Cause::Io { likely, .. } = open_failed(path, Errno::NXIO.raw_os_error()) else {
+                panic!()
+            };
+            assert_eq!(likely.contains("no driver behind it"), is_said, "{likely}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel who this is")]
+    fn eperm_is_no_matter_of_the_mode() {
+        let path = Path::new("/dev/infiniband/uverbs0");
+        let exclusive = forbidden(path, Some("N\n"));
+        assert!(
+            exclusive.contains("another network namespace")
+                && exclusive.contains("netns_mode is N")
+        );
+        assert!(exclusive.contains("control group"));
+        // Devices that belong to all are no cause.
+        let shared = forbidden(path, Some("Y\n"));
+        assert!(
+            !shared.contains("namespace") && shared.contains("DeviceAllow="),
+            "{shared}"
+        );
+        assert!(forbidden(path, None).contains("rdma system show"));
+        let text = denied(Path::new("/dev/null"), Errno::PERM);
+        assert!(
+            text.contains("the mode of /dev/null does not forbid it"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn rights_of_root_end_with_what_its_namespace_maps() {
+        let initial = UserNamespace {
+            users: "         0          0 4294967295\n".into(),
+            groups: "         0          0 4294967295\n".into(),
+        };
+        assert!(initial.owns(0, 104) && initial.owns(65534, 65534));
+        // Podman without root: one's own user is root, and a range of others follows.
+        let rootless = UserNamespace {
+            users: "0 1000 1\n1 100000 65536\n".into(),
+            groups: "0 1000 1\n1 100000 65536\n".into(),
+        };
+        assert!(rootless.owns(0, 0) && rootless.owns(65536, 1));
+        // The machine's root and its group rdma look like nobody.
+        assert!(!rootless.owns(65534, 65534) && !rootless.owns(0, 65534));
+        assert!(!rootless.owns(65537, 0) && !rootless.is_initial());
+    }
+
+    #[test]
+    fn locked_memory_is_the_cause_where_it_does_not_suffice() {
+        let text = locked_memory(64 << 10, 16 << 10, Some(1 << 20));
+        assert!(
+            text.contains("may lock 64 KiB") && text.contains("too little for 1024 KiB"),
+            "{text}"
+        );
+        assert!(text.contains("ulimit -l"), "{text}");
+        // As much as is left.
+        let text = locked_memory(64 << 10, 16 << 10, Some(48 << 10));
+        assert!(
+            text.contains("leaves enough") && !text.contains("raise"),
+            "{text}"
+        );
+        let text = locked_memory(64 << 10, 16 << 10, Some((48 << 10) + 1));
+        assert!(text.contains("too little for 49 KiB"), "{text}");
+        let text = locked_memory(64 << 10, 0, None);
+        assert!(text.contains("if it needs more, raise"), "{text}");
+        assert_eq!(pinned("VmLck:\t 4 kB\nVmPin:\t      16 kB\n"), 16 << 10);
+        assert_eq!(pinned("VmLck:\t 4 kB\n"), 0);
+    }
+
+    #[test]
+    fn limits_of_another_device_or_without_a_number_are_none() {
+        let lines = "rxe0 hca_handle=max hca_object=max\nrxe1 hca_handle=2 hca_object=max\n";
+        assert_eq!(
+            limits_of("rxe1", lines),
+            Some("hca_handle=2 hca_object=max")
+        );
+        assert_eq!(limits_of("rxe0", lines), None);
+        assert_eq!(limits_of("rxe", lines), None);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel who this is")]
+    fn a_module_that_is_loaded_is_not_said_to_be_missing() {
+        let missing = io::Error::from_raw_os_error(Errno::NOENT.raw_os_error());
+        let path = "/sys/class/infiniband_mad/abi_version";
+        // Every kernel has parameters of its own.
+        let text = class_unreadable(path, &missing, "kernel").to_string();
+        assert!(
+            text.contains("the module kernel is loaded") && !text.contains("modprobe"),
+            "{text}"
+        );
+        let text = class_unreadable(path, &missing, "no_such_module").to_string();
+        assert!(text.contains("modprobe no_such_module"), "{text}");
+        let denied = io::Error::from_raw_os_error(Errno::ACCESS.raw_os_error());
+        let text = class_unreadable(path, &denied, "no_such_module").to_string();
+        assert!(
+            text.contains("cannot be read; this process runs as") && !text.contains("modprobe"),
+            "{text}"
+        );
     }
 }

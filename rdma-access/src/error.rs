@@ -62,6 +62,10 @@ impl Error {
         &self.cause
     }
 
+    pub(crate) fn into_cause(self) -> Cause {
+        self.cause
+    }
+
     /// The system's error number, if the cause has one.
     pub fn raw_os_error(&self) -> Option<i32> {
         match &self.cause {
@@ -97,7 +101,7 @@ pub enum Cause {
         present: Vec<String>,
     },
 
-    /// The kernel has the device, but libibverbs cannot use it.
+    /// The kernel has the device, but libibverbs or libibumad cannot use it.
     #[error("{why}")]
     Unusable {
         /// Its name.
@@ -135,10 +139,13 @@ pub enum Cause {
     OutOfMemory,
 
     /// The context is not one of the libmana that was asked.
-    #[error(
-        "the device is not driven by this libmana: it is no MANA adapter, or another copy of the library drives it"
-    )]
-    NotMana,
+    #[error("the device is driven by {driver}, and not by the libmana that was asked, {library}")]
+    NotMana {
+        /// The file of the driver library.
+        driver: String,
+        /// The file of the libmana that was asked.
+        library: String,
+    },
 
     /// The device's driver library does not offer the operation.
     #[error("the device's driver library does not offer it")]

@@ -1,8 +1,9 @@
 //! Native libraries that are looked up at run time, because a distribution may lack them.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -64,10 +65,13 @@ impl NativeLibrary {
                 interposable,
             }),
             Err(error) => {
+                // The loader's words are the source of what libloading says.
+                let source = std::error::Error::source(&error).map(ToString::to_string);
+                let reason = source.unwrap_or_else(|| error.to_string());
                 let cause = Cause::NoLibrary {
+                    remedy: remedy(kind, &name, &reason),
                     library: name.clone(),
-                    reason: error.to_string(),
-                    remedy: kind.remedy,
+                    reason,
                 };
                 Err(Error::new(kind.operation, &name, cause))
             }
@@ -108,11 +112,93 @@ impl NativeLibrary {
     }
 }
 
-/// Where the library or program that an address is in begins in memory.
-pub fn image_of(address: *const c_void) -> Option<NonZero<usize>> {
+/// What helps against what the dynamic loader says. A library that is there is not missing: its file may be of another
+/// machine, lack a library of its own, or be out of reach for this process.
+fn remedy(kind: &Kind, name: &str, reason: &str) -> &'static str {
+    let is_missing = reason.split_once(name).is_some_and(|(_, rest)| {
+        rest.starts_with(": cannot open shared object file: No such file")
+    });
+    if is_missing {
+        kind.remedy
+    } else {
+        "the library is there, so what the loader says of it has to be mended"
+    }
+}
+
+/// A library or program in memory.
+#[derive(Debug)]
+pub struct Image {
+    /// Where it begins.
+    pub start: NonZero<usize>,
+    /// Its file.
+    pub file: String,
+}
+
+/// The library or program that an address is in.
+pub fn image_of(address: *const c_void) -> Option<Image> {
     // SAFETY: all zero is a value of this struct of pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: the address is only compared, and the information may be written.
     let found = unsafe { libc::dladdr(address, &raw mut info) };
-    NonZero::new(info.dli_fbase.addr()).filter(|_| found != 0)
+    let start = NonZero::new(info.dli_fbase.addr()).filter(|_| found != 0)?;
+    let file = NonNull::new(info.dli_fname.cast_mut()).map(|name| {
+        // SAFETY: a text that stays as long as the image.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+        name.to_string_lossy().into_owned()
+    });
+    Some(Image {
+        start,
+        file: file.unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static KIND: Kind = Kind {
+        file: "libibumad.so.3",
+        operation: "load libibumad",
+        remedy: "install it",
+        stays: false,
+    };
+
+    #[test]
+    fn a_library_that_is_there_need_not_be_installed() {
+        for (reason, remedied) in [
+            (
+                "libibumad.so.3: cannot open shared object file: No such file or directory",
+                "install it",
+            ),
+            (
+                "libnl-3.so.200: cannot open shared object file: No such file or directory",
+                "the library is there",
+            ),
+            (
+                "libibumad.so.3: cannot open shared object file: Too many open files",
+                "the library is there",
+            ),
+            (
+                "libibumad.so.3: wrong ELF class: ELFCLASS32",
+                "the library is there",
+            ),
+        ] {
+            let remedy = remedy(&KIND, "libibumad.so.3", reason);
+            assert!(remedy.starts_with(remedied), "{reason}: {remedy}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "loads a library")]
+    fn what_the_loader_says_of_a_file_is_told_from_its_absence() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("libibumad.so.3");
+        let error = NativeLibrary::in_file(&KIND, &path).unwrap_err();
+        assert!(error.to_string().contains("No such file"), "{error}");
+        assert!(error.to_string().ends_with("; install it"), "{error}");
+        std::fs::write(&path, "no library").unwrap();
+        let error = NativeLibrary::in_file(&KIND, &path).unwrap_err();
+        assert!(error.to_string().contains("too short"), "{error}");
+        assert!(error.to_string().contains("has to be mended"), "{error}");
+    }
 }

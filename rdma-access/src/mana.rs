@@ -37,7 +37,7 @@ use ibverbs_sys::ibv_context;
 
 use crate::error::{Cause, Error, Result};
 use crate::handle::errno_of;
-use crate::library::{Kind, NativeLibrary};
+use crate::library::{Image, Kind, NativeLibrary, image_of};
 use crate::verbs::Context;
 
 pub use buffer::Buffer;
@@ -142,33 +142,48 @@ impl Mana {
 
     /// # Safety
     /// `context` is alive, and `shim` stays in its place as long as it is.
-    unsafe fn install(&self, context: *mut ibv_context, name: &str, shim: &Shim) -> Result<()> {
+    unsafe fn install(
+        &self,
+        context: *mut ibv_context,
+        name: &str,
+        shim: &Arc<Shim>,
+    ) -> Result<()> {
         // SAFETY: the caller's promise.
-        if !unsafe { self.drives(context) } {
-            return Err(Error::new(OPERATION, name, Cause::NotMana));
+        if let Some(cause) = unsafe { self.stranger(context) } {
+            return Err(Error::new(OPERATION, name, cause));
         }
         // SAFETY: it is libmana's context.
         unsafe { self.call(context, name, shim) }
     }
 
-    /// Whether the context was made by this libmana: then its functions are in it. Nothing else that a context tells
+    /// The driver of a context, if it is not this libmana: else its functions are in it. Nothing else that a context tells
     /// (names, numbers of vendors) says which library's memory it is, and of which version.
     ///
     /// # Safety
     /// `context` is alive.
-    unsafe fn drives(&self, context: *mut ibv_context) -> bool {
+    unsafe fn stranger(&self, context: *mut ibv_context) -> Option<Cause> {
         // SAFETY: the caller's promise.
         let function = unsafe { (*context).ops.post_send };
-        let ours = crate::library::image_of(self.functions.set_context_attribute as *const c_void);
-        function.is_some_and(|function| {
-            ours.is_some() && crate::library::image_of(function as *const c_void) == ours
+        let ours = image_of(self.functions.set_context_attribute as *const c_void);
+        let driver = function.and_then(|function| image_of(function as *const c_void));
+        if let (Some(ours), Some(driver)) = (&ours, &driver)
+            && ours.start == driver.start
+        {
+            return None;
+        }
+        let file = |image: Option<Image>| {
+            image.map_or("an unknown library".to_owned(), |image| image.file)
+        };
+        Some(Cause::NotMana {
+            driver: file(driver),
+            library: file(ours),
         })
     }
 
     /// # Safety
     /// `context` is libmana's, or memory that may be written wherever libmana keeps the three words; `shim` stays in its
     /// place as long as the context.
-    unsafe fn call(&self, context: *mut ibv_context, name: &str, shim: &Shim) -> Result<()> {
+    unsafe fn call(&self, context: *mut ibv_context, name: &str, shim: &Arc<Shim>) -> Result<()> {
         let mut attribute = shim.to_c();
         // SAFETY: the caller's promise; the attribute is of the type that its number says, and is copied.
         let returned = unsafe {

@@ -20,7 +20,9 @@
 //! | `umad_open_smi_port` chooses, only ports without a link are left | takes an Ethernet port as well | InfiniBand only | as above |
 //! | nothing named, nothing fits | tries `mthca0` port 1, `-EINVAL` | [`Cause::NoDevice`] with the devices that there are | that name is long gone, and the manual says `-ENODEV` |
 //! | `umad_open_smi_port` before libibumad 53 | does not exist | same choice, then `umad_open_port` | the two open the same file |
+//! | a file of one port cannot be read (`rate` of one without a cable), or a port has the number 10 | the device is none | its other files are read here | none of that keeps a port from being opened |
 //! | ib_umad not loaded, or of a version below 5 | `-EOPNOTSUPP` | [`Cause::NotSupported`] that says which | the remedies differ |
+//! | the port's file is umad64 or later (umad192 from rdma-core 64 on), or the device's name has 20 characters | `-EINVAL` | [`Cause::Unusable`] that says so | libibumad looks no further |
 //! | the file cannot be opened | `-EIO` | [`Cause::Io`] with the real errno, and whose file it is | the remedy is in the errno |
 //! | `umad_register` for a class in segments (RMPP) | a version of it | none: each segment comes as a MAD | the kernel would put them together, but tables of the SA (GetTable) are not asked for here |
 //! | `umad_send` with a timeout of 0 | no answer is wanted | `None` says that, and zero is rounded up to 1 ms | a computed time can come out as zero |
@@ -37,10 +39,13 @@ pub(crate) mod ffi;
 mod packet;
 mod port;
 mod select;
+mod sysfs;
 
 use std::ffi::CStr;
+use std::fmt;
+use std::io;
 use std::mem::MaybeUninit;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -67,15 +72,41 @@ pub struct Umad {
     functions: Arc<ffi::Functions>,
 }
 
-/// A device that has ports for MADs, as libibumad shows it.
+/// A device that has ports for MADs, as libibumad shows it; where libibumad cannot read it, as the kernel does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UmadDevice {
     /// Its name.
     pub name: String,
     /// Whether it is a switch, whose management port is port 0.
     pub is_switch: bool,
-    /// Its ports, by number.
+    /// Its ports, by number: all of which is known whether they are fit for use.
     pub ports: Vec<UmadPort>,
+    /// What could not be read of the rest, if libibumad did not take the device.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A file of sysfs that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its path.
+    pub path: PathBuf,
+    /// Why.
+    pub reason: String,
+}
+
+impl Unreadable {
+    fn new(path: &Path, error: &io::Error) -> Self {
+        Self {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cannot be read: {}", self.path.display(), self.reason)
+    }
 }
 
 /// A port of a [`UmadDevice`], as of the moment that it was asked.
@@ -144,7 +175,7 @@ impl Umad {
         self.functions.open_smi_port.is_some()
     }
 
-    /// All devices of InfiniBand's kind that can be read, in libibumad's order.
+    /// All devices of InfiniBand's kind, in libibumad's order.
     pub fn devices(&self) -> Vec<UmadDevice> {
         let functions = &*self.functions;
         let mut devices = Vec::new();
@@ -154,7 +185,7 @@ impl Umad {
         let mut next = unsafe { list.as_ref() };
         while let Some(node) = next {
             // SAFETY: each node has a name that ends in NUL.
-            devices.extend(self.device(unsafe { CStr::from_ptr(node.ca_name) }));
+            devices.push(self.device(unsafe { CStr::from_ptr(node.ca_name) }));
             // SAFETY: as above.
             next = unsafe { node.next.as_ref() };
         }
@@ -163,13 +194,13 @@ impl Umad {
         devices
     }
 
-    /// A device by name; `None` if it cannot be read.
-    fn device(&self, name: &CStr) -> Option<UmadDevice> {
+    /// A device by the name that libibumad lists.
+    fn device(&self, name: &CStr) -> UmadDevice {
         let functions = &*self.functions;
         let mut ca = MaybeUninit::<ffi::umad_ca>::zeroed();
         // SAFETY: the name ends in NUL, and the device may be written.
         if unsafe { (functions.get_ca)(name.as_ptr(), ca.as_mut_ptr()) } < 0 {
-            return None;
+            return sysfs::read_device(&name.to_string_lossy());
         }
         // SAFETY: zeroed, which is a value of this struct, and then filled.
         let mut ca = unsafe { ca.assume_init() };
@@ -181,9 +212,10 @@ impl Umad {
             name: name.to_string_lossy().into_owned(),
             is_switch: ca.node_type == ffi::NODE_TYPE_SWITCH,
             ports: ports.collect(),
+            unreadable: Vec::new(),
         };
         // SAFETY: filled by `umad_get_ca`, and not used any more.
         unsafe { (functions.release_ca)(&raw mut ca) };
-        Some(device)
+        device
     }
 }

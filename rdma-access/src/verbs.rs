@@ -15,7 +15,7 @@
 
 mod context;
 mod device;
-mod diagnosis;
+pub(crate) mod diagnosis;
 mod port;
 
 #[cfg(doc)]

@@ -217,11 +217,8 @@ mod tests {
         let outcome = Supervision::of(&command, Budget::start(budget), patience)
             .unwrap()
             .reading(&mut command, |line| lines.push(line.to_owned()));
-        assert!(
-            processes::descendants().is_empty(),
-            "{:?}",
-            processes::descendants()
-        );
+        let left = processes::wait_until_gone(&BTreeSet::new(), PLENTY);
+        assert!(left.is_empty(), "{left:?}");
         (outcome, lines)
     }
 
@@ -257,7 +254,8 @@ mod tests {
     #[test]
     fn over_budget_a_command_may_clean_up() {
         let script = "trap 'echo cleaned; exit 1' TERM; sleep 600 & wait";
-        let (outcome, lines) = run_shell(script, SHORT, PLENTY);
+        // Long enough for the shell to set its trap.
+        let (outcome, lines) = run_shell(script, Duration::from_secs(3), PLENTY);
         assert!(
             matches!(outcome, Err(Error::OverBudget { .. })),
             "{outcome:?}"
@@ -277,7 +275,9 @@ mod tests {
 
     #[test]
     fn a_daemon_left_behind_is_named_and_killed() {
-        let (outcome, _) = run_shell("setsid sleep 600 & sleep 0.1", PLENTY, SHORT);
+        // It has its name before the command ends.
+        let script = "setsid sleep 600 & until grep -qx sleep /proc/$!/comm; do sleep 0.01; done";
+        let (outcome, _) = run_shell(script, PLENTY, SHORT);
         let Err(Error::LeftBehind { processes, .. }) = outcome else {
             panic!("{outcome:?}")
         };

@@ -81,17 +81,11 @@ impl Waiting {
         processes::wait_until_gone(&self.started);
         // The number of a namespace that is gone is given to new ones, of other tests: only who was there before counts.
         let last = self.started.iter().map(|process| process.started).max();
-        let left: Vec<_> = processes::all()
-            .into_iter()
-            .filter(|process| {
-                process
-                    .mounts
-                    .as_ref()
-                    .is_some_and(|mounts| namespaces.contains(mounts))
-            })
-            .filter(|process| Some(process.started) <= last)
-            .collect();
-        assert!(left.is_empty(), "{left:?}");
+        processes::wait_until_none("in their namespaces", |process| {
+            let mounts = process.mounts.as_ref();
+            mounts.is_some_and(|mounts| namespaces.contains(mounts))
+                && Some(process.started) <= last
+        });
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(
             !mounts.contains(&self.logs.path().display().to_string()),
@@ -189,12 +183,8 @@ fn a_failed_start_leaves_nothing() {
         "{error}"
     );
     assert!(logs.path().join("opensm/opensm.log").is_file());
-    let left: Vec<_> = processes::all()
-        .into_iter()
-        .filter(|process| {
-            let directory = fs::read_link(format!("/proc/{}/cwd", process.pid)).unwrap_or_default();
-            directory.starts_with(logs.path())
-        })
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
+    processes::wait_until_none("in the rig's folder", |process| {
+        let directory = fs::read_link(format!("/proc/{}/cwd", process.pid)).unwrap_or_default();
+        directory.starts_with(logs.path())
+    });
 }

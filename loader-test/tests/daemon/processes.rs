@@ -68,10 +68,15 @@ pub fn descendants(pid: i32) -> BTreeSet<Process> {
 /// Waits until none of `processes` is left.
 pub fn wait_until_gone(processes: &BTreeSet<Process>) {
     let key = |process: &Process| (process.pid, process.started);
-    let gone = |process: &Process| !all().iter().any(|other| key(other) == key(process));
-    let what = format!("the end of {processes:?}");
-    wait::until_true(what, Duration::from_secs(20), || {
-        Ok(processes.iter().all(gone))
-    })
-    .unwrap();
+    let keys: BTreeSet<_> = processes.iter().map(key).collect();
+    wait_until_none("the end of what was started", |process| {
+        keys.contains(&key(process))
+    });
+}
+
+/// Waits until no process is left that fits.
+pub fn wait_until_none(what: &str, fits: impl Fn(&Process) -> bool) {
+    let left = || all().into_iter().filter(&fits).collect::<Vec<_>>();
+    wait::until_true(what, Duration::from_secs(60), || Ok(left().is_empty()))
+        .unwrap_or_else(|error| panic!("{error}; there are {:?}", left()));
 }

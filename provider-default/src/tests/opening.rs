@@ -19,8 +19,28 @@ fn tasks() -> Vec<PathBuf> {
         .collect()
 }
 
-fn threads() -> usize {
-    tasks().len()
+/// Waits until the provider has that many threads. One that was joined stays in /proc for a moment, and one that starts
+/// gives itself its name.
+fn wait_for_threads(count: usize, when: &str) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        let tasks = tasks();
+        if tasks.len() == count {
+            return;
+        }
+        let names = || -> Vec<String> {
+            let names = tasks
+                .iter()
+                .map(|task| std::fs::read_to_string(task.join("comm")));
+            names.map(Result::unwrap_or_default).collect()
+        };
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{when}: {count} threads were expected, these are there: {:?}",
+            names()
+        );
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
 
 /// Whether a thread waits in the kernel, and no time-out will end that.
@@ -37,10 +57,9 @@ fn sleeps_for_good(task: &Path) -> bool {
 #[test]
 fn threads_end_with_their_device() {
     let mut core = opened("");
-    // A thread gives itself its name.
-    until("the device's and the port's", || threads() == 2);
+    wait_for_threads(2, "the device's and the port's");
     core.close();
-    assert_eq!(threads(), 0);
+    wait_for_threads(0, "after the close");
 }
 
 /// Nothing is polled: with nothing to do, both threads wait without end.
@@ -110,14 +129,14 @@ fn a_second_close_is_harmless() {
 fn two_devices_with_one_guid_are_two() {
     let mut core = opened("");
     let virtual_function = core.open_virtual_function().unwrap();
-    until("the second device has its thread", || threads() == 3);
+    wait_for_threads(3, "with a second device");
     core.close_virtual_function(virtual_function);
-    assert_eq!(threads(), 2);
+    wait_for_threads(2, "after the second device's close");
     let mut peer = Peer::at(2);
     learn(&mut core, &mut peer, ip(2));
     core.open_virtual_function().unwrap();
     core.close();
-    assert_eq!(threads(), 0);
+    wait_for_threads(0, "after the close");
 }
 
 /// Fault 12: a rate that is not known is not a rate of 0.
@@ -201,7 +220,7 @@ fn verbs_that_fail_leave_nothing_behind() {
         fault::stop();
         assert!(opened.is_err(), "although {call} failed");
         core.close();
-        assert_eq!(threads(), 0, "after {call} failed");
+        wait_for_threads(0, &format!("after {call} failed"));
     }
     core.open();
     grant_join(&core);

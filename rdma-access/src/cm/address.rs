@@ -5,9 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::diagnosis;
 use crate::error::{Cause, Error, Result};
 
 /// An IPv4 or IPv6 address; an IPv6 one with the interface that it is meant on, if that matters.
@@ -139,15 +141,34 @@ impl FromStr for Address {
             (Ok(index), _) => index,
             (Err(_), Ok(0)) => return Err(fault("no interface has the number 0".to_owned())),
             (Err(_), Ok(index)) => index,
+            (Err(Errno::NODEV), Err(_)) => {
+                return Err(fault(format!("there is no interface {scope:?}")));
+            }
             (Err(error), Err(_)) => {
-                return Err(fault(format!("there is no interface {scope:?} ({error})")));
+                return Err(Error::new("read an address", text, unasked(scope, error)));
             }
         };
         Ok(Self::with_scope(ip, index))
     }
 }
 
+/// Why it is unknown whether there is an interface of that name.
+fn unasked(name: &str, error: Errno) -> Cause {
+    let limit = match error {
+        Errno::MFILE => format!("; {}", diagnosis::descriptor_limit()),
+        _ => String::new(),
+    };
+    Cause::Io {
+        source: error.into(),
+        likely: format!("whether there is an interface {name:?} is unknown{limit}"),
+    }
+}
+
 fn interface(name: &str) -> rustix::io::Result<u32> {
+    // The kernel would cut it off.
+    if name.len() >= libc::IFNAMSIZ {
+        return Err(Errno::NODEV);
+    }
     let any: OwnedFd = socket_with(
         AddressFamily::UNIX,
         SocketType::DGRAM,
@@ -162,6 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
     fn addresses_are_read_with_their_scope() {
         for (text, ip, scope) in [
             ("192.0.2.1", "192.0.2.1", 0),
@@ -181,6 +203,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
     fn what_is_no_address_is_refused_with_the_reason() {
         for (text, reason) in [
             ("", "neither"),
@@ -204,6 +227,22 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn an_interface_that_cannot_be_asked_for_is_not_said_to_be_missing() {
+        let cause = unasked("ib0", Errno::MFILE).to_string();
+        assert!(
+            cause.contains("ulimit -n") && !cause.contains("there is no interface"),
+            "{cause}"
+        );
+        assert!(
+            unasked("ib0", Errno::PERM)
+                .to_string()
+                .contains("is unknown")
+        );
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
     fn what_leads_to_no_single_device_is_known_beforehand() {
         for text in ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1"] {
             assert!(
@@ -225,7 +264,7 @@ mod tests {
             (i32::from(c.ss_family), v4.sin_addr.s_addr.to_ne_bytes()),
             (libc::AF_INET, [192, 0, 2, 1])
         );
-        let c = "fe80::1%7".parse::<Address>().unwrap().to_c();
+        let c = Address::with_scope("fe80::1".parse().unwrap(), 7).to_c();
         // SAFETY: as above.
         let v6 = unsafe { *(&raw const c).cast::<libc::sockaddr_in6>() };
         assert_eq!(

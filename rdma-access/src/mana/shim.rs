@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -15,26 +16,27 @@ use crate::teardown;
 const ALLOC: &str = "mana::Allocator::alloc";
 const FREE: &str = "mana::Allocator::free";
 
-/// An allocator, with what it has given out. The driver has the address of it.
+/// An allocator, with what it has given out. The driver has the address of it, which an [`Arc`] keeps valid wherever the
+/// `Arc` itself is moved to. A `Box` would not: moving it claims the memory for the box alone.
 pub(crate) struct Shim {
     allocator: Box<dyn Allocator>,
     given: Mutex<HashMap<usize, Buffer>>,
 }
 
 impl Shim {
-    pub fn new(allocator: impl Allocator) -> Box<Self> {
-        Box::new(Self {
+    pub fn new(allocator: impl Allocator) -> Arc<Self> {
+        Arc::new(Self {
             allocator: Box::new(allocator),
             given: Mutex::default(),
         })
     }
 
     /// What libmana wants to know. It is copied there.
-    pub(super) fn to_c(&self) -> manadv_ctx_allocators {
+    pub(super) fn to_c(self: &Arc<Self>) -> manadv_ctx_allocators {
         manadv_ctx_allocators {
             alloc: Some(alloc),
             free: Some(free),
-            data: (&raw const *self).cast_mut().cast(),
+            data: Arc::as_ptr(self).cast_mut().cast(),
         }
     }
 

@@ -141,8 +141,13 @@ impl CompletionQueue {
         let Ok(count) = usize::try_from(returned) else {
             // The number says no more: drivers use -1 and their own.
             let errno = rustix::io::Errno::IO.raw_os_error();
-            let likely = "the queue has overrun or its device failed: make it anew";
-            return Err(self.context.fault("ibv_poll_cq", &"", errno, likely));
+            let likely = match self.context.port_count() {
+                Err(error) => format!("the device does not answer any more: {error}"),
+                Ok(_) => {
+                    "the device answers, so it is the queue that is broken: make it anew".to_owned()
+                }
+            };
+            return Err(self.context.fault("ibv_poll_cq", &"", errno, &likely));
         };
         let taken = batch.iter().take(count);
         into.extend(taken.filter_map(|wc| Some(Completion::new(wc, work.take(wc.wr_id())?))));
@@ -168,6 +173,12 @@ impl CompletionQueue {
     /// Keeps a request that is about to be posted.
     pub(super) fn expect(&self, work: Work) -> Result<u64, Work> {
         self.inner.lock().work.insert(work)
+    }
+
+    /// Requests of a queue pair that are posted one way, and those that are about to be.
+    pub(super) fn count(&self, pair: u64, direction: Direction) -> usize {
+        let is_its = |work: &Work| work.pair == pair && work.direction == direction;
+        self.inner.lock().work.count(is_its)
     }
 
     /// Gives back a request that was not posted after all.

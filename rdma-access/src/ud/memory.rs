@@ -76,7 +76,9 @@ impl MemoryRegion {
             );
             Handle::take(region, |errno| {
                 let likely = match Errno::from_raw_os_error(errno) {
-                    limit @ (Errno::NOMEM | Errno::AGAIN) => diagnosis::resource_limit(limit),
+                    limit @ (Errno::NOMEM | Errno::AGAIN) => {
+                        diagnosis::resource_limit(limit, context.name(), Some(layout.size()))
+                    }
                     _ => String::new(),
                 };
                 Error::errno(OPERATION, inputs, errno, likely)

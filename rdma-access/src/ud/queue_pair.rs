@@ -54,6 +54,8 @@ pub struct UdQueuePair {
     // Ended by `end`, before what is posted to it.
     handle: Handle<ffi::ibv_qp>,
     number: Qpn,
+    /// Sends and receives that the device takes at a time.
+    depths: (u32, u32),
     /// Among all queue pairs that the process ever made; queue pair numbers come back.
     serial: u64,
     sending: Mutex<()>,
@@ -119,6 +121,8 @@ impl UdQueuePair {
         let pair = Self {
             handle,
             number,
+            // The device may take more than was asked for.
+            depths: (init.cap.max_send_wr, init.cap.max_recv_wr),
             serial: NEXT.fetch_add(1, Ordering::Relaxed),
             sending: Mutex::new(()),
             receiving: Mutex::new(()),
@@ -288,6 +292,7 @@ impl UdQueuePair {
             let text = "the slot is of another protection domain".to_owned();
             return Err(self.refused(operation, Cause::Invalid(text), work.slot));
         }
+        let direction = work.direction;
         let number = match queue.expect(work) {
             Ok(number) => number,
             Err(work) => {
@@ -303,15 +308,19 @@ impl UdQueuePair {
             Some(0) => return Ok(()),
             Some(errno) => {
                 let likely = if errno == rustix::io::Errno::NOMEM.raw_os_error() {
-                    "as many requests as the queue pair may have are posted"
+                    // Without this one.
+                    self.fullness(
+                        queue.count(self.serial, direction).saturating_sub(1),
+                        direction,
+                    )
                 } else {
-                    ""
+                    String::new()
                 };
                 self.context().fault(
                     operation,
                     &format_args!("queue pair {}", self.number),
                     errno,
-                    likely,
+                    &likely,
                 )
             }
             None => self.error(operation, Cause::NotOffered),
@@ -319,6 +328,23 @@ impl UdQueuePair {
         // Not posted, so it cannot have completed.
         let slot = queue.forget(number).map(|work| work.slot);
         Err(PostError { error, slot })
+    }
+
+    /// What ENOMEM means where so many requests are posted.
+    fn fullness(&self, posted: usize, direction: Direction) -> String {
+        let depth = match direction {
+            Direction::Send => self.depths.0,
+            Direction::Receive => self.depths.1,
+        };
+        if posted >= depth as usize {
+            format!(
+                "{posted} requests are posted, as many as the queue pair may have: poll its completion queue"
+            )
+        } else {
+            format!(
+                "{posted} requests are posted of the {depth} that the queue pair may have: the driver has no memory for one more"
+            )
+        }
     }
 
     fn refused(&self, operation: &'static str, cause: Cause, slot: Slot) -> PostError {

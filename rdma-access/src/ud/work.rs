@@ -82,6 +82,15 @@ impl<T> Table<T> {
         Some(content)
     }
 
+    /// Number of those that fit.
+    pub fn count(&self, fits: impl Fn(&T) -> bool) -> usize {
+        let kept = self
+            .entries
+            .iter()
+            .filter_map(|entry| entry.content.as_ref());
+        kept.filter(|content| fits(content)).count()
+    }
+
     /// All that fits.
     pub fn take_all(&mut self, fits: impl Fn(&T) -> bool) -> Vec<T> {
         let mut all = Vec::new();
@@ -142,7 +151,12 @@ mod tests {
     fn all_of_one_kind_are_taken_and_their_numbers_are_void() {
         let mut table = Table::new(8);
         let numbers: Vec<u64> = (0..6).map(|value| table.insert(value).unwrap()).collect();
+        assert_eq!(table.count(|value| value % 2 == 0), 3);
         assert_eq!(table.take_all(|value| value % 2 == 0), [0, 2, 4]);
+        assert_eq!(
+            (table.count(|value| value % 2 == 0), table.count(|_| true)),
+            (0, 3)
+        );
         let left: Vec<_> = numbers.iter().map(|&number| table.take(number)).collect();
         assert_eq!(left, [None, Some(1), None, Some(3), None, Some(5)]);
     }

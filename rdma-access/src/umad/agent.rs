@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_long};
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -11,6 +12,7 @@ use rustix::io::Errno;
 use super::Port;
 use super::packet::{Buffer, MadAddress, Received, transaction_id};
 use super::port::{MAD_LENGTH, milliseconds};
+use super::select::{ACTIVE, LINK_UP};
 use crate::error::{Cause, Error, Result};
 use crate::handle::last_errno;
 use crate::teardown;
@@ -44,6 +46,11 @@ pub struct Agent {
 
 /// Bytes of a MAD's header.
 const HEADER_LENGTH: usize = 24;
+/// Subnet management by LID, and by directed route.
+const SMI_CLASSES: [u8; 2] = [0x01, DIRECTED_ROUTE];
+const DIRECTED_ROUTE: u8 = 0x81;
+/// Agents that an open port can have (the kernel's IB_UMAD_MAX_AGENTS).
+const MOST_AGENTS: u32 = 32;
 
 impl Port {
     /// Registers an agent for a management class (0x01 subnet management, 0x81 by directed route, 0x03 subnet
@@ -60,26 +67,53 @@ impl Port {
         };
         if id < 0 {
             let errno = last_errno();
-            let likely = match Errno::from_raw_os_error(errno) {
-                Errno::INVAL => {
-                    "the port has no such service (no SMI on it?), or another agent takes these requests"
-                }
-                Errno::NOMEM => "32 agents is the most that a port has",
-                _ => "",
-            };
+            let likely = self.why_not_registered(errno, class, version, methods);
             return Err(self.fault(
                 "umad_register",
                 format_args!("class {class:#04x}"),
                 errno,
-                likely,
+                &likely,
             ));
         }
+        self.agents.fetch_add(1, Ordering::Relaxed);
         Ok(Agent {
             port: self.clone(),
             id,
             class,
             has_ended: false,
         })
+    }
+
+    fn why_not_registered(&self, errno: i32, class: u8, version: u8, methods: Methods) -> String {
+        let (device, number) = (self.device(), self.number());
+        match Errno::from_raw_os_error(errno) {
+            Errno::INVAL | Errno::PROTONOSUPPORT
+                if SMI_CLASSES.contains(&class) && self.lacks_smi() =>
+            {
+                format!(
+                    "port {number} of {device} has its SMI disabled (IsSMDisabled) or is not InfiniBand"
+                )
+            }
+            Errno::INVAL if methods != Methods::NONE => format!(
+                "another agent on port {number} of {device} takes requests of class {class:#04x} that this one wants (a \
+                 subnet manager takes those of its class)"
+            ),
+            Errno::INVAL => {
+                format!("the kernel takes no agents for class {class:#04x} of version {version}")
+            }
+            Errno::NOMEM if self.agents.load(Ordering::Relaxed) >= MOST_AGENTS => {
+                format!(
+                    "this opening of the port has {MOST_AGENTS} agents, the most that there are: open it once more"
+                )
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Whether nobody on this port is to be reached by subnet management packets, as far as that can be read.
+    fn lacks_smi(&self) -> bool {
+        let port = self.look();
+        port.is_some_and(|port| port.is_smi_disabled() || !port.is_infiniband())
     }
 }
 
@@ -162,7 +196,7 @@ impl Agent {
         let limit = timeout.saturating_mul(retries.saturating_add(1));
         // The kernel keeps the time; this is for a kernel, or a simulation, that does not.
         let deadline = Instant::now().checked_add(limit.saturating_add(Duration::from_secs(1)));
-        let silent = |likely: &str| {
+        let silent = |likely: String| {
             let inputs = format_args!(
                 "{} port {}, class {:#04x}, LID {}",
                 self.port.device(),
@@ -170,28 +204,21 @@ impl Agent {
                 self.class,
                 to.lid
             );
-            Error::new(
-                "umad_recv",
-                inputs,
-                Cause::TimedOut {
-                    limit,
-                    likely: likely.to_owned(),
-                },
-            )
+            Error::new("umad_recv", inputs, Cause::TimedOut { limit, likely })
         };
         loop {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             let Some(received) = self.port.receive(left)? else {
-                return Err(silent("nor did the kernel return the request"));
+                return Err(silent("nor did the kernel return the request".to_owned()));
             };
             if received.agent != self.id() || transaction(&received.mad) != transaction(mad) {
                 continue;
             }
             return match received.status {
                 0 => Ok(received),
-                status if status == Errno::TIMEDOUT.raw_os_error().cast_unsigned() => Err(silent(
-                    "the destination is not there, or does not serve this class",
-                )),
+                status if status == Errno::TIMEDOUT.raw_os_error().cast_unsigned() => {
+                    Err(silent(self.why_silent()))
+                }
                 status => Err(self.port.fault(
                     "umad_send",
                     "returned by the kernel",
@@ -199,6 +226,24 @@ impl Agent {
                     "",
                 )),
             };
+        }
+    }
+
+    /// What it means that nobody answered.
+    fn why_silent(&self) -> String {
+        let (device, number) = (self.port.device(), self.port.number());
+        match self.port.look() {
+            // A directed route needs no more than a link.
+            Some(port) if port.physical_state != LINK_UP => format!(
+                "port {number} of {device} has no link (physical state {})",
+                port.physical_state
+            ),
+            Some(port) if port.state != ACTIVE && self.class != DIRECTED_ROUTE => format!(
+                "port {number} of {device} has a link, but is not active (state {}): no subnet manager has set it up",
+                port.state
+            ),
+            _ => "the destination is not there, does not serve this class, or takes longer"
+                .to_owned(),
         }
     }
 
@@ -214,6 +259,7 @@ impl Agent {
         if mem::replace(&mut self.has_ended, true) {
             return Ok(());
         }
+        self.port.agents.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: the port is open.
         match unsafe { (self.port.functions.unregister)(self.port.id, self.id) } {
             0 => Ok(()),

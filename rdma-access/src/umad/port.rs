@@ -3,16 +3,17 @@
 use std::ffi::{CString, c_int};
 use std::fmt;
 use std::os::fd::RawFd;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::ffi::{ABI_VERSION, Functions};
+use super::ffi::{ABI_VERSION, CA_NAME_LENGTH, Functions};
 use super::packet::{Buffer, Received};
-use super::select::{Purpose, select};
-use super::{Umad, UmadDevice};
+use super::select::{self, Purpose, select};
+use super::sysfs::{self, CLASS_MADS, MadFile};
+use super::{Umad, UmadDevice, UmadPort};
 use crate::diagnosis;
 use crate::error::{Cause, Error, Result};
 use crate::handle::last_errno;
@@ -21,12 +22,15 @@ use crate::handle::last_errno;
 pub(super) const MAD_LENGTH: usize = 256;
 /// The longest MAD that is received; a longer one is an error of who sends it.
 const LONGEST: usize = 1 << 26;
-const CLASS_DIRECTORY: &str = "/sys/class/infiniband_mad";
+/// Files that every libibumad looks at: umad0 to umad63. From rdma-core 64 on it looks at more.
+const LEAST_FILES: u32 = 64;
 
 /// A port that is open for MADs. Dropping it, and all its agents, closes it.
 pub struct Port {
     pub(super) functions: Arc<Functions>,
     pub(super) id: c_int,
+    /// Agents that are registered on it.
+    pub(super) agents: AtomicU32,
     device: String,
     number: u8,
 }
@@ -36,7 +40,8 @@ impl Umad {
     ///
     /// # Errors
     /// [`Cause::NotSupported`]: ib_umad is not loaded, or too old. [`Cause::NoDevice`]: nothing fits.
-    /// [`Cause::Invalid`]: there is no such port, or no file for it. [`Cause::Io`]: the file cannot be opened.
+    /// [`Cause::Invalid`]: there is no such port, or no file for it. [`Cause::Unusable`]: the kernel has it, and
+    /// libibumad does not find it, or files of sysfs cannot be read. [`Cause::Io`]: the file cannot be opened.
     pub fn open_port(&self, device: Option<&str>, port: Option<u8>) -> Result<Port> {
         self.open("umad_open_port", device, port, Purpose::Any)
     }
@@ -65,7 +70,11 @@ impl Umad {
         let (name, number) = match select(&devices, device, port, purpose) {
             Ok(selected) => selected,
             // Without ib_umad no device shows: say the first reason first.
-            Err(cause) => return Err(fault(self.unsupported().unwrap_or(cause))),
+            Err(cause) => {
+                let hidden = || device.and_then(|name| not_listed(name, &devices));
+                let cause = self.unsupported().or_else(hidden).unwrap_or(cause);
+                return Err(fault(cause));
+            }
         };
         let Ok(c_name) = CString::new(name.as_str()) else {
             return Err(fault(Cause::Invalid(
@@ -86,6 +95,7 @@ impl Umad {
         Ok(Port {
             functions: functions.clone(),
             id,
+            agents: AtomicU32::new(0),
             device: name,
             number,
         })
@@ -114,10 +124,10 @@ impl Umad {
                 wanted: format!("device {name} with port {number}"),
                 present: devices.iter().map(|device| device.name.clone()).collect(),
             },
-            Errno::INVAL => Cause::Invalid(invalid(name, number, devices)),
-            _ => match device_file(name, number) {
-                Some(path) => diagnosis::open_failed(&path, errno),
-                None => Cause::Io {
+            Errno::INVAL => not_found(name, number, devices),
+            _ => match sysfs::mad_file(name, number) {
+                MadFile::Found(path, _) => diagnosis::open_failed(&path, errno),
+                MadFile::None | MadFile::Unknown(_) => Cause::Io {
                     source: std::io::Error::from_raw_os_error(errno),
                     likely: String::new(),
                 },
@@ -126,22 +136,52 @@ impl Umad {
     }
 }
 
-fn invalid(name: &str, number: u8, devices: &[UmadDevice]) -> String {
-    let device = devices.iter().find(|device| device.name == name);
-    match device.map(|device| device.ports.iter().any(|port| port.number == number)) {
-        None => {
-            let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
-            format!(
-                "there is no device {name}; devices here: {}",
-                names.join(", ")
-            )
+/// Why a device that the kernel has is not among those that libibumad lists; `None` if it is, or if there is none.
+fn not_listed(name: &str, devices: &[UmadDevice]) -> Option<Cause> {
+    if devices.iter().any(|device| device.name == name) {
+        return None;
+    }
+    sysfs::why_not_listed(name).map(|why| Cause::Unusable {
+        device: name.to_owned(),
+        why,
+    })
+}
+
+/// Why libibumad finds no file for a port.
+fn not_found(name: &str, number: u8, devices: &[UmadDevice]) -> Cause {
+    let Some(device) = devices.iter().find(|device| device.name == name) else {
+        return not_listed(name, devices).unwrap_or_else(|| select::absent(devices, name));
+    };
+    let unusable = |why| Cause::Unusable {
+        device: name.to_owned(),
+        why,
+    };
+    match sysfs::mad_file(name, number) {
+        MadFile::Found(file, _) if name.len() >= CA_NAME_LENGTH => unusable(format!(
+            "libibumad compares {} characters of a device's name, and {name} has more, so it does not find {}: give the \
+             device a shorter name (rdma dev set {name} name ...)",
+            CA_NAME_LENGTH - 1,
+            file.display()
+        )),
+        MadFile::Found(file, Some(index)) if index >= LEAST_FILES => unusable(format!(
+            "the kernel's file for port {number} of {name} is {}, and this libibumad does not look at files that late \
+             (umad0 to umad63; to umad191 from rdma-core 64 on)",
+            file.display()
+        )),
+        MadFile::Found(file, _) => unusable(format!(
+            "libibumad did not find {}, which {CLASS_MADS} names for port {number} of {name}; it may have come just now: \
+             try again",
+            file.display()
+        )),
+        MadFile::Unknown(file) => unusable(format!(
+            "which file is that of port {number} of {name} is unknown: {file}"
+        )),
+        MadFile::None if !device.ports.iter().any(|port| port.number == number) => {
+            select::missing_port(device, number)
         }
-        Some(false) => format!("{name} has no port {number}"),
-        Some(true) => {
-            format!(
-                "the kernel offers no MADs on port {number} of {name} (nothing in {CLASS_DIRECTORY} names it)"
-            )
-        }
+        MadFile::None => Cause::Invalid(format!(
+            "the kernel offers no MADs on port {number} of {name} (nothing in {CLASS_MADS} names it)"
+        )),
     }
 }
 
@@ -154,7 +194,7 @@ fn asked(port: Option<u8>) -> impl fmt::Display {
 
 /// Why libibumad finds that the kernel's side does not fit.
 fn kernel_side() -> Cause {
-    let path = format!("{CLASS_DIRECTORY}/abi_version");
+    let path = format!("{CLASS_MADS}/abi_version");
     let text = match std::fs::read_to_string(&path) {
         Ok(version)
             if version
@@ -163,34 +203,17 @@ fn kernel_side() -> Cause {
                 .is_ok_and(|version: u32| version >= ABI_VERSION) =>
         {
             // It reads the version once, whatever comes of it.
-            "libibumad could not read ib_umad's version when it first looked, and does not look again; load it anew"
+            "libibumad could not read ib_umad's version when it first looked, and does not look again; load it anew, or \
+             start the process anew"
                 .to_owned()
         }
         Ok(version) => format!(
             "the kernel's ib_umad has interface version {}, libibumad needs {ABI_VERSION} or later",
             version.trim()
         ),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            format!("{path}: {error}; is the module ib_umad loaded? (modprobe ib_umad)")
-        }
-        Err(error) => {
-            return diagnosis::open_failed(path.as_ref(), error.raw_os_error().unwrap_or(0));
-        }
+        Err(error) => return diagnosis::class_unreadable(&path, &error, "ib_umad"),
     };
     Cause::NotSupported(text)
-}
-
-/// The file in `/dev` of a port.
-fn device_file(name: &str, number: u8) -> Option<PathBuf> {
-    let entries = std::fs::read_dir(CLASS_DIRECTORY).ok()?;
-    let read = |path: &Path, file: &str| std::fs::read_to_string(path.join(file)).ok();
-    let fitting = entries.filter_map(Result::ok).find(|entry| {
-        // Beside it lies the file of the subnet manager (issmN).
-        entry.file_name().to_string_lossy().starts_with("umad")
-            && read(&entry.path(), "ibdev").is_some_and(|text| text.trim() == name)
-            && read(&entry.path(), "port").is_some_and(|text| text.trim().parse() == Ok(number))
-    })?;
-    Some(Path::new("/dev/infiniband").join(fitting.file_name()))
 }
 
 impl Port {
@@ -202,6 +225,17 @@ impl Port {
     /// The port's number.
     pub fn number(&self) -> u8 {
         self.number
+    }
+
+    /// What the port is like now; `None` if it cannot be read.
+    pub(super) fn look(&self) -> Option<UmadPort> {
+        let umad = Umad {
+            functions: self.functions.clone(),
+        };
+        let name = CString::new(self.device.as_str()).ok()?;
+        let mut ports = umad.device(&name).ports;
+        ports.retain(|port| port.number == self.number);
+        ports.pop()
     }
 
     /// The descriptor to poll (`umad_get_fd(3)`), open as long as the port is.

@@ -20,9 +20,9 @@ enum Rank {
     Active,
 }
 
-const ACTIVE: u32 = 4;
+pub const ACTIVE: u32 = 4;
 const DISABLED: u32 = 3;
-const LINK_UP: u32 = 5;
+pub const LINK_UP: u32 = 5;
 
 impl Purpose {
     fn refuses(self, port: &UmadPort) -> bool {
@@ -50,12 +50,9 @@ pub fn select(
     let named = name.map(|name| devices.iter().find(|device| device.name == name));
     match (name, named.flatten(), port) {
         (Some(name), _, Some(port)) if purpose == Purpose::Any => Ok((name.to_owned(), port)),
-        (Some(name), None, Some(_)) => Err(Cause::Invalid(format!(
-            "there is no device {name}; devices here: {}",
-            names(devices).join(", ")
-        ))),
+        (Some(name), None, Some(_)) => Err(absent(devices, name)),
         (Some(name), Some(device), Some(number)) => match misfit(device, number) {
-            Some(why) => Err(Cause::Invalid(format!("port {number} of {name} {why}"))),
+            Some(why) => Err(why),
             None => Ok((name.to_owned(), number)),
         },
         (Some(name), device, None) => device
@@ -78,22 +75,52 @@ pub fn select(
     }
 }
 
+/// That there is no device of that name.
+pub fn absent(devices: &[UmadDevice], name: &str) -> Cause {
+    Cause::Invalid(format!(
+        "there is no device {name}; devices here: {}",
+        names(devices).join(", ")
+    ))
+}
+
 /// What keeps a named port from being used for subnet management.
-fn misfit(device: &UmadDevice, number: u8) -> Option<&'static str> {
+fn misfit(device: &UmadDevice, number: u8) -> Option<Cause> {
+    let name = &device.name;
+    let invalid = |why| Some(Cause::Invalid(format!("port {number} of {name} {why}")));
     if device.is_switch {
-        return Some("is not a switch's management port, which is port 0");
+        return invalid("is not a switch's management port, which is port 0");
     }
     let Some(port) = device.ports.iter().find(|port| port.number == number) else {
-        return Some("does not exist");
+        return Some(missing_port(device, number));
     };
     if !port.is_infiniband() {
-        Some("is not an InfiniBand port, so it has no SMI")
+        invalid("is not an InfiniBand port, so it has no SMI")
     } else if port.is_smi_disabled() {
-        Some(
+        invalid(
             "has its SMI disabled (IsSMDisabled), as virtual functions and some planes of a multi-plane device have",
         )
     } else {
         None
+    }
+}
+
+/// Why a device has no such port.
+pub fn missing_port(device: &UmadDevice, number: u8) -> Cause {
+    let name = &device.name;
+    let of_port = format!("ports/{number}");
+    let is_of_port = |path: &std::path::Path| {
+        // All of its ports, or this one.
+        path.ends_with("ports")
+            || path
+                .parent()
+                .is_some_and(|folder| folder.ends_with(&of_port))
+    };
+    match device.unreadable.iter().find(|file| is_of_port(&file.path)) {
+        Some(file) => Cause::Unusable {
+            device: name.clone(),
+            why: format!("whether port {number} of {name} is fit for use is unknown: {file}"),
+        },
+        None => Cause::Invalid(format!("port {number} of {name} does not exist")),
     }
 }
 
@@ -141,8 +168,9 @@ fn best_port(device: &UmadDevice, wanted: Option<u8>, purpose: Purpose) -> Optio
 
 fn none(devices: &[UmadDevice], purpose: Purpose) -> Cause {
     let describe = |device: &UmadDevice| {
-        let ports: Vec<String> = device.ports.iter().map(describe_port).collect();
-        format!("{} ({})", device.name, ports.join("; "))
+        let mut about: Vec<String> = device.ports.iter().map(describe_port).collect();
+        about.extend(device.unreadable.iter().map(ToString::to_string));
+        format!("{} ({})", device.name, about.join("; "))
     };
     Cause::NoDevice {
         wanted: purpose.wanted().to_owned(),

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::sync::Arc;
 
 use ibverbs_sys as ffi;
 use parking_lot::Mutex;
@@ -31,7 +32,7 @@ pub struct Context {
     name: String,
     node_guid: Guid,
     /// Called by the driver until the context has ended.
-    mana_allocator: Mutex<Option<Box<Shim>>>,
+    mana_allocator: Mutex<Option<Arc<Shim>>>,
 }
 
 impl Context {
@@ -87,7 +88,11 @@ impl Context {
         let handle = unsafe {
             Handle::take(ffi::ibv_open_device(device), |errno| {
                 let node = text::of_array(&(*device).dev_name);
-                Error::new("ibv_open_device", &name, diagnosis::not_opened(node, errno))
+                Error::new(
+                    "ibv_open_device",
+                    &name,
+                    diagnosis::not_opened(&name, node, errno),
+                )
             })
         }?;
         // SAFETY: the caller's promise.
@@ -117,7 +122,7 @@ impl Context {
         ended
     }
 
-    pub(crate) fn mana_allocator(&self) -> &Mutex<Option<Box<Shim>>> {
+    pub(crate) fn mana_allocator(&self) -> &Mutex<Option<Arc<Shim>>> {
         &self.mana_allocator
     }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use ibverbs_sys as ffi;
 
-use super::{Context, diagnosis};
+use super::Context;
+use super::diagnosis::{self, Mark};
 use crate::error::{Cause, Error, Result};
 use crate::handle::last_errno;
 use crate::text;
@@ -78,17 +79,21 @@ impl Device {
     /// Those of [`devices`]; [`Cause::NoDevice`] with the names that there are; [`Cause::Unusable`] if the kernel has it
     /// and libibverbs does not.
     pub fn by_name(name: &str) -> Result<Self> {
-        Self::find("find a device by name", &name, Some(name), |device| {
-            device.name() == name
-        })
+        Self::find(
+            "find a device by name",
+            &name,
+            &Mark::Name(name),
+            |device| device.name() == name,
+        )
     }
 
     /// The device with that node GUID.
     ///
     /// # Errors
-    /// [`Cause::NoDevice`], or [`Cause::Ambiguous`]: a physical function and its virtual ones can share a node GUID.
+    /// Those of [`by_name`](Self::by_name), or [`Cause::Ambiguous`]: a physical function and its virtual ones can share a node GUID.
     pub fn by_node_guid(guid: Guid) -> Result<Self> {
-        Self::find("find a device by node GUID", &guid, None, |device| {
+        let mark = Mark::NodeGuid(guid);
+        Self::find("find a device by node GUID", &guid, &mark, |device| {
             device.node_guid() == guid
         })
     }
@@ -96,7 +101,7 @@ impl Device {
     /// The device behind a device node, such as `/dev/infiniband/uverbs0`; the last part of the path is enough.
     ///
     /// # Errors
-    /// [`Cause::NoDevice`].
+    /// Those of [`by_name`](Self::by_name).
     pub fn by_device_node(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let node = path
@@ -105,7 +110,7 @@ impl Device {
         Self::find(
             "find a device by device node",
             &path.display(),
-            None,
+            &Mark::Node(node.as_deref().unwrap_or_default()),
             |device| Some(device.device_node()) == node.as_deref(),
         )
     }
@@ -113,7 +118,7 @@ impl Device {
     fn find(
         operation: &'static str,
         wanted: &dyn fmt::Display,
-        name: Option<&str>,
+        mark: &Mark<'_>,
         fits: impl Fn(&Self) -> bool,
     ) -> Result<Self> {
         let all = devices()?;
@@ -126,7 +131,7 @@ impl Device {
                     fitting: fitting.map(|device| device.name().to_owned()).collect(),
                 }
             }
-            (None, _) => diagnosis::no_device(&all, name),
+            (None, _) => diagnosis::no_device(&all, mark),
         };
         Err(Error::new(operation, wanted, cause))
     }

@@ -3,14 +3,15 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 use rustix::io::Errno;
 
 use super::Device;
 use crate::diagnosis;
-use crate::error::Cause;
+use crate::error::{Cause, Error};
+use crate::types::Guid;
 
 const CLASS_VERBS: &str = "/sys/class/infiniband_verbs";
 const CLASS_DEVICES: &str = "/sys/class/infiniband";
@@ -31,89 +32,162 @@ pub(super) fn kernel_side() -> Option<Cause> {
                 ABI_VERSIONS.end()
             ),
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            format!("{path}: {error}; is the module ib_uverbs loaded? (modprobe ib_uverbs)")
-        }
-        Err(error) => {
-            let errno = error.raw_os_error().unwrap_or(0);
-            return Some(diagnosis::open_failed(path.as_ref(), errno));
-        }
+        Err(error) => return Some(diagnosis::class_unreadable(&path, &error, "ib_uverbs")),
     };
     Some(Cause::NotSupported(text))
+}
+
+/// What a device is looked for by.
+pub(crate) enum Mark<'a> {
+    Name(&'a str),
+    NodeGuid(Guid),
+    /// The name of its file, such as `uverbs0`.
+    Node(&'a str),
 }
 
 /// A device that the kernel has and libibverbs does not show.
 struct Hidden {
     name: String,
-    /// Its folder below `/sys/class/infiniband_verbs`, if it has one.
-    verbs: Option<String>,
+    /// Its folder below `/sys/class/infiniband_verbs`, if it has one; or what cannot be read of those that there are.
+    verbs: Result<Option<String>, String>,
+    /// The name under which libibverbs shows it after all: the one that it had when this process first listed devices.
+    shown_as: Option<String>,
 }
 
-fn hidden(shown: &[Device]) -> Vec<Hidden> {
-    let entries = |folder: &str| {
-        let names = fs::read_dir(folder).into_iter().flatten().flatten();
-        names
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .collect::<Vec<_>>()
-    };
-    let verbs: Vec<(String, String)> = entries(CLASS_VERBS)
-        .into_iter()
-        .filter_map(|node| {
-            let device = fs::read_to_string(format!("{CLASS_VERBS}/{node}/ibdev")).ok()?;
-            Some((device.trim().to_owned(), node))
-        })
-        .collect();
-    let mut names = entries(CLASS_DEVICES);
+/// The entries of a folder of sysfs. One that is missing has none.
+fn entries(folder: &str) -> Result<Vec<String>, Cause> {
+    match fs::read_dir(folder) {
+        Ok(entries) => {
+            let names = entries.flatten().map(|entry| entry.file_name());
+            let mut names: Vec<_> = names
+                .map(|name| name.to_string_lossy().into_owned())
+                .collect();
+            names.sort();
+            Ok(names)
+        }
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound && Path::new("/sys/class").exists() =>
+        {
+            Ok(Vec::new())
+        }
+        Err(error) => Err(diagnosis::class_unreadable(folder, &error, "ib_core")),
+    }
+}
+
+/// The verbs folder of a device, if it has one.
+fn verbs_of(name: &str) -> Result<Option<String>, String> {
+    let mut unreadable = None;
+    for node in entries(CLASS_VERBS).map_err(|cause| cause.to_string())? {
+        let folder = Path::new(CLASS_VERBS).join(&node);
+        if !folder.is_dir() {
+            continue;
+        }
+        let file = folder.join("ibdev");
+        match fs::read_to_string(&file) {
+            Ok(device) if device.trim() == name => return Ok(Some(node)),
+            Ok(_) => {}
+            Err(error) => unreadable = Some(format!("{} cannot be read: {error}", file.display())),
+        }
+    }
+    unreadable.map_or(Ok(None), Err)
+}
+
+fn hidden(shown: &[Device]) -> Result<Vec<Hidden>, Cause> {
+    let mut names = entries(CLASS_DEVICES)?;
     names.retain(|name| !shown.iter().any(|device| device.name() == name));
-    names.sort();
-    names
-        .into_iter()
-        .map(|name| {
-            let verbs = verbs.iter().find(|(device, _)| *device == name);
-            Hidden {
-                verbs: verbs.map(|(_, node)| node.clone()),
-                name,
-            }
-        })
-        .collect()
+    let hidden = names.into_iter().map(|name| {
+        let verbs = verbs_of(&name);
+        let is_its =
+            |device: &&Device| matches!(&verbs, Ok(Some(node)) if node == device.device_node());
+        Hidden {
+            shown_as: shown
+                .iter()
+                .find(is_its)
+                .map(|device| device.name().to_owned()),
+            verbs,
+            name,
+        }
+    });
+    Ok(hidden.collect())
 }
 
 impl Hidden {
+    fn has(&self, mark: &Mark<'_>) -> bool {
+        match mark {
+            Mark::Name(name) => self.name == *name,
+            Mark::Node(node) => matches!(&self.verbs, Ok(Some(own)) if own == node),
+            Mark::NodeGuid(guid) => {
+                let text = fs::read_to_string(format!("{CLASS_DEVICES}/{}/node_guid", self.name));
+                let digits = text.unwrap_or_default().trim().replace(':', "");
+                u64::from_str_radix(&digits, 16) == Ok(guid.0)
+            }
+        }
+    }
+
     fn why(&self) -> String {
         let driver = fs::read_link(format!("{CLASS_DEVICES}/{}/device/driver", self.name)).ok();
         let driver = driver.as_deref().and_then(Path::file_name).map_or_else(
             || "unknown".to_owned(),
             |name| name.to_string_lossy().into_owned(),
         );
-        let Some(node) = &self.verbs else {
+        let known = format!("the kernel has {} (driver {driver}", self.name);
+        if let Some(old) = &self.shown_as {
             return format!(
-                "the kernel has {} (driver {driver}), but not for programs: is the module ib_uverbs loaded?",
-                self.name
-            );
-        };
-        let file = Path::new(DEVICE_FILES).join(node);
-        if !file.exists() {
-            return format!(
-                "the kernel has {} (driver {driver}), but there is no {}: udev has not made it, or this container was \
-                 not given it",
-                self.name,
-                file.display()
+                "{known}), but libibverbs keeps to the name that it had when this process first listed devices, {old}: ask \
+                 for that one, or start the process anew"
             );
         }
-        let version = fs::read_to_string(format!("{CLASS_VERBS}/{node}/abi_version"));
-        let version = version.map_or_else(|error| error.to_string(), |text| text.trim().to_owned());
+        let node = match &self.verbs {
+            Ok(Some(node)) => node,
+            Ok(None) => return format!("{known}), but {}", without_node()),
+            Err(why) => return format!("{known}), but which file is its is unknown: {why}"),
+        };
+        let file = Path::new(DEVICE_FILES).join(node);
+        // libibverbs asks for the file's status, and leaves out the device if it gets none.
+        if let Err(error) = fs::metadata(&file) {
+            let why = match error.kind() {
+                io::ErrorKind::NotFound => diagnosis::absent(&file),
+                _ => {
+                    let errno = error.raw_os_error().unwrap_or(0);
+                    diagnosis::open_failed(&file, errno).to_string()
+                }
+            };
+            return format!("{known}), but {why}");
+        }
+        let version_file = format!("{CLASS_VERBS}/{node}/abi_version");
+        let version = match fs::read_to_string(&version_file) {
+            Ok(version) => version.trim().to_owned(),
+            Err(error) => return format!("{known}), but {version_file} cannot be read: {error}"),
+        };
         format!(
-            "the kernel has {} (driver {driver}, interface version {version}), but libibverbs has no driver library \
-             for it, or none for that version: install rdma-core's (Debian: ibverbs-providers) or the vendor's",
-            self.name
+            "{known}, interface version {version}, file {}), but libibverbs has no driver library for it, or none for \
+             that version: install rdma-core's (Debian: ibverbs-providers) or the vendor's. One that was installed \
+             after this process first listed devices is not loaded until the process starts anew; IBV_SHOW_WARNINGS=1 in \
+             its environment shows more",
+            file.display()
         )
     }
 }
 
-/// Why there is no device that was looked for: by `name`, if that is known.
-pub(super) fn no_device(shown: &[Device], name: Option<&str>) -> Cause {
-    let hidden = hidden(shown);
-    if let Some(device) = name.and_then(|name| hidden.iter().find(|device| device.name == name)) {
+/// Why a device has no file for programs.
+fn without_node() -> String {
+    let path = format!("{CLASS_VERBS}/abi_version");
+    match fs::read_to_string(&path) {
+        // It is loaded, and serves others.
+        Ok(_) => {
+            format!("its driver offers it to the kernel alone: nothing in {CLASS_VERBS} names it")
+        }
+        Err(error) => diagnosis::class_unreadable(&path, &error, "ib_uverbs").to_string(),
+    }
+}
+
+/// Why there is no device that was looked for.
+pub(crate) fn no_device(shown: &[Device], mark: &Mark<'_>) -> Cause {
+    let hidden = match hidden(shown) {
+        Ok(hidden) => hidden,
+        Err(cause) => return cause,
+    };
+    if let Some(device) = hidden.iter().find(|device| device.has(mark)) {
         return Cause::Unusable {
             device: device.name.clone(),
             why: device.why(),
@@ -124,39 +198,82 @@ pub(super) fn no_device(shown: &[Device], name: Option<&str>) -> Cause {
     {
         return cause;
     }
+    Cause::NoDevice {
+        wanted: "such device".to_owned(),
+        present: listed(shown, &hidden),
+    }
+}
+
+/// Why libibverbs shows no device at all, which others that are built on it do not say.
+pub(crate) fn none_shown() -> Cause {
+    let shown = match super::devices() {
+        Ok(shown) => shown,
+        Err(error) => return error.into_cause(),
+    };
+    let hidden = match hidden(&shown) {
+        Ok(hidden) => hidden,
+        Err(cause) => return cause,
+    };
+    match (&shown[..], &hidden[..]) {
+        ([], []) => kernel_side().unwrap_or(Cause::NoDevice {
+            wanted: "RDMA device".to_owned(),
+            present: Vec::new(),
+        }),
+        _ => Cause::NoDevice {
+            wanted: "RDMA device that libibverbs can use".to_owned(),
+            present: listed(&shown, &hidden),
+        },
+    }
+}
+
+fn listed(shown: &[Device], hidden: &[Hidden]) -> Vec<String> {
     let mut present: Vec<String> = shown.iter().map(ToString::to_string).collect();
     present.extend(
         hidden
             .iter()
             .map(|device| format!("{} (not usable: {})", device.name, device.why())),
     );
-    Cause::NoDevice {
-        wanted: "such device".to_owned(),
-        present,
-    }
+    present
 }
 
 /// Why a device that libibverbs shows was not opened.
-pub(super) fn not_opened(device_node: &str, errno: i32) -> Cause {
+pub(super) fn not_opened(device: &str, device_node: &str, errno: i32) -> Cause {
     let path = Path::new(DEVICE_FILES).join(device_node);
     // libibverbs loses the error number of this very call.
-    let file: OwnedFd = match open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+    let file = match file_of(device_node) {
         Ok(file) => file,
-        Err(error) => return diagnosis::open_failed(&path, error.raw_os_error()),
+        Err(cause) => return cause,
     };
-    let is_device = fstat(&file)
-        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::CharacterDevice);
-    let likely = match Errno::from_raw_os_error(errno) {
-        _ if !is_device => format!(
+    let number = fstat(&file).ok().and_then(|status| {
+        let is_device = FileType::from_raw_mode(status.st_mode) == FileType::CharacterDevice;
+        is_device.then(|| format!("{}:{}", major(status.st_rdev), minor(status.st_rdev)))
+    });
+    let kernels = fs::read_to_string(format!("{CLASS_VERBS}/{device_node}/dev")).ok();
+    let likely = match (Errno::from_raw_os_error(errno), number, kernels) {
+        (_, None, _) => format!(
             "{} is no device file; something else stands in its place",
             path.display()
         ),
-        limit @ (Errno::NOMEM | Errno::AGAIN) => diagnosis::resource_limit(limit),
-        Errno::MFILE => diagnosis::descriptor_limit(),
-        Errno::NODEV | Errno::IO => "the device is gone, or being reset".to_owned(),
+        (_, Some(number), Some(kernels)) if number != kernels.trim() => format!(
+            "{} is another device, {number}, than the kernel's {device_node}, {}: whoever made it took a wrong number",
+            path.display(),
+            kernels.trim()
+        ),
+        (limit @ (Errno::NOMEM | Errno::AGAIN), ..) => {
+            diagnosis::resource_limit(limit, device, None)
+        }
+        (Errno::MFILE, ..) => diagnosis::descriptor_limit(),
+        (Errno::NODEV | Errno::IO, ..) => match folder_of(device_node) {
+            Some(folder) => format!(
+                "{} opens and {} is there, but the device does not answer: it is being reset, or going",
+                path.display(),
+                folder.display()
+            ),
+            None => format!("the device is gone: there is no {CLASS_VERBS}/{device_node}"),
+        },
         _ => format!(
-            "{} opens, but the device's driver library does not take it: kernel and library do not fit \
-             each other",
+            "{} opens, so it is not a matter of rights: the device's driver library gave up after that, kernel and library \
+             may not fit each other",
             path.display()
         ),
     };
@@ -164,4 +281,28 @@ pub(super) fn not_opened(device_node: &str, errno: i32) -> Cause {
         source: io::Error::from_raw_os_error(errno),
         likely,
     }
+}
+
+/// The folder of a device in sysfs, if it is there. Other than its name, that of its file stays.
+fn folder_of(device_node: &str) -> Option<PathBuf> {
+    Some(Path::new(CLASS_VERBS).join(device_node)).filter(|folder| folder.exists())
+}
+
+/// Why a device that the kernel has, by its name, cannot be used by a library that opens it by libibverbs; `None` if it can.
+pub(crate) fn unusable(name: &str) -> Option<Cause> {
+    let device = match Device::by_name(name) {
+        Ok(device) => device,
+        Err(error) => return Some(error.into_cause()),
+    };
+    // libibverbs tries for seconds to open a file that does not.
+    file_of(device.device_node())
+        .err()
+        .or_else(|| device.open().err().map(Error::into_cause))
+}
+
+/// Opens a device's file, as libibverbs does.
+fn file_of(device_node: &str) -> Result<OwnedFd, Cause> {
+    let path = Path::new(DEVICE_FILES).join(device_node);
+    open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| diagnosis::open_failed(&path, error.raw_os_error()))
 }

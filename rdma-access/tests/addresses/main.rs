@@ -116,36 +116,25 @@ fn a_failing_call_is_named_and_leaves_nothing() {
     };
     for (call, errno, operation, words) in [
         (
-            CREATE,
-            Errno::ACCESS,
-            "rdma_create_id",
-            &["(192.0.2.7)", "os error 13", "/dev/infiniband/rdma_cm"][..],
-        ),
-        (CREATE, Errno::NODEV, "rdma_create_id", &["rdma_ucm"]),
-        (CREATE, Errno::MFILE, "rdma_create_id", &["ulimit -n"]),
-        (
             BIND,
             Errno::ADDRNOTAVAIL,
             "rdma_bind_addr",
-            &["os error 99", "no interface of this machine"],
+            &["os error 99", "no interface of this machine"][..],
         ),
         (
             BIND,
             Errno::NODEV,
             "rdma_bind_addr",
-            &["os error 19", "no RDMA device"],
+            &[
+                "os error 19",
+                "no interface of this machine has that address",
+            ],
         ),
         (
             RESOLVE,
             Errno::NETUNREACH,
             "rdma_resolve_addr",
-            &["os error 101", "no route"],
-        ),
-        (
-            RESOLVE,
-            Errno::NODEV,
-            "rdma_resolve_addr",
-            &["no RDMA device"],
+            &["os error 101", "route to that address"],
         ),
         (RESOLVE, Errno::IO, "rdma_resolve_addr", &["os error 5"]),
     ] {
@@ -156,11 +145,15 @@ fn a_failing_call_is_named_and_leaves_nothing() {
         check(&error, operation, words);
         assert_eq!(stub.number("stub_alive"), 0, "{error}");
     }
-    for (call, operation) in [
-        (CREATE, "rdma_create_id"),
-        (BIND, "rdma_bind_addr"),
-        (RESOLVE, "rdma_resolve_addr"),
-    ] {
+    // No module, or no device file: what is missing is named, whatever librdmacm says.
+    for errno in [Errno::ACCESS, Errno::NODEV, Errno::NOMEM, Errno::PERM] {
+        stub.fail(CREATE, errno);
+        let error = ask(CREATE).unwrap_err();
+        check(&error, "rdma_create_id", &["(192.0.2.7)", "(modprobe "]);
+        assert!(!error.to_string().contains("out of memory"), "{error}");
+        assert_eq!(stub.number("stub_alive"), 0, "{error}");
+    }
+    for (call, operation) in [(BIND, "rdma_bind_addr"), (RESOLVE, "rdma_resolve_addr")] {
         stub.fail(call, Errno::NOMEM);
         let error = ask(call).unwrap_err();
         assert!(matches!(error.cause(), Cause::OutOfMemory), "{error}");
@@ -178,6 +171,42 @@ fn a_failing_call_is_named_and_leaves_nothing() {
         "rdma_resolve_addr",
         &["within 1000 ms", "does not answer"],
     );
+    assert_eq!(stub.number("stub_alive"), 0);
+}
+
+/// Addresses of the loopback interface, which every machine has.
+#[test]
+fn the_interface_that_has_no_device_is_named() {
+    let stub = Stub::new();
+    for (call, errno) in [
+        (BIND, Errno::NODEV),
+        (RESOLVE, Errno::NODEV),
+        (RESOLVE, Errno::PERM),
+    ] {
+        stub.fail(call, errno);
+        let error = match call {
+            RESOLVE => stub.cm.remote(&address("127.0.0.1"), SECOND),
+            _ => stub.cm.local(&address("127.0.0.1")),
+        };
+        let error = error.unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(errno.raw_os_error()));
+        assert!(error.to_string().contains(": lo, "), "{error}");
+        assert!(error.to_string().contains("has no RDMA device"), "{error}");
+    }
+    stub.fail(RESOLVE, Errno::NODEV);
+    let error = stub
+        .cm
+        .remote(&address("fe80::7%987654"), SECOND)
+        .unwrap_err();
+    check(
+        &error,
+        "rdma_resolve_addr",
+        &["no interface of the number 987654"],
+    );
+    // What a local lookup is refused is not the kernel's answer being dropped.
+    stub.fail(BIND, Errno::PERM);
+    let error = stub.cm.local(&address("127.0.0.1")).unwrap_err();
+    assert!(error.to_string().ends_with("(os error 1)"), "{error}");
     assert_eq!(stub.number("stub_alive"), 0);
 }
 

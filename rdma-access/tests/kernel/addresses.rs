@@ -12,8 +12,9 @@ use rdma_access::cm::{Address, AddressDevice, Cm};
 use rdma_access::verbs::PortState;
 
 use super::{
-    ADDRESS, ADDRESS_V6, DEVICE, HERE, HERE_ON_LINK, HERE_V6, LATECOMER, NEIGHBOUR, NEIGHBOURLY,
-    NOBODY, SECOND_ADDRESS, THERE, THERE_ON_LINK, THERE_V6, WITHOUT_DEVICE,
+    ADDRESS, ADDRESS_V6, DEVICE, DOWN, HERE, HERE_ON_LINK, HERE_V6, LATECOMER, NEIGHBOUR,
+    NEIGHBOURLY, NOBODY, SECOND_ADDRESS, THERE, THERE_ON_LINK, THERE_V6, WITHOUT_DEVICE,
+    open_files, wait_for_open_files,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -80,12 +81,11 @@ fn libraries_loaded_again_and_again_leave_nothing_open() {
         let found = Cm::load().unwrap().local(&address(ADDRESS)).unwrap();
         assert_eq!(found.device(), DEVICE);
     };
-    let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     // What librdmacm opens once and keeps is open after this.
     look();
-    let before = open_files();
+    let before = open_files().len();
     (0..5).for_each(|_| look());
-    assert_eq!(open_files(), before);
+    wait_for_open_files(before);
 }
 
 /// A link-local address of an interface of this machine.
@@ -119,7 +119,8 @@ fn scope_ids_tell_the_interface() {
         assert!(matches!(error.cause(), Cause::Invalid(_)), "{error}");
     }
     let wrong = format!("{}%veth0", link_local("dummy0"));
-    cm.local(&address(&wrong)).unwrap_err();
+    let error = cm.local(&address(&wrong)).unwrap_err();
+    assert!(error.to_string().contains("but dummy0"), "{error}");
     // An interface that has a number for a name.
     ip(&["link", "add", "4711", "type", "dummy"]);
     let named = address("fe80::1%4711").scope();
@@ -140,7 +141,13 @@ fn failures_name_the_call_and_its_reason() {
     let cm = Cm::load().unwrap();
     let error = cm.local(&address(WITHOUT_DEVICE)).unwrap_err();
     assert_eq!(error.operation(), "rdma_bind_addr");
-    assert!(error.to_string().contains("no RDMA device"), "{error}");
+    for words in [
+        "dummy1, which has that address, has no RDMA device",
+        "dummy0 (rxe0)",
+        "veth0 (rxe1)",
+    ] {
+        assert!(error.to_string().contains(words), "{error}");
+    }
     let error = cm.local(&address("10.7.0.77")).unwrap_err();
     assert_eq!(error.operation(), "rdma_bind_addr");
     assert!(
@@ -153,7 +160,118 @@ fn failures_name_the_call_and_its_reason() {
     assert_eq!(error.operation(), "rdma_resolve_addr");
     assert!(error.to_string().contains("no route"), "{error}");
     let error = cm.remote(&address("10.9.0.7"), TIMEOUT).unwrap_err();
-    assert!(error.to_string().contains("no RDMA device"), "{error}");
+    let words = "dummy1, by which the way there leaves, has no RDMA device";
+    assert!(error.to_string().contains(words), "{error}");
+    let error = cm.remote(&address("fe80::7%987654"), TIMEOUT).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("no interface of the number 987654"),
+        "{error}"
+    );
+    let error = cm.local(&address("::ffff:10.7.0.1")).unwrap_err();
+    assert!(error.to_string().contains("dummy0 has 10.7.0.1"), "{error}");
+    // A loopback address has none, although there are devices.
+    let error = cm.local(&address("127.0.0.1")).unwrap_err();
+    assert!(
+        matches!(error.cause(), Cause::NoDevice { present, .. } if present.len() == 3),
+        "{error}"
+    );
+}
+
+/// An address as long as it is used.
+struct Added(&'static str, &'static str);
+
+impl Added {
+    fn new(address: &'static str, interface: &'static str) -> Self {
+        ip(&["address", "add", address, "dev", interface]);
+        Self(address, interface)
+    }
+}
+
+impl Drop for Added {
+    fn drop(&mut self) {
+        ip(&["address", "del", self.0, "dev", self.1]);
+    }
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn an_address_on_the_loopback_interface_names_that_interface() {
+    let cm = Cm::load().unwrap();
+    // As routed networks have it: the address of a host is on its loopback interface.
+    let _host = Added::new("10.99.0.1/32", "lo");
+    let error = cm.local(&address("10.99.0.1")).unwrap_err();
+    let words = "lo, which has that address, has no RDMA device";
+    assert!(error.to_string().contains(words), "{error}");
+    // One that is down has its device all the same.
+    let _idle = Added::new("10.11.0.1/24", "dummy2");
+    wait_for_gid(DOWN, "0000:0000:0000:0000:0000:ffff:0a0b:0001");
+    assert_eq!(cm.local(&address("10.11.0.1")).unwrap().device(), DOWN);
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn addresses_of_a_vlan_and_of_a_bond_lead_to_the_device_below() {
+    let cm = Cm::load().unwrap();
+    ip(&[
+        "link",
+        "add",
+        "link",
+        "dummy0",
+        "name",
+        "dummy0.100",
+        "type",
+        "vlan",
+        "id",
+        "100",
+    ]);
+    ip(&["link", "set", "dummy0.100", "up"]);
+    let of_vlan = {
+        let _address = Added::new("10.12.0.1/24", "dummy0.100");
+        wait_for_gid(DEVICE, "0000:0000:0000:0000:0000:ffff:0a0c:0001");
+        cm.local(&address("10.12.0.1"))
+    };
+    ip(&["link", "del", "dummy0.100"]);
+    let found = of_vlan.unwrap();
+    assert_eq!(
+        (found.device(), found.local_address()),
+        (DEVICE, "10.12.0.1".parse().ok())
+    );
+    // A bond of an interface without a device has none.
+    ip(&["link", "add", "bond7", "type", "bond"]);
+    ip(&["link", "set", "dummy1", "down"]);
+    ip(&["link", "set", "dummy1", "master", "bond7"]);
+    ip(&["link", "set", "bond7", "up"]);
+    let of_bond = {
+        let _address = Added::new("10.13.0.1/24", "bond7");
+        cm.local(&address("10.13.0.1"))
+    };
+    ip(&["link", "set", "dummy1", "nomaster"]);
+    ip(&["link", "del", "bond7"]);
+    ip(&["link", "set", "dummy1", "up"]);
+    let error = of_bond.unwrap_err();
+    let words = "bond7, which has that address, has no RDMA device";
+    assert!(error.to_string().contains(words), "{error}");
+}
+
+/// Waits until a device has a GID, which it gets some time after the address.
+fn wait_for_gid(device: &str, gid: &str) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    let gids = || -> Vec<String> {
+        let entry = |index| format!("/sys/class/infiniband/{device}/ports/1/gids/{index}");
+        (0..64)
+            .filter_map(|index| std::fs::read_to_string(entry(index)).ok())
+            .collect()
+    };
+    while !gids().iter().any(|text| text.trim() == gid) {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{gid} is not in {:?}",
+            gids()
+        );
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]

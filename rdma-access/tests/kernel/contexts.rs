@@ -1,17 +1,12 @@
 //! Devices found and opened.
 
-use std::fs;
 use std::sync::Arc;
 
 use rdma_access::Cause;
 use rdma_access::ud::{CompletionChannel, CompletionQueue, ProtectionDomain};
 use rdma_access::verbs::{Context, Device, LinkLayer, PortState, devices};
 
-use super::{DEVICE, DOWN, NEIGHBOURLY};
-
-fn open_files() -> usize {
-    fs::read_dir("/proc/self/fd").unwrap().count()
-}
+use super::{DEVICE, DOWN, NEIGHBOURLY, open_files, wait_for_open_files};
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
@@ -69,7 +64,7 @@ fn a_context_opens_whether_or_not_a_port_is_active() {
 fn each_opening_is_a_context_of_its_own_and_leaves_nothing() {
     // What libraries open once and keep is open after this.
     drop(Context::open_by_name(DEVICE).unwrap());
-    let before = open_files();
+    let before = open_files().len();
     let contexts: Vec<Context> = (0..20)
         .map(|_| Context::open_by_name(DEVICE).unwrap())
         .collect();
@@ -82,7 +77,38 @@ fn each_opening_is_a_context_of_its_own_and_leaves_nothing() {
             context.close().unwrap();
         }
     }
-    assert_eq!(open_files(), before);
+    wait_for_open_files(before);
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn a_device_that_was_renamed_is_not_said_to_lack_a_driver_library() {
+    let rename = |from: &str, to: &str| {
+        let status = std::process::Command::new("/tools/rdma")
+            .args(["dev", "set", from, "name", to])
+            .status()
+            .unwrap();
+        assert!(status.success(), "{from} to {to}: {status}");
+    };
+    Device::by_name(DOWN).unwrap();
+    rename(DOWN, "renamed0");
+    let (old, new) = (
+        Context::open_by_name(DOWN),
+        Context::open_by_name("renamed0"),
+    );
+    rename("renamed0", DOWN);
+    // libibverbs keeps what it once listed.
+    old.unwrap();
+    let error = new.unwrap_err();
+    assert!(
+        matches!(error.cause(), Cause::Unusable { device, .. } if device == "renamed0"),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("first listed devices, rxe2"),
+        "{error}"
+    );
+    assert!(!error.to_string().contains("driver library"), "{error}");
 }
 
 #[test]
@@ -101,7 +127,7 @@ fn the_device_of_an_open_context_opens_again() {
 #[ignore = "needs the kernel of cargo xtask vm"]
 fn children_end_before_their_context_in_any_order_of_dropping() {
     drop(Context::open_by_name(DEVICE).unwrap());
-    let before = open_files();
+    let before = open_files().len();
     let context = Arc::new(Context::open_by_name(DEVICE).unwrap());
     let domain = ProtectionDomain::new(&context).unwrap();
     let channel = Arc::new(CompletionChannel::new(&context).unwrap());
@@ -111,5 +137,5 @@ fn children_end_before_their_context_in_any_order_of_dropping() {
     queue.arm(false).unwrap();
     domain.close().unwrap();
     queue.close().unwrap();
-    assert_eq!(open_files(), before);
+    wait_for_open_files(before);
 }

@@ -75,13 +75,13 @@ impl Drop for Limited {
 }
 
 /// Files that only root and the group [`RDMA`] may open, as long as it lives.
-struct Restricted;
+pub struct Restricted(&'static [&'static str]);
 
 /// The group `rdma`.
 const RDMA: u32 = 104;
 /// The user `ada` and her group.
-const ADA: u32 = 1234;
-const ADAS: u32 = 5678;
+pub const ADA: u32 = 1234;
+pub const ADAS: u32 = 5678;
 
 const VERBS: &str = "/dev/infiniband/uverbs0";
 const MADS: &str = "/dev/infiniband/umad0";
@@ -89,12 +89,17 @@ const ADDRESSES: &str = "/dev/infiniband/rdma_cm";
 
 impl Restricted {
     fn new() -> Self {
-        Self::set(RDMA, 0o660);
-        Self
+        Self::of(&[VERBS, MADS, ADDRESSES])
     }
 
-    fn set(group: u32, mode: u32) {
-        for file in [VERBS, MADS, ADDRESSES] {
+    pub fn of(files: &'static [&'static str]) -> Self {
+        let restricted = Self(files);
+        restricted.set(RDMA, 0o660);
+        restricted
+    }
+
+    fn set(&self, group: u32, mode: u32) {
+        for file in self.0 {
             chown(file, Some(0), Some(group)).unwrap();
             fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
         }
@@ -103,12 +108,12 @@ impl Restricted {
 
 impl Drop for Restricted {
     fn drop(&mut self) {
-        Self::set(0, 0o666);
+        self.set(0, 0o666);
     }
 }
 
 /// Does it as another user, on a thread of its own: who one is is a matter of the thread to the kernel.
-fn as_user<T: Send>(user: u32, groups: &[u32], work: impl FnOnce() -> T + Send) -> T {
+pub fn as_user<T: Send>(user: u32, groups: &[u32], work: impl FnOnce() -> T + Send) -> T {
     let change = || {
         let groups: Vec<Gid> = groups.iter().map(|&group| Gid::from_raw(group)).collect();
         set_thread_groups(&groups[1..]).unwrap();
@@ -223,7 +228,10 @@ fn a_control_group_without_contexts_is_suspected() {
         &opened.unwrap_err(),
         "ibv_open_device",
         Errno::AGAIN,
-        &["rdma control group", "rdma.max"],
+        &[
+            "rdma control group of this process limits rxe0 to hca_handle=0",
+            "/sys/fs/cgroup/without-contexts/rdma.max",
+        ],
     );
     device.open().unwrap();
 }
@@ -259,6 +267,85 @@ fn a_file_that_vanishes_is_named() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
+fn a_file_of_another_number_is_named() {
+    let device = Device::by_name(DEVICE).unwrap();
+    let number = |file: &str| std::os::unix::fs::MetadataExt::rdev(&fs::metadata(file).unwrap());
+    let other = number("/dev/infiniband/uverbs1");
+    fs::rename(VERBS, "/dev/infiniband/away").unwrap();
+    let (major, minor) = (rustix::fs::major(other), rustix::fs::minor(other));
+    let made = std::process::Command::new("mknod")
+        .args([VERBS, "c", &major.to_string(), &minor.to_string()])
+        .status();
+    let opened = device.open();
+    let _ = fs::remove_file(VERBS);
+    fs::rename("/dev/infiniband/away", VERBS).unwrap();
+    assert!(made.unwrap().success());
+    let error = opened.unwrap_err().to_string();
+    let words = format!(
+        "/dev/infiniband/uverbs0 is another device, {major}:{minor}, than the kernel's uverbs0"
+    );
+    assert!(error.contains(&words), "{error}");
+    device.open().unwrap();
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn a_missing_file_of_rdma_cm_is_told_from_a_missing_module() {
+    let cm = Cm::load().unwrap();
+    fs::rename(ADDRESSES, "/dev/infiniband/away").unwrap();
+    let found = cm.local(&ADDRESS.parse().unwrap());
+    fs::rename("/dev/infiniband/away", ADDRESSES).unwrap();
+    let error = found.unwrap_err();
+    let words = ["there is no /dev/infiniband/rdma_cm", "udev"];
+    check(&error, "rdma_create_id", Errno::NOENT, &words);
+    assert!(!error.to_string().contains("modprobe"), "{error}");
+    cm.local(&ADDRESS.parse().unwrap()).unwrap();
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn a_file_system_that_forbids_devices_is_named() {
+    let device = Device::by_name(DEVICE).unwrap();
+    let mount = |options: &str| {
+        let words = ["-o", options, "/dev"];
+        let status = std::process::Command::new("mount")
+            .args(words)
+            .status()
+            .unwrap();
+        assert!(status.success(), "{words:?}: {status}");
+    };
+    mount("remount,nodev");
+    let opened = device.open();
+    mount("remount,dev");
+    let words = ["the file system of /dev/infiniband/uverbs0 is mounted with nodev"];
+    check(
+        &opened.unwrap_err(),
+        "ibv_open_device",
+        Errno::ACCESS,
+        &words,
+    );
+    device.open().unwrap();
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn without_a_descriptor_left_an_interface_is_not_missing() {
+    let limited = Limited::to_open_files();
+    let read = "fe80::1%veth0".parse::<rdma_access::cm::Address>();
+    drop(limited);
+    check(
+        &read.unwrap_err(),
+        "read an address",
+        Errno::MFILE,
+        &["is unknown", "(ulimit -n)"],
+    );
+    "fe80::1%veth0".parse::<rdma_access::cm::Address>().unwrap();
+    let read = "fe80::1%veth9".parse::<rdma_access::cm::Address>();
+    assert!(matches!(read.unwrap_err().cause(), Cause::Invalid(_)));
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
 fn without_a_descriptor_left_the_limit_is_named() {
     let device = Device::by_name(DEVICE).unwrap();
     let context = Arc::new(device.open().unwrap());
@@ -272,7 +359,7 @@ fn without_a_descriptor_left_the_limit_is_named() {
         &opened.unwrap_err(),
         "ibv_open_device",
         Errno::MFILE,
-        &["descriptors open (ulimit -n)"],
+        &["(ulimit -n)"],
     );
     check(
         &channel.unwrap_err(),
@@ -312,7 +399,12 @@ fn without_memory_to_lock_the_limit_is_named() {
         &error,
         "ibv_reg_mr",
         Errno::NOMEM,
-        &["256 slots of 4096 bytes", "may lock 64 KiB", "ulimit -l"],
+        &[
+            "256 slots of 4096 bytes",
+            "may lock 64 KiB",
+            "too little for 1024 KiB",
+            "ulimit -l",
+        ],
     );
     MemoryRegion::new(&domain, 4096, 256)
         .unwrap()

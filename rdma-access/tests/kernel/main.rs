@@ -5,10 +5,32 @@
 mod addresses;
 mod contexts;
 mod datagrams;
+mod in_a_container;
 mod limits;
 mod mad_ports;
 mod without_driver;
 mod without_modules;
+
+/// Waits until no more files are open than were. What was closed may be there for a moment.
+fn wait_for_open_files(before: usize) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while open_files().len() > before {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{before} files were open, now {:?}",
+            open_files()
+        );
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// What is open.
+fn open_files() -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    entries
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .collect()
+}
 
 /// On a dummy interface, up.
 const DEVICE: &str = "rxe0";

@@ -1,10 +1,11 @@
 //! With devices, and no driver library for them.
 
 use rdma_access::Cause;
+use rdma_access::cm::Cm;
 use rdma_access::mana::Mana;
 use rdma_access::verbs::{Context, Device, devices};
 
-use super::{DEVICE, DOWN, NEIGHBOURLY};
+use super::{ADDRESS, DEVICE, DOWN, NEIGHBOURLY};
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
@@ -27,10 +28,29 @@ fn without_driver_no_device_is_listed_and_each_is_explained() {
     }
     let error = Device::by_device_node("uverbs0").unwrap_err();
     assert!(
+        matches!(error.cause(), Cause::Unusable { device, .. } if device == DEVICE),
+        "{error}"
+    );
+    let error = Device::by_device_node("uverbs7").unwrap_err();
+    assert!(
         matches!(error.cause(), Cause::NoDevice { present, .. } if present.len() == 3),
         "{error}"
     );
     assert!(error.to_string().contains("rxe0 (not usable: "), "{error}");
+    // librdmacm lists devices first, and says that there are none.
+    let error = Cm::load()
+        .unwrap()
+        .local(&ADDRESS.parse().unwrap())
+        .unwrap_err();
+    assert_eq!(error.operation(), "rdma_create_id");
+    assert!(
+        matches!(error.cause(), Cause::NoDevice { present, .. } if present.len() == 3),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("no driver library for it"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn without_modules_mads_name_ib_umad() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn without_modules_addresses_name_rdma_ucm() {
+fn without_modules_addresses_name_what_they_need_first() {
     let cm = Cm::load().unwrap();
     let address = "10.7.0.1".parse().unwrap();
     for found in [
@@ -44,6 +44,7 @@ fn without_modules_addresses_name_rdma_ucm() {
     ] {
         let error = found.unwrap_err();
         assert_eq!(error.operation(), "rdma_create_id");
-        assert!(error.to_string().contains("modprobe rdma_ucm"), "{error}");
+        // The first thing that is missing.
+        assert!(error.to_string().contains("modprobe ib_uverbs"), "{error}");
     }
 }

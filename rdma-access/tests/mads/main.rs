@@ -278,8 +278,6 @@ fn a_request_that_never_comes_back_is_given_up() {
 fn agents_and_ports_end() {
     let stub = Stub::new();
     let (port, agent) = stub.agent();
-    let error = port.register(0x01, 1, Methods::NONE).unwrap_err();
-    assert!(error.to_string().contains("no SMI on it?"), "{error}");
     assert_eq!(
         (stub.number("stub_open_ports"), stub.number("stub_agents")),
         (1, 1)
@@ -295,6 +293,72 @@ fn agents_and_ports_end() {
     );
     port.close().unwrap();
     assert_eq!(stub.number("stub_open_ports"), 0);
+}
+
+#[test]
+fn why_an_agent_is_refused_is_looked_up() {
+    let stub = Stub::new();
+    let (port, _agent) = stub.agent();
+    let refused = |methods| port.register(0x01, 1, methods).unwrap_err().to_string();
+    // The port has an SMI, and nothing is wanted that another agent could take.
+    let text = refused(Methods::NONE);
+    assert!(
+        text.contains("no agents for class 0x01 of version 1"),
+        "{text}"
+    );
+    let text = refused(Methods::NONE.and(0x01));
+    assert!(
+        text.contains("another agent") && !text.contains("SMI"),
+        "{text}"
+    );
+    stub.set("stub_capabilities", 0x0251_4c68);
+    for methods in [Methods::NONE, Methods::NONE.and(0x01)] {
+        let text = refused(methods);
+        assert!(
+            text.contains("port 1 of stub0 has its SMI disabled"),
+            "{text}"
+        );
+    }
+    // Nothing that a class other than subnet management needs.
+    let agents: Vec<_> = (0..31)
+        .map(|_| port.register(SA, 2, Methods::NONE).unwrap())
+        .collect();
+    stub.set("stub_most_agents", 32);
+    let error = port.register(SA, 2, Methods::NONE).unwrap_err();
+    assert!(error.to_string().contains("has 32 agents"), "{error}");
+    drop(agents);
+    // With room left it is the system's memory.
+    stub.set("stub_most_agents", 1);
+    let error = port.register(SA, 2, Methods::NONE).unwrap_err();
+    assert!(error.to_string().ends_with("(os error 12)"), "{error}");
+}
+
+#[test]
+fn who_gets_no_answer_on_a_port_without_a_link_learns_of_it() {
+    let stub = Stub::new();
+    let (port, agent) = stub.agent();
+    let to = MadAddress::gsi(Lid(9), 0);
+    let directed = port.register(0x81, 1, Methods::NONE).unwrap();
+    let silence = |agent: &Agent, state: i32, physical_state: i32| {
+        stub.set("stub_state", state);
+        stub.set("stub_physical_state", physical_state);
+        stub.put(agent.id(), 110, &mad(256, 0x79));
+        let second = Duration::from_secs(1);
+        let error = agent.exchange(&to, &mad(256, 0x79), second, 0).unwrap_err();
+        error.to_string()
+    };
+    let text = silence(&agent, 4, 5);
+    assert!(text.contains("the destination is not there"), "{text}");
+    let text = silence(&agent, 1, 2);
+    assert!(
+        text.contains("port 1 of stub0 has no link (physical state 2)"),
+        "{text}"
+    );
+    let text = silence(&agent, 2, 5);
+    assert!(text.contains("not active (state 2)"), "{text}");
+    // A directed route does without a subnet manager.
+    let text = silence(&directed, 2, 5);
+    assert!(text.contains("the destination is not there"), "{text}");
 }
 
 #[test]

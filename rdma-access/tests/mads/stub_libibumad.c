@@ -19,6 +19,7 @@ static unsigned char sent_mad[4096];
 static int open_ports, smi_opens, agents;
 static int send_error;
 static int interruptions, waited;
+static int state = 4, physical_state = 5, capabilities = 0x02514868, most_agents = 32;
 
 /* What the test calls. */
 
@@ -76,6 +77,26 @@ int stub_agents(void)
 	return agents;
 }
 
+void stub_state(int number)
+{
+	state = number;
+}
+
+void stub_physical_state(int number)
+{
+	physical_state = number;
+}
+
+void stub_capabilities(int bits)
+{
+	capabilities = bits;
+}
+
+void stub_most_agents(int number)
+{
+	most_agents = number;
+}
+
 /* What the library has. */
 
 struct umad_device_node *umad_get_ca_device_list(void)
@@ -100,12 +121,12 @@ int umad_get_ca(const char *name, umad_ca_t *ca)
 	ca->node_type = 1;
 	ca->numports = 1;
 	port.portnum = 1;
-	port.state = 4;
-	port.phys_state = 5;
+	port.state = state;
+	port.phys_state = physical_state;
 	port.base_lid = 7;
 	port.sm_lid = 0x12345;
 	port.port_guid = htobe64(0x1122334455667788);
-	port.capmask = htobe32(0x02514868);
+	port.capmask = htobe32(capabilities);
 	strcpy(port.link_layer, "InfiniBand");
 	ca->ports[1] = &port;
 	return 0;
@@ -149,6 +170,10 @@ int umad_register(int port, int mgmt_class, int version, uint8_t rmpp, long *mas
 {
 	if (mgmt_class == 0x01) {
 		errno = EINVAL;
+		return -EPERM;
+	}
+	if (agents >= most_agents) {
+		errno = ENOMEM;
 		return -EPERM;
 	}
 	return agents++;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use std::process::Stdio;
 
-use super::tree::{ACTIVE, Device, Tree};
+use super::tree::{ACTIVE, Device, LINK_UP, POLLING, Tree};
 use super::{Machine, example, text};
 
 fn machine() -> Machine {
@@ -164,4 +164,212 @@ fn who_may_not_open_the_file_learns_whose_it_is() {
         "udev rule",
     ];
     expect(&machine, &wrapper, ["mlx5_0", "1"], "Io", &words);
+}
+
+/// A device whose first port has no cable, in the first slot of the kernel's MAD files.
+fn unplugged() -> Machine {
+    Machine::new(&Tree::new([
+        Device::new("mlx5_0", &[POLLING, ACTIVE]),
+        Device::new("mlx5_1", &[LINK_UP]),
+    ]))
+}
+
+fn expect_port(machine: &Machine, question: [&str; 2], port: &str) {
+    let mut words = vec![example("smi_port").display().to_string()];
+    words.extend(question.map(str::to_owned));
+    let output = machine.run(Stdio::null(), &words);
+    assert_eq!(text(&output.stdout), port, "{output:?}");
+}
+
+#[test]
+fn a_port_whose_rate_cannot_be_read_is_usable() {
+    // The kernel answers with EINVAL where it knows no speed; a folder cannot be read either.
+    for is_missing in [true, false] {
+        let machine = unplugged();
+        for file in ["rate", "lid_mask_count", "pkeys/0"] {
+            let path = machine
+                .path("sys/class/infiniband/mlx5_0/ports/1")
+                .join(file);
+            fs::remove_file(&path).unwrap();
+            if !is_missing {
+                fs::create_dir(&path).unwrap();
+            }
+        }
+        expect_port(&machine, ["mlx5_0", "1"], "mlx5_0 1");
+        expect_port(&machine, ["mlx5_0", "-"], "mlx5_0 2");
+        expect_port(&machine, ["-", "-"], "mlx5_0 2");
+        expect_port(&machine, ["-", "1"], "mlx5_0 1");
+    }
+}
+
+#[test]
+fn a_port_whose_state_cannot_be_read_is_named_with_the_file() {
+    let machine = unplugged();
+    let folder = machine.path("sys/class/infiniband/mlx5_0/ports/1");
+    fs::remove_file(folder.join("state")).unwrap();
+    let words = [
+        "port 1 of mlx5_0",
+        "/sys/class/infiniband/mlx5_0/ports/1/state cannot be read: No such file",
+    ];
+    expect(&machine, &[], ["mlx5_0", "1"], "other", &words);
+    // The other port and the other device are what they were.
+    expect_port(&machine, ["mlx5_0", "2"], "mlx5_0 2");
+    expect_port(&machine, ["mlx5_1", "-"], "mlx5_1 1");
+    expect(
+        &machine,
+        &[],
+        ["mlx5_0", "3"],
+        "Invalid",
+        &["port 3 of mlx5_0 does not exist"],
+    );
+    // To libibumad this is state 0; what it cannot read makes us look.
+    fs::write(folder.join("state"), "no number\n").unwrap();
+    fs::remove_file(folder.join("rate")).unwrap();
+    expect(
+        &machine,
+        &[],
+        ["mlx5_0", "1"],
+        "other",
+        &["it says \"no number\""],
+    );
+    fs::remove_dir_all(machine.path("sys/class/infiniband/mlx5_0/ports")).unwrap();
+    let words = ["/sys/class/infiniband/mlx5_0/ports cannot be read"];
+    expect(&machine, &[], ["mlx5_0", "1"], "other", &words);
+    expect(&machine, &[], ["mlx5_0", "-"], "NoDevice", &words);
+}
+
+#[test]
+fn a_tenth_port_and_a_fortieth_device_are_open_to_us() {
+    // libibumad takes ports 0 to 9, and up to 32 devices into its lists of names.
+    let many = Machine::new(&Tree::new([Device::new("mlx5_0", &[ACTIVE; 12])]));
+    expect_port(&many, ["mlx5_0", "12"], "mlx5_0 12");
+    const NAMES: [&str; 40] = [
+        "d00", "d01", "d02", "d03", "d04", "d05", "d06", "d07", "d08", "d09", "d10", "d11", "d12",
+        "d13", "d14", "d15", "d16", "d17", "d18", "d19", "d20", "d21", "d22", "d23", "d24", "d25",
+        "d26", "d27", "d28", "d29", "d30", "d31", "d32", "d33", "d34", "d35", "d36", "d37", "d38",
+        "d39",
+    ];
+    let devices = NAMES.map(|name| Device::new(name, &[POLLING]));
+    let many = Machine::new(&Tree::new(devices));
+    for name in ["d00", "d32", "d39"] {
+        expect_port(&many, [name, "1"], &format!("{name} 1"));
+        expect_port(&many, [name, "-"], &format!("{name} 1"));
+    }
+}
+
+#[test]
+fn a_file_beyond_those_that_libibumad_looks_at_is_named() {
+    for (number, is_found) in [(63, true), (64, false), (1000, false)] {
+        let machine = machine();
+        let move_to = |folder: &str| {
+            let path = machine.path(folder);
+            fs::rename(path.join("umad0"), path.join(format!("umad{number}"))).unwrap();
+        };
+        move_to("sys/class/infiniband_mad");
+        move_to("dev/infiniband");
+        if is_found {
+            expect_port(&machine, ["mlx5_0", "1"], "mlx5_0 1");
+        } else {
+            let words = [
+                &format!("/dev/infiniband/umad{number}"),
+                "does not look at files that late",
+            ];
+            expect(&machine, &[], ["mlx5_0", "1"], "other", &words);
+        }
+    }
+}
+
+#[test]
+fn a_name_that_is_too_long_for_libibumad_is_named() {
+    for (name, is_found) in [
+        ("nineteen_characters", true),
+        ("twenty_characters_it", false),
+    ] {
+        let machine = Machine::new(&Tree::new([Device::new(name, &[ACTIVE])]));
+        if is_found {
+            expect_port(&machine, [name, "1"], &format!("{name} 1"));
+        } else {
+            let words = [
+                "19 characters",
+                "rdma dev set twenty_characters_it name",
+                "/dev/infiniband/umad0",
+            ];
+            expect(&machine, &[], [name, "1"], "other", &words);
+            expect(&machine, &[], ["-", "-"], "other", &words);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_infiniband_device_is_not_said_to_be_missing() {
+    let iwarp = Device {
+        node_type: 4,
+        ..Device::new("siw0", &[ACTIVE.on_ethernet().without_umad()])
+    };
+    let machine = Machine::new(&Tree::new([Device::new("mlx5_0", &[ACTIVE]), iwarp]));
+    for port in ["1", "-"] {
+        let words = [
+            "siw0 is no InfiniBand device",
+            "/sys/class/infiniband/siw0/node_type says",
+        ];
+        expect(&machine, &[], ["siw0", port], "other", &words);
+    }
+    // Names are compared and never made part of a path.
+    for name in ["siw1", "../infiniband/siw0", "siw0/", "", ".."] {
+        let words = ["there is no device", "devices here: mlx5_0"];
+        expect(&machine, &[], [name, "1"], "Invalid", &words);
+    }
+    expect(
+        &machine,
+        &[],
+        ["mlx5_0", "255"],
+        "Invalid",
+        &["port 255 of mlx5_0 does not exist"],
+    );
+    expect_port(&machine, ["mlx5_0", "0"], "mlx5_0 1");
+    fs::remove_file(machine.path("sys/class/infiniband/siw0/node_type")).unwrap();
+    let words = ["/sys/class/infiniband/siw0/node_type cannot be read"];
+    expect(&machine, &[], ["siw0", "1"], "other", &words);
+}
+
+#[test]
+fn a_machine_without_sysfs_is_told_from_one_without_the_module() {
+    let machine = machine();
+    fs::remove_dir_all(machine.path("sys")).unwrap();
+    fs::create_dir(machine.path("sys")).unwrap();
+    let words = ["sysfs is not mounted"];
+    expect(&machine, &[], ["mlx5_0", "1"], "NotSupported", &words);
+    let machine = self::machine();
+    fs::create_dir_all(machine.path("sys/module/ib_umad")).unwrap();
+    fs::remove_file(machine.path("sys/class/infiniband_mad/abi_version")).unwrap();
+    let words = ["the module ib_umad is loaded", "hidden from this process"];
+    expect(&machine, &[], ["mlx5_0", "1"], "NotSupported", &words);
+}
+
+#[test]
+fn which_file_is_a_ports_is_unknown_where_it_cannot_be_read() {
+    let machine = machine();
+    // That of the second port does not matter to the first.
+    fs::remove_file(machine.path("sys/class/infiniband_mad/umad1/ibdev")).unwrap();
+    expect_port(&machine, ["mlx5_0", "1"], "mlx5_0 1");
+    fs::remove_file(machine.path("sys/class/infiniband_mad/umad0/ibdev")).unwrap();
+    let words = ["/ibdev cannot be read", "port 1 of mlx5_0 is unknown"];
+    expect(&machine, &[], ["mlx5_0", "1"], "other", &words);
+}
+
+#[test]
+fn a_folder_that_is_shut_is_named_instead_of_the_file() {
+    let machine = machine();
+    let shut = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(machine.path("dev/infiniband"), shut).unwrap();
+    let wrapper = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
+    let words = [
+        "os error 13",
+        "the mode of the folder /dev/infiniband forbids",
+    ];
+    expect(&machine, &wrapper, ["mlx5_0", "1"], "Io", &words);
+    // With rights on the folder it opens.
+    let open = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(machine.path("dev/infiniband"), open).unwrap();
+    expect_port(&machine, ["mlx5_0", "1"], "mlx5_0 1");
 }

@@ -155,3 +155,57 @@ fn who_may_not_open_the_file_learns_whose_it_is() {
     ];
     expect(&machine, &wrapper, Some("rxe0"), &words);
 }
+
+#[test]
+fn a_device_that_the_kernel_keeps_to_itself_is_explained() {
+    // ib_uverbs is loaded, and serves the other one.
+    let machine = Machine::new(&Tree {
+        verbs: vec![("rxe0", RXE_VERSION)],
+        ..tree()
+    });
+    let words = [
+        "mlx9_0",
+        "to the kernel alone",
+        "nothing in /sys/class/infiniband_verbs names it",
+    ];
+    expect(&machine, &[], Some("mlx9_0"), &words);
+    // Which of the files is its cannot be said where one cannot be read.
+    fs::remove_file(machine.path("sys/class/infiniband_verbs/uverbs0/ibdev")).unwrap();
+    let words = [
+        "which file is its is unknown",
+        "uverbs0/ibdev cannot be read",
+    ];
+    expect(&machine, &[], Some("mlx9_0"), &words);
+}
+
+#[test]
+fn a_folder_that_is_shut_hides_no_driver_library() {
+    let machine = Machine::new(&tree());
+    let shut = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(machine.path("dev/infiniband"), shut).unwrap();
+    let wrapper = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
+    let words = ["rxe0", "the mode of the folder /dev/infiniband forbids"];
+    expect(&machine, &wrapper, Some("rxe0"), &words);
+}
+
+#[test]
+fn files_that_a_container_was_given_are_named_beside_the_missing_one() {
+    let machine = Machine::new(&tree());
+    fs::remove_file(machine.path("dev/infiniband/uverbs0")).unwrap();
+    let words = [
+        "there is no /dev/infiniband/uverbs0",
+        "/dev/infiniband has ",
+        "uverbs1",
+    ];
+    expect(&machine, &[], Some("rxe0"), &words);
+}
+
+#[test]
+fn a_machine_without_sysfs_is_told_from_one_without_the_module() {
+    let machine = Machine::new(&tree());
+    fs::remove_dir_all(machine.path("sys")).unwrap();
+    fs::create_dir(machine.path("sys")).unwrap();
+    for name in [None, Some("rxe0")] {
+        expect(&machine, &[], name, &["sysfs is not mounted"]);
+    }
+}

@@ -132,9 +132,12 @@ fn threads() -> usize {
     fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
+/// How long threads may take to end. One that was joined stays in /proc for a moment, which is long on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Whether the threads are no more than they were; those that are about to end are given the time.
 fn no_more_than(before: usize) -> Outcome {
-    let deadline = Instant::now() + Duration::from_secs(1);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let now = threads();
         if now <= before {

@@ -1,0 +1,487 @@
+//! Why librdmacm does not start, or leads from an address to no device: it says an error number at most, and not always
+//! that of what failed.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+
+use super::Address;
+use super::network::{self, Way};
+use crate::diagnosis;
+use crate::error::Cause;
+use crate::verbs;
+
+const DEVICE_FILE: &str = "/dev/infiniband/rdma_cm";
+const CLASS_DEVICES: &str = "/sys/class/infiniband";
+const ABI_VERSION: &str = "/sys/class/misc/rdma_cm/abi_version";
+/// Versions of the kernel's interface that librdmacm knows (its rdma_cma_abi.h, since 2006).
+const ABI_VERSIONS: std::ops::RangeInclusive<u32> = 3..=4;
+/// `ARPHRD_INFINIBAND`: the type of an IPoIB interface.
+const IPOIB: &str = "32";
+
+/// Why librdmacm cannot start.
+pub fn unavailable(errno: i32) -> Cause {
+    let errno = Errno::from_raw_os_error(errno);
+    // It lists the devices first, and opens its file then.
+    if errno == Errno::NODEV {
+        return match verbs::diagnosis::none_shown() {
+            // Were it that, it would be another error.
+            Cause::NoDevice { present, .. } if present.is_empty() => Cause::NoDevice {
+                wanted: "RDMA device".to_owned(),
+                present,
+            },
+            cause => cause,
+        };
+    }
+    let version = fs::read_to_string(ABI_VERSION).ok();
+    let version = version.as_deref().map(str::trim);
+    let is_known = |text: &str| {
+        text.parse()
+            .is_ok_and(|version| ABI_VERSIONS.contains(&version))
+    };
+    if let Some(version) = version.filter(|_| errno == Errno::PERM)
+        && !is_known(version)
+    {
+        return Cause::NotSupported(format!(
+            "the kernel's rdma_ucm has interface version {version} ({ABI_VERSION}), librdmacm knows {} to {}",
+            ABI_VERSIONS.start(),
+            ABI_VERSIONS.end()
+        ));
+    }
+    // It says ENOMEM whatever it is that keeps it from opening the file.
+    let file = Path::new(DEVICE_FILE);
+    match open(file, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) if version.is_none() => {
+            let error = io::Error::from_raw_os_error(Errno::NOENT.raw_os_error());
+            diagnosis::class_unreadable(ABI_VERSION, &error, "rdma_ucm")
+        }
+        Err(error) => diagnosis::open_failed(file, error.raw_os_error()),
+        Ok(_) if errno == Errno::NOMEM => Cause::OutOfMemory,
+        Ok(_) => Cause::Io {
+            source: errno.into(),
+            likely: format!("{DEVICE_FILE} opens, so it is not a matter of rights"),
+        },
+    }
+}
+
+/// Which lookup failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// `rdma_bind_addr`.
+    Local,
+    /// `rdma_resolve_addr`, with its time.
+    Remote(Duration),
+}
+
+/// What a failed lookup means.
+pub fn lookup_failed(lookup: Lookup, address: &Address, errno: i32) -> Cause {
+    let errno = Errno::from_raw_os_error(errno);
+    let likely = match (errno, lookup) {
+        (Errno::NOMEM, _) => return Cause::OutOfMemory,
+        (Errno::TIMEDOUT, Lookup::Remote(limit)) => {
+            let way = match network::way_to(address) {
+                Ok(Way::By(interface, _)) => format!(" (it was asked for on {interface})"),
+                _ => String::new(),
+            };
+            let likely = format!("nobody has that address, or it does not answer{way}");
+            return Cause::TimedOut { limit, likely };
+        }
+        // What fails behind the kernel's answer comes out of a remote lookup as EPERM.
+        (Errno::NODEV, _) | (Errno::PERM, Lookup::Remote(_)) => {
+            return without_device(lookup, address, errno);
+        }
+        (Errno::ADDRNOTAVAIL, _) => not_here(address),
+        (Errno::NETUNREACH | Errno::HOSTUNREACH, _) => unreachable(address),
+        (Errno::INVAL, _) => "the kernel takes no such address".to_owned(),
+        _ => String::new(),
+    };
+    io_cause(errno, likely)
+}
+
+fn io_cause(errno: Errno, likely: String) -> Cause {
+    Cause::Io {
+        source: errno.into(),
+        likely,
+    }
+}
+
+/// Why this machine does not have an address.
+fn not_here(address: &Address) -> String {
+    let anywhere = Address::from(address.ip());
+    let interfaces = match network::interfaces_with(&anywhere) {
+        Ok(interfaces) => interfaces,
+        Err(error) => return format!("its interface is unknown: {error}"),
+    };
+    let own = network::interfaces_with(address).unwrap_or_default();
+    if let Some(interface) = own.first() {
+        return format!(
+            "{interface} has that address, but it may not be used yet or any more (tentative in ip address show \
+             {interface}?)"
+        );
+    }
+    if !interfaces.is_empty() {
+        return format!(
+            "that interface does not have it, but {}",
+            interfaces.join(", ")
+        );
+    }
+    let mapped = match address.ip() {
+        IpAddr::V6(ip) => ip.to_ipv4_mapped().map(Address::from),
+        IpAddr::V4(_) => None,
+    };
+    match mapped.map(|v4| (v4, network::interfaces_with(&v4).unwrap_or_default())) {
+        Some((v4, interfaces)) if !interfaces.is_empty() => {
+            format!(
+                "no interface of this machine has that IPv6 address; {} has {v4}",
+                interfaces.join(", ")
+            )
+        }
+        _ => "no interface of this machine has that address".to_owned(),
+    }
+}
+
+/// That the interface of an address's scope is not there; `None` if it is.
+fn without_scope(address: &Address) -> Option<String> {
+    let is_missing =
+        address.scope() != 0 && network::interface(address.scope()) == Err(Errno::NODEV);
+    is_missing.then(|| format!("there is no interface of the number {}", address.scope()))
+}
+
+fn unreachable(address: &Address) -> String {
+    if let Some(why) = without_scope(address) {
+        return why;
+    }
+    match network::way_to(address) {
+        Ok(Way::None(_)) => "there is no route to that address".to_owned(),
+        Ok(Way::By(interface, _)) => {
+            format!(
+                "there is a route to that address by {interface}, but nobody there passes it on or has it"
+            )
+        }
+        Ok(Way::Own) => "it is an address of this machine".to_owned(),
+        Err(error) => format!("which way it goes is unknown: {error}"),
+    }
+}
+
+/// Why the interface of a lookup has no device that librdmacm can use.
+pub fn without_device(lookup: Lookup, address: &Address, errno: Errno) -> Cause {
+    let unknown = |what, error| io_cause(errno, format!("{what} is unknown: {error}"));
+    if let Some(why) = without_scope(address) {
+        return io_cause(errno, why);
+    }
+    let (interfaces, own) = match lookup {
+        Lookup::Local => (network::interfaces_with(address), Some(address.ip())),
+        Lookup::Remote(_) => match network::way_to(address) {
+            Ok(Way::Own) => (network::interfaces_with(address), Some(address.ip())),
+            Ok(Way::By(interface, source)) => (Ok(vec![interface]), source),
+            Ok(Way::None(_)) => {
+                return io_cause(errno, "there is no route to that address".to_owned());
+            }
+            Err(error) => return unknown("which way it goes", error),
+        },
+    };
+    let interfaces = match interfaces {
+        Ok(interfaces) => interfaces,
+        Err(error) => return unknown("which interface has it", error),
+    };
+    if interfaces.is_empty() {
+        return io_cause(errno, not_here(address));
+    }
+    let mut devices = Devices::default();
+    for interface in &interfaces {
+        if let Err(error) = devices.find(Path::new("/sys"), interface, own) {
+            return io_cause(
+                errno,
+                format!("which devices {interface} has is unknown: {error}"),
+            );
+        }
+    }
+    let interfaces = interfaces.join(", ");
+    let here = match lookup {
+        Lookup::Local => format!("{interfaces}, which has that address,"),
+        Lookup::Remote(_) => format!("{interfaces}, by which the way there leaves,"),
+    };
+    // Whatever the kernel knows and the process may not use, as for its name.
+    let exact = devices.with_address.iter().chain(&devices.of_interface);
+    for device in exact {
+        if let Some(cause) = verbs::diagnosis::unusable(device) {
+            return cause;
+        }
+    }
+    io_cause(errno, devices.verdict(&here))
+}
+
+/// Devices behind an interface.
+#[derive(Default)]
+struct Devices {
+    /// Those with a GID for the address on it.
+    with_address: Vec<String>,
+    /// Those whose ports it is the interface of.
+    of_interface: Vec<String>,
+    /// Interfaces that have devices.
+    others: Vec<String>,
+}
+
+impl Devices {
+    /// Looks through the ports' GID tables, and through what lies behind an IPoIB interface.
+    fn find(&mut self, sys: &Path, interface: &str, own: Option<IpAddr>) -> io::Result<()> {
+        let gid = own.map(|ip| match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        });
+        let class = sys.join("class/infiniband");
+        for device in names(&class)? {
+            let ports = class.join(&device).join("ports");
+            for port in names(&ports)? {
+                self.find_on_port(&device, &ports.join(port), interface, gid)?;
+            }
+        }
+        let net = sys.join("class/net").join(interface);
+        if line(&net.join("type")).as_deref() == Some(IPOIB) {
+            for device in names(&net.join("device/infiniband"))? {
+                push(&mut self.with_address, device);
+            }
+        }
+        Ok(())
+    }
+
+    fn find_on_port(
+        &mut self,
+        device: &str,
+        port: &Path,
+        interface: &str,
+        gid: Option<Ipv6Addr>,
+    ) -> io::Result<()> {
+        let attributes = port.join("gid_attrs/ndevs");
+        for index in names(&attributes)? {
+            // Empty entries cannot be read.
+            let Some(its) = line(&attributes.join(&index)) else {
+                continue;
+            };
+            if its != interface {
+                push(&mut self.others, format!("{its} ({device})"));
+                continue;
+            }
+            let entry = line(&port.join("gids").join(&index));
+            let is_own = gid.is_some() && entry.and_then(|text| text.parse().ok()) == gid;
+            let list = if is_own {
+                &mut self.with_address
+            } else {
+                &mut self.of_interface
+            };
+            push(list, device.to_owned());
+        }
+        Ok(())
+    }
+
+    /// What is said where each device that was found opens.
+    fn verdict(&self, here: &str) -> String {
+        if let [device, ..] = &self.with_address[..] {
+            return format!(
+                "{here} has {device}, which opens, and is ready for the address by now: try again. If that does not help, \
+                 librdmacm takes the device for dead since it once could not open it: start the process anew"
+            );
+        }
+        if let [device, ..] = &self.of_interface[..] {
+            return format!(
+                "{here} has {device}, which opens, but no entry of that device's GID table on that interface is for the \
+                 address ({CLASS_DEVICES}/{device}/ports/*/gids): entries follow addresses after a moment, and a full \
+                 table takes no more"
+            );
+        }
+        let others = match self.others.is_empty() {
+            true => "none has".to_owned(),
+            false => format!("these have: {}", self.others.join(", ")),
+        };
+        format!(
+            "{here} has no RDMA device: no GID in {CLASS_DEVICES}/*/ports/*/gid_attrs/ndevs is on it, and no IPoIB device \
+             is behind it. Of all interfaces {others}"
+        )
+    }
+}
+
+fn push(list: &mut Vec<String>, name: String) {
+    if !list.contains(&name) {
+        list.push(name);
+    }
+}
+
+/// Names in a folder. One that is missing has none.
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            return Err(io::Error::new(
+                error.kind(),
+                format!("{}: {error}", folder.display()),
+            ));
+        }
+    };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    let mut names: Vec<_> = names
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+fn line(file: &Path) -> Option<String> {
+    fs::read_to_string(file)
+        .ok()
+        .map(|text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(with_address: &[&str], of_interface: &[&str], others: &[&str]) -> String {
+        let own = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
+        let devices = Devices {
+            with_address: own(with_address),
+            of_interface: own(of_interface),
+            others: own(others),
+        };
+        devices.verdict("ib0, which has that address,")
+    }
+
+    #[test]
+    fn each_verdict_names_what_was_found() {
+        assert!(verdict(&["mlx5_0"], &[], &[]).contains("has mlx5_0, which opens"));
+        let text = verdict(&[], &["mlx5_0"], &[]);
+        assert!(
+            text.contains("no entry of that device's GID table"),
+            "{text}"
+        );
+        assert!(!text.contains("librdmacm"), "{text}");
+        let text = verdict(&[], &[], &["ib1 (mlx5_1)"]);
+        assert!(
+            text.contains("ib0, which has that address, has no RDMA device"),
+            "{text}"
+        );
+        assert!(text.contains("these have: ib1 (mlx5_1)"), "{text}");
+        assert!(verdict(&[], &[], &[]).contains("none has"));
+    }
+
+    fn put(sys: &Path, file: &str, text: &str) {
+        let path = sys.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{text}\n")).unwrap();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "writes files")]
+    fn devices_are_found_by_the_interface_and_the_address_of_their_gids() {
+        let folder = tempfile::tempdir().unwrap();
+        let sys = folder.path();
+        for (device, index, interface, gid) in [
+            (
+                "mlx5_0",
+                0,
+                "eth0",
+                "fe80:0000:0000:0000:0202:c9ff:fe03:0001",
+            ),
+            (
+                "mlx5_0",
+                3,
+                "eth0.100",
+                "0000:0000:0000:0000:0000:ffff:0a07:0001",
+            ),
+            // Another network namespace has an interface of that name.
+            (
+                "mlx5_1",
+                0,
+                "eth0.100",
+                "0000:0000:0000:0000:0000:ffff:0a07:0002",
+            ),
+            (
+                "mlx5_bond_0",
+                1,
+                "bond0",
+                "fd00:0007:0000:0000:0000:0000:0000:0001",
+            ),
+        ] {
+            let port = format!("class/infiniband/{device}/ports/1");
+            put(sys, &format!("{port}/gid_attrs/ndevs/{index}"), interface);
+            put(sys, &format!("{port}/gids/{index}"), gid);
+        }
+        // A partition of the second port's IPoIB interface, and an Ethernet interface of the same adapter.
+        put(sys, "class/net/ib1.8001/type", "32");
+        put(
+            sys,
+            "class/net/ib1.8001/device/infiniband/mlx5_2/node_guid",
+            "",
+        );
+        put(sys, "class/net/eth9/type", "1");
+        put(sys, "class/net/eth9/device/infiniband/mlx5_2/node_guid", "");
+        let find = |interface: &str, own: &str| {
+            let mut devices = Devices::default();
+            devices.find(sys, interface, own.parse().ok()).unwrap();
+            (devices.with_address, devices.of_interface)
+        };
+        let names = |names: &[&str]| names.iter().copied().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(
+            find("eth0.100", "10.7.0.1"),
+            (names(&["mlx5_0"]), names(&["mlx5_1"]))
+        );
+        assert_eq!(
+            find("bond0", "fd00:7::1"),
+            (names(&["mlx5_bond_0"]), vec![])
+        );
+        assert_eq!(find("eth0", "10.7.0.1"), (vec![], names(&["mlx5_0"])));
+        assert_eq!(find("ib1.8001", "10.8.0.1"), (names(&["mlx5_2"]), vec![]));
+        assert_eq!(find("eth9", "10.8.0.1"), (vec![], vec![]));
+        assert_eq!(find("lo", "127.0.0.1"), (vec![], vec![]));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn an_address_that_is_missing_is_told_from_one_of_another_kind() {
+        let not_here = |text: &str| super::not_here(&text.parse().unwrap());
+        assert_eq!(
+            not_here("192.0.2.77"),
+            "no interface of this machine has that address"
+        );
+        let text = not_here("::ffff:127.0.0.1");
+        assert!(text.contains("lo has 127.0.0.1"), "{text}");
+        assert!(not_here("127.0.0.1").starts_with("lo has that address, but"));
+        assert_eq!(
+            not_here("::ffff:192.0.2.77"),
+            "no interface of this machine has that address"
+        );
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn a_way_that_there_is_is_not_said_to_be_missing() {
+        let unreachable = |text: &str| super::unreachable(&text.parse().unwrap());
+        assert_eq!(unreachable("127.0.0.1"), "it is an address of this machine");
+        assert_eq!(
+            unreachable("fe80::1%987654"),
+            "there is no interface of the number 987654"
+        );
+        // The kernel routes no class E.
+        let text = unreachable("240.0.0.1");
+        assert!(
+            text.starts_with("there is ") && text.contains(" route to that address"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn an_interface_that_is_missing_is_told_from_one_without_a_device() {
+        let cause = |text: &str| {
+            without_device(Lookup::Local, &text.parse().unwrap(), Errno::NODEV).to_string()
+        };
+        assert!(cause("fe80::1%987654").contains("no interface of the number 987654"));
+        assert!(cause("192.0.2.77").contains("no interface of this machine has that address"));
+        assert!(cause("127.0.0.1").contains("lo, which has that address, has no RDMA device"));
+    }
+}

@@ -1,0 +1,275 @@
+//! What the kernel's network says of an address: whose it is, and which way it leads. Asked by rtnetlink(7).
+
+use std::net::IpAddr;
+
+use rustix::fd::OwnedFd;
+use rustix::io::{Errno, Result};
+use rustix::net::netdevice::index_to_name;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
+
+use super::Address;
+
+const GET_ADDRESSES: u16 = 22;
+const ADDRESS: u16 = 20;
+const GET_ROUTE: u16 = 26;
+const ROUTE: u16 = 24;
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const REQUEST: u16 = 1;
+const DUMP: u16 = 0x300;
+/// Bytes of a message's header, and of what stands in front of the attributes.
+const HEADER: usize = 16;
+const ADDRESS_HEADER: usize = 8;
+const ROUTE_HEADER: usize = 12;
+
+/// The interfaces, by name, that have an address: the one of its scope if it has one.
+pub fn interfaces_with(address: &Address) -> Result<Vec<String>> {
+    let socket = Socket::new()?;
+    let family = family(address.ip());
+    let mut body = [0; ADDRESS_HEADER];
+    body[0] = family;
+    let mut names = Vec::new();
+    for message in socket.ask(GET_ADDRESSES, DUMP, &body)? {
+        let Some(index) = message.content.get(4..8).and_then(number) else {
+            continue;
+        };
+        if message.kind != ADDRESS || message.content[0] != family {
+            continue;
+        }
+        if address.scope() != 0 && address.scope() != index {
+            continue;
+        }
+        // IFA_LOCAL, or IFA_ADDRESS where the two are the same.
+        let own = message.attribute(ADDRESS_HEADER, 2);
+        let own = own.or_else(|| message.attribute(ADDRESS_HEADER, 1));
+        if own == Some(&bytes(address.ip())[..]) {
+            names.push(index_to_name(&socket.0, index)?);
+        }
+    }
+    Ok(names)
+}
+
+/// Which way an address leads.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It is this machine's own.
+    Own,
+    /// By this interface, from this address.
+    By(String, Option<IpAddr>),
+    /// There is none.
+    None(Errno),
+}
+
+/// Which way an address leads, as the kernel would send to it now.
+pub fn way_to(address: &Address) -> Result<Way> {
+    const OWN: u8 = 2;
+    let socket = Socket::new()?;
+    let target = bytes(address.ip());
+    let mut body = [0; ROUTE_HEADER].to_vec();
+    (body[0], body[1]) = (family(address.ip()), (target.len() * 8) as u8);
+    put_attribute(&mut body, 1, &target);
+    if address.scope() != 0 {
+        put_attribute(&mut body, 4, &address.scope().to_ne_bytes());
+    }
+    let answers = match socket.ask(GET_ROUTE, 0, &body) {
+        Ok(answers) => answers,
+        Err(error) => return Ok(Way::None(error)),
+    };
+    let route = answers.iter().find(|message| message.kind == ROUTE);
+    let route = route.ok_or(Errno::NODATA)?;
+    if route.content.get(7) == Some(&OWN) {
+        return Ok(Way::Own);
+    }
+    let index = route.attribute(ROUTE_HEADER, 4).and_then(number);
+    let name = index_to_name(&socket.0, index.ok_or(Errno::NODATA)?)?;
+    let source = route.attribute(ROUTE_HEADER, 7).and_then(ip);
+    Ok(Way::By(name, source))
+}
+
+/// The name of an interface by its number.
+pub fn interface(number: u32) -> Result<String> {
+    index_to_name(&Socket::new()?.0, number)
+}
+
+struct Socket(OwnedFd);
+
+struct Message {
+    kind: u16,
+    content: Vec<u8>,
+}
+
+impl Socket {
+    fn new() -> Result<Self> {
+        // Protocol 0 is NETLINK_ROUTE.
+        let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+        socket_with(family, kind, SocketFlags::CLOEXEC, None).map(Self)
+    }
+
+    /// Sends a request and reads its answers.
+    fn ask(&self, kind: u16, flags: u16, body: &[u8]) -> Result<Vec<Message>> {
+        let length = (HEADER + body.len()) as u32;
+        let mut request = length.to_ne_bytes().to_vec();
+        request.extend(kind.to_ne_bytes());
+        request.extend((REQUEST | flags).to_ne_bytes());
+        request.extend([0; 8]);
+        request.extend(body);
+        send(&self.0, &request, SendFlags::empty())?;
+        let mut answers = Vec::new();
+        // The kernel fills 32 KiB of a dump at most.
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let (length, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
+            for message in messages(&buffer[..length]) {
+                match message.kind {
+                    DONE => return Ok(answers),
+                    ERROR => {
+                        let errno = message.content.get(..4).and_then(number).unwrap_or(0);
+                        return Err(Errno::from_raw_os_error(errno.cast_signed().wrapping_neg()));
+                    }
+                    _ => answers.push(message),
+                }
+            }
+            if flags & DUMP == 0 {
+                return Ok(answers);
+            }
+        }
+    }
+}
+
+fn messages(mut bytes: &[u8]) -> Vec<Message> {
+    let mut messages = Vec::new();
+    while let Some(length) = bytes.get(..4).and_then(number) {
+        let length = length as usize;
+        let (Some(content), Some(kind)) = (bytes.get(HEADER..length), bytes.get(4..6)) else {
+            break;
+        };
+        messages.push(Message {
+            kind: u16::from_ne_bytes([kind[0], kind[1]]),
+            content: content.to_vec(),
+        });
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    messages
+}
+
+impl Message {
+    fn attribute(&self, header: usize, wanted: u16) -> Option<&[u8]> {
+        let mut rest = self.content.get(header..)?;
+        loop {
+            let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
+            let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
+            let value = rest.get(4..length)?;
+            if kind == wanted {
+                return Some(value);
+            }
+            rest = rest.get(length.next_multiple_of(4)..)?;
+        }
+    }
+}
+
+fn put_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    message.extend(((4 + value.len()) as u16).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(value);
+}
+
+fn family(ip: IpAddr) -> u8 {
+    (if ip.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    }) as u8
+}
+
+fn bytes(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
+
+fn number(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk().copied().map(u32::from_ne_bytes)
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let v6 = || <[u8; 16]>::try_from(bytes).map(IpAddr::from);
+    v4().or_else(|_| v6()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Address {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn the_loopback_addresses_are_the_loopback_interfaces_own() {
+        for text in ["127.0.0.1", "::1"] {
+            // A machine may have no IPv6.
+            let names = interfaces_with(&address(text)).unwrap();
+            assert!(
+                names == ["lo"] || text == "::1" && names.is_empty(),
+                "{text}: {names:?}"
+            );
+        }
+        assert_eq!(way_to(&address("127.0.0.1")), Ok(Way::Own));
+        // An address of its network that nobody has.
+        assert_eq!(interfaces_with(&address("127.0.0.77")), Ok(vec![]));
+        assert_eq!(interface(1).as_deref(), Ok("lo"));
+        interface(0).unwrap_err();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn a_way_by_an_interface_that_is_not_there_is_none() {
+        let address = Address::with_scope("fe80::1".parse().unwrap(), 987_654);
+        assert!(
+            matches!(way_to(&address), Ok(Way::None(_))),
+            "{:?}",
+            way_to(&address)
+        );
+    }
+
+    #[test]
+    fn attributes_are_found_behind_others_and_not_beyond_the_end() {
+        let mut content = vec![0; ROUTE_HEADER];
+        put_attribute(&mut content, 15, &[254, 0, 0, 0]);
+        put_attribute(&mut content, 4, &7u32.to_ne_bytes());
+        let message = Message {
+            kind: ROUTE,
+            content,
+        };
+        assert_eq!(message.attribute(ROUTE_HEADER, 4).and_then(number), Some(7));
+        assert_eq!(message.attribute(ROUTE_HEADER, 7), None);
+        let cut = Message {
+            kind: ROUTE,
+            content: message.content[..message.content.len() - 1].to_vec(),
+        };
+        assert_eq!(cut.attribute(ROUTE_HEADER, 4), None);
+        // An attribute without a length would never end.
+        let endless = Message {
+            kind: ROUTE,
+            content: vec![0; ROUTE_HEADER + 8],
+        };
+        assert_eq!(endless.attribute(ROUTE_HEADER, 4), None);
+    }
+
+    #[test]
+    fn messages_end_with_their_bytes() {
+        let mut bytes = 20u32.to_ne_bytes().to_vec();
+        bytes.extend(ROUTE.to_ne_bytes());
+        bytes.extend([0; 10]);
+        bytes.extend([1, 2, 3, 4]);
+        assert_eq!(messages(&bytes).len(), 1);
+        assert_eq!(messages(&bytes)[0].content, [1, 2, 3, 4]);
+        assert!(messages(&bytes[..19]).is_empty());
+        assert!(messages(&[0; 64]).is_empty());
+    }
+}
