@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use acm_prov_api::prelude::*;
 use acm_prov_api::sync::Mutex;
-use acm_prov_api::{EndpointHandle, provider_table};
 use acm_prov_api::testing::{Request, TestCore};
+use acm_prov_api::{EndpointHandle, provider_table};
 
 /// The endpoint that the last request came to.
 static HANDLE: Mutex<Option<EndpointHandle>> = Mutex::new(None);
