@@ -1283,8 +1283,8 @@ static void look_up(struct endpoint *ep, const struct ibv_path_record *wanted, s
 static bool is_own_path(const struct endpoint *ep, const struct ibv_path_record *question)
 {
 	return same_gid(&question->dgid, &ep->gid) && question->pkey == htobe16(ep->acm->pkey) &&
-	       !question->service_id && !question->qosclass_sl && !question->tclass && !question->flowlabel_hoplimit &&
-	       !question->mtu && !question->rate && !question->packetlifetime;
+	       !question->slid && !question->service_id && !question->qosclass_sl && !question->tclass &&
+	       !question->flowlabel_hoplimit && !question->mtu && !question->rate && !question->packetlifetime;
 }
 
 static struct request *new_request(const struct acm_msg *msg, uint64_t id)

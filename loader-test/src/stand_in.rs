@@ -17,6 +17,7 @@ pub mod memory;
 pub mod message;
 pub mod recorder;
 pub mod sa;
+pub mod subnet;
 pub mod trace;
 pub mod wire;
 
@@ -38,7 +39,7 @@ use acm_prov_api::abi::{
 };
 use fabric_sim::model::adapter::Adapter;
 
-use fabric::{DeviceSpec, PortSpec, Subnet};
+use fabric::{DeviceSpec, PortSpec};
 use ledger::{Harmed, Ledger, Violation, ViolationKind};
 use library::Library;
 use memory::Lent;
@@ -46,6 +47,7 @@ use message::Addr;
 use recorder::Recorder;
 use sa::{Question, SaThread};
 use shared::{Shared, lock};
+use subnet::Subnet;
 
 use crate::words::counted;
 
@@ -563,7 +565,7 @@ fn answer(question: &Question, subnet: &Subnet) -> Result<Vec<u8>, u16> {
             record[36..38].copy_from_slice(&wire::mlid(&mgid).to_be_bytes());
             Ok(record.to_vec())
         }
-        _ => Err(fabric::NO_RECORDS),
+        _ => Err(subnet::NO_RECORDS),
     }
 }
 

@@ -30,7 +30,8 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!
-//! The SA answers like OpenSM, for the peers of [`fabric`](super::fabric); [`StandIn::sa`] lets it fail. What [`finish`](InProcess::finish)
+//! The SA answers like OpenSM, for the peers of [`fabric`](super::fabric), their alias GIDs and the subnet behind the router;
+//! [`StandIn::set_qos`] says whether service ids choose paths, and [`StandIn::sa`] lets it fail. What [`finish`](InProcess::finish)
 //! returns are the breaches that make a conformance check fail or warn, a panic that the SDK caught and a request that was
 //! dropped among them. A core that is dropped without it panics if there are any.
 

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use acm_prov_api::abi::{acm_endpoint, acm_port, acm_sa_handler_fn, acm_sa_mad};
 use acm_prov_api::{CAUGHT_PANIC, DROPPED_REQUEST};
 
-use super::fabric::Subnet;
 use super::ledger::{Harmed, Ledger, MadState, ViolationKind};
 use super::message::{Gid, Kind, Reply};
 use super::recorder::{Recorder, printable};
 use super::sa::SaThread;
+use super::subnet::Subnet;
 
 /// What a MAD is filled with when it was freed: 256 bytes and more of it.
 const POISON: u8 = 0xdb;

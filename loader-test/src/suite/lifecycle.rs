@@ -337,7 +337,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Warned],
-            also: &["lifecycle-reopen-thousand"],
+            also: &["lifecycle-reopen-thousand", "sa-error-field"],
         },
     },
     Check {

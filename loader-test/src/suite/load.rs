@@ -245,6 +245,7 @@ const EVERYTHING: &[&str] = &[
     "load-*",
     "lifecycle-*",
     "resolve-*",
+    "path-*",
     "query-*",
     "sa-*",
     "event-*",

@@ -15,6 +15,9 @@ use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 pub(super) const CHECKS: [&[Check]; 4] =
     [ends::CHECKS, named::CHECKS, again::CHECKS, services::CHECKS];
 
+/// A case: what is asked for besides a destination.
+type Demand = (&'static str, fn(Path) -> Path);
+
 /// The two ways in which a client asks for a path.
 const WAYS: [Kind; 2] = [Kind::Resolve, Kind::Query];
 

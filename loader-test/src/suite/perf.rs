@@ -185,6 +185,28 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "perf-class-port-info",
+        rule: "a query for the SA's ClassPortInfo is no path query: it does not count as a route query",
+        harmed: Harmed::Operator,
+        run: |bench| {
+            counted(bench, ROUTE_QUERY, 1, |core, from| {
+                let asked = Path::default()
+                    .with_dgid(Peer::number(3).gid())
+                    .with_service_id(7);
+                let answer = resolve(core, from, &Message::path(&asked))?;
+                able(core, &answer, "paths for a service")
+            })
+        },
+        fault: Fault {
+            replace: &[(
+                "\tif (!port->qos_query)\n\t\tdecide_qos(port, false, false, done);\n",
+                "\tif (!port->qos_query)\n\t\tdecide_qos(port, false, false, done);\n\telse\n\t\tcount_both(ep, ACM_CNTR_ROUTE_QUERY);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
         name: "perf-route-cache",
         rule: "every path from the cache counts once in the route cache, in the endpoint's set and in the core's",
         harmed: Harmed::Operator,

@@ -1,6 +1,6 @@
 //! What an answer is good for afterwards: the record asked for once more, and a plainer request.
 
-use super::{ask, when};
+use super::{Demand, ask, when};
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Kind, Path};
@@ -47,7 +47,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 /// Of an SA that would give the record once more, and of one that would not: its routing draws the SL.
 fn asked_again(bench: &mut Bench) -> Outcome {
-    const CASES: [(&str, fn(Path) -> Path); 4] = [
+    const CASES: [Demand; 4] = [
         ("a path", |path| path),
         ("an MTU", |path| path.with_mtu(0x81)),
         ("a traffic class", |path| path.with_tclass(0x21)),
@@ -90,7 +90,7 @@ fn asked_again(bench: &mut Bench) -> Outcome {
 
 /// The plainer request names the destination as the other did, or by its other name.
 fn plainer(bench: &mut Bench) -> Outcome {
-    const CASES: [(&str, fn(Path) -> Path); 5] = [
+    const CASES: [Demand; 5] = [
         ("MTU exactly 256", |path| path.with_mtu(0x81)),
         ("rate less than 10 Gb/s", |path| path.with_rate(0x43)),
         ("lifetime code exactly 10", |path| path.with_lifetime(0x8a)),

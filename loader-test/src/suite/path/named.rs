@@ -1,6 +1,6 @@
 //! What a request names of a path besides its ends: it goes to the SA, or is compared with the SA's answer.
 
-use super::{WAYS, ask, when};
+use super::{Demand, WAYS, ask, when};
 use crate::stand_in::fabric::{DeviceSpec, Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Message, Path};
@@ -57,9 +57,6 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
 ];
-
-/// A case: what is asked for besides a destination.
-type Demand = (&'static str, fn(Path) -> Path);
 
 const ALIAS: u64 = 0x0010_00a1;
 

@@ -5,9 +5,10 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::Path;
 use crate::stand_in::sa::{Question, Reaction};
-use crate::stand_in::{AddressId, StandIn};
+use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::bench::{
-    Bench, ENODATA, HASTY, SUCCESS, able, expect_path, expect_status, expected_record, reply,
+    Bench, ENODATA, HASTY, SUCCESS, able, expect_path, expect_status, expected_record, refused,
+    reply,
 };
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Finding, Outcome, Status};
@@ -95,6 +96,13 @@ fn asks_as_the_kernel(core: &mut StandIn, from: AddressId, asked: &Path) -> Outc
     expect_path(&answer, &expected_record(core, asked))
 }
 
+fn reopen(core: &mut StandIn) -> Result<AddressId, Finding> {
+    core.port_down(FIRST_PORT);
+    let from = core.up(FIRST_PORT).map_err(refused)?;
+    core.settle();
+    Ok(from)
+}
+
 fn warned(text: String) -> Outcome {
     Err(Finding::Warned(text))
 }
@@ -146,9 +154,11 @@ fn untold(bench: &mut Bench) -> Outcome {
         ("an answer of zeros", Reaction::Record(Path::default())),
         ("silence", Reaction::Silence),
     ];
+    let (core, _) = bench.up_with(HASTY)?;
+    core.set_qos(true);
     for (name, reaction) in ways {
-        let (core, from) = bench.up_with(HASTY)?;
-        core.set_qos(true);
+        // What the SA told, or did not, is asked anew when the port comes up.
+        let from = reopen(core)?;
         core.sa().script(move |question: &Question| {
             if question.is_class_port_info() {
                 reaction.clone()
@@ -171,9 +181,10 @@ fn untold(bench: &mut Bench) -> Outcome {
 }
 
 fn kernels_class(bench: &mut Bench) -> Outcome {
+    let (core, _) = bench.up()?;
     for qos in [false, true] {
-        let (core, from) = bench.up()?;
         core.set_qos(qos);
+        let from = reopen(core)?;
         let peer = Peer::number(3);
         // What the core makes of the kernel's class 0x5f.
         let asked = as_the_kernel(core, from, &peer).with_qos_sl(0x0050);

@@ -22,7 +22,12 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "\t\tif (request->id)\n\t\t\tacm_resolve_response(request->id, &msg);\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "path-service-ids-reserved",
+                "path-service-ids-chosen",
+                "path-service-ids-untold",
+                "path-kernel-qos-class",
+            ],
         },
     },
     Check {
@@ -36,7 +41,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "\t\t\treturn *wanted = hint.info.path, ACM_STATUS_SUCCESS;\n\t}\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["path-hints"],
         },
     },
     Check {
@@ -85,7 +90,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("#define MAX_PATHS\t\t65536", "#define MAX_PATHS\t\t64")],
             status: &[Status::Failed],
-            also: &[],
+            also: &["path-service-ids-chosen"],
         },
     },
 ];

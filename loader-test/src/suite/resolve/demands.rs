@@ -17,7 +17,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\tquestion->tclass = wanted->tclass;\n", "")],
             status: &[Status::Failed],
-            also: &["query-demands"],
+            also: &["query-demands", "path-components", "path-plainer"],
         },
     },
     Check {
@@ -32,7 +32,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\tquestion->service_id = wanted->service_id;\n", "")],
             status: &[Status::Failed],
-            also: &["query-demands"],
+            also: &[
+                "query-demands",
+                "path-service-ids-chosen",
+                "path-service-ids-untold",
+            ],
         },
     },
     Check {
@@ -46,7 +50,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "\tquestion->qosclass_sl = wanted->qosclass_sl & htobe16(0xf);\n",
             )],
             status: &[Status::Failed],
-            also: &["query-demands"],
+            also: &["query-demands", "path-kernel-qos-class"],
         },
     },
     Check {
@@ -60,7 +64,13 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "\tquestion->qosclass_sl = wanted->qosclass_sl & htobe16(0xfff0);\n",
             )],
             status: &[Status::Failed],
-            also: &["query-demands"],
+            also: &[
+                "query-demands",
+                "path-components",
+                "path-record-differs",
+                "path-asked-again",
+                "path-plainer",
+            ],
         },
     },
     Check {

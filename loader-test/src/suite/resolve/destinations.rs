@@ -23,7 +23,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "#define MULTICAST_LIDS\t\t0x0200",
             )],
             status: &[Status::Failed],
-            also: &["resolve-by-gid", "perf-no-data"],
+            also: &["resolve-by-gid", "perf-no-data", "path-far-gid"],
         },
     },
     Check {
@@ -51,7 +51,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "memcpy(host->addr, name, strnlen(name, 5));",
             )],
             status: &[Status::Failed],
-            also: &["resolve-name-case", "resolve-name-end"],
+            also: &["resolve-name-case", "resolve-name-end", "path-link-local"],
         },
     },
     Check {
@@ -72,6 +72,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "resolve-nodelay-address",
                 "resolve-librdmacm",
                 "resolve-message-gone",
+                "path-hints",
             ],
         },
     },
