@@ -19,6 +19,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -66,12 +67,13 @@ struct Answer {
 using Answers = std::vector<Answer>;
 
 struct Endpoint;
+struct Port;
 
 // What is known for a question: the very record that the SA is asked with.
 struct Path {
     ibv_path_record question, record;
     enum { Unknown, Known, Missing } state = Unknown;
-    Clock::time_point missing_until, ask_at, lost_at;
+    Clock::time_point missing_until, ask_at;
     Milliseconds pause = kFirstPause;
     uint32_t tid = 0; // of the MAD that is out
     bool owed = true; // to be asked for even if nobody waits
@@ -80,8 +82,10 @@ struct Path {
 
 // A MAD that the core has. The core gets its transaction id as context: one that comes back late, or never, leads nowhere.
 struct Query {
-    Endpoint *endpoint;
+    Port *port;
+    Endpoint *endpoint; // nullptr: nobody wants the answer, but the core still has the MAD
     std::shared_ptr<Path> path;
+    Clock::time_point lost_at; // what is not back by then never will be
 };
 
 std::mutex lock; // of all the rest
@@ -90,6 +94,7 @@ uint32_t last_tid;
 
 struct Device {
     Milliseconds patience{6000}; // of a client
+    long depth = 1;              // MADs that the core sends at a time
 
     Device();
 };
@@ -107,6 +112,8 @@ struct Port {
 
     Port(Device &device, const ibv_port_attr &attributes);
     ~Port();
+    bool has_room() const;
+    Clock::time_point drop_lost(Clock::time_point now);
     void keep_deadlines();
 };
 
@@ -206,10 +213,13 @@ void count_both(Endpoint &endpoint, int counter)
     acm_increment_counter(counter);
 }
 
-// It came back, or its answer no longer matters.
+// Its answer no longer matters. Until it comes back the core has it, and it counts.
 void forget(Path &path)
 {
-    queries.erase(path.tid);
+    const auto found = queries.find(path.tid);
+
+    if (found != queries.end())
+        found->second.endpoint = nullptr;
     path.tid = 0;
 }
 
@@ -241,8 +251,10 @@ void from_sa(acm_sa_mad *mad) noexcept
         auto found = queries.find(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(mad->context)));
         if (found != queries.end()) {
             const Query query = found->second;
-            query.endpoint->answered(*query.path, *mad, answers);
-            query.endpoint->port.wake.notify_one();
+            queries.erase(found);
+            if (query.endpoint)
+                query.endpoint->answered(*query.path, *mad, answers);
+            query.port->wake.notify_one(); // there is room for the next one
         }
     }
     acm_free_sa_mad(mad);
@@ -338,7 +350,7 @@ void Endpoint::look_up(const ibv_path_record &question, Request request, bool no
         request.deadline = now + port.device.patience;
         path->waiters.push_back(std::move(request));
     }
-    if (!path->tid && path->ask_at <= now)
+    if (!path->tid && path->ask_at <= now && port.has_room())
         ask(path, now);
     port.wake.notify_one();
 }
@@ -368,8 +380,7 @@ void Endpoint::ask(const std::shared_ptr<Path> &path, Clock::time_point now)
         return;
     }
     path->tid = last_tid;
-    path->lost_at = now + 2 * port.device.patience + Milliseconds(1000);
-    queries.emplace(last_tid, Query{this, path});
+    queries.emplace(last_tid, Query{&port, this, path, now + 2 * port.device.patience + Milliseconds(1000)});
     count_both(*this, ACM_CNTR_ROUTE_QUERY);
 }
 
@@ -411,15 +422,14 @@ Clock::time_point Endpoint::tend(Clock::time_point now, Answers &answers)
             finish(std::move(path->waiters.front()), ACM_STATUS_ETIMEDOUT, nullptr, answers);
             path->waiters.pop_front();
         }
-        if (path->tid && path->lost_at <= now)
-            forget(*path);
         if (!path->tid && path->waiters.empty() && !path->owed) {
             at = busy.erase(at);
             continue;
         }
-        if (!path->tid && path->ask_at <= now)
+        if (!path->tid && path->ask_at <= now && port.has_room())
             ask(path, now);
-        next = std::min(next, path->tid ? path->lost_at : path->ask_at);
+        if (!path->tid && port.has_room())
+            next = std::min(next, path->ask_at);
         if (!path->waiters.empty())
             next = std::min(next, path->waiters.front().deadline);
         ++at;
@@ -443,22 +453,23 @@ Device::Device()
     const char *file = acm_get_opts_file();
     std::ifstream options(file);
     std::string line, name, value;
-    long timeout = 2000, retries = 2;
+    std::unordered_map<std::string, long> numbers{{"timeout", 2000}, {"retries", 2}, {"sa_depth", 1}};
 
     if (!options)
         acm_write(0, "sa-example-cpp: %s: cannot be read\n", file);
     while (std::getline(options, line)) {
         std::istringstream words(line);
-        if (!(words >> name >> value) || (name != "timeout" && name != "retries"))
+        if (!(words >> name >> value) || !numbers.count(name))
             continue; // somebody else's: all providers read this file
         std::istringstream number(value);
         long parsed;
-        if (number >> parsed && number.eof() && parsed >= (name == "timeout") && parsed <= INT32_MAX)
-            (name == "timeout" ? timeout : retries) = parsed;
+        if (number >> parsed && number.eof() && parsed >= (name != "retries") && parsed <= INT32_MAX)
+            numbers[name] = parsed;
         else
             acm_write(0, "sa-example-cpp: %s %.32s: not a number that makes sense\n", name.c_str(), value.c_str());
     }
-    patience = Milliseconds(timeout * (retries + 1));
+    patience = Milliseconds(numbers["timeout"] * (numbers["retries"] + 1));
+    depth = numbers["sa_depth"];
 }
 
 Port::Port(Device &device, const ibv_port_attr &attributes)
@@ -471,9 +482,36 @@ Port::~Port()
     {
         std::lock_guard<std::mutex> guard(lock);
         stop = true;
+        for (auto at = queries.begin(); at != queries.end();)
+            at = at->second.port == this ? queries.erase(at) : std::next(at);
         wake.notify_one();
     }
     deadlines.join();
+}
+
+// Whether the core may be given one more. One beyond what it sends at a time, so that it never has to wait for us; what
+// waits there can neither be withdrawn nor overtaken.
+bool Port::has_room() const
+{
+    return std::count_if(queries.begin(), queries.end(),
+                         [this](const auto &query) { return query.second.port == this; }) <= device.depth;
+}
+
+// Says when to look again.
+Clock::time_point Port::drop_lost(Clock::time_point now)
+{
+    auto next = Clock::time_point::max();
+
+    for (auto at = queries.begin(); at != queries.end();) {
+        const Query &query = at->second;
+        const bool is_lost = query.port == this && query.lost_at <= now;
+        if (is_lost && query.endpoint)
+            query.path->tid = 0;
+        if (query.port == this && !is_lost)
+            next = std::min(next, query.lost_at);
+        at = is_lost ? queries.erase(at) : std::next(at);
+    }
+    return next;
 }
 
 void Port::keep_deadlines()
@@ -482,9 +520,12 @@ void Port::keep_deadlines()
     std::unique_lock<std::mutex> guard(lock);
 
     while (!stop) {
+        const auto now = Clock::now();
+        drop_lost(now);
         auto next = Clock::time_point::max();
         for (Endpoint *endpoint : endpoints)
-            next = std::min(next, endpoint->tend(Clock::now(), answers));
+            next = std::min(next, endpoint->tend(now, answers));
+        next = std::min(next, drop_lost(now)); // of those that are out by now
         if (!answers.empty()) {
             guard.unlock();
             send(answers);

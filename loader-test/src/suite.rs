@@ -19,6 +19,7 @@ mod event;
 mod hostile;
 mod lifecycle;
 mod load;
+mod pacing;
 mod perf;
 mod query;
 mod resolve;
@@ -201,6 +202,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         resolve::CLIENTS,
         query::CHECKS,
         sa::CHECKS,
+        pacing::CHECKS,
         event::CHECKS,
         perf::CHECKS,
         hostile::CHECKS,

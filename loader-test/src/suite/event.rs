@@ -1,5 +1,7 @@
 //! Checks of the family `event`: reregistration, joins, and ports that come back changed.
 
+mod hosts;
+
 use super::bench::{
     Bench, QUIET, SUCCESS, by_lid, expect_path, expected_path, refused, reply, resolve,
 };
@@ -168,6 +170,10 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[
                 (
+                    "\twhile (!LIST_EMPTY(&port->queries))\n\t\tend_query(LIST_FIRST(&port->queries));\n",
+                    "",
+                ),
+                (
                     "\tpthread_mutex_lock(&lock);\n\tforget(&ep->join);\n\tfor (i = 0;",
                     "\tpthread_mutex_lock(&lock);\n\tfor (i = 0;",
                 ),
@@ -218,6 +224,20 @@ pub(super) const CHECKS: &[Check] = &[
                 "lifecycle-two-devices",
                 "lifecycle-two-ports",
             ],
+        },
+    },
+    Check {
+        name: "event-hosts-unreadable",
+        rule: "a hosts file that changes while it cannot be opened is read once it can, without another change",
+        harmed: Harmed::Operator,
+        run: hosts::unreadable,
+        fault: Fault {
+            replace: &[(
+                "\tfresh = calloc(1, sizeof *fresh);\n",
+                "\tdev->hosts_state = state;\n\tfresh = calloc(1, sizeof *fresh);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
         },
     },
 ];

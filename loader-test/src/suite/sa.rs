@@ -153,10 +153,7 @@ pub(super) const CHECKS: &[Check] = &[
             )
         },
         fault: Fault {
-            replace: &[(
-                "\tif (!mad) {\n\t\tfree(query);\n\t\treturn NULL;\n\t}\n",
-                "",
-            )],
+            replace: &[("\tif (!mad) {\n\t\tfree(query);\n\t\treturn;\n\t}\n", "")],
             status: &[Status::Crashed],
             also: &["lifecycle-mad-fails"],
         },
@@ -169,7 +166,7 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[(
                 "path_answered(query->path, mad, &done);",
-                "path_answered(LIST_FIRST(&ep->busy), mad, &done);",
+                "path_answered(TAILQ_FIRST(&port->busy), mad, &done);",
             )],
             status: &[Status::Failed, Status::Crashed, Status::TimedOut],
             also: &[
@@ -237,6 +234,10 @@ pub(super) const CHECKS: &[Check] = &[
         run: |bench| across_a_close(bench, false),
         fault: Fault {
             replace: &[
+                (
+                    "\twhile (!LIST_EMPTY(&port->queries))\n\t\tend_query(LIST_FIRST(&port->queries));\n",
+                    "",
+                ),
                 (
                     "\tforget(&path->query);\n\tif (path->busy)\n",
                     "\tif (path->busy)\n",
