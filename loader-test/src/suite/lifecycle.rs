@@ -192,7 +192,7 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\tif (lost)\n\t\tremove_address(lost);\n", "")],
             status: &[Status::Failed],
-            also: &[],
+            also: &["lifecycle-addresses-lost"],
         },
     },
     Check {
