@@ -17,7 +17,8 @@
  * first collected in a list.
  *
  * Options in ibacm_opts.cfg: timeout, retries, sa_depth, route_timeout, addr_preload and addr_data_file mean what they
- * mean to ibacm and its stock provider. With "sa_example_join yes" each endpoint joins a multicast group.
+ * mean to ibacm and its stock provider; a hosts file that changes is read again when the next client asks for an
+ * address. With "sa_example_join yes" each endpoint joins a multicast group.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -426,11 +427,14 @@ static void follow_hosts(struct device *dev)
 		error = errno;
 	else if (dev->hosts && same_state(&state, &dev->hosts_state))
 		return;
+	/* A pipe or a device may never end. */
+	else if (!S_ISREG(state.st_mode))
+		error = ENOTSUP;
 	fresh = calloc(1, sizeof *fresh);
 	if (!error)
 		error = fresh ? take_pairs(dev->hosts_file, take_host, fresh) : ENOMEM;
-	/* Somebody may be writing it. */
-	if (!error && (stat(dev->hosts_file, &after) || !same_state(&state, &after)))
+	/* Somebody may be writing it: many editors empty a file first. */
+	if (!error && (!state.st_size || stat(dev->hosts_file, &after) || !same_state(&state, &after)))
 		error = EAGAIN;
 	if (error) {
 		if (error != dev->hosts_error)

@@ -40,6 +40,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "event-reregister-twice",
                 "perf-monotonic",
                 "sa-refresh-unconstrained",
+                "sa-burst",
             ],
         },
     },
@@ -79,7 +80,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "\t\t\tfree_path(path);\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["sa-burst"],
         },
     },
     Check {
@@ -159,7 +160,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "status = ep->port->dev->join && !ep->joined ? ACM_STATUS_ENODATA :\n\t\tread_resolve(ep, msg, request, &wanted, &by_address, &nodelay);",
             )],
             status: &[Status::Failed],
-            also: &["lifecycle-reopen-thousand"],
+            also: &["lifecycle-reopen-thousand", "sa-burst"],
         },
     },
     Check {
@@ -183,7 +184,12 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Crashed],
-            also: &["lifecycle-reopen-thousand"],
+            also: &[
+                "lifecycle-reopen-thousand",
+                "lifecycle-close-in-flight",
+                "lifecycle-closed-memory",
+                "sa-after-reopen",
+            ],
         },
     },
     Check {

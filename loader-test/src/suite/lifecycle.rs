@@ -181,7 +181,11 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &["lifecycle-address-moved"],
+            also: &[
+                "lifecycle-address-moved",
+                "lifecycle-address-twice",
+                "lifecycle-addresses-lost",
+            ],
         },
     },
     Check {
@@ -238,7 +242,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &[],
+            also: &["lifecycle-address-twice"],
         },
     },
     Check {
@@ -302,7 +306,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &[],
+            also: &["lifecycle-address-twice"],
         },
     },
     Check {
@@ -387,7 +391,7 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\tif (!mad) {\n\t\tfree(query);\n\t\treturn;\n\t}\n", "")],
             status: &[Status::Failed],
-            also: &["sa-no-memory"],
+            also: &["sa-no-memory", "sa-refused-status"],
         },
     },
     Check {

@@ -204,7 +204,7 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\tif (!stream)\n\t\treturn errno;\n", "")],
             status: &[Status::Crashed],
-            also: &[],
+            also: &["event-hosts-unreadable"],
         },
     },
     Check {

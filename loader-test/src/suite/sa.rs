@@ -34,7 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &["perf-error", "query-timeout"],
+            also: &["perf-error", "query-timeout", "sa-refused-status"],
         },
     },
     Check {
@@ -136,7 +136,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "",
             )],
             status: &[Status::Failed],
-            also: &["lifecycle-mad-fails"],
+            also: &["lifecycle-mad-fails", "sa-refused-status", "sa-refused-one"],
         },
     },
     Check {
@@ -155,7 +155,7 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\tif (!mad) {\n\t\tfree(query);\n\t\treturn;\n\t}\n", "")],
             status: &[Status::Crashed],
-            also: &["lifecycle-mad-fails"],
+            also: &["lifecycle-mad-fails", "sa-refused-status"],
         },
     },
     Check {
@@ -173,6 +173,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "event-reregister-in-flight",
                 "resolve-many",
                 "resolve-message-gone",
+                "sa-refused-one",
             ],
         },
     },
@@ -199,6 +200,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "sa-not-sent",
                 "sa-send-refused",
                 "sa-timeout",
+                "sa-refused-status",
             ],
         },
     },
@@ -214,6 +216,7 @@ pub(super) const CHECKS: &[Check] = &[
             )],
             status: &[Status::Failed],
             also: &[
+                "hostile-random",
                 "perf-error",
                 "query-error-low-byte",
                 "query-never",
@@ -224,6 +227,8 @@ pub(super) const CHECKS: &[Check] = &[
                 "sa-not-sent",
                 "sa-send-refused",
                 "sa-timeout",
+                "sa-refused-status",
+                "sa-own-deadline",
             ],
         },
     },

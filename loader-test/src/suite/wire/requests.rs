@@ -63,7 +63,11 @@ pub(super) const CHECKS: &[Check] = &[
                 "",
             )],
             status: &[Status::Failed],
-            also: &["wire-partition", "wire-address-removed"],
+            also: &[
+                "wire-partition",
+                "wire-address-removed",
+                "wire-address-twice",
+            ],
         },
     },
     Check {
@@ -119,7 +123,13 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &["lifecycle-address-removed", "lifecycle-address-moved"],
+            also: &[
+                "lifecycle-address-removed",
+                "lifecycle-address-moved",
+                "lifecycle-address-twice",
+                "lifecycle-addresses-lost",
+                "wire-address-twice",
+            ],
         },
     },
     Check {
