@@ -19,11 +19,11 @@ mod event;
 mod hostile;
 mod lifecycle;
 mod load;
-mod pacing;
 mod perf;
 mod query;
 mod resolve;
 mod sa;
+mod sa_pacing;
 mod session;
 pub mod wire;
 
@@ -202,7 +202,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         resolve::CLIENTS,
         query::CHECKS,
         sa::CHECKS,
-        pacing::CHECKS,
+        sa_pacing::CHECKS,
         event::CHECKS,
         perf::CHECKS,
         hostile::CHECKS,

@@ -184,7 +184,7 @@ pub(super) const CHECKS: &[Check] = &[
             also: &[
                 "lifecycle-address-moved",
                 "lifecycle-address-twice",
-                "lifecycle-addresses-lost",
+                "lifecycle-address-lost",
             ],
         },
     },
@@ -196,11 +196,11 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\tif (lost)\n\t\tremove_address(lost);\n", "")],
             status: &[Status::Failed],
-            also: &["lifecycle-addresses-lost"],
+            also: &["lifecycle-address-lost"],
         },
     },
     Check {
-        name: "lifecycle-addresses-lost",
+        name: "lifecycle-address-lost",
         rule: "when the core has lost track of all addresses, it adds them again in any order: each leads here",
         harmed: Harmed::Daemon,
         run: address::lost,

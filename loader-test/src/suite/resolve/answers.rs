@@ -162,7 +162,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "hostile-name-format",
                 "hostile-name-control",
                 "hostile-random",
-                "lifecycle-addresses-lost",
+                "lifecycle-address-lost",
             ],
         },
     },

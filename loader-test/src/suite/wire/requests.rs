@@ -127,7 +127,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "lifecycle-address-removed",
                 "lifecycle-address-moved",
                 "lifecycle-address-twice",
-                "lifecycle-addresses-lost",
+                "lifecycle-address-lost",
                 "wire-address-twice",
             ],
         },
@@ -146,7 +146,7 @@ pub(super) const CHECKS: &[Check] = &[
                 (".add_address = add_address,", ".add_address = add_another,"),
             ],
             status: &[Status::Failed],
-            also: &["lifecycle-address-twice", "lifecycle-addresses-lost"],
+            also: &["lifecycle-address-twice", "lifecycle-address-lost"],
         },
     },
     Check {
