@@ -427,9 +427,8 @@ static void follow_hosts(struct device *dev)
 		error = errno;
 	else if (dev->hosts && same_state(&state, &dev->hosts_state))
 		return;
-	/* A pipe or a device may never end. */
 	else if (!S_ISREG(state.st_mode))
-		error = ENOTSUP;
+		error = ENOTSUP;	/* a pipe or a device may never end */
 	fresh = calloc(1, sizeof *fresh);
 	if (!error)
 		error = fresh ? take_pairs(dev->hosts_file, take_host, fresh) : ENOMEM;

@@ -352,7 +352,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Warned],
-            also: &["lifecycle-reopen-thousand"],
+            also: &["sa-error-field", "lifecycle-reopen-thousand"],
         },
     },
     Check {

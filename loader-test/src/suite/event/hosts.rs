@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::Ipv6Addr;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -124,19 +125,18 @@ struct NoDescriptors {
 
 impl NoDescriptors {
     fn take() -> io::Result<Self> {
-        let limit = getrlimit(Resource::Nofile);
-        let highest = fs::read_dir("/proc/self/fd")?
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u64>().ok())
-            .max();
+        // The lowest number that is free: below it there is none.
+        let first = File::open("/dev/null")?;
+        let above = first.as_raw_fd().cast_unsigned() + 1;
         let mut taken = Self {
-            limit,
-            held: Vec::new(),
+            limit: getrlimit(Resource::Nofile),
+            held: vec![first],
         };
         setrlimit(
             Resource::Nofile,
             Rlimit {
-                current: highest.map(|highest| highest + 1),
-                ..limit
+                current: Some(above.into()),
+                ..taken.limit
             },
         )?;
         loop {
