@@ -97,8 +97,6 @@ struct group {
 	union ibv_gid mgid;
 	__be16 mlid;			/* 0: not joined yet */
 	struct ibv_ah *ah;		/* to the group */
-	uint32_t join_tid;		/* 0: no join is out */
-	uint64_t join_at, join_pause;
 
 	LIST_HEAD(, lookup) lookups;
 	unsigned int lookup_count, known_count;
@@ -238,10 +236,8 @@ static void send_request(struct group *group, const struct lookup *lookup)
 
 /* ---- Membership ---- */
 
-static void group_answered(struct acm_sa_mad *mad);
-
-/* Joins or leaves; false if the core does not take it. */
-static bool send_membership(struct group *group, uint8_t method, uint32_t tid)
+/* Joins, or leaves without waiting for the answer. */
+static void send_membership(struct group *group, uint8_t method)
 {
 	const uint64_t mask = UMAD_SA_MCM_COMP_MASK_MGID | UMAD_SA_MCM_COMP_MASK_PORT_GID | UMAD_SA_MCM_COMP_MASK_JOIN_STATE;
 	const uint64_t group_mask = UMAD_SA_MCM_COMP_MASK_QKEY | UMAD_SA_MCM_COMP_MASK_MTU_SEL | UMAD_SA_MCM_COMP_MASK_MTU |
@@ -256,45 +252,17 @@ static bool send_membership(struct group *group, uint8_t method, uint32_t tid)
 		.scope_state = umad_sa_mcm_set_scope_state(UMAD_SA_MCM_ADDR_SCOPE_SITE_LOCAL,
 							   UMAD_SA_MCM_JOIN_STATE_FULL_MEMBER),
 	};
-	struct acm_sa_mad *mad;
+	struct endpoint *ep = group->ep;
 
-	mad = acm_alloc_sa_mad(group->ep->acm, (void *) (uintptr_t) tid, group_answered);
-	if (!mad)
-		return false;
 	memcpy(record.mgid, &group->mgid, sizeof record.mgid);
-	memcpy(record.portgid, &group->ep->gid, sizeof record.portgid);
-	memset(&mad->sa_mad, 0, sizeof mad->sa_mad);
-	mad->sa_mad.mad_hdr.base_version = UMAD_BASE_VERSION;
-	mad->sa_mad.mad_hdr.mgmt_class = UMAD_CLASS_SUBN_ADM;
-	mad->sa_mad.mad_hdr.class_version = UMAD_SA_CLASS_VERSION;
-	mad->sa_mad.mad_hdr.method = method;
-	mad->sa_mad.mad_hdr.tid = htobe64(tid);
-	mad->sa_mad.mad_hdr.attr_id = htobe16(UMAD_SA_ATTR_MCMEMBER_REC);
-	mad->sa_mad.comp_mask = htobe64(method == UMAD_METHOD_SET ? mask | group_mask : mask);
-	memcpy(mad->sa_mad.data, &record, sizeof record);
-	if (acm_send_sa_mad(mad)) {
-		acm_free_sa_mad(mad);
-		return false;
-	}
-	return true;
+	memcpy(record.portgid, &ep->gid, sizeof record.portgid);
+	send_mad(ep, method == UMAD_METHOD_SET ? &ep->join : NULL, NULL, method, UMAD_SA_ATTR_MCMEMBER_REC,
+		 htobe64(method == UMAD_METHOD_SET ? mask | group_mask : mask), &record, sizeof record);
 }
 
-static void join_group(struct group *group, uint64_t now)
+static void join_group(struct endpoint *ep)
 {
-	uint32_t tid = new_tid();
-
-	if (send_membership(group, UMAD_METHOD_SET, tid))
-		group->join_tid = tid;
-	/* A MAD that does not come back is given up, too. */
-	group->join_at = now + group->join_pause + (group->join_tid ? 2 * group->ep->port->dev->patience : 0);
-	group->join_pause = longer(group->join_pause);
-}
-
-static void rejoin_group(struct group *group)
-{
-	group->join_tid = 0;
-	group->join_pause = FIRST_PAUSE_MS;
-	join_group(group, now_ms());
+	send_membership(group_of(ep), UMAD_METHOD_SET);
 }
 
 static void leave_attachment(struct group *group)
@@ -323,31 +291,14 @@ static void enter_group(struct group *group, __be16 mlid)
 		ibv_detach_mcast(group->qp, &group->mgid, be16toh(mlid));
 }
 
-/* The core's SA handler. */
-static void group_answered(struct acm_sa_mad *mad)
+/* The SA has made the port a member; false if that is of no use. */
+static bool is_member(struct endpoint *ep, const struct umad_sa_mcmember_record *record)
 {
-	struct umad_sa_mcmember_record record;
-	struct group *group;
-	bool again;
+	struct group *group = group_of(ep);
 
-	memcpy(&record, mad->sa_mad.data, sizeof record);
-	pthread_mutex_lock(&lock);
-	LIST_FOREACH(group, &groups, entry)
-		if (group->join_tid && group->join_tid == (uintptr_t) mad->context)
-			break;
-	if (group) {
-		group->join_tid = 0;
-		group->join_at = now_ms() + group->join_pause;
-		if (sa_status(mad, UMAD_SA_ATTR_MCMEMBER_REC, &again) == ACM_STATUS_SUCCESS) {
-			group->join_at = FOR_EVER;
-			enter_group(group, record.mlid);
-		}
-		if (!group->mlid)
-			group->join_at = now_ms() + group->join_pause;
-		wake_up(group);
-	}
-	pthread_mutex_unlock(&lock);
-	acm_free_sa_mad(mad);
+	enter_group(group, record->mlid);
+	wake_up(group);
+	return group->mlid;
 }
 
 /* ---- Addresses that others answered for ---- */
@@ -504,13 +455,8 @@ static void take_completions(struct group *group, struct waitings *found)
 static uint64_t tend_group(struct group *group, uint64_t now, struct waitings *failed)
 {
 	struct lookup *lookup, *next;
-	uint64_t due;
+	uint64_t due = FOR_EVER;
 
-	if (group->join_at <= now) {
-		group->join_tid = 0;
-		join_group(group, now);
-	}
-	due = group->join_at;
 	for (lookup = LIST_FIRST(&group->lookups); lookup; lookup = next) {
 		next = LIST_NEXT(lookup, entry);
 		if (lookup->deadline <= now) {
@@ -821,7 +767,9 @@ static int open_group(struct endpoint *ep)
 		ret = pthread_create(&group->thread, NULL, serve, group);
 	if (!ret) {
 		LIST_INSERT_HEAD(&groups, group, entry);
-		rejoin_group(group);
+		ep->send_join = join_group;
+		ep->enter = is_member;
+		join_anew(ep, now_ms());
 	}
 	pthread_mutex_unlock(&lock);
 	if (ret)
@@ -831,9 +779,12 @@ static int open_group(struct endpoint *ep)
 
 static int mcast_open_endpoint(const struct acm_endpoint *acm, void *port_context, void **ep_context)
 {
+	struct port *port = port_context;
 	void *ep;
 	int ret;
 
+	/* There is one group to join: ours. */
+	port->dev->join = false;
 	ret = open_endpoint(acm, port_context, &ep);
 	if (ret)
 		return ret;
@@ -858,10 +809,13 @@ static void mcast_close_endpoint(void *ep_context)
 	pthread_join(group->thread, NULL);
 	pthread_mutex_lock(&lock);
 	LIST_REMOVE(group, entry);
+	group->ep->send_join = NULL;
+	forget(&group->ep->join);
 	while (!LIST_EMPTY(&group->lookups))
 		end_lookup(group, LIST_FIRST(&group->lookups), &failed);
-	if (group->mlid)
-		send_membership(group, UMAD_SA_METHOD_DELETE, new_tid());
+	/* The subnet manager removes members whose port goes down: nobody has to wait for this. */
+	if (group->mlid && has_room(group->ep->port))
+		send_membership(group, UMAD_SA_METHOD_DELETE);
 	pthread_mutex_unlock(&lock);
 	give_up(ep_context, &failed, ACM_STATUS_ENOTCONN);
 	free_group(group);
@@ -874,13 +828,9 @@ static int mcast_handle_event(void *port_context, enum ibv_event_type type)
 
 	if (type == IBV_EVENT_CLIENT_REREGISTER) {
 		pthread_mutex_lock(&lock);
-		LIST_FOREACH(group, &groups, entry) {
-			if (group->ep->port == port_context) {
+		LIST_FOREACH(group, &groups, entry)
+			if (group->ep->port == port_context)
 				forget_known(group);
-				rejoin_group(group);
-				wake_up(group);
-			}
-		}
 		pthread_mutex_unlock(&lock);
 	}
 	return handle_event(port_context, type);

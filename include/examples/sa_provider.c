@@ -20,7 +20,8 @@
  * first collected in a list.
  *
  * Options in ibacm_opts.cfg: timeout, retries, sa_depth, route_timeout, addr_preload and addr_data_file mean what they
- * mean to ibacm and its stock provider. With "sa_example_join yes" each endpoint joins a multicast group.
+ * mean to ibacm and its stock provider; a hosts file that changes is read again when the next client asks for an
+ * address. With "sa_example_join yes" each endpoint joins a multicast group.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -33,6 +34,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/queue.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <infiniband/acm_prov.h>
@@ -47,6 +49,7 @@
 #define NONE_FOR_MS		1000	/* "there is no such path" is believed for so long */
 #define FIRST_PAUSE_MS		20	/* before something is asked again; doubled each time */
 #define MAX_PAUSE_MS		5000
+#define LOOK_AGAIN_MS		1000	/* after so long, whether the hosts file has changed */
 #define MULTICAST_LIDS		0xc000	/* begin here */
 #define QOS_SUPPORTED		(1 << 1)	/* in the CapabilityMask2 of the SA's ClassPortInfo */
 #define QOS_FOR_MS		600000	/* what it says is believed for so long */
@@ -70,6 +73,10 @@ struct host {
 	union ibv_gid gid;
 };
 
+struct hosts {
+	SLIST_HEAD(, host) buckets[BUCKETS];
+};
+
 struct device {
 	LIST_ENTRY(device) entry;
 	const struct acm_device *acm;
@@ -78,7 +85,13 @@ struct device {
 	uint64_t route_timeout;		/* ms that a path is used */
 	unsigned int depth;		/* MADs that the core is given at a time, a port */
 	bool join;
-	SLIST_HEAD(, host) hosts[BUCKETS];
+
+	/* The acm_hosts file. */
+	char *hosts_file;		/* NULL: there is none */
+	struct hosts *hosts;		/* NULL: not read yet */
+	struct stat hosts_state;	/* of the file when it was read */
+	uint64_t look_at;
+	int hosts_error;		/* that is in the log */
 };
 
 TAILQ_HEAD(requests, request);
@@ -87,7 +100,9 @@ struct port {
 	struct device *dev;
 	struct ibv_port_attr attr;
 	LIST_HEAD(, endpoint) endpoints;
-	unsigned int out;		/* MADs that the core has */
+	TAILQ_HEAD(, path) busy;	/* those that are being asked for, in the order in which they began */
+	LIST_HEAD(, query) queries;	/* MADs that the core has */
+	unsigned int out;		/* how many */
 	enum { UNTOLD, RESERVED, CHOOSING } qos;	/* what service id and QoS class are to the SA */
 	uint64_t qos_until;		/* that is believed so long */
 	struct query *qos_query;	/* the one that is out */
@@ -105,11 +120,12 @@ struct endpoint {
 	LIST_HEAD(, address) addresses;
 	LIST_HEAD(, path) paths[BUCKETS];
 	LIST_HEAD(, path) records[BUCKETS];	/* those that were answered, by DLID */
-	LIST_HEAD(, path) busy;		/* those that are being asked for */
 	unsigned int path_count;
 	uint64_t counters[ACM_MAX_COUNTER];
 
 	/* The multicast group. */
+	void (*send_join)(struct endpoint *ep);	/* NULL: there is none */
+	bool (*enter)(struct endpoint *ep, const struct umad_sa_mcmember_record *record);	/* NULL: nothing to do */
 	bool joined;
 	struct query *join;		/* the one that is out */
 	uint64_t join_at, join_pause;
@@ -144,7 +160,8 @@ struct request {
  * if they ask for the same destination, partition, service id, traffic class and so on, and not otherwise.
  */
 struct path {
-	LIST_ENTRY(path) entry, busy_entry, record_entry;
+	LIST_ENTRY(path) entry, record_entry;
+	TAILQ_ENTRY(path) busy_entry;
 	struct endpoint *ep;
 	struct ibv_path_record question, record;
 	enum { UNKNOWN, KNOWN, NONE } state;
@@ -160,12 +177,14 @@ struct path {
 
 /*
  * A MAD that the core has. As context the core gets its transaction id, not its address: an answer that comes after
- * the endpoint was closed, or never, finds nothing here and leaks nothing.
+ * the port was closed, or never, finds nothing here and leaks nothing.
  */
 struct query {
-	LIST_ENTRY(query) entry;
+	LIST_ENTRY(query) entry, port_entry;
 	uint32_t tid;
 	uint64_t lost_at;		/* what is not back by then never will be */
+	struct port *port;
+	struct query **owner;		/* NULL: nobody wants the answer, but the core still has the MAD */
 	struct endpoint *ep;
 	struct path *path;		/* NULL: this is the endpoint's join or the port's question for QoS */
 };
@@ -264,12 +283,6 @@ static union ibv_gid local_gid(const struct endpoint *ep, union ibv_gid gid)
 	return gid;
 }
 
-/* A port has 2^LMC LIDs. */
-static bool is_own_lid(const struct port *port, __be16 lid)
-{
-	return (be16toh(lid) & ~((1 << port->attr.lmc) - 1)) == port->attr.lid;
-}
-
 /* Full and limited members, 0xffff and 0x7fff, are in one partition. */
 static bool same_partition(__be16 pkey, __be16 other)
 {
@@ -297,38 +310,38 @@ static bool is_own_addr(struct endpoint *ep, uint16_t type, const uint8_t *addr)
 	return false;
 }
 
-static const struct host *find_host(const struct device *dev, uint16_t type, const uint8_t *addr)
-{
-	const struct host *host;
-
-	SLIST_FOREACH(host, &dev->hosts[hash(addr, addr_length(type, addr))], entry)
-		if (same_addr(host->type, host->addr, type, addr))
-			return host;
-	return NULL;
-}
-
 /* ---- Options and hosts ---- */
 
-/* Hands the first two words of each line of a file to `take`. What is wrong with a file is logged; nothing is lost. */
-static void read_pairs(const char *file, void (*take)(void *context, char *first, char *second), void *context)
+/* Hands the first two words of each line of a file to `take`; 0, or why the file cannot be read to its end. */
+static int take_pairs(const char *file, void (*take)(void *context, char *first, char *second), void *context)
 {
 	char *line = NULL, *first, *second, *rest;
 	size_t size = 0;
 	FILE *stream;
+	int error;
 
 	stream = fopen(file, "re");
-	if (!stream) {
-		acm_log(0, "%s: %s\n", file, strerror(errno));
-		return;
-	}
+	if (!stream)
+		return errno;
 	while (getline(&line, &size, stream) >= 0) {
 		first = strtok_r(line, " \t\r\n", &rest);
 		second = first ? strtok_r(NULL, " \t\r\n", &rest) : NULL;
 		if (second && first[0] != '#')
 			take(context, first, second);
 	}
+	error = ferror(stream) ? EIO : 0;
 	free(line);
 	fclose(stream);
+	return error;
+}
+
+/* The same; what is wrong with the file is logged. */
+static void read_pairs(const char *file, void (*take)(void *context, char *first, char *second), void *context)
+{
+	int error = take_pairs(file, take, context);
+
+	if (error)
+		acm_log(0, "%s: %s\n", file, strerror(error));
 }
 
 static void take_number(const char *name, const char *value, long least, long *number)
@@ -378,7 +391,7 @@ static void take_option(void *context, char *name, char *value)
 
 static void take_host(void *context, char *name, char *gid)
 {
-	struct device *dev = context;
+	struct hosts *hosts = context;
 	struct host *host;
 
 	host = calloc(1, sizeof *host);
@@ -398,7 +411,80 @@ static void take_host(void *context, char *name, char *gid)
 		return;
 	}
 	/* In front: of several lines for an address the last one counts. */
-	SLIST_INSERT_HEAD(&dev->hosts[hash(host->addr, addr_length(host->type, host->addr))], host, entry);
+	SLIST_INSERT_HEAD(&hosts->buckets[hash(host->addr, addr_length(host->type, host->addr))], host, entry);
+}
+
+static void free_hosts(struct hosts *hosts)
+{
+	struct host *host;
+	int i;
+
+	for (i = 0; hosts && i < BUCKETS; i++) {
+		while ((host = SLIST_FIRST(&hosts->buckets[i]))) {
+			SLIST_REMOVE_HEAD(&hosts->buckets[i], entry);
+			free(host);
+		}
+	}
+	free(hosts);
+}
+
+static bool same_state(const struct stat *state, const struct stat *other)
+{
+	return state->st_dev == other->st_dev && state->st_ino == other->st_ino && state->st_size == other->st_size &&
+	       state->st_ctim.tv_sec == other->st_ctim.tv_sec && state->st_ctim.tv_nsec == other->st_ctim.tv_nsec;
+}
+
+/*
+ * Reads the hosts file if it has changed. What is known is replaced as a whole, or kept: then the file is read again the
+ * next time, since a file that could not be read (no descriptor was left, say) has not been seen.
+ */
+static void follow_hosts(struct device *dev)
+{
+	struct stat state, after;
+	struct hosts *fresh;
+	uint64_t now = now_ms();
+	int error = 0;
+
+	if (!dev->hosts_file || now < dev->look_at)
+		return;
+	dev->look_at = now + LOOK_AGAIN_MS;
+	if (stat(dev->hosts_file, &state))
+		error = errno;
+	else if (dev->hosts && same_state(&state, &dev->hosts_state))
+		return;
+	else if (!S_ISREG(state.st_mode))
+		error = ENOTSUP;	/* a pipe or a device may never end */
+	fresh = calloc(1, sizeof *fresh);
+	if (!error)
+		error = fresh ? take_pairs(dev->hosts_file, take_host, fresh) : ENOMEM;
+	/* Somebody may be writing it: many editors empty a file first. */
+	if (!error && (!state.st_size || stat(dev->hosts_file, &after) || !same_state(&state, &after)))
+		error = EAGAIN;
+	if (error) {
+		if (error != dev->hosts_error)
+			acm_log(0, "%s: %s; going on with what is known\n", dev->hosts_file, strerror(error));
+		free_hosts(fresh);
+	} else {
+		if (dev->hosts_error)
+			acm_log(0, "%s: can be read again\n", dev->hosts_file);
+		free_hosts(dev->hosts);
+		dev->hosts = fresh;
+		dev->hosts_state = state;
+	}
+	dev->hosts_error = error;
+}
+
+static const struct host *find_host(struct device *dev, uint16_t type, const uint8_t *addr)
+{
+	const struct host *host;
+
+	follow_hosts(dev);
+	if (!dev->hosts)
+		return NULL;
+	SLIST_FOREACH(host, &dev->hosts->buckets[hash(addr, addr_length(type, addr))], entry)
+		if (same_addr(host->type, host->addr, type, addr))
+			return host;
+	return NULL;
 }
 
 static void read_options(struct device *dev)
@@ -412,8 +498,10 @@ static void read_options(struct device *dev)
 	dev->depth = options.sa_depth + 1;
 	dev->join = options.join;
 	if (options.preload)
-		read_pairs(options.hosts_file ? options.hosts_file : "/etc/rdma/ibacm_hosts.data", take_host, dev);
-	free(options.hosts_file);
+		dev->hosts_file = options.hosts_file ? options.hosts_file : strdup("/etc/rdma/ibacm_hosts.data");
+	else
+		free(options.hosts_file);
+	follow_hosts(dev);
 }
 
 /* ---- Answers ---- */
@@ -491,15 +579,29 @@ static struct query *find_query(uintptr_t tid)
 	return NULL;
 }
 
-/* It came back, or its answer no longer matters. */
+/* Its answer no longer matters. Until it comes back the core has it, and it counts. */
 static void forget(struct query **query)
 {
-	if (!*query)
-		return;
-	(*query)->ep->port->out--;
-	LIST_REMOVE(*query, entry);
-	free(*query);
+	if (*query)
+		(*query)->owner = NULL;
 	*query = NULL;
+}
+
+/* It came back, or never will. */
+static void end_query(struct query *query)
+{
+	if (query->owner)
+		*query->owner = NULL;
+	query->port->out--;
+	LIST_REMOVE(query, entry);
+	LIST_REMOVE(query, port_entry);
+	free(query);
+}
+
+/* Whether the core may be given one more. What waits there can neither be withdrawn nor overtaken. */
+static bool has_room(const struct port *port)
+{
+	return port->out < port->dev->depth;
 }
 
 /* Unused by any other MAD that is out. The core and the kernel leave us 32 bits of it. */
@@ -511,17 +613,19 @@ static uint32_t new_tid(void)
 	return last_tid;
 }
 
-/* NULL if the core does not take it. */
-static struct query *send_mad(struct endpoint *ep, struct path *path, uint8_t method, uint16_t attribute, __be64 mask,
-			      const void *record, size_t length)
+/* Asks the SA. If the core takes the MAD, `owner` points to it until it is back; NULL: nobody wants the answer. */
+static void send_mad(struct endpoint *ep, struct query **owner, struct path *path, uint8_t method, uint16_t attribute,
+		     __be64 mask, const void *record, size_t length)
 {
 	struct acm_sa_mad *mad;
 	struct query *query;
 
 	query = calloc(1, sizeof *query);
 	if (!query)
-		return NULL;
+		return;
 	query->tid = new_tid();
+	query->port = ep->port;
+	query->owner = owner;
 	query->ep = ep;
 	query->path = path;
 	/* It may have to wait in the core for another one to time out. */
@@ -529,7 +633,7 @@ static struct query *send_mad(struct endpoint *ep, struct path *path, uint8_t me
 	mad = acm_alloc_sa_mad(ep->acm, (void *) (uintptr_t) query->tid, from_sa);
 	if (!mad) {
 		free(query);
-		return NULL;
+		return;
 	}
 	memset(&mad->sa_mad, 0, sizeof mad->sa_mad);
 	mad->sa_mad.mad_hdr.base_version = UMAD_BASE_VERSION;
@@ -541,13 +645,15 @@ static struct query *send_mad(struct endpoint *ep, struct path *path, uint8_t me
 	mad->sa_mad.comp_mask = mask;
 	memcpy(mad->sa_mad.data, record, length);
 	LIST_INSERT_HEAD(&queries[query->tid % BUCKETS], query, entry);
+	LIST_INSERT_HEAD(&ep->port->queries, query, port_entry);
 	ep->port->out++;
+	if (owner)
+		*owner = query;
 	if (acm_send_sa_mad(mad)) {
 		/* A MAD that was not taken is still ours. */
 		acm_free_sa_mad(mad);
-		forget(&query);
+		end_query(query);
 	}
-	return query;
 }
 
 /* What an answer means to the client. `again` is set for what may pass. */
@@ -631,12 +737,12 @@ static bool leads_there(const struct ibv_path_record *record, const struct ibv_p
 	return is_zero(&question->dgid) || same_gid(&record->dgid, &question->dgid);
 }
 
-/* An SA's answer must be what was asked for, component by component, and lead from this port to one. */
-static bool fits(const struct endpoint *ep, const struct ibv_path_record *record, const struct ibv_path_record *question)
+/* An SA's answer must be what was asked for, component by component, and lead to a port. */
+static bool fits(const struct ibv_path_record *record, const struct ibv_path_record *question)
 {
 	return leads_there(record, question) && is_port_lid(record->dlid) && is_port_gid(&record->dgid) &&
 	       same_gid(&record->sgid, &question->sgid) &&
-	       (question->slid ? record->slid == question->slid : is_own_lid(ep->port, record->slid)) &&
+	       (!question->slid || record->slid == question->slid) &&
 	       same_partition(record->pkey, question->pkey) &&
 	       (!service_level(question) || service_level(record) == service_level(question)) &&
 	       meets_code(question->mtu, record->mtu) && meets_rate(question->rate, record->rate) &&
@@ -677,7 +783,7 @@ static void free_path(struct path *path)
 {
 	forget(&path->query);
 	if (path->busy)
-		LIST_REMOVE(path, busy_entry);
+		TAILQ_REMOVE(&path->ep->port->busy, path, busy_entry);
 	if (path->has_record)
 		LIST_REMOVE(path, record_entry);
 	LIST_REMOVE(path, entry);
@@ -761,7 +867,7 @@ static void answer_waiters(struct path *path, uint8_t status, const struct ibv_p
 /* Nobody waits for it any longer. */
 static void rest(struct path *path)
 {
-	LIST_REMOVE(path, busy_entry);
+	TAILQ_REMOVE(&path->ep->port->busy, path, busy_entry);
 	path->busy = false;
 	path->pause = FIRST_PAUSE_MS;
 	path->ask_at = 0;
@@ -772,8 +878,8 @@ static void rest(struct path *path)
 static void ask(struct path *path, uint64_t now)
 {
 	path->owed = false;
-	path->query = send_mad(path->ep, path, UMAD_METHOD_GET, UMAD_SA_ATTR_PATH_REC,
-			       acm_path_comp_mask(&path->question), &path->question, sizeof path->question);
+	send_mad(path->ep, &path->query, path, UMAD_METHOD_GET, UMAD_SA_ATTR_PATH_REC,
+		 acm_path_comp_mask(&path->question), &path->question, sizeof path->question);
 	if (path->query) {
 		count_both(path->ep, ACM_CNTR_ROUTE_QUERY);
 	} else {
@@ -785,20 +891,17 @@ static void ask(struct path *path, uint64_t now)
 /* Does what is due for a path that is being asked for. It may be gone afterwards. */
 static void tend_path(struct path *path, uint64_t now, struct requests *done)
 {
-	struct port *port = path->ep->port;
 	struct request *request;
 
 	while ((request = TAILQ_FIRST(&path->waiters)) && request->deadline <= now) {
 		TAILQ_REMOVE(&path->waiters, request, entry);
 		finish(path->ep, request, ACM_STATUS_ETIMEDOUT, NULL, done);
 	}
-	if (path->query && path->query->lost_at <= now)
-		forget(&path->query);
 	if (path->query)
 		return;
 	if (TAILQ_EMPTY(&path->waiters) && !path->owed)
 		rest(path);
-	else if (path->ask_at <= now && port->out < port->dev->depth)
+	else if (path->ask_at <= now && has_room(path->ep->port))
 		ask(path, now);
 }
 
@@ -818,7 +921,7 @@ static void path_answered(struct path *path, const struct acm_sa_mad *mad, struc
 		path->pause = longer(path->pause);
 		return;
 	}
-	if (status == ACM_STATUS_SUCCESS && !fits(path->ep, &record, &path->question)) {
+	if (status == ACM_STATUS_SUCCESS && !fits(&record, &path->question)) {
 		acm_log(1, "the SA's path to LID %u is not what it was asked for\n", be16toh(record.dlid));
 		status = ACM_STATUS_ENODATA;
 	} else if (status == ACM_STATUS_SUCCESS) {
@@ -853,7 +956,7 @@ static bool own_path(struct endpoint *ep, struct ibv_path_record *path)
 
 /* ---- The multicast group ---- */
 
-static void join(struct endpoint *ep, uint64_t now)
+static void send_join(struct endpoint *ep)
 {
 	const uint64_t mask = UMAD_SA_MCM_COMP_MASK_MGID | UMAD_SA_MCM_COMP_MASK_PORT_GID | UMAD_SA_MCM_COMP_MASK_QKEY |
 		UMAD_SA_MCM_COMP_MASK_MTU_SEL | UMAD_SA_MCM_COMP_MASK_MTU | UMAD_SA_MCM_COMP_MASK_TCLASS |
@@ -872,19 +975,22 @@ static void join(struct endpoint *ep, uint64_t now)
 	};
 
 	memcpy(record.portgid, &ep->gid, sizeof record.portgid);
-	ep->join = send_mad(ep, NULL, UMAD_METHOD_SET, UMAD_SA_ATTR_MCMEMBER_REC,
-			    htobe64(mask), &record, sizeof record);
-	ep->join_at = now + ep->join_pause;
-	ep->join_pause = longer(ep->join_pause);
+	send_mad(ep, &ep->join, NULL, UMAD_METHOD_SET, UMAD_SA_ATTR_MCMEMBER_REC, htobe64(mask), &record, sizeof record);
+}
+
+static bool wants_to_join(const struct endpoint *ep)
+{
+	return ep->send_join && !ep->joined && !ep->join;
 }
 
 /* Joins, if that is wanted and due. Nothing else waits for it: paths do not need the group. */
 static void tend_join(struct endpoint *ep, uint64_t now)
 {
-	if (ep->join && ep->join->lost_at <= now)
-		forget(&ep->join);
-	if (ep->port->dev->join && !ep->joined && !ep->join && ep->join_at <= now)
-		join(ep, now);
+	if (!wants_to_join(ep) || ep->join_at > now || !has_room(ep->port))
+		return;
+	ep->send_join(ep);
+	ep->join_at = now + ep->join_pause;
+	ep->join_pause = longer(ep->join_pause);
 }
 
 /* From scratch: the subnet manager has lost its members. An answer that is still to come is for an earlier join. */
@@ -900,10 +1006,13 @@ static void join_anew(struct endpoint *ep, uint64_t now)
 /* One that was refused is tried again after a pause. */
 static void join_answered(struct endpoint *ep, const struct acm_sa_mad *mad)
 {
+	struct umad_sa_mcmember_record record;
 	bool again;
 
 	forget(&ep->join);
-	ep->joined = sa_status(mad, UMAD_SA_ATTR_MCMEMBER_REC, &again) == ACM_STATUS_SUCCESS;
+	memcpy(&record, mad->sa_mad.data, sizeof record);
+	ep->joined = sa_status(mad, UMAD_SA_ATTR_MCMEMBER_REC, &again) == ACM_STATUS_SUCCESS &&
+		     (!ep->enter || ep->enter(ep, &record));
 	ep->join_at = now_ms() + ep->join_pause;
 	acm_log(1, "multicast group %s\n", ep->joined ? "joined" : "not joined");
 }
@@ -940,9 +1049,9 @@ static void ask_qos(struct endpoint *ep, struct requests *done)
 	struct port *port = ep->port;
 
 	/* If the core has enough to do, it is asked when something came back. */
-	if (port->qos_query || port->out >= port->dev->depth)
+	if (port->qos_query || !has_room(port))
 		return;
-	port->qos_query = send_mad(ep, NULL, UMAD_METHOD_GET, UMAD_ATTR_CLASS_PORT_INFO, 0, &nothing, sizeof nothing);
+	send_mad(ep, &port->qos_query, NULL, UMAD_METHOD_GET, UMAD_ATTR_CLASS_PORT_INFO, 0, &nothing, sizeof nothing);
 	if (!port->qos_query)
 		decide_qos(port, false, false, done);
 }
@@ -984,21 +1093,15 @@ static void tend_undecided(struct port *port, uint64_t now, struct requests *don
 		TAILQ_REMOVE(&port->undecided, request, entry);
 		finish(request->ep, request, ACM_STATUS_ETIMEDOUT, NULL, done);
 	}
-	if (port->qos_query && port->qos_query->lost_at <= now) {
-		forget(&port->qos_query);
-		decide_qos(port, false, false, done);
-	} else if (request) {
+	if (request)
 		ask_qos(request->ep, done);
-	}
 }
 
-/* The endpoint is closed: its clients are told, and those of others ask anew. */
+/* The endpoint is closed: its clients are told. */
 static void leave_undecided(struct endpoint *ep, struct requests *done)
 {
 	struct request *request, *next;
 
-	if (ep->port->qos_query && ep->port->qos_query->ep == ep)
-		forget(&ep->port->qos_query);
 	for (request = TAILQ_FIRST(&ep->port->undecided); request; request = next) {
 		next = TAILQ_NEXT(request, entry);
 		if (request->ep != ep)
@@ -1012,17 +1115,22 @@ static void leave_undecided(struct endpoint *ep, struct requests *done)
 
 static void tend_port(struct port *port, struct requests *done)
 {
+	struct query *query, *next_query;
+	struct path *path, *next_path;
 	uint64_t now = now_ms();
-	struct path *path, *next;
 	struct endpoint *ep;
 
+	for (query = LIST_FIRST(&port->queries); query; query = next_query) {
+		next_query = LIST_NEXT(query, port_entry);
+		if (query->lost_at <= now)
+			end_query(query);
+	}
 	tend_undecided(port, now, done);
-	LIST_FOREACH(ep, &port->endpoints, entry) {
+	LIST_FOREACH(ep, &port->endpoints, entry)
 		tend_join(ep, now);
-		for (path = LIST_FIRST(&ep->busy); path; path = next) {
-			next = LIST_NEXT(path, busy_entry);
-			tend_path(path, now, done);
-		}
+	for (path = TAILQ_FIRST(&port->busy); path; path = next_path) {
+		next_path = TAILQ_NEXT(path, busy_entry);
+		tend_path(path, now, done);
 	}
 }
 
@@ -1031,20 +1139,21 @@ static void from_sa(struct acm_sa_mad *mad)
 {
 	struct requests done = TAILQ_HEAD_INITIALIZER(done);
 	struct query *query;
-	struct endpoint *ep;
+	struct port *port;
 
 	pthread_mutex_lock(&lock);
 	query = find_query((uintptr_t) mad->context);
 	if (query) {
-		ep = query->ep;
-		if (query->path)
+		port = query->port;
+		if (query->owner && query->path)
 			path_answered(query->path, mad, &done);
-		else if (query == ep->port->qos_query)
-			qos_answered(ep->port, mad, &done);
-		else
-			join_answered(ep, mad);
-		tend_port(ep->port, &done);
-		pthread_cond_signal(&ep->port->wake);
+		else if (query == port->qos_query)
+			qos_answered(port, mad, &done);
+		else if (query->owner)
+			join_answered(query->ep, mad);
+		end_query(query);
+		tend_port(port, &done);
+		pthread_cond_signal(&port->wake);
 	}
 	pthread_mutex_unlock(&lock);
 	acm_free_sa_mad(mad);
@@ -1060,26 +1169,22 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 static uint64_t next_due(const struct port *port)
 {
 	const struct endpoint *ep;
+	const struct query *query;
 	const struct path *path;
 	uint64_t due = FOR_EVER;
 
 	if (!TAILQ_EMPTY(&port->undecided))
 		due = TAILQ_FIRST(&port->undecided)->deadline;
-	if (port->qos_query)
-		due = earlier(due, port->qos_query->lost_at);
-	LIST_FOREACH(ep, &port->endpoints, entry) {
-		if (ep->join)
-			due = earlier(due, ep->join->lost_at);
-		else if (port->dev->join && !ep->joined)
+	LIST_FOREACH(query, &port->queries, port_entry)
+		due = earlier(due, query->lost_at);
+	LIST_FOREACH(ep, &port->endpoints, entry)
+		if (wants_to_join(ep) && has_room(port))
 			due = earlier(due, ep->join_at);
-		LIST_FOREACH(path, &ep->busy, busy_entry) {
-			if (!TAILQ_EMPTY(&path->waiters))
-				due = earlier(due, TAILQ_FIRST(&path->waiters)->deadline);
-			if (path->query)
-				due = earlier(due, path->query->lost_at);
-			else if (port->out < port->dev->depth)
-				due = earlier(due, path->ask_at);
-		}
+	TAILQ_FOREACH(path, &port->busy, busy_entry) {
+		if (!TAILQ_EMPTY(&path->waiters))
+			due = earlier(due, TAILQ_FIRST(&path->waiters)->deadline);
+		if (!path->query && has_room(port))
+			due = earlier(due, path->ask_at);
 	}
 	return due;
 }
@@ -1143,9 +1248,8 @@ static uint8_t make_question(struct endpoint *ep, const struct ibv_path_record *
 	question->sgid = is_zero(&wanted->sgid) ? ep->gid : local_gid(ep, wanted->sgid);
 	if (!is_own_gid(ep, &question->sgid))
 		return ACM_STATUS_ESRCADDR;
-	/* The port's only LID goes without saying, and is looked for in the answer. */
-	if (ep->port->attr.lmc || wanted->slid != htobe16(ep->port->attr.lid))
-		question->slid = wanted->slid;
+	/* One that nobody names is the SA's to say: it knows of a new LID before the port does. */
+	question->slid = wanted->slid;
 	question->pkey = htobe16(ep->acm->pkey);
 	if (wanted->pkey && !same_partition(wanted->pkey, question->pkey))
 		question->pkey = wanted->pkey | htobe16(0x8000);
@@ -1265,7 +1369,7 @@ static void look_up(struct endpoint *ep, const struct ibv_path_record *wanted, s
 	}
 	if (!path->busy) {
 		path->state = UNKNOWN;
-		LIST_INSERT_HEAD(&ep->busy, path, busy_entry);
+		TAILQ_INSERT_TAIL(&ep->port->busy, path, busy_entry);
 		path->busy = true;
 	}
 	if (nodelay) {
@@ -1372,15 +1476,8 @@ static int query(void *addr_context, struct acm_msg *msg, uint64_t id)
 
 static void free_device(struct device *dev)
 {
-	struct host *host;
-	int i;
-
-	for (i = 0; i < BUCKETS; i++) {
-		while ((host = SLIST_FIRST(&dev->hosts[i]))) {
-			SLIST_REMOVE_HEAD(&dev->hosts[i], entry);
-			free(host);
-		}
-	}
+	free_hosts(dev->hosts);
+	free(dev->hosts_file);
 	LIST_REMOVE(dev, entry);
 	free(dev);
 }
@@ -1435,6 +1532,7 @@ static int open_port(const struct acm_port *acm, void *dev_context, void **port_
 	if (!port)
 		return ENOMEM;
 	port->dev = dev;
+	TAILQ_INIT(&port->busy);
 	TAILQ_INIT(&port->undecided);
 	ret = ibv_query_port(acm->dev->verbs, acm->port_num, &port->attr);
 	if (!ret && port->attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
@@ -1458,6 +1556,8 @@ static void close_port(void *port_context)
 
 	pthread_mutex_lock(&lock);
 	port->stop = true;
+	while (!LIST_EMPTY(&port->queries))
+		end_query(LIST_FIRST(&port->queries));
 	pthread_cond_signal(&port->wake);
 	pthread_mutex_unlock(&lock);
 	pthread_join(port->thread, NULL);
@@ -1475,6 +1575,7 @@ static int open_endpoint(const struct acm_endpoint *acm, void *port_context, voi
 		return ENOMEM;
 	ep->port = port_context;
 	ep->acm = acm;
+	ep->send_join = ep->port->dev->join ? send_join : NULL;
 	if (acm_get_gid(acm->port, 0, &ep->gid)) {
 		free(ep);
 		return ENODEV;
@@ -1526,7 +1627,7 @@ static void close_endpoint(void *ep_context)
 
 static int add_address(const struct acm_address *acm, void *ep_context, void **addr_context)
 {
-	struct address *address;
+	struct address *address, *lost;
 
 	address = calloc(1, sizeof *address);
 	if (!address)
@@ -1534,9 +1635,15 @@ static int add_address(const struct acm_address *acm, void *ep_context, void **a
 	address->ep = ep_context;
 	address->type = acm->type;
 	memcpy(address->addr, acm->info.addr, sizeof address->addr);
+	lost = LIST_FIRST(&address->ep->addresses);
+	while (lost && !same_addr(lost->type, lost->addr, address->type, address->addr))
+		lost = LIST_NEXT(lost, entry);
 	pthread_mutex_lock(&lock);
 	LIST_INSERT_HEAD(&address->ep->addresses, address, entry);
 	pthread_mutex_unlock(&lock);
+	/* The core lost track of the address and adds it again: it will not remove the earlier one. */
+	if (lost)
+		remove_address(lost);
 	*addr_context = address;
 	return 0;
 }

@@ -19,6 +19,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -69,12 +70,13 @@ struct Answer {
 using Answers = std::vector<Answer>;
 
 struct Endpoint;
+struct Port;
 
 // What is known for a question: the very record that the SA is asked with.
 struct Path {
     ibv_path_record question, record;
     enum { Unknown, Known, Missing } state = Unknown;
-    Clock::time_point missing_until, ask_at, lost_at;
+    Clock::time_point missing_until, ask_at;
     Milliseconds pause = kFirstPause;
     uint32_t tid = 0; // of the MAD that is out
     bool owed = true; // to be asked for even if nobody waits
@@ -83,8 +85,11 @@ struct Path {
 
 // A MAD that the core has. The core gets its transaction id as context: one that comes back late, or never, leads nowhere.
 struct Query {
+    Port *port;
     Endpoint *endpoint;
+    uint32_t *owner; // its transaction id as who asked keeps it; nullptr: nobody wants the answer, but the core has the MAD
     std::shared_ptr<Path> path; // none: it asks whether service ids and QoS classes choose paths
+    Clock::time_point lost_at;  // what is not back by then never will be
 };
 
 // A request that names a service, and waits to hear whether that matters.
@@ -100,6 +105,7 @@ uint32_t last_tid;
 
 struct Device {
     Milliseconds patience{6000}; // of a client
+    long depth = 1;              // MADs that the core sends at a time
 
     Device();
 };
@@ -109,24 +115,24 @@ std::unordered_map<const acm_device *, std::unique_ptr<Device>> devices;
 
 struct Port {
     Device &device;
-    ibv_port_attr attributes;
     std::list<Endpoint *> endpoints;
     std::condition_variable wake;
     bool stop = false;
     enum { Untold, Reserved, Choosing } qos = Untold; // what service id and QoS class are to the SA
-    Clock::time_point qos_until, qos_lost_at;
+    Clock::time_point qos_until;
     uint32_t qos_tid = 0; // of the MAD that is out
     std::list<Undecided> undecided;
     std::thread deadlines; // the last member: it uses the others
 
-    Port(Device &device, const ibv_port_attr &attributes);
+    explicit Port(Device &device);
     ~Port();
+    bool has_room() const;
+    Clock::time_point drop_lost(Clock::time_point now);
     void keep_deadlines();
-    void ask_qos(Endpoint &endpoint, Clock::time_point now, Answers &answers);
+    void ask_qos(Endpoint &endpoint, Answers &answers);
     void qos_answered(const acm_sa_mad &mad, Answers &answers);
     void decide_qos(bool is_told, bool is_choosing, Answers &answers);
     Clock::time_point tend_undecided(Clock::time_point now, Answers &answers);
-    void forget_qos();
 };
 
 struct Endpoint {
@@ -141,13 +147,13 @@ struct Endpoint {
     Endpoint(Port &port, const acm_endpoint *acm, const ibv_gid &gid) : port(port), acm(acm), gid(gid) {}
     bool is_own(const ibv_gid &wanted) const;
     uint8_t make_question(const ibv_path_record &wanted, ibv_path_record &question) const;
-    bool fits(const ibv_path_record &record, const ibv_path_record &question) const;
     std::shared_ptr<Path> find_repeated(const ibv_path_record &question) const;
     ibv_gid local(ibv_gid wanted) const;
     void look_up(ibv_path_record question, Request request, bool nodelay, Answers &answers);
     void finish(Request request, uint8_t status, const ibv_path_record *path, Answers &answers);
     void finish_all(Path &path, uint8_t status, const ibv_path_record *record, Answers &answers);
-    uint32_t send_mad(uint16_t attribute, __be64 mask, const void *data, size_t size, std::shared_ptr<Path> path);
+    void send_mad(uint32_t &owner, std::shared_ptr<Path> path, uint16_t attribute, __be64 mask, const void *data,
+                  size_t size);
     void ask(const std::shared_ptr<Path> &path, Clock::time_point now);
     void answered(Path &path, const acm_sa_mad &mad, Answers &answers);
     Clock::time_point tend(Clock::time_point now, Answers &answers);
@@ -238,6 +244,22 @@ bool is_asked_or_zero(uint64_t has, uint64_t asked)
     return !has || has == asked;
 }
 
+// The SA's answer must be what was asked for, component by component, and lead to a port.
+bool fits(const ibv_path_record &record, const ibv_path_record &question)
+{
+    return is_port_lid(record.dlid) && is_port(record.dgid) && (!question.dlid || record.dlid == question.dlid) &&
+           (is_zero(question.dgid) || record.dgid == question.dgid) && record.sgid == question.sgid &&
+           (!question.slid || record.slid == question.slid) &&
+           same_partition(record.pkey, question.pkey) &&
+           (!service_level(question) || service_level(record) == service_level(question)) &&
+           meets_code(question.mtu, record.mtu) && meets_rate(question.rate, record.rate) &&
+           meets_code(question.packetlifetime, record.packetlifetime) &&
+           is_asked_or_zero(record.service_id, question.service_id) &&
+           is_asked_or_zero(qos_class(record), qos_class(question)) &&
+           is_asked_or_zero(record.tclass, question.tclass) &&
+           is_asked_or_zero(flow_label(record), flow_label(question));
+}
+
 std::string key(const ibv_path_record &question)
 {
     return {reinterpret_cast<const char *>(&question), sizeof question};
@@ -294,11 +316,14 @@ void count_both(Endpoint &endpoint, int counter)
     acm_increment_counter(counter);
 }
 
-// It came back, or its answer no longer matters.
-void forget(Path &path)
+// Its answer no longer matters. Until it comes back the core has it, and it counts.
+void forget(uint32_t &tid)
 {
-    queries.erase(path.tid);
-    path.tid = 0;
+    const auto found = queries.find(tid);
+
+    if (found != queries.end())
+        found->second.owner = nullptr;
+    tid = 0;
 }
 
 // What an answer of the SA means; `again` is set for what may pass.
@@ -329,11 +354,14 @@ void from_sa(acm_sa_mad *mad) noexcept
         auto found = queries.find(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(mad->context)));
         if (found != queries.end()) {
             const Query query = found->second;
-            if (query.path)
+            queries.erase(found);
+            if (query.owner)
+                *query.owner = 0;
+            if (query.owner && query.path)
                 query.endpoint->answered(*query.path, *mad, answers);
-            else
-                query.endpoint->port.qos_answered(*mad, answers);
-            query.endpoint->port.wake.notify_one();
+            else if (query.owner)
+                query.port->qos_answered(*mad, answers);
+            query.port->wake.notify_one(); // there is room for the next one
         }
     }
     acm_free_sa_mad(mad);
@@ -373,8 +401,7 @@ uint8_t Endpoint::make_question(const ibv_path_record &wanted, ibv_path_record &
     question.sgid = is_zero(wanted.sgid) ? gid : local(wanted.sgid); // some SAs insist on one
     if (!is_own(question.sgid))
         return ACM_STATUS_ESRCADDR;
-    if (port.attributes.lmc || wanted.slid != htobe16(port.attributes.lid)) // the only LID goes without saying
-        question.slid = wanted.slid;
+    question.slid = wanted.slid; // one that nobody names is the SA's to say: it knows of a new LID before the port does
     question.pkey = htobe16(acm->pkey);
     if (wanted.pkey && !same_partition(wanted.pkey, question.pkey))
         question.pkey = wanted.pkey | htobe16(0x8000);
@@ -387,24 +414,6 @@ uint8_t Endpoint::make_question(const ibv_path_record &wanted, ibv_path_record &
     question.rate = demand(wanted.rate);
     question.packetlifetime = demand(wanted.packetlifetime);
     return ACM_STATUS_SUCCESS;
-}
-
-// The SA's answer must be what was asked for, component by component, and lead from this port to one.
-bool Endpoint::fits(const ibv_path_record &record, const ibv_path_record &question) const
-{
-    const int own_lids = ~((1 << port.attributes.lmc) - 1);
-
-    return is_port_lid(record.dlid) && is_port(record.dgid) && (!question.dlid || record.dlid == question.dlid) &&
-           (is_zero(question.dgid) || record.dgid == question.dgid) && record.sgid == question.sgid &&
-           (question.slid ? record.slid == question.slid : (be16toh(record.slid) & own_lids) == port.attributes.lid) &&
-           same_partition(record.pkey, question.pkey) &&
-           (!service_level(question) || service_level(record) == service_level(question)) &&
-           meets_code(question.mtu, record.mtu) && meets_rate(question.rate, record.rate) &&
-           meets_code(question.packetlifetime, record.packetlifetime) &&
-           is_asked_or_zero(record.service_id, question.service_id) &&
-           is_asked_or_zero(qos_class(record), qos_class(question)) &&
-           is_asked_or_zero(record.tclass, question.tclass) &&
-           is_asked_or_zero(flow_label(record), flow_label(question));
 }
 
 // What answered with the very record that is asked for: the SA need not agree to it a second time, as it may draw the SL
@@ -447,7 +456,7 @@ void Endpoint::look_up(ibv_path_record question, Request request, bool nodelay, 
             finish(std::move(request), ACM_STATUS_ENODATA, nullptr, answers);
         else
             port.undecided.push_back({this, question, std::move(request)});
-        port.ask_qos(*this, now, answers);
+        port.ask_qos(*this, answers);
         return port.wake.notify_one();
     }
     if (port.qos == Port::Reserved) {
@@ -486,20 +495,21 @@ void Endpoint::look_up(ibv_path_record question, Request request, bool nodelay, 
     } else {
         path->waiters.push_back(std::move(request));
     }
-    if (!path->tid && path->ask_at <= now)
+    if (!path->tid && path->ask_at <= now && port.has_room())
         ask(path, now);
     port.wake.notify_one();
 }
 
-// Its transaction id, or 0 if the core does not take it.
-uint32_t Endpoint::send_mad(uint16_t attribute, __be64 mask, const void *data, size_t size, std::shared_ptr<Path> path)
+// If the core takes it, `owner` is its transaction id until it is back.
+void Endpoint::send_mad(uint32_t &owner, std::shared_ptr<Path> path, uint16_t attribute, __be64 mask, const void *data,
+                        size_t size)
 {
     do
         last_tid++;
     while (!last_tid || queries.count(last_tid));
     acm_sa_mad *mad = acm_alloc_sa_mad(acm, reinterpret_cast<void *>(uintptr_t(last_tid)), from_sa);
     if (!mad)
-        return 0;
+        return;
     umad_sa_packet &packet = mad->sa_mad;
     packet.mad_hdr.base_version = UMAD_BASE_VERSION;
     packet.mad_hdr.mgmt_class = UMAD_CLASS_SUBN_ADM;
@@ -511,10 +521,11 @@ uint32_t Endpoint::send_mad(uint16_t attribute, __be64 mask, const void *data, s
     std::memcpy(packet.data, data, size);
     if (acm_send_sa_mad(mad)) {
         acm_free_sa_mad(mad); // still ours
-        return 0;
+        return;
     }
-    queries.emplace(last_tid, Query{this, std::move(path)});
-    return last_tid;
+    owner = last_tid;
+    queries.emplace(last_tid, Query{&port, this, &owner, std::move(path),
+                                    Clock::now() + 2 * port.device.patience + Milliseconds(1000)});
 }
 
 void Endpoint::ask(const std::shared_ptr<Path> &path, Clock::time_point now)
@@ -524,8 +535,7 @@ void Endpoint::ask(const std::shared_ptr<Path> &path, Clock::time_point now)
     path->owed = false;
     path->ask_at = now + path->pause;
     path->pause = std::min(path->pause * 2, Milliseconds(5000));
-    path->lost_at = now + 2 * port.device.patience + Milliseconds(1000);
-    path->tid = send_mad(UMAD_SA_ATTR_PATH_REC, acm_path_comp_mask(&path->question), &question, sizeof question, path);
+    send_mad(path->tid, path, UMAD_SA_ATTR_PATH_REC, acm_path_comp_mask(&path->question), &question, sizeof question);
     if (path->tid)
         count_both(*this, ACM_CNTR_ROUTE_QUERY);
 }
@@ -535,7 +545,6 @@ void Endpoint::answered(Path &path, const acm_sa_mad &mad, Answers &answers)
     ibv_path_record record, repeated;
     bool again;
 
-    forget(path);
     std::memcpy(&record, mad.sa_mad.data, sizeof record);
     uint8_t status = sa_status(mad, UMAD_SA_ATTR_PATH_REC, again);
     if (again) // those who cannot wait any longer are answered by tend()
@@ -568,15 +577,14 @@ Clock::time_point Endpoint::tend(Clock::time_point now, Answers &answers)
             finish(std::move(path->waiters.front()), ACM_STATUS_ETIMEDOUT, nullptr, answers);
             path->waiters.pop_front();
         }
-        if (path->tid && path->lost_at <= now)
-            forget(*path);
         if (!path->tid && path->waiters.empty() && !path->owed) {
             at = busy.erase(at);
             continue;
         }
-        if (!path->tid && path->ask_at <= now)
+        if (!path->tid && path->ask_at <= now && port.has_room())
             ask(path, now);
-        next = std::min(next, path->tid ? path->lost_at : path->ask_at);
+        if (!path->tid && port.has_room())
+            next = std::min(next, path->ask_at);
         if (!path->waiters.empty())
             next = std::min(next, path->waiters.front().deadline);
         ++at;
@@ -587,12 +595,9 @@ Clock::time_point Endpoint::tend(Clock::time_point now, Answers &answers)
 void Endpoint::close(Answers &answers)
 {
     for (const auto &path : busy) {
-        forget(*path);
+        forget(path->tid);
         finish_all(*path, ACM_STATUS_ENOTCONN, nullptr, answers);
     }
-    const auto query = queries.find(port.qos_tid);
-    if (query != queries.end() && query->second.endpoint == this)
-        port.forget_qos(); // who waits elsewhere asks anew
     for (auto at = port.undecided.begin(); at != port.undecided.end();) {
         if (at->endpoint != this) {
             ++at;
@@ -611,26 +616,26 @@ Device::Device()
     const char *file = acm_get_opts_file();
     std::ifstream options(file);
     std::string line, name, value;
-    long timeout = 2000, retries = 2;
+    std::unordered_map<std::string, long> numbers{{"timeout", 2000}, {"retries", 2}, {"sa_depth", 1}};
 
     if (!options)
         acm_write(0, "sa-example-cpp: %s: cannot be read\n", file);
     while (std::getline(options, line)) {
         std::istringstream words(line);
-        if (!(words >> name >> value) || (name != "timeout" && name != "retries"))
+        if (!(words >> name >> value) || !numbers.count(name))
             continue; // somebody else's: all providers read this file
         std::istringstream number(value);
         long parsed;
-        if (number >> parsed && number.eof() && parsed >= (name == "timeout") && parsed <= INT32_MAX)
-            (name == "timeout" ? timeout : retries) = parsed;
+        if (number >> parsed && number.eof() && parsed >= (name != "retries") && parsed <= INT32_MAX)
+            numbers[name] = parsed;
         else
             acm_write(0, "sa-example-cpp: %s %.32s: not a number that makes sense\n", name.c_str(), value.c_str());
     }
-    patience = Milliseconds(timeout * (retries + 1));
+    patience = Milliseconds(numbers["timeout"] * (numbers["retries"] + 1));
+    depth = numbers["sa_depth"];
 }
 
-Port::Port(Device &device, const ibv_port_attr &attributes)
-    : device(device), attributes(attributes), deadlines(&Port::keep_deadlines, this)
+Port::Port(Device &device) : device(device), deadlines(&Port::keep_deadlines, this)
 {
 }
 
@@ -639,9 +644,36 @@ Port::~Port()
     {
         std::lock_guard<std::mutex> guard(lock);
         stop = true;
+        for (auto at = queries.begin(); at != queries.end();)
+            at = at->second.port == this ? queries.erase(at) : std::next(at);
         wake.notify_one();
     }
     deadlines.join();
+}
+
+// Whether the core may be given one more. One beyond what it sends at a time, so that it never has to wait for us; what
+// waits there can neither be withdrawn nor overtaken.
+bool Port::has_room() const
+{
+    return std::count_if(queries.begin(), queries.end(),
+                         [this](const auto &query) { return query.second.port == this; }) <= device.depth;
+}
+
+// Says when to look again.
+Clock::time_point Port::drop_lost(Clock::time_point now)
+{
+    auto next = Clock::time_point::max();
+
+    for (auto at = queries.begin(); at != queries.end();) {
+        const Query &query = at->second;
+        const bool is_lost = query.port == this && query.lost_at <= now;
+        if (is_lost && query.owner)
+            *query.owner = 0;
+        if (query.port == this && !is_lost)
+            next = std::min(next, query.lost_at);
+        at = is_lost ? queries.erase(at) : std::next(at);
+    }
+    return next;
 }
 
 void Port::keep_deadlines()
@@ -650,9 +682,12 @@ void Port::keep_deadlines()
     std::unique_lock<std::mutex> guard(lock);
 
     while (!stop) {
-        auto next = tend_undecided(Clock::now(), answers);
+        const auto now = Clock::now();
+        drop_lost(now);
+        auto next = tend_undecided(now, answers);
         for (Endpoint *endpoint : endpoints)
-            next = std::min(next, endpoint->tend(Clock::now(), answers));
+            next = std::min(next, endpoint->tend(now, answers));
+        next = std::min(next, drop_lost(now)); // of those that are out by now
         if (!answers.empty()) {
             guard.unlock();
             send(answers);
@@ -666,22 +701,15 @@ void Port::keep_deadlines()
 }
 
 // Asks whether service ids and QoS classes choose paths. The lock is held in these, too.
-void Port::ask_qos(Endpoint &endpoint, Clock::time_point now, Answers &answers)
+void Port::ask_qos(Endpoint &endpoint, Answers &answers)
 {
     const umad_class_port_info nothing{};
 
-    if (qos_tid)
+    if (qos_tid || !has_room())
         return;
-    qos_lost_at = now + 2 * device.patience + Milliseconds(1000);
-    qos_tid = endpoint.send_mad(UMAD_ATTR_CLASS_PORT_INFO, 0, &nothing, sizeof nothing, nullptr);
+    endpoint.send_mad(qos_tid, nullptr, UMAD_ATTR_CLASS_PORT_INFO, 0, &nothing, sizeof nothing);
     if (!qos_tid)
         decide_qos(false, false, answers);
-}
-
-void Port::forget_qos()
-{
-    queries.erase(qos_tid);
-    qos_tid = 0;
 }
 
 void Port::qos_answered(const acm_sa_mad &mad, Answers &answers)
@@ -689,7 +717,6 @@ void Port::qos_answered(const acm_sa_mad &mad, Answers &answers)
     umad_class_port_info info;
     bool again;
 
-    forget_qos();
     std::memcpy(&info, mad.sa_mad.data, sizeof info);
     const bool is_told = sa_status(mad, UMAD_ATTR_CLASS_PORT_INFO, again) == ACM_STATUS_SUCCESS &&
                          info.base_ver == UMAD_BASE_VERSION && info.class_ver == UMAD_SA_CLASS_VERSION;
@@ -711,23 +738,14 @@ void Port::decide_qos(bool is_told, bool is_choosing, Answers &answers)
 
 Clock::time_point Port::tend_undecided(Clock::time_point now, Answers &answers)
 {
-    auto next = Clock::time_point::max();
-
     while (!undecided.empty() && undecided.front().request.deadline <= now) {
         Undecided &late = undecided.front();
         late.endpoint->finish(std::move(late.request), ACM_STATUS_ETIMEDOUT, nullptr, answers);
         undecided.pop_front();
     }
-    if (qos_tid && qos_lost_at <= now) {
-        forget_qos();
-        decide_qos(false, false, answers);
-    }
-    if (!undecided.empty()) {
-        ask_qos(*undecided.front().endpoint, now, answers);
-        if (!undecided.empty())
-            next = undecided.front().request.deadline;
-    }
-    return qos_tid ? std::min(next, qos_lost_at) : next;
+    if (!undecided.empty())
+        ask_qos(*undecided.front().endpoint, answers);
+    return undecided.empty() ? Clock::time_point::max() : undecided.front().request.deadline;
 }
 
 // ---- Requests. Nothing in a message can be trusted: not the indices, not the lengths, not the types. ----
@@ -877,7 +895,7 @@ int open_port(const acm_port *acm, void *dev_context, void **port_context)
             return error;
         if (attributes.link_layer == IBV_LINK_LAYER_ETHERNET)
             return ENOTSUP; // there is no SA
-        *port_context = new Port(*static_cast<Device *>(dev_context), attributes);
+        *port_context = new Port(*static_cast<Device *>(dev_context));
         return 0;
     });
 }
@@ -932,7 +950,7 @@ int handle_event(void *port_context, ibv_event_type type)
         return 0;
     std::lock_guard<std::mutex> guard(lock);
     Port &port = *static_cast<Port *>(port_context);
-    port.forget_qos(); // it may be another SA
+    forget(port.qos_tid); // it may be another SA
     port.qos = Port::Untold;
     // What is being asked for stays for those who wait, and is shared with nobody else.
     for (Endpoint *endpoint : port.endpoints) {

@@ -24,6 +24,7 @@ mod perf;
 mod query;
 mod resolve;
 mod sa;
+mod sa_pacing;
 mod session;
 pub mod wire;
 
@@ -206,6 +207,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
     .chain([
         query::CHECKS,
         sa::CHECKS,
+        sa_pacing::CHECKS,
         event::CHECKS,
         perf::CHECKS,
         hostile::CHECKS,

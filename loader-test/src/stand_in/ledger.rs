@@ -202,6 +202,8 @@ pub struct Request {
     pub tid: u64,
     /// When.
     pub asked: Instant,
+    /// When the first answer came.
+    pub answered: Option<Instant>,
     /// Whether the client is still there.
     pub connected: bool,
     /// The answers, one if all is well.
@@ -279,6 +281,7 @@ impl Ledger {
         let (tid, kind, connected) = (request.tid, request.kind, request.connected);
         let answers = request.replies.len();
         request.replies.push(reply.clone());
+        request.answered.get_or_insert_with(Instant::now);
         if answers > 0 {
             self.breach(
                 ViolationKind::AnsweredTwice,

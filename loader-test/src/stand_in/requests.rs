@@ -70,6 +70,7 @@ impl StandIn {
             kind,
             tid: message.tid(),
             asked: Instant::now(),
+            answered: None,
             connected: true,
             replies: Vec::new(),
         };
@@ -118,6 +119,13 @@ impl StandIn {
             .get(&id)
             .map(|request| request.replies.clone())
             .unwrap_or_default()
+    }
+
+    /// How long a client waited for its first answer; `None` while it waits.
+    pub fn waited(&self, id: u64) -> Option<Duration> {
+        let ledger = lock(&self.shared.ledger);
+        let request = ledger.requests.get(&id)?;
+        Some(request.answered?.duration_since(request.asked))
     }
 
     /// The first answer to a client; `None` when it does not come within [`patience`](Self::patience) from when the client

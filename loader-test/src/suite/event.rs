@@ -1,5 +1,7 @@
 //! Checks of the family `event`: reregistration, joins, and ports that come back changed.
 
+mod hosts;
+
 use super::bench::{
     Bench, QUIET, SUCCESS, by_lid, expect_path, expected_path, refused, reply, resolve,
 };
@@ -38,6 +40,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "event-reregister-twice",
                 "perf-monotonic",
                 "sa-refresh-unconstrained",
+                "sa-burst",
             ],
         },
     },
@@ -77,7 +80,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "\t\t\tfree_path(path);\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["sa-burst"],
         },
     },
     Check {
@@ -157,7 +160,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "status = ep->port->dev->join && !ep->joined ? ACM_STATUS_ENODATA :\n\t\tread_resolve(ep, msg, request, &wanted, &by_address, &nodelay);",
             )],
             status: &[Status::Failed],
-            also: &["lifecycle-reopen-thousand"],
+            also: &["lifecycle-reopen-thousand", "sa-burst"],
         },
     },
     Check {
@@ -168,6 +171,10 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[
                 (
+                    "\twhile (!LIST_EMPTY(&port->queries))\n\t\tend_query(LIST_FIRST(&port->queries));\n",
+                    "",
+                ),
+                (
                     "\tpthread_mutex_lock(&lock);\n\tforget(&ep->join);\n\tfor (i = 0;",
                     "\tpthread_mutex_lock(&lock);\n\tfor (i = 0;",
                 ),
@@ -177,7 +184,12 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Crashed],
-            also: &["lifecycle-reopen-thousand"],
+            also: &[
+                "lifecycle-reopen-thousand",
+                "lifecycle-close-in-flight",
+                "lifecycle-closed-memory",
+                "sa-after-reopen",
+            ],
         },
     },
     Check {
@@ -218,6 +230,20 @@ pub(super) const CHECKS: &[Check] = &[
                 "lifecycle-two-devices",
                 "lifecycle-two-ports",
             ],
+        },
+    },
+    Check {
+        name: "event-hosts-unreadable",
+        rule: "a hosts file that changes while it cannot be opened is read once it can, without another change",
+        harmed: Harmed::Operator,
+        run: hosts::unreadable,
+        fault: Fault {
+            replace: &[(
+                "\tfresh = calloc(1, sizeof *fresh);\n",
+                "\tdev->hosts_state = state;\n\tfresh = calloc(1, sizeof *fresh);\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
         },
     },
 ];

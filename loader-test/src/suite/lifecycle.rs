@@ -181,21 +181,36 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &["lifecycle-address-moved"],
+            also: &[
+                "lifecycle-address-moved",
+                "lifecycle-address-twice",
+                "lifecycle-address-lost",
+            ],
         },
     },
     Check {
         name: "lifecycle-address-twice",
-        rule: "an address may be added a second time without having been removed: the core loses a notice now and then",
-        harmed: Harmed::Daemon,
+        rule: "an address that is added a second time without having been removed, as after a lost notice, is one address: removed once, it is gone from that endpoint and from no other",
+        harmed: Harmed::Client,
         run: address::twice,
         fault: Fault {
+            replace: &[("\tif (lost)\n\t\tremove_address(lost);\n", "")],
+            status: &[Status::Failed],
+            also: &["lifecycle-address-lost"],
+        },
+    },
+    Check {
+        name: "lifecycle-address-lost",
+        rule: "when the core has lost track of all addresses, it adds them again in any order: each leads here",
+        harmed: Harmed::Daemon,
+        run: address::lost,
+        fault: Fault {
             replace: &[(
-                "static int add_address(const struct acm_address *acm, void *ep_context, void **addr_context)\n{\n\tstruct address *address;\n",
-                "static int add_address(const struct acm_address *acm, void *ep_context, void **addr_context)\n{\n\tstruct address *address;\n\n\tif (is_own_addr(ep_context, acm->type, acm->info.addr))\n\t\treturn EEXIST;\n",
+                "static int add_address(const struct acm_address *acm, void *ep_context, void **addr_context)\n{\n\tstruct address *address, *lost;\n",
+                "static int add_address(const struct acm_address *acm, void *ep_context, void **addr_context)\n{\n\tstruct address *address, *lost;\n\n\tif (is_own_addr(ep_context, acm->type, acm->info.addr))\n\t\treturn EEXIST;\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["lifecycle-address-twice"],
         },
     },
     Check {
@@ -227,7 +242,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &[],
+            also: &["lifecycle-address-twice"],
         },
     },
     Check {
@@ -291,7 +306,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &[],
+            also: &["lifecycle-address-twice"],
         },
     },
     Check {
@@ -374,12 +389,9 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         run: failure::mads,
         fault: Fault {
-            replace: &[(
-                "\tif (!mad) {\n\t\tfree(query);\n\t\treturn NULL;\n\t}\n",
-                "",
-            )],
+            replace: &[("\tif (!mad) {\n\t\tfree(query);\n\t\treturn;\n\t}\n", "")],
             status: &[Status::Failed],
-            also: &["sa-no-memory"],
+            also: &["sa-no-memory", "sa-refused-status"],
         },
     },
     Check {

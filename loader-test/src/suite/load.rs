@@ -202,12 +202,9 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         run: options::no_file,
         fault: Fault {
-            replace: &[(
-                "\tif (!stream) {\n\t\tacm_log(0, \"%s: %s\\n\", file, strerror(errno));\n\t\treturn;\n\t}\n",
-                "",
-            )],
+            replace: &[("\tif (!stream)\n\t\treturn errno;\n", "")],
             status: &[Status::Crashed],
-            also: &[],
+            also: &["event-hosts-unreadable"],
         },
     },
     Check {

@@ -34,7 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &["perf-error", "query-timeout"],
+            also: &["perf-error", "query-timeout", "sa-refused-status"],
         },
     },
     Check {
@@ -138,7 +138,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "",
             )],
             status: &[Status::Failed],
-            also: &["lifecycle-mad-fails"],
+            also: &["lifecycle-mad-fails", "sa-refused-status", "sa-refused-one"],
         },
     },
     Check {
@@ -155,12 +155,9 @@ pub(super) const CHECKS: &[Check] = &[
             )
         },
         fault: Fault {
-            replace: &[(
-                "\tif (!mad) {\n\t\tfree(query);\n\t\treturn NULL;\n\t}\n",
-                "",
-            )],
+            replace: &[("\tif (!mad) {\n\t\tfree(query);\n\t\treturn;\n\t}\n", "")],
             status: &[Status::Crashed],
-            also: &["lifecycle-mad-fails"],
+            also: &["lifecycle-mad-fails", "sa-refused-status"],
         },
     },
     Check {
@@ -171,13 +168,14 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[(
                 "path_answered(query->path, mad, &done);",
-                "path_answered(LIST_FIRST(&ep->busy), mad, &done);",
+                "path_answered(TAILQ_FIRST(&port->busy), mad, &done);",
             )],
             status: &[Status::Failed, Status::Crashed, Status::TimedOut],
             also: &[
                 "event-reregister-in-flight",
                 "resolve-many",
                 "resolve-message-gone",
+                "sa-refused-one",
             ],
         },
     },
@@ -207,6 +205,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "sa-not-sent",
                 "sa-send-refused",
                 "sa-timeout",
+                "sa-refused-status",
             ],
         },
     },
@@ -222,6 +221,7 @@ pub(super) const CHECKS: &[Check] = &[
             )],
             status: &[Status::Failed],
             also: &[
+                "hostile-random",
                 "perf-error",
                 "query-error-low-byte",
                 "query-never",
@@ -233,6 +233,8 @@ pub(super) const CHECKS: &[Check] = &[
                 "sa-send-refused",
                 "sa-timeout",
                 "hostile-random",
+                "sa-refused-status",
+                "sa-own-deadline",
             ],
         },
     },
@@ -243,6 +245,10 @@ pub(super) const CHECKS: &[Check] = &[
         run: |bench| across_a_close(bench, false),
         fault: Fault {
             replace: &[
+                (
+                    "\twhile (!LIST_EMPTY(&port->queries))\n\t\tend_query(LIST_FIRST(&port->queries));\n",
+                    "",
+                ),
                 (
                     "\tforget(&path->query);\n\tif (path->busy)\n",
                     "\tif (path->busy)\n",

@@ -3,6 +3,7 @@
 
 mod answers;
 mod claims;
+mod crowd;
 mod life;
 mod line;
 mod malformed;
@@ -15,11 +16,12 @@ use super::Check;
 pub(super) use claims::FLOOD_MEMORY;
 
 /// Every check of the family, in the order of the list.
-pub(super) const CHECKS: [&[Check]; 6] = [
+pub(super) const CHECKS: [&[Check]; 7] = [
     requests::CHECKS,
     malformed::CHECKS,
     answers::CHECKS,
     claims::CHECKS,
+    crowd::CHECKS,
     life::CHECKS,
     stock::CHECKS,
 ];

@@ -291,7 +291,7 @@ fn in_process_checks_with_options_of_their_own_have_a_library_of_their_own() {
         "reads-once",
         "\tread_pairs(acm_get_opts_file(), take_option, &options);\n",
         "\tstatic struct options once;\n\tstatic bool was_read;\n\n\tif (!was_read)\n\t\tread_pairs(acm_get_opts_file(), take_option, &options);\n\telse\n\t\toptions = once;\n\tonce = options;\n\twas_read = true;\n",
-        "\tfree(options.hosts_file);\n",
+        "\tfree(dev->hosts_file);\n",
         "",
     );
     let only = "^(load-(name|missing-function|refused-unloads|rejected-unloads|without-options-file)\

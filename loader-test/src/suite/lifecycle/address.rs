@@ -1,11 +1,13 @@
 //! Addresses that come, go, come back and move.
 
+use std::net::Ipv6Addr;
+
 use super::{leads_elsewhere, leads_here, serves};
-use crate::stand_in::fabric::{DeviceSpec, PortSpec};
+use crate::stand_in::fabric::{DeviceSpec, Peer, PortSpec};
 use crate::stand_in::message::Addr;
-use crate::stand_in::{FIRST_PORT, PortId};
-use crate::suite::Outcome;
-use crate::suite::bench::{Bench, HASTY, refused};
+use crate::stand_in::{AddressId, FIRST_PORT, PortId, StandIn};
+use crate::suite::bench::{Bench, HASTY, by_addr, expect_path, expected_path, refused, resolve};
+use crate::suite::{Finding, Outcome, cannot_run, failed};
 
 const PKEY: u16 = 0xffff;
 
@@ -63,18 +65,86 @@ pub(super) fn removed(bench: &mut Bench) -> Outcome {
     leads_here(core, from, &first)
 }
 
+/// The second partition.
+const OTHER: u16 = 0x8001;
+
 pub(super) fn twice(bench: &mut Bench) -> Outcome {
-    let (core, mut from) = bench.up()?;
+    let (moving, own_name) = (ip(201), Addr::Name("self1".into()));
+    let host = Peer::number(5);
+    let (hosts, there) = (
+        bench.folder().join("moved_hosts"),
+        Addr::Name("there".into()),
+    );
+    let gid = Ipv6Addr::from(host.gid());
+    std::fs::write(&hosts, format!("10.1.0.201 {gid}\nthere {gid}\n"))
+        .map_err(cannot_run("a hosts file"))?;
+    let mut device = DeviceSpec::single();
+    device.ports[0].pkeys = vec![PKEY, OTHER];
+    let file = format!("addr_data_file {}", hosts.display());
+    let core = bench.core_with(vec![device], &[HASTY, &[&file]].concat())?;
+    core.port_up(FIRST_PORT).map_err(refused)?;
+    let add = |core: &mut StandIn, pkey: u16, address: &Addr| {
+        core.add_address(FIRST_PORT, pkey, address).map_err(refused)
+    };
+    let stays = add(core, PKEY, &own_name)?;
+    let stays_other = add(core, OTHER, &own_name)?;
+    let mut from = add(core, PKEY, &moving)?;
+    let other = add(core, OTHER, &moving)?;
+    core.settle();
     for peer in 1..=3 {
         core.lose_address(from);
-        from = core
-            .add_address(FIRST_PORT, PKEY, &ip(201))
-            .map_err(refused)?;
+        from = add(core, PKEY, &moving)?;
         serves(core, from, peer)?;
+        leads_here(core, from, &moving)?;
     }
     core.remove_address(from);
+    leads_elsewhere(core, stays, &own_name, &moving)?;
+    still_leads_here(core, other, &moving)?;
+    // It is another host's now, if the provider knows hosts by that file.
+    let path = expected_path(core, &host);
+    let known = resolve(core, stays, &by_addr(&own_name, &there))?;
+    if known.path() == Some(path) {
+        let reply = resolve(core, stays, &by_addr(&own_name, &moving))?;
+        expect_path(&reply, &path)?;
+    }
+    core.remove_address(other);
+    leads_elsewhere(core, stays_other, &own_name, &moving)?;
+    from = add(core, PKEY, &moving)?;
+    serves(core, from, 1)?;
+    leads_here(core, from, &moving)
+}
+
+/// The same for an address of a kind that was resolved before.
+fn still_leads_here(core: &mut StandIn, from: AddressId, address: &Addr) -> Outcome {
+    leads_here(core, from, address).map_err(|finding| match finding {
+        Finding::Skipped(why) => failed(format!("{address} still an own address"), why),
+        other => other,
+    })
+}
+
+pub(super) fn lost(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up_with(HASTY)?;
+    let (first, second) = (ip(201), ip(77));
+    let added = core
+        .add_address(FIRST_PORT, PKEY, &second)
+        .map_err(refused)?;
+    core.lose_address(from);
+    core.lose_address(added);
+    // Each takes the other's place in the core's array.
+    let mut places = Vec::new();
+    for address in [&second, &first] {
+        let from = core
+            .add_address(FIRST_PORT, PKEY, address)
+            .map_err(refused)?;
+        serves(core, from, 1)?;
+        leads_here(core, from, address)?;
+        places.push(from);
+    }
+    core.remove_address(places[0]);
+    leads_elsewhere(core, places[1], &first, &second)?;
+    leads_here(core, places[1], &first)?;
     core.port_down(FIRST_PORT);
-    from = core.up(FIRST_PORT).map_err(refused)?;
+    let from = core.up(FIRST_PORT).map_err(refused)?;
     core.settle();
     serves(core, from, 1)
 }

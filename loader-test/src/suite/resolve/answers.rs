@@ -163,6 +163,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "hostile-name-control",
                 "hostile-random",
                 "path-kernel-qos-class",
+                "lifecycle-address-lost",
             ],
         },
     },

@@ -90,7 +90,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("#define MAX_PATHS\t\t65536", "#define MAX_PATHS\t\t64")],
             status: &[Status::Failed],
-            also: &["path-service-ids-chosen"],
+            also: &["path-service-ids-chosen", "sa-burst"],
         },
     },
 ];

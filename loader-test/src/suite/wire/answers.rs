@@ -40,6 +40,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "wire-tid",
                 "wire-answer-*",
                 "wire-stock-answers",
+                "wire-awaited-in-a-crowd",
             ],
         },
     },

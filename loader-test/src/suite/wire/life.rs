@@ -16,7 +16,10 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Node,
         run: reregister,
         fault: Fault {
-            replace: &[("\t\t\t\trejoin_group(group);\n", "")],
+            replace: &[(
+                "\treturn handle_event(port_context, type);\n",
+                "\tstruct port *port = port_context;\n\tstruct endpoint *ep;\n\n\tpthread_mutex_lock(&lock);\n\tLIST_FOREACH(ep, &port->endpoints, entry)\n\t\tdrop_paths(ep);\n\tpthread_mutex_unlock(&lock);\n\treturn 0;\n",
+            )],
             status: &[Status::Failed],
             also: &["event-reregister-joins-again"],
         },
@@ -28,8 +31,8 @@ pub(super) const CHECKS: &[Check] = &[
         run: reopen,
         fault: Fault {
             replace: &[(
-                "\tif (!ret) {\n\t\tLIST_INSERT_HEAD(&groups, group, entry);\n\t\trejoin_group(group);\n",
-                "\tstatic bool was_open;\n\n\tif (was_open)\n\t\tgroup->join_at = FOR_EVER;\n\tif (!ret) {\n\t\tLIST_INSERT_HEAD(&groups, group, entry);\n\t\tif (!was_open)\n\t\t\trejoin_group(group);\n\t\twas_open = true;\n",
+                "\t\tep->send_join = join_group;\n",
+                "\t\tstatic bool was_open;\n\n\t\tif (!was_open)\n\t\t\tep->send_join = join_group;\n\t\twas_open = true;\n",
             )],
             status: &[Status::Failed],
             also: &["wire-partition"],

@@ -63,7 +63,11 @@ pub(super) const CHECKS: &[Check] = &[
                 "",
             )],
             status: &[Status::Failed],
-            also: &["wire-partition", "wire-address-removed"],
+            also: &[
+                "wire-partition",
+                "wire-address-removed",
+                "wire-address-twice",
+            ],
         },
     },
     Check {
@@ -119,7 +123,30 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &["lifecycle-address-removed", "lifecycle-address-moved"],
+            also: &[
+                "lifecycle-address-removed",
+                "lifecycle-address-moved",
+                "lifecycle-address-twice",
+                "lifecycle-address-lost",
+                "wire-address-twice",
+            ],
+        },
+    },
+    Check {
+        name: "wire-address-twice",
+        rule: "an address that was added twice and taken away once is not answered for",
+        harmed: Harmed::Node,
+        run: address_twice,
+        fault: Fault {
+            replace: &[
+                (
+                    "static struct acm_provider provider = {",
+                    "static int add_another(const struct acm_address *acm, void *ep_context, void **addr_context)\n{\n\tstruct address *address = calloc(1, sizeof *address);\n\n\taddress->ep = ep_context;\n\taddress->type = acm->type;\n\tmemcpy(address->addr, acm->info.addr, sizeof address->addr);\n\tpthread_mutex_lock(&lock);\n\tLIST_INSERT_HEAD(&address->ep->addresses, address, entry);\n\tpthread_mutex_unlock(&lock);\n\t*addr_context = address;\n\treturn 0;\n}\n\nstatic struct acm_provider provider = {",
+                ),
+                (".add_address = add_address,", ".add_address = add_another,"),
+            ],
+            status: &[Status::Failed],
+            also: &["lifecycle-address-twice", "lifecycle-address-lost"],
         },
     },
     Check {
@@ -166,7 +193,7 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[(
                 "\tah = ibv_create_ah(group->pd, &attr);\n\tif (!ah)\n",
-                "\tif (!LIST_EMPTY(&group->ep->busy))\n\t\treturn;\n\tah = ibv_create_ah(group->pd, &attr);\n\tif (!ah)\n",
+                "\tif (!TAILQ_EMPTY(&group->ep->port->busy))\n\t\treturn;\n\tah = ibv_create_ah(group->pd, &attr);\n\tif (!ah)\n",
             )],
             status: &[Status::Failed],
             also: &[],
@@ -368,6 +395,24 @@ fn address_removed(bench: &mut Bench) -> Outcome {
         line.expect_no_answer(tid, "a request for an address that was taken away")?;
     }
     Ok(())
+}
+
+fn address_twice(bench: &mut Bench) -> Outcome {
+    let line = line(bench, &[])?;
+    let extra = Addr::Name("extra1".into());
+    let mut id = None;
+    for number in [1, 2] {
+        if let Some(first) = id {
+            line.core.lose_address(first);
+        }
+        let added = line.core.add_address(FIRST_PORT, 0xffff, &extra);
+        id = Some(added.map_err(refused)?);
+        let tid = line.ask(&stranger(number), &extra);
+        line.answer_to(tid)?;
+    }
+    id.map(|second| line.core.remove_address(second));
+    let tid = line.ask(&stranger(3), &extra);
+    line.expect_no_answer(tid, "a request for an address that was taken away")
 }
 
 fn every_requester(bench: &mut Bench) -> Outcome {

@@ -43,6 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "wire-tid",
                 "wire-answer-*",
                 "wire-resolve",
+                "wire-awaited-in-a-crowd",
             ],
         },
     },

@@ -1,0 +1,272 @@
+//! More checks of the family `sa`: MADs that the core does not take, and more questions than the SA answers at a time.
+
+use std::time::Duration;
+
+use super::bench::{
+    Bench, HASTY, SUCCESS, by_gid, by_lid, expect_path, expect_status, expected_path, hold, let_go,
+    refused, reply, resolve,
+};
+use super::fault::Fault;
+use super::{Check, Outcome, Status, failed};
+use crate::stand_in::fabric::{DeviceSpec, Peer};
+use crate::stand_in::ledger::{Harmed, ViolationKind};
+use crate::stand_in::message::Addr;
+use crate::stand_in::sa::Reaction;
+use crate::stand_in::{FIRST_PORT, MadFaults, StandIn};
+
+/// ACM statuses that say that the path could not be asked for: no memory, not connected, timed out.
+const NOT_ASKED: [u8; 3] = [1, 5, 6];
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "sa-refused-status",
+        rule: "a client whose query the core does not take gets its path later, or a status that says so; not ENODATA, which means that there is no path",
+        harmed: Harmed::Client,
+        run: refused_status,
+        fault: Fault {
+            replace: &[
+                (
+                    "\t} else {\n\t\tpath->ask_at = now + path->pause;\n\t\tpath->pause = longer(path->pause);\n\t}\n}\n",
+                    "\t} else {\n\t\tpath->state = NONE;\n\t\tpath->ask_at = now + path->pause;\n\t}\n}\n",
+                ),
+                (
+                    "\tif (TAILQ_EMPTY(&path->waiters) && !path->owed)\n",
+                    "\tif (path->state == NONE)\n\t\tanswer_waiters(path, ACM_STATUS_ENODATA, NULL, done);\n\tif (TAILQ_EMPTY(&path->waiters) && !path->owed)\n",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &["sa-refused-one"],
+        },
+    },
+    Check {
+        name: "sa-refused-one",
+        rule: "a query that the core does not take costs the others nothing",
+        harmed: Harmed::Client,
+        run: refused_one,
+        fault: Fault {
+            replace: &[(
+                "\t} else {\n\t\tpath->ask_at = now + path->pause;\n\t\tpath->pause = longer(path->pause);\n\t}\n}\n",
+                "\t} else {\n\t\tTAILQ_FOREACH(path, &path->ep->port->busy, busy_entry) {\n\t\t\tforget(&path->query);\n\t\t\tpath->ask_at = FOR_EVER;\n\t\t}\n\t}\n}\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "sa-burst",
+        rule: "of more queries and joins than the SA answers at a time, the core of a port is given sa_depth + 1, and all are answered",
+        harmed: Harmed::Client,
+        run: burst,
+        fault: Fault {
+            replace: &[(
+                "\tdev->depth = options.sa_depth + 1;\n",
+                "\tdev->depth = 4096;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "sa-own-deadline",
+        rule: "a client times out by its own deadline, not by that of an earlier client's query",
+        harmed: Harmed::Client,
+        run: own_deadline,
+        fault: Fault {
+            replace: &[
+                (
+                    "2 * ep->port->dev->patience + 1000;",
+                    "ep->port->dev->patience;",
+                ),
+                (
+                    "\t\tif (query->lost_at <= now)\n\t\t\tend_query(query);\n",
+                    "\t\tif (query->lost_at > now)\n\t\t\tcontinue;\n\t\tif (query->owner && query->path)\n\t\t\tanswer_waiters(query->path, ACM_STATUS_ETIMEDOUT, NULL, done);\n\t\tend_query(query);\n",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+];
+
+/// Fails if the SDK had to answer for the provider.
+fn nothing_dropped(core: &StandIn) -> Outcome {
+    match core.forgive(ViolationKind::DroppedRequest).first() {
+        Some(dropped) => Err(failed("a request that is answered", &*dropped.text)),
+        None => Ok(()),
+    }
+}
+
+fn refused_status(bench: &mut Bench) -> Outcome {
+    let refusals = [
+        MadFaults {
+            refuse: true,
+            ..MadFaults::default()
+        },
+        MadFaults {
+            no_memory: true,
+            ..MadFaults::default()
+        },
+    ];
+    let (core, from) = bench.up_with(HASTY)?;
+    for (faults, number) in refusals.into_iter().zip([3, 5]) {
+        let [first, second] = [number, number + 1].map(Peer::number);
+        core.fail_mads(faults);
+        let ids = [by_lid(&first), by_gid(&second), by_lid(&first)]
+            .map(|message| core.resolve_from(from, &message));
+        for id in ids {
+            expect_status(&reply(core, id)?, &NOT_ASKED)?;
+        }
+        nothing_dropped(core)?;
+        core.fail_mads(MadFaults::default());
+        for peer in [first, second] {
+            let answer = resolve(core, from, &by_lid(&peer))?;
+            expect_path(&answer, &expected_path(core, &peer))?;
+        }
+    }
+    Ok(())
+}
+
+fn refused_one(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up_with(&[HASTY, &["sa_depth 8"]].concat())?;
+    hold(core);
+    let peers = [3, 4, 5].map(Peer::number);
+    let (_, sends) = core.mad_calls();
+    core.fail_mads(MadFaults {
+        refuse: true,
+        only_call: Some(sends + 1),
+        ..MadFaults::default()
+    });
+    let ids = peers
+        .each_ref()
+        .map(|peer| core.resolve_from(from, &by_lid(peer)));
+    let_go(core);
+    let mut refusals = 0;
+    for (id, peer) in ids.into_iter().zip(&peers) {
+        let answer = reply(core, id)?;
+        if answer.status == SUCCESS {
+            expect_path(&answer, &expected_path(core, peer))?;
+        } else {
+            expect_status(&answer, &NOT_ASKED)?;
+            refusals += 1;
+        }
+    }
+    nothing_dropped(core)?;
+    if refusals > 1 {
+        return Err(failed(
+            "at most one client without a path, when one query of three is refused",
+            refusals.to_string(),
+        ));
+    }
+    for peer in peers {
+        let answer = resolve(core, from, &by_lid(&peer))?;
+        expect_path(&answer, &expected_path(core, &peer))?;
+    }
+    Ok(())
+}
+
+/// A step of a loop that waits for something to change.
+const STEP: Duration = Duration::from_millis(1);
+
+fn burst(bench: &mut Bench) -> Outcome {
+    const PKEYS: [u16; 2] = [0xffff, 0x8001];
+    const DEPTH: usize = 1;
+    let mut device = DeviceSpec::single();
+    device.ports[0].pkeys = PKEYS.to_vec();
+    let core = bench.core_with(
+        vec![device],
+        &["timeout 8000", "retries 0", &format!("sa_depth {DEPTH}")],
+    )?;
+    core.port_up(FIRST_PORT).map_err(refused)?;
+    let mut from = Vec::new();
+    for pkey in PKEYS {
+        let name = Addr::Name(format!("self{pkey:x}"));
+        from.push(core.add_address(FIRST_PORT, pkey, &name).map_err(refused)?);
+    }
+    core.settle();
+    let mut released = core.sa().questions().len();
+    core.sa().script(|_| Reaction::Hold);
+    let mut clients = Vec::new();
+    for number in 1..=100 {
+        let peer = Peer::number(number);
+        for address in &from {
+            clients.push((core.resolve_from(*address, &by_lid(&peer)), peer.lid));
+        }
+        if number == 50 {
+            // Joins of both endpoints come in between.
+            core.reregister(FIRST_PORT);
+        }
+    }
+    // The SA answers what it was asked, one after the other.
+    let is_answered = |core: &StandIn, id| core.waited(id).is_some();
+    let mut left: Vec<u64> = clients.iter().map(|(id, _)| *id).collect();
+    let deadline = std::time::Instant::now() + core.patience;
+    while !left.is_empty() && std::time::Instant::now() < deadline {
+        for question in core.sa().questions().into_iter().skip(released) {
+            core.sa().release(question.number, Reaction::Answer);
+            released += 1;
+        }
+        std::thread::sleep(STEP);
+        left.retain(|id| !is_answered(core, *id));
+    }
+    let_go(core);
+    core.settle();
+    for (id, lid) in clients {
+        let answer = reply(core, id)?;
+        let dlid = answer.path().map(|path| path.dlid());
+        let early = core.waited(id).is_some_and(|time| time < core.deadline());
+        if dlid != Some(lid) && (early || answer.status == SUCCESS) {
+            let expected = format!("the path to LID {lid}, from an SA that answers everything");
+            return Err(failed(expected, format!("{answer:?}")));
+        }
+    }
+    match core.sa().most_out() {
+        // The core sends one that waits for each that comes back: when that fails, nothing sends those behind it.
+        most if most > DEPTH + 1 => Err(failed(
+            format!(
+                "at most {} MADs of the port with the core, which sends {DEPTH} at a time",
+                DEPTH + 1
+            ),
+            format!(
+                "{most}: if one that waits there cannot be sent, those behind it stay for ever"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Clocks of whole milliseconds, on both sides.
+const COARSE: Duration = Duration::from_millis(20);
+
+fn own_deadline(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up_with(&[HASTY, &["sa_depth 1"]].concat())?;
+    let (slow, other) = (Peer::number(3), Peer::number(4));
+    hold(core);
+    let first = core.resolve_from(from, &by_lid(&slow));
+    // Its query is out; that for the other destination waits behind it, in the core or in the provider.
+    let mut clients = Vec::new();
+    let limit = std::time::Instant::now() + core.deadline() * 2;
+    while core.waited(first).is_none() && std::time::Instant::now() < limit {
+        clients.push(core.resolve_from(from, &by_lid(&other)));
+        std::thread::sleep(core.deadline() / 10);
+    }
+    // The kernel brings back what nobody answered, and the SA is well again.
+    core.sa().script(|_| Reaction::Answer);
+    for question in core.sa().questions() {
+        core.sa().release(question.number, Reaction::Silence);
+    }
+    for id in clients {
+        let answer = reply(core, id)?;
+        if answer.status == SUCCESS {
+            expect_path(&answer, &expected_path(core, &other))?;
+            continue;
+        }
+        let waited = core.waited(id).unwrap_or_default();
+        if waited + COARSE < core.deadline() {
+            return Err(failed(
+                format!("a path, or an error after {:?}", core.deadline()),
+                format!("status {} after {waited:?}", answer.status),
+            ));
+        }
+    }
+    Ok(())
+}
