@@ -333,7 +333,7 @@ fn the_list_names_every_check() {
     let text = bench::loader_test(&["list"]).output().unwrap().stdout;
     let text = String::from_utf8(text).unwrap();
     let name =
-        Regex::new("^(load|lifecycle|resolve|query|sa|event|perf|hostile|wire)(-[a-z0-9]+)+$")
+        Regex::new("^(load|lifecycle|resolve|path|query|sa|event|perf|hostile|wire)(-[a-z0-9]+)+$")
             .unwrap();
     let names: Vec<_> = text
         .lines()

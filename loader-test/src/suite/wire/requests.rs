@@ -400,18 +400,17 @@ fn address_removed(bench: &mut Bench) -> Outcome {
 fn address_twice(bench: &mut Bench) -> Outcome {
     let line = line(bench, &[])?;
     let extra = Addr::Name("extra1".into());
-    let mut id = None;
-    for number in [1, 2] {
-        if let Some(first) = id {
-            line.core.lose_address(first);
-        }
-        let added = line.core.add_address(FIRST_PORT, 0xffff, &extra);
-        id = Some(added.map_err(refused)?);
-        let tid = line.ask(&stranger(number), &extra);
-        line.answer_to(tid)?;
-    }
-    id.map(|second| line.core.remove_address(second));
-    let tid = line.ask(&stranger(3), &extra);
+    let add = |core: &mut StandIn| {
+        core.add_address(FIRST_PORT, 0xffff, &extra)
+            .map_err(refused)
+    };
+    let first = add(line.core)?;
+    line.core.lose_address(first);
+    let second = add(line.core)?;
+    let tid = line.ask(&stranger(1), &extra);
+    line.answer_to(tid)?;
+    line.core.remove_address(second);
+    let tid = line.ask(&stranger(2), &extra);
     line.expect_no_answer(tid, "a request for an address that was taken away")
 }
 
