@@ -23,7 +23,8 @@ pub enum Selector {
     LessThan = 1,
     /// The value.
     Exactly = 2,
-    /// The best there is: the largest MTU or rate, the smallest lifetime. The value is void.
+    /// The best there is: the largest MTU or rate, the smallest lifetime. The value is void, but must be a code that exists:
+    /// OpenSM refuses others.
     Best = 3,
 }
 

@@ -121,15 +121,6 @@ impl Component {
         }
     }
 
-    /// The limit that a query's record asks for: "the best" has no value.
-    fn wanted_limit(self, record: &PathRecord) -> (Selector, u8) {
-        match self.limit(record) {
-            Some((Selector::Best, _)) => (Selector::Best, 0),
-            Some(limit) => limit,
-            None => (Selector::GreaterThan, 0),
-        }
-    }
-
     /// What a code stands for, in an order that the codes themselves need not follow.
     fn meaning(self, code: u8) -> Option<u32> {
         match self {
@@ -152,14 +143,14 @@ impl Component {
             Self::FlowLabel => record.flow_label().into(),
             Self::Sl => record.sl().into(),
             Self::Mtu | Self::Rate | Self::PacketLifetime => {
-                let (selector, code) = self.wanted_limit(record);
+                let (selector, code) = self.limit(record).unwrap_or((Selector::GreaterThan, 0));
                 u128::from(selector as u8) << 6 | u128::from(code)
             }
         }
     }
 
     fn copy(self, from: &PathRecord, to: &mut PathRecord) {
-        let (selector, code) = self.wanted_limit(from);
+        let (selector, code) = self.limit(from).unwrap_or((Selector::GreaterThan, 0));
         match self {
             Self::Dgid => to.set_dgid(from.dgid()),
             Self::Sgid => to.set_sgid(from.sgid()),

@@ -156,7 +156,7 @@ fn without_stale_paths_everything_times_out_while_opensm_is_gone() {
     without_stale_paths_everything_times_out(Silence::Killed);
 }
 
-/// The operator's line: port, SM LID, P_Key, since when, how many wait, last status.
+/// The operator's line: port, SM LID, P_Key, since when, how many wait, last error.
 #[test]
 fn the_log_says_whose_silence_it_is() {
     let rig = quick().start().unwrap();
@@ -181,7 +181,7 @@ fn the_log_says_whose_silence_it_is() {
     .unwrap();
     let guid = rig.ibsim().node("Hca2").unwrap().guid;
     let own = format!("device {guid:#018x} port {}: {SILENT}:", host.port_number());
-    for part in [own.as_str(), "SM LID 1,", "P_Key 0xffff,", "last status: "] {
+    for part in [own.as_str(), "SM LID 1,", "P_Key 0xffff,", "last error: "] {
         assert!(line.contains(part), "{part} in {line}");
     }
     let number = |before: &str, after: &str| -> u64 {
