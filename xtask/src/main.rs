@@ -6,6 +6,7 @@ mod demo;
 mod error;
 mod headers;
 mod lint;
+mod miri;
 mod processes;
 mod setup;
 mod supervise;
@@ -33,6 +34,8 @@ enum Command {
     Test(test::Options),
     /// Check the format, clippy and the documentation; any warning is an error.
     Lint,
+    /// Look for undefined behaviour in the unsafe code, by Miri; installs a nightly toolchain's Miri if it is missing.
+    Miri,
     /// Write the C header anew, from the Rust mirror.
     Headers,
     /// Run the tests that need a kernel with RDMA devices, in a virtual machine.
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Command::Demo => demo::run(),
         Command::Test(options) => test::run(&options),
         Command::Lint => lint::run(),
+        Command::Miri => miri::run(),
         Command::Headers => headers::run(),
         Command::Vm => vm::alone(),
         Command::Trees => trees::ensure(),

@@ -51,7 +51,7 @@ impl Tier {
             Self::Unit => 240,
             Self::Suite => 480,
             Self::Daemon => 1200,
-            Self::Vm => 180,
+            Self::Vm => 420,
         })
     }
 

@@ -40,7 +40,7 @@ pub(super) struct Folder {
 struct Known {
     sockets: Arc<Vec<Socket>>,
     /// The folder's time of change when that was read, if nothing can have been missed.
-    read_at: Option<(i64, u64)>,
+    read_at: Option<(i64, i64)>,
 }
 
 /// A socket in the folder.
@@ -82,7 +82,9 @@ impl Folder {
         let mut known = self.known.lock();
         // Before it is read: what changes meanwhile shows as a change.
         let stat = fstat(&self.descriptor)?;
-        let changed_at = (stat.st_mtime, stat.st_mtime_nsec);
+        // Signed or not, depending on which way rustix reaches the kernel.
+        let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
+        let changed_at = (stat.st_mtime, nanoseconds);
         if known.read_at == Some(changed_at) {
             return Ok(known.sockets.clone());
         }
@@ -123,8 +125,9 @@ impl Folder {
     }
 }
 
-fn is_settled((seconds, nanoseconds): (i64, u64)) -> bool {
-    let since = Duration::from_secs(seconds.unsigned_abs()) + Duration::from_nanos(nanoseconds);
+fn is_settled((seconds, nanoseconds): (i64, i64)) -> bool {
+    let since = Duration::from_secs(seconds.unsigned_abs())
+        + Duration::from_nanos(nanoseconds.unsigned_abs());
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH + since)
         .is_ok_and(|age| age > SETTLED)

@@ -11,13 +11,15 @@ use crate::supervise::{self, Budget};
 use crate::trees::{self, create, output, write};
 
 /// Modules that are wanted; what they depend on comes along.
-const MODULES: [&str; 7] = [
+const MODULES: [&str; 9] = [
     "crc32_generic",
     "rdma_rxe",
     "ib_umad",
     "rdma_ucm",
     "dummy",
     "veth",
+    "8021q",
+    "bonding",
     "configfs",
 ];
 /// Libraries that are loaded at run time, beside what the programs are linked with.

@@ -1,0 +1,136 @@
+//! Runs what Miri can run of the two crates that hold the workspace's `unsafe` code: it finds undefined behaviour that
+//! tests pass over. What Miri cannot run (files opened in ways that it does not know, C libraries, the kernel's answers)
+//! is left out here or marked `cfg_attr(miri, ignore)`, with the reason.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::supervise::{self, Budget};
+use crate::{heading, setup, trees};
+
+/// From nothing, on two cores; several times what it takes on an idle machine.
+const BUDGET: Duration = Duration::from_secs(3600);
+
+/// Miri is of nightly toolchains alone.
+const TOOLCHAIN: &str = "+nightly";
+
+/// One call of `cargo miri test`.
+struct Run {
+    what: &'static str,
+    selection: &'static [&'static str],
+    /// Beginnings of the names of tests that are left out, and why.
+    skipped: &'static [(&'static str, &'static str)],
+}
+
+const RUNS: [Run; 3] = [
+    Run {
+        what: "the SDK's own modules",
+        selection: &["--package", "acm-prov-api", "--lib"],
+        skipped: &[
+            ("cache::", "no unsafe code, and thousands of cases"),
+            ("dump::", "no unsafe code, and thousands of cases"),
+            ("hosts::", "no unsafe code, and thousands of cases"),
+            ("options::", "no unsafe code, and devices and pipes"),
+            (
+                "check::",
+                "takes tables for bytes, which have no provenance",
+            ),
+        ],
+    },
+    Run {
+        what: "providers in a core",
+        selection: &[
+            "--package",
+            "acm-prov-api",
+            "--test",
+            "panics",
+            "--test",
+            "contexts",
+        ],
+        skipped: &[("reopening_a_thousand_times", "takes hours")],
+    },
+    Run {
+        what: "device access",
+        selection: &["--package", "rdma-access", "--lib"],
+        skipped: &[],
+    },
+];
+
+/// Sets up, and runs all.
+pub fn run() -> Result<(), Error> {
+    setup::ensure()?;
+    let budget = Budget::start(BUDGET);
+    heading("Miri");
+    supervise::run(&mut rustup(), budget)?;
+    for Run {
+        what,
+        selection,
+        skipped,
+    } in RUNS
+    {
+        heading(&format!("Miri, {what}"));
+        for (name, reason) in skipped {
+            println!("left out: {name} ({reason})");
+        }
+        let skipped = skipped.iter().map(|(name, _)| *name);
+        supervise::run(&mut command(selection, skipped), budget)?;
+    }
+    Ok(())
+}
+
+/// Installs what is missing. A nightly toolchain that is there stays the one that it is.
+fn rustup() -> std::process::Command {
+    let toolchain = TOOLCHAIN.trim_start_matches('+');
+    let mut version = std::process::Command::new("cargo");
+    let is_there = trees::output(version.args([TOOLCHAIN, "--version"])).is_ok();
+    let mut command = std::process::Command::new("rustup");
+    if is_there {
+        command.args([
+            "component",
+            "add",
+            "--toolchain",
+            toolchain,
+            "miri",
+            "rust-src",
+        ]);
+    } else {
+        command.args(["toolchain", "install", toolchain, "--profile", "minimal"]);
+        command.args(["--component", "miri,rust-src"]);
+    }
+    command
+}
+
+fn command<'a>(
+    selection: &[&str],
+    skipped: impl Iterator<Item = &'a str>,
+) -> std::process::Command {
+    // Not the cargo that runs xtask: that is another toolchain's.
+    let mut command = std::process::Command::new("cargo");
+    command.args([TOOLCHAIN, "miri", "test"]).args(selection);
+    command.arg("--");
+    for name in skipped {
+        command.args(["--skip", name]);
+    }
+    for variable in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "RUSTDOC"] {
+        command.env_remove(variable);
+    }
+    // Tests use clocks and files; a core is for the whole process, and never freed.
+    command.env("PROPTEST_CASES", "4");
+    command.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks");
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_one_command_for_the_nightly_toolchain() {
+        let [first, ..] = &RUNS;
+        let skipped = first.skipped.iter().map(|(name, _)| *name);
+        let shown = crate::shown(&command(first.selection, skipped));
+        let start =
+            "cargo +nightly miri test --package acm-prov-api --lib -- --skip cache:: --skip ";
+        assert!(shown.starts_with(start), "{shown}");
+    }
+}
