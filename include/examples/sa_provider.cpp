@@ -87,7 +87,7 @@ struct Path {
 struct Query {
     Port *port;
     Endpoint *endpoint;
-    uint32_t *owner; // its transaction id as who asked keeps it; nullptr: nobody wants the answer, but the core has the MAD
+    uint32_t *owner; // who keeps its transaction id; nullptr: nobody wants the answer, but the core still has the MAD
     std::shared_ptr<Path> path; // none: it asks whether service ids and QoS classes choose paths
     Clock::time_point lost_at;  // what is not back by then never will be
 };
@@ -249,8 +249,7 @@ bool fits(const ibv_path_record &record, const ibv_path_record &question)
 {
     return is_port_lid(record.dlid) && is_port(record.dgid) && (!question.dlid || record.dlid == question.dlid) &&
            (is_zero(question.dgid) || record.dgid == question.dgid) && record.sgid == question.sgid &&
-           (!question.slid || record.slid == question.slid) &&
-           same_partition(record.pkey, question.pkey) &&
+           (!question.slid || record.slid == question.slid) && same_partition(record.pkey, question.pkey) &&
            (!service_level(question) || service_level(record) == service_level(question)) &&
            meets_code(question.mtu, record.mtu) && meets_rate(question.rate, record.rate) &&
            meets_code(question.packetlifetime, record.packetlifetime) &&

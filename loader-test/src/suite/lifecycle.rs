@@ -116,7 +116,11 @@ pub(super) const CHECKS: &[Check] = &[
                 "question->pkey = htobe16(0xffff);",
             )],
             status: &[Status::Failed],
-            also: &["lifecycle-pkey-holes", "resolve-byte-order"],
+            also: &[
+                "lifecycle-pkey-holes",
+                "resolve-byte-order",
+                "lifecycle-address-twice",
+            ],
         },
     },
     Check {

@@ -71,6 +71,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "perf-route-query",
                 "perf-route-cache",
                 "perf-address-cache",
+                "perf-class-port-info",
             ],
         },
     },
@@ -181,7 +182,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "\t\tpath->ep->counters[ACM_CNTR_ROUTE_QUERY]++;\n",
             )],
             status: &[Status::Failed],
-            also: &[],
+            also: &["perf-class-port-info"],
         },
     },
     Check {

@@ -233,7 +233,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &["path-components"],
+            also: &["path-components", "path-gid-and-lid"],
         },
     },
     Check {

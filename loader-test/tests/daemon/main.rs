@@ -4,4 +4,5 @@ mod cleanup;
 mod fabric;
 mod processes;
 mod providers;
+mod sa_of_the_stand_in;
 mod stock;

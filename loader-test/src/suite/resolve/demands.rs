@@ -88,6 +88,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "lifecycle-pkeys",
                 "lifecycle-pkey-holes",
                 "resolve-byte-order",
+                "lifecycle-address-twice",
             ],
         },
     },
