@@ -192,7 +192,7 @@ fn the_log_says_whose_silence_it_is() {
     let silent_for = Duration::from_millis(number("silent for ", " ms"));
     assert!(silent_for + TICK >= TIMEOUT * (RETRIES + 1), "{line}");
     assert!(silent_for < PATIENCE, "{line}");
-    let waited = usize::try_from(number(" ms, ", " requests wait")).unwrap();
+    let waited = usize::try_from(number(" ms, ", " requests pending")).unwrap();
     assert!((1..=waiting.len()).contains(&waited), "{line}");
     for (mut client, id) in waiting {
         assert_eq!(client.receive(id).unwrap().status, Status::ETIMEDOUT);
