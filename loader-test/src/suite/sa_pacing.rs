@@ -10,7 +10,7 @@ use super::fault::Fault;
 use super::{Check, Outcome, Status, failed};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::{Harmed, ViolationKind};
-use crate::stand_in::message::Addr;
+use crate::stand_in::message::{Addr, Message, Path};
 use crate::stand_in::sa::Reaction;
 use crate::stand_in::{FIRST_PORT, MadFaults, StandIn};
 
@@ -192,8 +192,10 @@ fn burst(bench: &mut Bench) -> Outcome {
             clients.push((core.resolve_from(*address, &by_lid(&peer)), peer.lid));
         }
         if number == 50 {
-            // Joins of both endpoints come in between.
+            // Joins of both endpoints come in between, and the question whether service ids choose paths.
             core.reregister(FIRST_PORT);
+            let asked = Path::default().with_dgid(peer.gid()).with_service_id(7);
+            core.resolve_from(from[0], &Message::path(&asked));
         }
     }
     // The SA answers what it was asked, one after the other.
