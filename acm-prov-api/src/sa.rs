@@ -12,7 +12,7 @@
 use std::ffi::c_int;
 use std::fmt;
 
-use crate::abi::{self, AcmCounter, AcmStatus, umad_sa_mcmember_record, umad_sa_packet};
+use crate::abi::{self, AcmStatus, umad_sa_mcmember_record, umad_sa_packet};
 use crate::address::Lid;
 use crate::clock::Moment;
 use crate::handle::{Closed, EndpointHandle, PortError};
@@ -223,7 +223,7 @@ impl EndpointHandle {
         })
     }
 
-    /// Asks the SA for one path record (PathRecord GET), and counts a route query.
+    /// Asks the SA for one path record (PathRecord GET), and counts a route query when it is handed over.
     ///
     /// What `query` names goes to the SA; the endpoint's GID and P_Key are [filled in](PathQuery::complete). `done` is called
     /// once, always: with a record that [answers the query](PathQuery::check), or with an error, at the latest when the
@@ -255,7 +255,6 @@ impl EndpointHandle {
         query: &PathQuery,
         done: impl FnOnce(Moment, Result<PathRecord, SaError>) + Send + 'static,
     ) {
-        self.count(AcmCounter::ROUTE_QUERY);
         let query = *query;
         let question = Question {
             method: abi::UMAD_METHOD_GET,

@@ -14,7 +14,7 @@ use std::ffi::{c_int, c_void};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::abi::{self, Be16, Be64, acm_endpoint, acm_sa_mad, umad_hdr, umad_sa_packet};
+use crate::abi::{self, AcmCounter, Be16, Be64, acm_endpoint, acm_sa_mad, umad_hdr, umad_sa_packet};
 use crate::clock::Moment;
 use crate::door::{self, Refusal};
 use crate::handle::{Closed, CorePort, EndpointHandle};
@@ -459,6 +459,10 @@ impl Queue {
             };
             table.look_in_time(&self.changed);
             drop(table);
+            // Not when it was asked: one that is taken back before its turn is no query.
+            if question.attribute == abi::UMAD_SA_ATTR_PATH_REC {
+                endpoint.count(AcmCounter::ROUTE_QUERY);
+            }
             let sent = endpoint.gate().with(|structure| {
                 // SAFETY: the gate keeps the endpoint open.
                 unsafe { send(structure, endpoint.host(), context, &question) }

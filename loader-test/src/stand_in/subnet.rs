@@ -24,7 +24,7 @@ fn is_link_local(prefix: u64) -> bool {
 /// What the SA knows, and how it chooses paths.
 #[derive(Clone, Debug, Default)]
 pub struct Subnet {
-    /// This node's ports, and others besides the [`peers`].
+    /// This node's ports, and others besides the ordinary peers.
     pub ports: Vec<PortSpec>,
     /// Whether service id and QoS class choose a path. ClassPortInfo says so.
     pub qos: bool,
