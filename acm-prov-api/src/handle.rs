@@ -13,8 +13,9 @@ use crate::address::{Gid, Lid, PKey};
 use crate::counters::Counters;
 use crate::host::Host;
 use crate::link_rate::device_name;
+use crate::sa::Mismatches;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, RwLock};
+use crate::sync::{Arc, Mutex, RwLock};
 
 /// The core has closed the device, port or endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -190,6 +191,7 @@ struct PortInner {
     device: DeviceHandle,
     gate: Gate<acm_port>,
     number: u8,
+    mismatches: Mutex<Mismatches>,
     id: CorePort,
 }
 
@@ -207,6 +209,7 @@ impl PortHandle {
             device,
             gate: Gate::new(port),
             number,
+            mismatches: Mutex::default(),
             id: CorePort(port.addr()),
         }))
     }
@@ -214,6 +217,17 @@ impl PortHandle {
     /// The core's port, whose openings follow each other.
     pub(crate) fn core_port(&self) -> CorePort {
         self.0.id
+    }
+
+    /// What the SA answered that was not asked for.
+    pub(crate) fn mismatches(&self) -> &Mutex<Mismatches> {
+        &self.0.mismatches
+    }
+
+    /// Which port a line of the log is about.
+    pub(crate) fn place(&self) -> String {
+        let guid = self.device().guid();
+        format!("device {guid:#018x} port {}", self.number())
     }
 
     /// The port's number on its device, from 1.

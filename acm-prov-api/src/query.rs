@@ -1,7 +1,6 @@
 //! The right answer to a query for every provider: ask the SA, past all caches.
 
 use crate::handle::EndpointHandle;
-use crate::log_limit::LogLimit;
 use crate::request::QueryRequest;
 use crate::sa::SaError;
 
@@ -11,13 +10,12 @@ pub(crate) fn ask_sa(endpoint: &EndpointHandle, request: QueryRequest) {
     if let Err(error) = query.target() {
         return request.refuse(error.status());
     }
-    let host = *endpoint.host();
-    endpoint.ask_path(&query, move |answer| match answer {
+    let port = endpoint.port().clone();
+    endpoint.ask_path_for_a_client(&query, move |answer| match answer {
         Ok(path) => request.answer(&path),
         Err(error) => {
-            if let SaError::Mismatch(_) = error {
-                static LIMIT: LogLimit = LogLimit::new();
-                host.log_fault(&LIMIT, format_args!("query: {error}"));
+            if let SaError::Mismatch(mismatch) = error {
+                port.report_mismatch(&mismatch);
             }
             request.refuse(error.status());
         }

@@ -19,6 +19,7 @@ use crate::handle::{Closed, EndpointHandle, PortError};
 use crate::path::PathRecord;
 
 mod class_port_info;
+mod mismatches;
 mod multicast;
 mod path_query;
 mod queue;
@@ -28,6 +29,7 @@ pub use multicast::{MulticastJoin, MulticastMember, Selected};
 pub use path_query::{Component, Mismatch, PathQuery, PathQueryError, Source, Target};
 use queue::{Question, RECORD_LENGTH, Urgency};
 
+pub(crate) use mismatches::Mismatches;
 pub(crate) use queue::close;
 #[cfg(feature = "cache")]
 pub(crate) use queue::{MadId, new_id, withdraw};
@@ -227,7 +229,8 @@ impl EndpointHandle {
     ///
     /// What `query` names goes to the SA; the endpoint's GID and P_Key are [filled in](PathQuery::complete). `done` is called
     /// once, always: with a record that [answers the query](PathQuery::check), or with an error, at the latest when the
-    /// core should have given the MAD up (see the [module](crate::sa)).
+    /// core should have given the MAD up (see the [module](crate::sa)). The time that a MAD waits for its turn has no bound:
+    /// whoever keeps a client's request for the answer sees to the client's deadline.
     ///
     /// One call is one MAD: the same query is not asked once for all who want to know, nothing is kept, and a client
     /// that [does not want to wait](crate::ResolveRequest::is_nodelay) is the caller's to answer. The engine of the
@@ -237,14 +240,36 @@ impl EndpointHandle {
         query: &PathQuery,
         done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
     ) {
-        let source = Source {
+        self.ask_complete_path(
+            queue::new_id(),
+            &self.completed(query),
+            None,
+            |_, answer| done(answer),
+        );
+    }
+
+    /// As [`ask_path`](Self::ask_path), for a client: `done` is called when the core should have given up a MAD that was
+    /// asked for now, though this one may still wait for its turn.
+    pub(crate) fn ask_path_for_a_client(
+        &self,
+        query: &PathQuery,
+        done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
+    ) {
+        let patience = self.host().sa_limits().patience();
+        self.ask_complete_path(
+            queue::new_id(),
+            &self.completed(query),
+            Some(patience),
+            |_, answer| done(answer),
+        );
+    }
+
+    fn completed(&self, query: &PathQuery) -> PathQuery {
+        query.complete(&Source {
             gid: self.port().gid(0).unwrap_or_default(),
             lid: Lid::ZERO,
             pkey: self.pkey(),
-        };
-        self.ask_complete_path(queue::new_id(), &query.complete(&source), |_, answer| {
-            done(answer);
-        });
+        })
     }
 
     /// As [`ask_path`](Self::ask_path), for a query that is complete, by an id of the caller's. `done` gets the time at which the
@@ -253,6 +278,7 @@ impl EndpointHandle {
         &self,
         id: queue::MadId,
         query: &PathQuery,
+        patience: Option<u64>,
         done: impl FnOnce(Moment, Result<PathRecord, SaError>) + Send + 'static,
     ) {
         let query = *query;
@@ -273,7 +299,7 @@ impl EndpointHandle {
             });
             done(sent, path);
         };
-        queue::submit(id, self, Urgency::Usual, question, Box::new(done));
+        queue::submit(id, self, Urgency::Usual, question, patience, Box::new(done));
     }
 
     /// Asks the SA what it can do (ClassPortInfo GET). It is no route query and goes before path queries. `done` is called
@@ -301,7 +327,7 @@ impl EndpointHandle {
         let done = move |_, answer: Result<&umad_sa_packet, SaError>| {
             done(answer.and_then(|packet| ClassPortInfo::from_data(&packet.data)));
         };
-        queue::submit(id, self, Urgency::Urgent, question, Box::new(done));
+        queue::submit(id, self, Urgency::Urgent, question, None, Box::new(done));
     }
 
     /// Joins a multicast group (MCMemberRecord SET), before path queries. `done` is called as by
@@ -360,7 +386,14 @@ impl EndpointHandle {
         let done = move |_, answer: Result<&umad_sa_packet, SaError>| {
             done(answer.map(|packet| MulticastMember::from_data(&packet.data)));
         };
-        queue::submit(queue::new_id(), self, urgency, question, Box::new(done));
+        queue::submit(
+            queue::new_id(),
+            self,
+            urgency,
+            question,
+            None,
+            Box::new(done),
+        );
     }
 }
 

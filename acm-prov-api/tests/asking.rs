@@ -143,6 +143,19 @@ fn joins_and_questions_about_the_sa_go_before_path_queries() {
 }
 
 #[test]
+fn a_client_of_a_silent_sa_does_not_wait_for_the_turns_of_others() {
+    let mut core = opened("timeout 100\nretries 0\n");
+    let ids: Vec<u64> = (7..57)
+        .map(|lid| core.query(&Request::path(&by_lid(lid))))
+        .collect();
+    for id in ids {
+        assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+    }
+    let asked = core.sa_questions().len();
+    assert!(asked < 25, "{asked} of 50 had their turn");
+}
+
+#[test]
 fn a_record_that_was_not_asked_for_is_no_answer() {
     let mut core = opened("");
     let other: [fn(&mut PathRecord); 4] = [

@@ -591,17 +591,36 @@ fn who_does_not_want_to_wait_gets_what_is_known() {
     let mut core = opened();
     let id = core.resolve(&connect(7, 1).nodelay());
     assert_eq!(core.answers(id)[0].status, Status::ENODATA);
-    assert!(asked(&core).contains(&Abilities));
-    while asked(&core)[0] != Abilities {
-        gives_a_path(&core);
-    }
+    assert_eq!(asked(&core), [Abilities]);
     says(&core, false);
-    let id = core.resolve(&connect(7, 2));
-    while core.answers(id).is_empty() {
-        gives_a_path(&core);
-    }
+    // The path is asked for once it is known how.
+    assert_eq!(asked(&core), [Asked::Lid(7)]);
+    gives_a_path(&core);
     let id = core.resolve(&connect(7, 3).nodelay());
     assert_eq!(core.answers(id)[0].status, Status::SUCCESS);
+}
+
+#[test]
+fn a_stale_path_stands_in_for_an_sa_that_falls_silent_at_a_re_registration() {
+    let mut core = opened_with("test_timeout 300\ntest_retries 2\nsa_depth 8\n");
+    let id = core.resolve(&connect(7, 1));
+    says(&core, false);
+    gives_a_path(&core);
+    let path = succeeds(&core, id);
+    core.reregister();
+    // Nothing is answered from now on.
+    let waiting = [lid(7), connect(7, 2)].map(|request| core.resolve(&request));
+    for id in waiting {
+        assert_eq!(succeeds(&core, id), path);
+    }
+    while !core.sa_questions().is_empty() {
+        core.sa_times_out();
+    }
+    core.wait_for_log("SA not responding");
+    for service in 3..6 {
+        let id = core.resolve(&connect(7, service));
+        assert_eq!(succeeds(&core, id), path, "what the SA said last counts");
+    }
 }
 
 #[test]

@@ -227,11 +227,12 @@ impl EndpointState<McastSa> for OpenEndpoint {
             .handle()
             .attributes()
             .is_ok_and(|attributes| attributes.state == ACTIVE);
+        self.port.device().state().leave(&self.endpoint);
+        self.endpoint.close();
+        // No join follows any more.
         if is_last && is_active {
             self.endpoint.leave_groups();
         }
-        self.port.device().state().leave(&self.endpoint);
-        self.endpoint.close();
     }
 }
 

@@ -217,22 +217,18 @@ impl<W: Waiter<Answer = Peer>> Resolver<W> {
         peer: Peer,
         source: Option<Address>,
     ) -> Claim {
+        // A re-registration puts a peer's LID in doubt, not whose the address is.
         let known = self.learnt.peek(&address);
         let known = known
-            .filter(|learnt| learnt.is_fresh(self.limits.ttl, self.registration, now))
+            .filter(|learnt| learnt.is_young(self.limits.ttl, now))
             .map(|learnt| learnt.peer.gid);
         match known {
             None => {
-                self.learn(now, address, peer);
-                let wanted = Wanted {
-                    address,
-                    source: address,
-                };
-                self.lookups.finish_key(&wanted, &peer);
+                self.learn_and_tell(now, address, peer);
                 Claim::Learnt
             }
             Some(gid) if gid == peer.gid => {
-                self.learn(now, address, peer);
+                self.learn_and_tell(now, address, peer);
                 Claim::Refreshed
             }
             Some(_) => {
@@ -242,6 +238,13 @@ impl<W: Waiter<Answer = Peer>> Resolver<W> {
                 Claim::Disputed
             }
         }
+    }
+
+    /// Learns from a claim, which those who wait for the address take for an answer.
+    fn learn_and_tell(&mut self, now: Moment, address: Address, peer: Peer) {
+        self.learn(now, address, peer);
+        let source = address;
+        self.lookups.finish_key(&Wanted { address, source }, &peer);
     }
 
     /// Asks who has a disputed address. One at a time: what strangers say must not keep clients' requests from being sent.
@@ -308,7 +311,11 @@ impl<W: Waiter<Answer = Peer>> Resolver<W> {
 
 impl Learnt {
     fn is_fresh(&self, ttl: Option<u64>, registration: u64, now: Moment) -> bool {
-        self.registration == registration && ttl.is_none_or(|ttl| now.since(self.since) < ttl)
+        self.registration == registration && self.is_young(ttl, now)
+    }
+
+    fn is_young(&self, ttl: Option<u64>, now: Moment) -> bool {
+        ttl.is_none_or(|ttl| now.since(self.since) < ttl)
     }
 }
 

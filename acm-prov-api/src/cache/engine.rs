@@ -25,7 +25,7 @@ use crate::host::LogLevel;
 use crate::lookups::{Deliver, DeliveringMutex, End, Limits, Locked, Lookups, Replies, Urgency};
 use crate::path::PathRecord;
 use crate::request::{QueryRequest, ResolveRequest};
-use crate::sa::{Component, PathQuery, Source};
+use crate::sa::{PathQuery, Source};
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Arc, Condvar, Mutex, Weak};
 
@@ -37,7 +37,6 @@ mod qos;
 mod worker;
 
 use asking::{Asking, Waiter};
-use operator::Mismatches;
 use preload::Preload;
 use qos::{AskingQos, Qos, QosState, WaitsForQos};
 
@@ -196,7 +195,6 @@ struct State {
     paths: Lookups<Key, Waiter>,
     qos: QosState,
     health: SmHealth,
-    mismatches: Mismatches,
     endpoints: HashMap<EndpointId, Arc<OpenEndpoint>>,
     /// Lines for the log.
     lines: Vec<(LogLevel, String)>,
@@ -327,7 +325,6 @@ impl PortCache {
             ),
             qos: QosState::new(Arc::clone(&qos), limits.waiters, host),
             health: SmHealth::new(),
-            mismatches: Mismatches::default(),
             endpoints: HashMap::new(),
             lines: Vec::new(),
             wakes_at: Moment::NEVER,
@@ -576,7 +573,7 @@ impl Asker {
         }
         // The answer may just have come; it is stored with the state locked.
         let known = self.shared.qos.get(now).map(|(counts, _)| counts);
-        if known.is_some() || state.health.is_silent() || client.is_nodelay() {
+        if known.is_some() || state.health.is_silent() {
             if known.is_none() {
                 state.qos.refresh(now);
             }
@@ -584,16 +581,32 @@ impl Asker {
             drop(state);
             return self.go_on(query, counts, client, deadline);
         }
-        let waiter = WaitsForQos {
-            asker: self.clone(),
-            query: *query,
-            client,
-            deadline,
-        };
-        match state.qos.lookups.ask(now, (), waiter, deadline) {
-            true => Outcome::Asked,
-            false => Outcome::Refused,
+        if client.is_nodelay() {
+            // Nothing fresh is known. The path is asked for once it is known how.
+            let nobody = Client::Provider(Box::new(|_| ()));
+            let waiter = WaitsForQos::new(self, query, nobody, deadline, None);
+            state.qos.lookups.ask(now, (), waiter, deadline);
+            drop(state);
+            client.reply(Err(AcmStatus::ENODATA));
+            return Outcome::Asked;
         }
+        let likely = qos::apply(query, state.qos.last());
+        let stale = match &client {
+            Client::Query(_) => None,
+            client if qos::is_the_kernels_class(&likely, client) => None,
+            _ => self.endpoint.store.lock().get_stale(&likely, now),
+        };
+        let until = match stale {
+            Some(_) => deadline.min(now.after(self.shared.settings.lookups.timeout)),
+            None => deadline,
+        };
+        let waiter = WaitsForQos::new(self, query, client, deadline, stale);
+        if !state.qos.lookups.ask(now, (), waiter, until) {
+            return Outcome::Refused;
+        }
+        // Whoever comes next finds the SA silent, or the path.
+        state.qos.lookups.want(now, (), deadline, Urgency::Usual);
+        Outcome::Asked
     }
 
     /// Answers from what is known, or asks the SA.
@@ -605,9 +618,7 @@ impl Asker {
         deadline: Moment,
     ) -> Outcome {
         let query = &qos::apply(query, qos_counts);
-        // The core masks the kernel's class with 0xfff0 and does not shift it: nobody knows the class that was meant. The
-        // kernel then asks the SA itself.
-        if query.names(Component::QosClass) && client.is_the_kernel() {
+        if qos::is_the_kernels_class(query, &client) {
             client.reply(Err(AcmStatus::ENODATA));
             return Outcome::Refused;
         }

@@ -14,7 +14,9 @@ use std::ffi::{c_int, c_void};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::abi::{self, AcmCounter, Be16, Be64, acm_endpoint, acm_sa_mad, umad_hdr, umad_sa_packet};
+use crate::abi::{
+    self, AcmCounter, Be16, Be64, acm_endpoint, acm_sa_mad, umad_hdr, umad_sa_packet,
+};
 use crate::clock::Moment;
 use crate::door::{self, Refusal};
 use crate::handle::{Closed, CorePort, EndpointHandle};
@@ -111,7 +113,11 @@ struct Mad {
     question: Question,
     asked: Moment,
     state: State,
-    /// The MAD ends then, if nothing ends it before.
+    /// Who waits has its end then at the latest, whether or not the MAD was handed over.
+    wanted_until: Moment,
+    /// When the MAD, which the core has, must be lost.
+    lost_at: Moment,
+    /// When something of it is due.
     deadline: Moment,
     /// Gone once called. The core may still have the MAD.
     done: Option<Done>,
@@ -198,10 +204,11 @@ impl Mads {
             return None;
         }
         port.queue.pop_first();
-        let deadline = deadline(&limits, port.out, now);
+        mad.lost_at = lost_at(&limits, port.out, now);
         port.out += 1;
         mad.state = State::Out(now);
         let endpoint = mad.endpoint.clone();
+        let deadline = mad.lost_at.min(mad.wanted_until);
         self.set_deadline(id, deadline);
         Some((id, endpoint))
     }
@@ -212,6 +219,24 @@ impl Mads {
         while let Some(&(deadline, id)) = self.deadlines.first()
             && deadline <= now
         {
+            let Some(mad) = self.by_id.get_mut(&id) else {
+                self.deadlines.pop_first();
+                continue;
+            };
+            if matches!(mad.state, State::Out(_)) && now < mad.lost_at {
+                // Nobody waits any longer, but the core still has it.
+                let (host, sent, lost_at) = (*mad.endpoint.host(), mad.sent(), mad.lost_at);
+                let done = mad.done.take();
+                self.waiting -= usize::from(done.is_some());
+                ended.extend(done.map(|done| Ended {
+                    host,
+                    sent,
+                    done,
+                    error: SaError::TimedOut,
+                }));
+                self.set_deadline(id, lost_at);
+                continue;
+            }
             let Some(mad) = self.remove(id) else { break };
             ports.push(mad.port);
             let error = match mad.state {
@@ -229,12 +254,16 @@ impl Mads {
         (ended, ports)
     }
 
-    /// Frees the places of MADs that the core must have lost, and that nobody waits for.
-    fn forget_lost(&mut self, now: Moment) {
-        while let Some(&(deadline, id)) = self.deadlines.first()
-            && deadline <= now
-            && self.by_id.get(&id).is_some_and(|mad| mad.done.is_none())
-        {
+    /// Frees the places of a port's MADs that the core must have lost, and that nobody waits for. Those of other ports are
+    /// left: whoever frees them has to hand over what waits there.
+    fn forget_lost(&mut self, port: CorePort, now: Moment) {
+        let due = self
+            .deadlines
+            .iter()
+            .take_while(|(deadline, _)| *deadline <= now);
+        let is_lost = |id: &MadId| matches!(self.by_id.get(id), Some(mad) if mad.port == port && mad.done.is_none());
+        let lost: Vec<MadId> = due.map(|(_, id)| *id).filter(is_lost).collect();
+        for id in lost {
             self.remove(id);
         }
     }
@@ -283,7 +312,7 @@ impl Mads {
 
 /// When a MAD that is handed over now must be back, if the core has `out` others: one that waits in the core has the time
 /// of the one before it, too. One `timeout` more lets the core say itself how it ended.
-fn deadline(limits: &SaLimits, out: usize, now: Moment) -> Moment {
+fn lost_at(limits: &SaLimits, out: usize, now: Moment) -> Moment {
     let rounds = 1 + u64::from(out >= limits.depth);
     let time = limits.patience().saturating_mul(rounds);
     now.after(time.saturating_add(limits.timeout))
@@ -364,15 +393,18 @@ pub(crate) fn new_id() -> MadId {
 }
 
 /// Queues a MAD. `done` is called once: on the core's SA thread with an answer, on the closing thread when the endpoint
-/// closes first, else on a thread of the SDK's. It is called before this returns only if that thread cannot be started.
+/// closes first, else on a thread of the SDK's; and before this returns if too many MADs are asked for, or that thread
+/// cannot be started. With a `patience`, in milliseconds, it is called by then, though the MAD may still wait for its turn.
 pub(super) fn submit(
     id: MadId,
     endpoint: &EndpointHandle,
     urgency: Urgency,
     question: Question,
+    patience: Option<u64>,
     done: Done,
 ) {
     let now = Moment::now();
+    let wanted_until = patience.map_or(Moment::NEVER, |patience| now.after(patience));
     let port = endpoint.port().core_port();
     let mut table = QUEUE.table.lock();
     let is_full = table.mads().by_id.len() >= LIMIT;
@@ -389,16 +421,22 @@ pub(super) fn submit(
         question,
         asked: now,
         state: State::Queued(place),
-        deadline: Moment::NEVER,
+        wanted_until,
+        lost_at: Moment::NEVER,
+        deadline: wanted_until,
         done: Some(done),
     };
     mads.by_id.insert(id, mad);
+    if wanted_until != Moment::NEVER {
+        mads.deadlines.insert((wanted_until, id));
+    }
     mads.waiting += 1;
     mads.ports.entry(port).or_default().queue.insert(place, id);
+    table.look_in_time(&QUEUE.changed);
     drop(table);
     // Looked at after it was queued: a close that comes from now on ends it.
     if let Err(closed) = endpoint.gate().with(|_| ()) {
-        return QUEUE.fail(id, closed.into());
+        return QUEUE.fail(id, closed.into(), |state| matches!(state, State::Queued(_)));
     }
     QUEUE.hand_over(port);
 }
@@ -446,7 +484,7 @@ impl Queue {
             let now = Moment::now();
             let mut table = self.table.lock();
             let mads = table.mads();
-            mads.forget_lost(now);
+            mads.forget_lost(port, now);
             let Some((id, endpoint)) = mads.next_to_hand_over(port, now) else {
                 return;
             };
@@ -468,15 +506,18 @@ impl Queue {
                 unsafe { send(structure, endpoint.host(), context, &question) }
             });
             if let Err(error) = sent.map_err(SaError::from).flatten() {
-                self.fail(id, error);
+                self.fail(id, error, |state| matches!(state, State::Out(_)));
             }
         }
     }
 
-    /// A MAD cannot be handed over.
-    fn fail(&self, id: MadId, error: SaError) {
+    /// A MAD cannot be handed over, if it is still in the state in which that was seen.
+    fn fail(&self, id: MadId, error: SaError, is_meant: impl FnOnce(&State) -> bool) {
         let mut table = self.table.lock();
-        table.mads().fail(id, error);
+        let mads = table.mads();
+        if mads.by_id.get(&id).is_some_and(|mad| is_meant(&mad.state)) {
+            mads.fail(id, error);
+        }
         table.look_in_time(&self.changed);
     }
 
@@ -496,7 +537,7 @@ impl Queue {
         loop {
             let now = Moment::now();
             let (ended, ports) = table.mads().take_due(now);
-            if !ports.is_empty() {
+            if !ports.is_empty() || !ended.is_empty() {
                 drop(table);
                 tell(ended);
                 for port in ports {
@@ -621,6 +662,113 @@ unsafe extern "C" fn came_back(mad: *mut acm_sa_mad) {
 mod tests {
     use super::*;
 
+    /// An endpoint of a port of its own. Nothing is called in the core for it.
+    fn endpoint() -> EndpointHandle {
+        use crate::abi::{acm_device, acm_port};
+        use crate::handle::{DeviceHandle, PortHandle};
+        let device = Box::leak(Box::new(acm_device {
+            verbs: std::ptr::null_mut(),
+            dev_guid: Be64::from_host(1),
+        }));
+        let port = Box::leak(Box::new(acm_port {
+            dev: device,
+            port_num: 1,
+        }));
+        let endpoint = Box::leak(Box::new(acm_endpoint { port, pkey: 0xffff }));
+        let host = crate::testing::host_that_logs(|_, _| ());
+        // SAFETY: the structures are leaked, and so open for ever.
+        unsafe {
+            let device = DeviceHandle::new(host, device);
+            EndpointHandle::new(PortHandle::new(device, port), endpoint)
+        }
+    }
+
+    fn submit(mads: &mut Mads, id: u32, endpoint: &EndpointHandle, wanted_until: Moment) -> MadId {
+        let id = MadId(NonZeroU32::new(id).unwrap());
+        let port = endpoint.port().core_port();
+        let place = (Urgency::Usual, id.into());
+        let mad = Mad {
+            endpoint: endpoint.clone(),
+            port,
+            question: Question {
+                method: 1,
+                response: 0x81,
+                attribute: 0x35,
+                mask: 0,
+                record: [0; RECORD_LENGTH],
+            },
+            asked: Moment::default(),
+            state: State::Queued(place),
+            wanted_until,
+            lost_at: Moment::NEVER,
+            deadline: wanted_until,
+            done: Some(Box::new(|_, _| ())),
+        };
+        mads.by_id.insert(id, mad);
+        mads.waiting += 1;
+        mads.ports.entry(port).or_default().queue.insert(place, id);
+        if wanted_until != Moment::NEVER {
+            mads.deadlines.insert((wanted_until, id));
+        }
+        id
+    }
+
+    fn handed_over(mads: &mut Mads, endpoint: &EndpointHandle, now: Moment) -> Vec<MadId> {
+        let port = endpoint.port().core_port();
+        std::iter::from_fn(|| mads.next_to_hand_over(port, now))
+            .map(|(id, _)| id)
+            .collect()
+    }
+
+    #[test]
+    fn a_lost_mad_of_a_closed_endpoint_makes_room_at_its_own_port() {
+        let (busy, closed, reopened) = (endpoint(), endpoint(), endpoint());
+        let mut mads = Mads::default();
+        let start = Moment::from_millis(1_000);
+        for id in [1, 2] {
+            submit(&mut mads, id, &closed, Moment::NEVER);
+        }
+        assert_eq!(handed_over(&mut mads, &closed, start).len(), 2);
+        assert_eq!(mads.close(closed.id()).len(), 2, "each is told");
+        let id = submit(&mut mads, 3, &reopened, Moment::NEVER);
+        // The same port of the core's, opened again.
+        let port = closed.port().core_port();
+        let place = (Urgency::Usual, u64::from(id));
+        mads.by_id.get_mut(&id).unwrap().port = port;
+        mads.ports.remove(&reopened.port().core_port());
+        mads.ports.get_mut(&port).unwrap().queue.insert(place, id);
+        assert_eq!(handed_over(&mut mads, &closed, start), []);
+
+        let late = start.after(3_600_000);
+        mads.forget_lost(busy.port().core_port(), late);
+        let (ended, ports) = mads.take_due(late);
+        assert_eq!(
+            (ended.len(), ports.as_slice()),
+            (0, [port, port].as_slice())
+        );
+        assert_eq!(handed_over(&mut mads, &closed, late), [id]);
+    }
+
+    #[test]
+    fn who_does_not_wait_longer_has_an_end_while_the_mad_keeps_its_place() {
+        let endpoint = endpoint();
+        let port = endpoint.port().core_port();
+        let mut mads = Mads::default();
+        let now = Moment::from_millis(1_000);
+        let until = now.after(100);
+        for id in 1..=4 {
+            submit(&mut mads, id, &endpoint, until);
+        }
+        assert_eq!(handed_over(&mut mads, &endpoint, now).len(), 2);
+        let (ended, ports) = mads.take_due(until);
+        assert_eq!(ended.len(), 4, "two are out, two wait here");
+        assert_eq!((mads.waiting, ports.len()), (0, 2));
+        submit(&mut mads, 5, &endpoint, Moment::NEVER);
+        assert_eq!(handed_over(&mut mads, &endpoint, until), []);
+        mads.forget_lost(port, now.after(3_600_000));
+        assert_eq!(handed_over(&mut mads, &endpoint, until).len(), 1);
+    }
+
     #[test]
     fn a_mad_that_waits_in_the_core_has_the_time_of_the_one_before_it() {
         let limits = SaLimits {
@@ -630,7 +778,7 @@ mod tests {
         };
         let now = Moment::from_millis(1_000);
         for (out, time) in [(0, 400), (1, 400), (2, 700)] {
-            assert_eq!(deadline(&limits, out, now), now.after(time), "{out} out");
+            assert_eq!(lost_at(&limits, out, now), now.after(time), "{out} out");
         }
     }
 

@@ -108,7 +108,9 @@ impl AcmEndpoint {
         gid: &mut Gid,
     ) -> Result<(), Dropped> {
         let grh = received.grh().ok_or(Dropped::NoGrh)?;
-        *gid = Gid(grh.source.0);
+        // A port may name itself by the default prefix.
+        let prefix = self.source().gid.subnet_prefix();
+        *gid = Gid(grh.source.0).in_subnet(prefix);
         let sender = Sender {
             gid: *gid,
             lid: Lid(received.source_lid().0),
@@ -124,7 +126,7 @@ impl AcmEndpoint {
             return Err(Malformed::Length(length).into());
         }
         let datagram = Datagram::parse(received.payload())?;
-        let to = Gid(grh.destination.0);
+        let to = Gid(grh.destination.0).in_subnet(prefix);
         match datagram.body {
             Body::Request {
                 destination,

@@ -41,7 +41,9 @@ impl State {
 
     /// What was known has become void: whoever asks from now on is not answered by a query that the SA has already.
     pub(super) fn supersede(&mut self, now: Moment) {
-        let ids: Vec<u64> = self.paths.tries().collect();
+        let mut ids: Vec<u64> = self.paths.tries().collect();
+        // In order of arrival.
+        ids.sort_unstable();
         for id in ids {
             // One that still waits here is asked by what is known from now on.
             if MadId::from_u64(id).is_some_and(sa::withdraw) {
@@ -70,7 +72,7 @@ impl Shared {
         asking
             .endpoint
             .handle
-            .ask_complete_path(id, &asking.query, done);
+            .ask_complete_path(id, &asking.query, None, done);
     }
 
     /// Takes queries back that nobody wants any more. Those that the SA has already are left to be answered.
@@ -122,14 +124,12 @@ impl Asked {
                     .finish(self.id, &answer.map_err(|error| error.status()));
             }
         }
-        if let Err(SaError::Mismatch(mismatch)) = answer {
-            state.report_mismatch(&shared, now, &mismatch);
-        }
         let pkey = endpoint.source.pkey;
         let falls_silent = state.sa_answered(&shared, now, sent, &answer, pkey);
         drop(state);
         match answer {
-            Ok(_) | Err(SaError::Status(SaStatus::NO_RECORDS) | SaError::Mismatch(_)) => {}
+            Ok(_) | Err(SaError::Status(SaStatus::NO_RECORDS)) => {}
+            Err(SaError::Mismatch(mismatch)) => endpoint.handle.port().report_mismatch(&mismatch),
             Err(error) => endpoint
                 .handle
                 .host()

@@ -1,53 +1,15 @@
 //! What the operator is told of the SA: lines of the log.
 
-use std::collections::HashMap;
-
 use crate::address::PKey;
 use crate::cache::sm_health::Message;
 use crate::clock::Moment;
 use crate::host::LogLevel;
 use crate::path::PathRecord;
-use crate::sa::{Component, Mismatch, SaError};
+use crate::sa::SaError;
 
 use super::{Shared, State, Waiter};
 
-/// Milliseconds between two lines about the same component.
-const HOUR: u64 = 3_600_000;
-
-/// Answers that differ from what was asked for, by component: when one was reported, and how many came since.
-#[derive(Default)]
-pub(super) struct Mismatches(HashMap<Component, (Moment, u64)>);
-
-impl Mismatches {
-    /// How many answers to report now, with this one; `None` while it is too early.
-    fn count(&mut self, component: Component, now: Moment) -> Option<u64> {
-        match self.0.get_mut(&component) {
-            Some((reported, held_back)) if now.since(*reported) < HOUR => {
-                *held_back += 1;
-                None
-            }
-            known => {
-                let held_back = known.map_or(0, |(_, held_back)| *held_back);
-                self.0.insert(component, (now, 0));
-                Some(held_back + 1)
-            }
-        }
-    }
-}
-
 impl State {
-    /// The SA answered with a path that was not asked for: the operator has to know, once.
-    pub(super) fn report_mismatch(&mut self, shared: &Shared, now: Moment, mismatch: &Mismatch) {
-        let Some(count) = self.mismatches.count(mismatch.component, now) else {
-            return;
-        };
-        let line = format!(
-            "{}: {mismatch}; the answer is not used ({count} such since the last line, one line an hour)",
-            shared.place()
-        );
-        self.log(LogLevel::ALWAYS, line);
-    }
-
     /// A query has come back. True if it shows that the SA has fallen silent: who has a stale path has it now.
     pub(super) fn sa_answered(
         &mut self,
@@ -71,7 +33,7 @@ impl State {
 
     pub(super) fn report_health(&mut self, shared: &Shared, pkey: PKey, message: Option<Message>) {
         let Some(message) = message else { return };
-        let (place, sm_lid) = (shared.place(), shared.sm_lid);
+        let (place, sm_lid) = (shared.port.place(), shared.sm_lid);
         let waiting = self.paths.waiting() + self.qos.lookups.waiting();
         let line = match message {
             Message::Silent {
@@ -99,12 +61,6 @@ impl State {
 }
 
 impl Shared {
-    /// Which port a line is about.
-    fn place(&self) -> String {
-        let guid = self.port.device().guid();
-        format!("device {guid:#018x} port {}", self.port.number())
-    }
-
     /// Warns when the subnet manager has moved: the core asks at the LID that it had when the port came up.
     pub(super) fn watch_sm_lid(&self) {
         let Ok(attributes) = self.port.attributes() else {
@@ -117,7 +73,7 @@ impl Shared {
             let line = format!(
                 "{}: the port's SM LID is {now} now, but ibacm keeps asking the SA at SM LID {then} until the port goes down \
                  and up again",
-                self.place()
+                self.port.place()
             );
             state.log(LogLevel::ALWAYS, line);
         }

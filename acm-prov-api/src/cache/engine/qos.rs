@@ -7,6 +7,7 @@ use crate::abi::AcmStatus;
 use crate::clock::Moment;
 use crate::host::LogLevel;
 use crate::lookups::{End, Limits, Lookups, Try, Urgency, Waiter};
+use crate::path::PathRecord;
 use crate::sa::{self, ClassPortInfo, Component, MadId, PathQuery, SaError};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -124,10 +125,16 @@ impl QosState {
 fn read(answer: &Result<ClassPortInfo, SaError>, known: Option<bool>) -> (bool, u64) {
     match answer {
         Ok(info) => (info.has_qos(), GOOD_FOR),
-        // A silent SA has not changed its mind.
-        Err(error) if error.is_silence() => (known.unwrap_or(true), REST),
+        // An SA that is silent or busy has not changed its mind.
+        Err(error) if error.is_transient() => (known.unwrap_or(true), REST),
         Err(_) => (true, REST),
     }
+}
+
+/// Whether a class that counts is the kernel's: the core masks it with 0xfff0 and does not shift it, so nobody knows the
+/// class that was meant. The kernel asks the SA itself when it is refused.
+pub(super) fn is_the_kernels_class(query: &PathQuery, client: &Client) -> bool {
+    query.names(Component::QosClass) && client.is_the_kernel()
 }
 
 /// Whether a query names what only counts for some SAs.
@@ -149,9 +156,29 @@ pub(super) fn apply(query: &PathQuery, counts: bool) -> PathQuery {
 /// A request that goes on once it is known what counts.
 pub(super) struct WaitsForQos {
     pub(super) asker: Asker,
-    pub(super) query: PathQuery,
-    pub(super) client: Client,
-    pub(super) deadline: Moment,
+    query: PathQuery,
+    client: Client,
+    deadline: Moment,
+    /// A path from before a re-registration, if what the SA said last is still true.
+    stale: Option<PathRecord>,
+}
+
+impl WaitsForQos {
+    pub(super) fn new(
+        asker: &Asker,
+        query: &PathQuery,
+        client: Client,
+        deadline: Moment,
+        stale: Option<PathRecord>,
+    ) -> Self {
+        Self {
+            asker: asker.clone(),
+            query: *query,
+            client,
+            deadline,
+            stale,
+        }
+    }
 }
 
 impl Waiter for WaitsForQos {
@@ -163,7 +190,7 @@ impl Waiter for WaitsForQos {
                 self.asker
                     .go_on(&self.query, counts, self.client, self.deadline);
             }
-            End::Expired => self.client.reply(Err(AcmStatus::ETIMEDOUT)),
+            End::Expired => self.client.reply(self.stale.ok_or(AcmStatus::ETIMEDOUT)),
             End::Full => self.client.reply(Err(AcmStatus::ENOMEM)),
             End::Closed => self.client.reply(Err(AcmStatus::ENOTCONN)),
         }
@@ -211,6 +238,8 @@ impl Shared {
             return;
         }
         let known = state.qos.known.get(now).map(|(counts, _)| counts);
+        // A re-registration makes nobody forget what the SA said, only ask again.
+        let known = known.or(state.qos.last);
         let (counts, good_for) = read(&answer, known);
         // An answer from before a re-registration is for those who asked before.
         if state.qos.lookups.is_current(id) {
@@ -263,10 +292,10 @@ mod tests {
             assert_eq!(read(&says(0xb5ea), known), (true, 600_000));
             let silent = read(&Err(SaError::TimedOut), known);
             assert_eq!(silent, (known.unwrap_or(true), 60_000));
-            for status in [SaStatus::BUSY, SaStatus(0x000c)] {
-                let refused = Err(SaError::Status(status));
-                assert_eq!(read(&refused, known), (true, 60_000));
-            }
+            let busy = read(&Err(SaError::Status(SaStatus::BUSY)), known);
+            assert_eq!(busy, silent);
+            let refused = Err(SaError::Status(SaStatus(0x000c)));
+            assert_eq!(read(&refused, known), (true, 60_000));
             let (base, class) = (0, 0);
             let unreadable = Err(SaError::UnknownVersion { base, class });
             assert_eq!(read(&unreadable, known), (true, 60_000));
