@@ -477,7 +477,7 @@ fn after_a_reregistration_each_address_is_asked_for_again_when_it_is_used() {
     r.resolver.reregister();
     assert_eq!([ip(1), ip(2)].map(|ip| r.known(&ip, at(1))), [None, None]);
     r.is_idle(at(1));
-    // By a request, or by anybody's claim.
+    // By a request, or by its owner's claim, which who waits takes for an answer.
     r.ask(at(1), ip(1), 1);
     let tid = r.sent(at(1)).tid;
     let moved = Peer {
@@ -485,10 +485,17 @@ fn after_a_reregistration_each_address_is_asked_for_again_when_it_is_used() {
         ..peer(1)
     };
     assert_eq!(r.answer(at(2), tid, moved), [(1, End::Answer(moved))]);
-    assert_eq!(r.claimed(at(2), ip(2), peer(3)), Claim::Learnt);
+    assert_eq!(r.claimed(at(2), ip(2), peer(3)), Claim::Disputed);
+    r.ask(at(2), ip(2), 2);
+    let moved_2 = Peer {
+        lid: Lid(78),
+        ..peer(2)
+    };
+    assert_eq!(r.claimed(at(2), ip(2), moved_2), Claim::Refreshed);
+    assert_eq!(r.ends(), [(2, End::Answer(moved_2))]);
     assert_eq!(
         [ip(1), ip(2)].map(|ip| r.known(&ip, at(3))),
-        [Some(moved), Some(peer(3))]
+        [Some(moved), Some(moved_2)]
     );
 }
 
