@@ -142,7 +142,8 @@ fn denied(path: &Path, error: Errno) -> String {
     let overrides = is_capable(CapabilitySet::DAC_OVERRIDE);
     if us.may_use(mode, uid, gid) || overrides && namespace.owns(uid, gid) {
         return format!(
-            "the mode {mode:04o} of {shown} would allow it: a security module (SELinux, AppArmor) forbids it"
+            "the mode {mode:04o} of {shown} would allow it: an access control list or a security module (SELinux, \
+             AppArmor, Landlock) forbids it"
         );
     }
     let (owner, group) = (named(uid, USERS), named(gid, GROUPS));
@@ -166,11 +167,17 @@ fn denied(path: &Path, error: Errno) -> String {
 /// Whether RDMA devices belong to all network namespaces (Y) or to one each (N).
 const NETNS_MODE: &str = "/sys/module/ib_core/parameters/netns_mode";
 
+/// Files that belong to one device each. That of librdmacm (`rdma_cm`) is for all of them, whatever the mode.
+const OF_ONE_DEVICE: [&str; 3] = ["uverbs", "umad", "issm"];
+
 /// What EPERM means: a mode that forbids would be EACCES. `netns_mode` is what stands in [`NETNS_MODE`].
 fn forbidden(path: &Path, netns_mode: Option<&str>) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_of_one_device = OF_ONE_DEVICE.iter().any(|kind| name.starts_with(kind));
     let path = path.display();
     let group = "a device control group forbids it (DeviceAllow= of systemd, --device of a container engine)";
     match netns_mode.map(str::trim) {
+        _ if !is_of_one_device => format!("the mode of {path} does not forbid it: {group}"),
         Some("N") => format!(
             "the mode of {path} does not forbid it. Either its device belongs to another network namespace, since each \
              RDMA device here belongs to one ({NETNS_MODE} is N; rdma dev set DEVICE netns ...), or {group}"
@@ -528,6 +535,15 @@ mod tests {
             "{shared}"
         );
         assert!(forbidden(path, None).contains("rdma system show"));
+        // Nor is one that is for all devices.
+        let for_all = Path::new("/dev/infiniband/rdma_cm");
+        for mode in [Some("N"), Some("Y"), None] {
+            let text = forbidden(for_all, mode);
+            assert!(
+                !text.contains("namespace") && text.contains("DeviceAllow="),
+                "{text}"
+            );
+        }
         let text = denied(Path::new("/dev/null"), Errno::PERM);
         assert!(
             text.contains("the mode of /dev/null does not forbid it"),

@@ -68,10 +68,7 @@ impl Error {
 
     /// The system's error number, if the cause has one.
     pub fn raw_os_error(&self) -> Option<i32> {
-        match &self.cause {
-            Cause::Io { source, .. } => source.raw_os_error(),
-            _ => None,
-        }
+        self.cause.raw_os_error()
     }
 }
 
@@ -172,6 +169,15 @@ pub enum Cause {
         /// What to do.
         remedy: &'static str,
     },
+}
+
+impl Cause {
+    pub(crate) fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            Self::Io { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
 }
 
 /// Text after a colon, or nothing.

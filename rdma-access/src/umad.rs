@@ -22,7 +22,7 @@
 //! | `umad_open_smi_port` before libibumad 53 | does not exist | same choice, then `umad_open_port` | the two open the same file |
 //! | a file of one port cannot be read (`rate` of one without a cable), or a port has the number 10 | the device is none | its other files are read here | none of that keeps a port from being opened |
 //! | ib_umad not loaded, or of a version below 5 | `-EOPNOTSUPP` | [`Cause::NotSupported`] that says which | the remedies differ |
-//! | the port's file is umad64 or later (umad192 from rdma-core 64 on), or the device's name has 20 characters | `-EINVAL` | [`Cause::Unusable`] that says so | libibumad looks no further |
+//! | the port's file is beyond those that libibumad looks at (rdma-core 44 and 56: umad0 to umad63; 65: to umad191), or the device's name has 20 characters | `-EINVAL` | [`Cause::Unusable`] that says so | the file is there |
 //! | the file cannot be opened | `-EIO` | [`Cause::Io`] with the real errno, and whose file it is | the remedy is in the errno |
 //! | `umad_register` for a class in segments (RMPP) | a version of it | none: each segment comes as a MAD | the kernel would put them together, but tables of the SA (GetTable) are not asked for here |
 //! | `umad_send` with a timeout of 0 | no answer is wanted | `None` says that, and zero is rounded up to 1 ms | a computed time can come out as zero |

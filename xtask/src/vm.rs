@@ -16,8 +16,9 @@ const BUILD_BUDGET: Duration = Duration::from_secs(1800);
 /// The image and the machine, from power on to power off; several times what they take.
 const RUN_BUDGET: Duration = Duration::from_secs(420);
 /// What `init` names its runs.
-const RUNS: [&str; 4] = [
+const RUNS: [&str; 5] = [
     "without-modules",
+    "exclusive",
     "without-driver",
     "in-a-container",
     "kernel",
@@ -181,12 +182,15 @@ mod tests {
     fn judged(lines: &[&str]) -> Result<(), String> {
         let mut report = Report::default();
         lines.iter().for_each(|line| report.read(line));
-        report.judge(28).map_err(|error| error.to_string())
+        report.judge(31).map_err(|error| error.to_string())
     }
 
-    const GOOD: [&str; 14] = [
+    const GOOD: [&str; 17] = [
         "SeaBIOS (version 1.16.2)",
         "@ without-modules",
+        "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 25 filtered out; finished in 0.31s",
+        "@ end 0",
+        "@ exclusive",
         "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 25 filtered out; finished in 0.31s",
         "@ end 0",
         "@ without-driver",
@@ -212,11 +216,12 @@ mod tests {
             (0, "did not boot"),
             (1, "did not boot"),
             (2, "end of the run without-modules"),
-            (4, "end of the run without-driver"),
-            (7, "end of the run in-a-container"),
-            (10, "end of the run kernel"),
-            (11, "end of the run kernel"),
+            (4, "end of the run exclusive"),
+            (7, "end of the run without-driver"),
+            (10, "end of the run in-a-container"),
             (13, "end of the run kernel"),
+            (14, "end of the run kernel"),
+            (16, "end of the run kernel"),
         ] {
             let error = judged(&GOOD[..cut]).unwrap_err();
             assert!(error.contains(words), "{cut}: {error}");
@@ -232,23 +237,23 @@ mod tests {
     #[test]
     fn a_failing_test_an_empty_run_and_a_failed_setup_are_failures() {
         let mut lines = GOOD;
-        lines[13] = "@ end 101";
+        lines[16] = "@ end 101";
         assert!(
             judged(&lines)
                 .unwrap_err()
                 .contains("failing tests (status 101)")
         );
         let mut lines = GOOD;
-        lines[12] = "test result: ok. 0 passed; 0 failed; 0 ignored";
+        lines[15] = "test result: ok. 0 passed; 0 failed; 0 ignored";
         assert!(
             judged(&lines)
                 .unwrap_err()
                 .contains("ran no test in kernel")
         );
-        lines[12] = "test result: ok. 21 passed; 0 failed; 0 ignored; 0 measured; 5 filtered out";
-        assert!(judged(&lines).unwrap_err().contains("ran 27 of 28 tests"));
+        lines[15] = "test result: ok. 21 passed; 0 failed; 0 ignored; 0 measured; 5 filtered out";
+        assert!(judged(&lines).unwrap_err().contains("ran 30 of 31 tests"));
         let mut lines = GOOD;
-        lines[11] = "@ failed insmod rdma_rxe";
+        lines[14] = "@ failed insmod rdma_rxe";
         assert!(judged(&lines).unwrap_err().contains("insmod rdma_rxe"));
     }
 }

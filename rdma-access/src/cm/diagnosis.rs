@@ -283,8 +283,7 @@ impl Devices {
     fn verdict(&self, here: &str) -> String {
         if let [device, ..] = &self.with_address[..] {
             return format!(
-                "{here} has {device}, which opens, and is ready for the address by now: try again. If that does not help, \
-                 librdmacm takes the device for dead since it once could not open it: start the process anew"
+                "{here} has {device}, which opens, and is ready for the address by now: try again"
             );
         }
         if let [device, ..] = &self.of_interface[..] {
@@ -353,7 +352,9 @@ mod tests {
 
     #[test]
     fn each_verdict_names_what_was_found() {
-        assert!(verdict(&["mlx5_0"], &[], &[]).contains("has mlx5_0, which opens"));
+        assert!(
+            verdict(&["mlx5_0"], &[], &[]).ends_with("ready for the address by now: try again")
+        );
         let text = verdict(&[], &["mlx5_0"], &[]);
         assert!(
             text.contains("no entry of that device's GID table"),
@@ -425,6 +426,17 @@ mod tests {
             devices.find(sys, interface, own.parse().ok()).unwrap();
             (devices.with_address, devices.of_interface)
         };
+        // An IPoIB interface whose adapter has no device in this network namespace.
+        put(sys, "class/net/ib7/type", "32");
+        put(sys, "class/net/ib7/device/vendor", "0x15b3");
+        // A bond whose adapter makes no device of it: the two ports keep their own.
+        for (device, interface) in [("mlx5_3", "eth3"), ("mlx5_4", "eth4")] {
+            let port = format!("class/infiniband/{device}/ports/1");
+            put(sys, &format!("{port}/gid_attrs/ndevs/0"), interface);
+            put(sys, &format!("{port}/gids/0"), "fd00:7::1");
+            put(sys, &format!("class/net/bond1/lower_{interface}/type"), "1");
+        }
+        put(sys, "class/net/bond1/type", "1");
         let names = |names: &[&str]| names.iter().copied().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(
             find("eth0.100", "10.7.0.1"),
@@ -437,6 +449,9 @@ mod tests {
         assert_eq!(find("eth0", "10.7.0.1"), (vec![], names(&["mlx5_0"])));
         assert_eq!(find("ib1.8001", "10.8.0.1"), (names(&["mlx5_2"]), vec![]));
         assert_eq!(find("eth9", "10.8.0.1"), (vec![], vec![]));
+        assert_eq!(find("ib7", "10.8.0.1"), (vec![], vec![]));
+        assert_eq!(find("bond1", "fd00:7::1"), (vec![], vec![]));
+        assert_eq!(find("eth4", "fd00:7::1"), (names(&["mlx5_4"]), vec![]));
         assert_eq!(find("lo", "127.0.0.1"), (vec![], vec![]));
     }
 

@@ -142,9 +142,10 @@ impl CompletionQueue {
             // The number says no more: drivers use -1 and their own.
             let errno = rustix::io::Errno::IO.raw_os_error();
             let likely = match self.context.port_count() {
-                Err(error) => format!("the device does not answer any more: {error}"),
+                Err(error) => format!("nor does the device answer: {error}"),
                 Ok(_) => {
-                    "the device answers, so it is the queue that is broken: make it anew".to_owned()
+                    "ibv_query_device has success, so it may be the queue alone that is broken: make it anew"
+                        .to_owned()
                 }
             };
             return Err(self.context.fault("ibv_poll_cq", &"", errno, &likely));

@@ -342,7 +342,8 @@ impl UdQueuePair {
             )
         } else {
             format!(
-                "{posted} requests are posted of the {depth} that the queue pair may have: the driver has no memory for one more"
+                "{posted} requests are posted of the {depth} that the queue pair may have, so it is not full; the driver says \
+                 no more than that"
             )
         }
     }

@@ -1,6 +1,6 @@
 //! An open port.
 
-use std::ffi::{CString, c_int};
+use std::ffi::{CString, c_int, c_void};
 use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -17,12 +17,13 @@ use super::{Umad, UmadDevice, UmadPort};
 use crate::diagnosis;
 use crate::error::{Cause, Error, Result};
 use crate::handle::last_errno;
+use crate::library::image_of;
 
 /// Bytes of a MAD that comes in one piece.
 pub(super) const MAD_LENGTH: usize = 256;
 /// The longest MAD that is received; a longer one is an error of who sends it.
 const LONGEST: usize = 1 << 26;
-/// Files that every libibumad looks at: umad0 to umad63. From rdma-core 64 on it looks at more.
+/// Files that each libibumad looks at: umad0 to umad63. None says how far it looks; this is what versions were seen to do.
 const LEAST_FILES: u32 = 64;
 
 /// A port that is open for MADs. Dropping it, and all its agents, closes it.
@@ -124,7 +125,7 @@ impl Umad {
                 wanted: format!("device {name} with port {number}"),
                 present: devices.iter().map(|device| device.name.clone()).collect(),
             },
-            Errno::INVAL => not_found(name, number, devices),
+            Errno::INVAL => self.not_found(name, number, devices),
             _ => match sysfs::mad_file(name, number) {
                 MadFile::Found(path, _) => diagnosis::open_failed(&path, errno),
                 MadFile::None | MadFile::Unknown(_) => Cause::Io {
@@ -133,6 +134,53 @@ impl Umad {
                 },
             },
         }
+    }
+
+    /// Why libibumad finds no file for a port.
+    fn not_found(&self, name: &str, number: u8, devices: &[UmadDevice]) -> Cause {
+        let Some(device) = devices.iter().find(|device| device.name == name) else {
+            return not_listed(name, devices).unwrap_or_else(|| select::absent(devices, name));
+        };
+        let unusable = |why| Cause::Unusable {
+            device: name.to_owned(),
+            why,
+        };
+        match sysfs::mad_file(name, number) {
+            MadFile::Found(file, _) if name.len() >= CA_NAME_LENGTH => unusable(format!(
+                "libibumad compares {} characters of a device's name, and {name} has more, so it does not find {}: give the \
+                 device a shorter name (rdma dev set {name} name ...)",
+                CA_NAME_LENGTH - 1,
+                file.display()
+            )),
+            MadFile::Found(file, Some(index)) if index >= LEAST_FILES => unusable(format!(
+                "libibumad did not find {}, which {CLASS_MADS} names for port {number} of {name}. It may not look that far: the \
+                 one of rdma-core 44 and 56 looks at umad0 to umad63, that of 65 to umad191; this one is {}",
+                file.display(),
+                self.file()
+            )),
+            MadFile::Found(file, _) => unusable(format!(
+                "libibumad did not find {}, which {CLASS_MADS} names for port {number} of {name}; it may have come just now: \
+                 try again",
+                file.display()
+            )),
+            MadFile::Unknown(file) => unusable(format!(
+                "which file is that of port {number} of {name} is unknown: {file}"
+            )),
+            MadFile::None if !device.ports.iter().any(|port| port.number == number) => {
+                select::missing_port(device, number)
+            }
+            MadFile::None => Cause::Invalid(format!(
+                "the kernel offers no MADs on port {number} of {name} (nothing in {CLASS_MADS} names it)"
+            )),
+        }
+    }
+
+    /// The file of the libibumad that is asked; its name tells the version.
+    fn file(&self) -> String {
+        let image = image_of(self.functions.open_port as *const c_void);
+        let file = image.map(|image| image.file).unwrap_or_default();
+        let whole = std::fs::canonicalize(&file).unwrap_or_else(|_| file.into());
+        whole.display().to_string()
     }
 }
 
@@ -145,44 +193,6 @@ fn not_listed(name: &str, devices: &[UmadDevice]) -> Option<Cause> {
         device: name.to_owned(),
         why,
     })
-}
-
-/// Why libibumad finds no file for a port.
-fn not_found(name: &str, number: u8, devices: &[UmadDevice]) -> Cause {
-    let Some(device) = devices.iter().find(|device| device.name == name) else {
-        return not_listed(name, devices).unwrap_or_else(|| select::absent(devices, name));
-    };
-    let unusable = |why| Cause::Unusable {
-        device: name.to_owned(),
-        why,
-    };
-    match sysfs::mad_file(name, number) {
-        MadFile::Found(file, _) if name.len() >= CA_NAME_LENGTH => unusable(format!(
-            "libibumad compares {} characters of a device's name, and {name} has more, so it does not find {}: give the \
-             device a shorter name (rdma dev set {name} name ...)",
-            CA_NAME_LENGTH - 1,
-            file.display()
-        )),
-        MadFile::Found(file, Some(index)) if index >= LEAST_FILES => unusable(format!(
-            "the kernel's file for port {number} of {name} is {}, and this libibumad does not look at files that late \
-             (umad0 to umad63; to umad191 from rdma-core 64 on)",
-            file.display()
-        )),
-        MadFile::Found(file, _) => unusable(format!(
-            "libibumad did not find {}, which {CLASS_MADS} names for port {number} of {name}; it may have come just now: \
-             try again",
-            file.display()
-        )),
-        MadFile::Unknown(file) => unusable(format!(
-            "which file is that of port {number} of {name} is unknown: {file}"
-        )),
-        MadFile::None if !device.ports.iter().any(|port| port.number == number) => {
-            select::missing_port(device, number)
-        }
-        MadFile::None => Cause::Invalid(format!(
-            "the kernel offers no MADs on port {number} of {name} (nothing in {CLASS_MADS} names it)"
-        )),
-    }
 }
 
 fn asked(port: Option<u8>) -> impl fmt::Display {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 use rustix::io::Errno;
@@ -154,6 +154,12 @@ impl Hidden {
             };
             return format!("{known}), but {why}");
         }
+        // The kernel does not list a device to network namespaces other than its own.
+        if let Err(cause) = file_of(node)
+            && cause.raw_os_error() == Some(Errno::PERM.raw_os_error())
+        {
+            return format!("{known}), but {} cannot be opened: {cause}", file.display());
+        }
         let version_file = format!("{CLASS_VERBS}/{node}/abi_version");
         let version = match fs::read_to_string(&version_file) {
             Ok(version) => version.trim().to_owned(),
@@ -259,18 +265,16 @@ pub(super) fn not_opened(device: &str, device_node: &str, errno: i32) -> Cause {
             path.display(),
             kernels.trim()
         ),
+        _ if !has_folder(device_node) => gone(device_node),
         (limit @ (Errno::NOMEM | Errno::AGAIN), ..) => {
             diagnosis::resource_limit(limit, device, None)
         }
         (Errno::MFILE, ..) => diagnosis::descriptor_limit(),
-        (Errno::NODEV | Errno::IO, ..) => match folder_of(device_node) {
-            Some(folder) => format!(
-                "{} opens and {} is there, but the device does not answer: it is being reset, or going",
-                path.display(),
-                folder.display()
-            ),
-            None => format!("the device is gone: there is no {CLASS_VERBS}/{device_node}"),
-        },
+        (Errno::NODEV | Errno::IO, ..) => format!(
+            "{} opens and {CLASS_VERBS}/{device_node} is there, but the device's driver library could not start it: it may \
+             be in a reset, or on its way out",
+            path.display()
+        ),
         _ => format!(
             "{} opens, so it is not a matter of rights: the device's driver library gave up after that, kernel and library \
              may not fit each other",
@@ -283,9 +287,13 @@ pub(super) fn not_opened(device: &str, device_node: &str, errno: i32) -> Cause {
     }
 }
 
-/// The folder of a device in sysfs, if it is there. Other than its name, that of its file stays.
-fn folder_of(device_node: &str) -> Option<PathBuf> {
-    Some(Path::new(CLASS_VERBS).join(device_node)).filter(|folder| folder.exists())
+fn gone(device_node: &str) -> String {
+    format!("the device is gone: there is no {CLASS_VERBS}/{device_node} any more")
+}
+
+/// Whether the kernel has the device still. Other than its name, that of its file stays.
+fn has_folder(device_node: &str) -> bool {
+    Path::new(CLASS_VERBS).join(device_node).exists()
 }
 
 /// Why a device that the kernel has, by its name, cannot be used by a library that opens it by libibverbs; `None` if it can.
@@ -303,6 +311,13 @@ pub(crate) fn unusable(name: &str) -> Option<Cause> {
 /// Opens a device's file, as libibverbs does.
 fn file_of(device_node: &str) -> Result<OwnedFd, Cause> {
     let path = Path::new(DEVICE_FILES).join(device_node);
-    open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|error| diagnosis::open_failed(&path, error.raw_os_error()))
+    open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|error| match error {
+        Errno::NOENT | Errno::NXIO | Errno::NODEV | Errno::IO if !has_folder(device_node) => {
+            Cause::Io {
+                source: error.into(),
+                likely: gone(device_node),
+            }
+        }
+        _ => diagnosis::open_failed(&path, error.raw_os_error()),
+    })
 }

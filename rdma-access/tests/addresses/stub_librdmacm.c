@@ -6,8 +6,13 @@
 
 enum call { NONE, CREATE, BIND, RESOLVE, DESTROY };
 
+#ifdef FAILING
+static enum call failing = FAILING;
+static int failure = FAILURE;
+#else
 static enum call failing;
 static int failure;
+#endif
 static int alive;
 static int timeout;
 static int without_device;

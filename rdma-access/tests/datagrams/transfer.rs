@@ -364,3 +364,60 @@ fn one_thread_posts_and_another_polls() {
     });
     assert_eq!(a.buffers.free_slots(), 16);
 }
+
+unsafe extern "C" fn no_receive(
+    _pair: *mut ibverbs_sys::ibv_qp,
+    _request: *mut ibverbs_sys::ibv_recv_wr,
+    _bad: *mut *mut ibverbs_sys::ibv_recv_wr,
+) -> std::ffi::c_int {
+    libc::ENOMEM
+}
+
+unsafe extern "C" fn no_send(
+    _pair: *mut ibverbs_sys::ibv_qp,
+    _request: *mut ibverbs_sys::ibv_send_wr,
+    _bad: *mut *mut ibverbs_sys::ibv_send_wr,
+) -> std::ffi::c_int {
+    libc::ENOMEM
+}
+
+#[test]
+fn a_full_queue_pair_is_told_from_a_driver_that_takes_no_more() {
+    let end = Endpoint::new(3);
+    let other = UdQueuePair::new(&end.domain, &end.queue, &end.queue, &attributes()).unwrap();
+    let refused = |pair: &UdQueuePair| {
+        let slot = end.buffers.take_slot().unwrap();
+        let error = pair.post_receive(slot, 0).unwrap_err().error().to_string();
+        assert!(error.contains("os error 12"), "{error}");
+        error
+    };
+    (0..8).for_each(|token| end.receive(token));
+    let text = refused(&end.pair);
+    assert!(
+        text.contains("8 requests are posted, as many as the queue pair may have"),
+        "{text}"
+    );
+    // What others have posted to the same completion queue does not count.
+    let slot = end.buffers.take_slot().unwrap();
+    other.post_receive(slot, 0).unwrap();
+    // SAFETY: the context is open, and its table is nobody else's.
+    let operations = unsafe { &mut (*end.context.as_ptr().cast::<ibverbs_sys::ibv_context>()).ops };
+    operations.post_recv = Some(no_receive);
+    operations.post_send = Some(no_send);
+    let text = refused(&other);
+    assert!(
+        text.contains("1 requests are posted of the 8") && text.contains("it is not full"),
+        "{text}"
+    );
+    assert!(!text.contains("poll its completion queue"), "{text}");
+    // Nor do receives, where it is sends that there are too many of.
+    let address = end.address(7);
+    let to = Destination {
+        address: &address,
+        qp_number: end.pair.number(),
+        qkey: QKEY,
+    };
+    let slot = end.buffers.take_slot().unwrap();
+    let text = end.pair.post_send(slot, 1, &to, 0).unwrap_err().to_string();
+    assert!(text.contains("0 requests are posted of the 8"), "{text}");
+}

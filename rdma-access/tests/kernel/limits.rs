@@ -1,7 +1,9 @@
 //! What keeps a device from being opened or used, brought about.
 
+use std::ffi::c_long;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::sync::Arc;
 use std::thread;
 
@@ -63,7 +65,7 @@ impl Limited {
     /// No descriptor is left.
     fn to_open_files() -> Self {
         let next = rustix::io::dup(std::io::stdin()).unwrap();
-        let next = std::os::fd::AsRawFd::as_raw_fd(&next);
+        let next = next.as_raw_fd();
         Self::new(Resource::Nofile, u64::try_from(next).unwrap())
     }
 }
@@ -157,7 +159,56 @@ impl Drop for Controlled {
     }
 }
 
-fn check(error: &rdma_access::Error, operation: &str, errno: Errno, words: &[&str]) {
+/// bpf(2): a descriptor, or 0.
+fn bpf(command: c_long, attributes: &[u64; 16]) -> i32 {
+    let length = size_of_val(attributes);
+    // SAFETY: the attributes are readable, and so is what those of the callers point to.
+    let returned = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), length) };
+    assert!(returned >= 0, "{}", std::io::Error::last_os_error());
+    i32::try_from(returned).unwrap()
+}
+
+/// A control group that this process is in and that may open no device, as long as it lives.
+pub struct Forbidden;
+
+impl Forbidden {
+    const GROUP: &str = "/sys/fs/cgroup/without-devices";
+
+    pub fn new() -> Self {
+        fs::create_dir(Self::GROUP).unwrap();
+        // The second version of control groups asks a program: this one returns 0, which forbids.
+        let program: [u64; 2] = [0xb7, 0x95];
+        let licence = c"MIT";
+        let mut attributes = [0u64; 16];
+        // Its type, BPF_PROG_TYPE_CGROUP_DEVICE, and its length.
+        attributes[0] = 15 | 2 << 32;
+        attributes[1] = program.as_ptr().addr() as u64;
+        attributes[2] = licence.as_ptr().addr() as u64;
+        // BPF_PROG_LOAD
+        let loaded = bpf(5, &attributes);
+        // SAFETY: a descriptor that the kernel has just made.
+        let loaded = unsafe { OwnedFd::from_raw_fd(loaded) };
+        let group = fs::File::open(Self::GROUP).unwrap();
+        let mut attributes = [0u64; 16];
+        let number = |descriptor: i32| u64::try_from(descriptor).unwrap();
+        attributes[0] = number(group.as_raw_fd()) | number(loaded.as_raw_fd()) << 32;
+        // BPF_CGROUP_DEVICE.
+        attributes[1] = 6;
+        // BPF_PROG_ATTACH
+        bpf(8, &attributes);
+        fs::write(format!("{}/cgroup.procs", Self::GROUP), "0").unwrap();
+        Self
+    }
+}
+
+impl Drop for Forbidden {
+    fn drop(&mut self) {
+        fs::write(format!("{}/cgroup.procs", Controlled::ROOT), "0").unwrap();
+        fs::remove_dir(Self::GROUP).unwrap();
+    }
+}
+
+pub fn check(error: &rdma_access::Error, operation: &str, errno: Errno, words: &[&str]) {
     assert_eq!(error.operation(), operation, "{error}");
     assert_eq!(error.raw_os_error(), Some(errno.raw_os_error()), "{error}");
     for word in words {
@@ -238,6 +289,71 @@ fn a_control_group_without_contexts_is_suspected() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
+fn a_control_group_without_devices_is_named() {
+    let device = Device::by_name(DEVICE).unwrap();
+    let (umad, cm) = (Umad::load().unwrap(), Cm::load().unwrap());
+    let address = ADDRESS.parse().unwrap();
+    let (opened, port, found) = {
+        let _forbidden = Forbidden::new();
+        let port = umad.open_port(Some(DEVICE), Some(1));
+        (device.open(), port, cm.local(&address))
+    };
+    for (error, operation, file) in [
+        (&opened.unwrap_err(), "ibv_open_device", VERBS),
+        (&port.unwrap_err(), "umad_open_port", MADS),
+        (&found.unwrap_err(), "rdma_create_id", ADDRESSES),
+    ] {
+        let words = [
+            format!("the mode of {file} does not forbid it"),
+            "a device control group forbids it".to_owned(),
+        ];
+        let words = [words[0].as_str(), &words[1]];
+        check(error, operation, Errno::PERM, &words);
+        // Devices belong to all network namespaces here.
+        assert!(!error.to_string().contains("namespace"), "{error}");
+    }
+    device.open().unwrap();
+    umad.open_port(Some(DEVICE), Some(1)).unwrap();
+    cm.local(&address).unwrap();
+}
+
+fn run(program: &str, words: &[&str]) {
+    let mut command = std::process::Command::new(program);
+    let status = command.args(words).status().unwrap();
+    assert!(status.success(), "{program} {words:?}: {status}");
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn a_device_that_is_gone_is_not_said_to_lack_its_file() {
+    const GONE: &str = "rxe7";
+    // One that nothing has open: the kernel would wait for that.
+    run("/tools/ip", &["link", "add", "dummy7", "type", "dummy"]);
+    let add = ["link", "add", GONE, "type", "rxe", "netdev", "dummy7"];
+    run("/tools/rdma", &add);
+    let device = Device::by_name(GONE).unwrap();
+    let node = device.device_node();
+    let file = format!("/dev/infiniband/{node}");
+    let number = fs::metadata(&file).unwrap().rdev();
+    run("/tools/rdma", &["link", "delete", GONE]);
+    run("/tools/ip", &["link", "delete", "dummy7"]);
+    let without_file = device.open();
+    // A file that somebody made stays.
+    let major = rustix::fs::major(number).to_string();
+    let minor = rustix::fs::minor(number).to_string();
+    run("mknod", &[&file, "c", &major, &minor]);
+    let with_file = device.open();
+    fs::remove_file(&file).unwrap();
+    for (opened, errno) in [(without_file, Errno::NOENT), (with_file, Errno::NXIO)] {
+        let words = format!("the device is gone: there is no /sys/class/infiniband_verbs/{node}");
+        let error = opened.unwrap_err();
+        check(&error, "ibv_open_device", errno, &[&words]);
+        assert!(!error.to_string().contains("udev"), "{error}");
+    }
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
 fn a_file_that_vanishes_is_named() {
     let device = Device::by_name(DEVICE).unwrap();
     fs::rename("/dev/infiniband/uverbs0", "/dev/infiniband/away").unwrap();
@@ -269,7 +385,7 @@ fn a_file_that_vanishes_is_named() {
 #[ignore = "needs the kernel of cargo xtask vm"]
 fn a_file_of_another_number_is_named() {
     let device = Device::by_name(DEVICE).unwrap();
-    let number = |file: &str| std::os::unix::fs::MetadataExt::rdev(&fs::metadata(file).unwrap());
+    let number = |file: &str| fs::metadata(file).unwrap().rdev();
     let other = number("/dev/infiniband/uverbs1");
     fs::rename(VERBS, "/dev/infiniband/away").unwrap();
     let (major, minor) = (rustix::fs::major(other), rustix::fs::minor(other));

@@ -5,6 +5,7 @@
 mod addresses;
 mod contexts;
 mod datagrams;
+mod exclusive;
 mod in_a_container;
 mod limits;
 mod mad_ports;
@@ -22,6 +23,17 @@ fn wait_for_open_files(before: usize) {
         );
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
+}
+
+/// Names of the devices in /sys.
+fn devices_by_kernel() -> Vec<String> {
+    let entries = std::fs::read_dir("/sys/class/infiniband")
+        .unwrap()
+        .flatten();
+    let names = entries.map(|entry| entry.file_name());
+    names
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// What is open.

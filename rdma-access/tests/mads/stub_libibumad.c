@@ -139,6 +139,10 @@ int umad_release_ca(umad_ca_t *ca)
 
 int umad_open_port(const char *name, int number)
 {
+#ifdef FINDS_NOTHING
+	errno = EINVAL;
+	return -EINVAL;
+#endif
 	if (strcmp(name, "stub0") || number != 1) {
 		errno = EINVAL;
 		return -EINVAL;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use super::tree::{ACTIVE, Device, LINK_UP, POLLING, Tree};
-use super::{Machine, example, text};
+use super::{Machine, built, debian, example, is_root, text, under};
 
 fn machine() -> Machine {
     Machine::new(&Tree::new([Device::new(
@@ -20,13 +20,12 @@ fn machine() -> Machine {
     )]))
 }
 
-/// Kind and message of what `smi_port` says.
-fn failure(machine: &Machine, wrapper: &[&str], question: [&str; 2]) -> (String, String) {
+/// What `smi_port` prints and says: device and port, or the kind of failure and its message.
+fn ask(machine: &Machine, wrapper: &[&str], question: [&str; 2]) -> (String, String) {
     let mut words: Vec<String> = wrapper.iter().copied().map(str::to_owned).collect();
     words.push(example("smi_port").display().to_string());
     words.extend(question.map(str::to_owned));
     let output = machine.run(Stdio::null(), &words);
-    assert!(!output.status.success(), "{output:?}");
     (
         text(&output.stdout).to_owned(),
         text(&output.stderr).to_owned(),
@@ -34,7 +33,7 @@ fn failure(machine: &Machine, wrapper: &[&str], question: [&str; 2]) -> (String,
 }
 
 fn expect(machine: &Machine, wrapper: &[&str], question: [&str; 2], kind: &str, words: &[&str]) {
-    let (found, message) = failure(machine, wrapper, question);
+    let (found, message) = ask(machine, wrapper, question);
     assert_eq!(found, kind, "{message}");
     for word in words {
         assert!(message.contains(word), "{word:?} is not in: {message}");
@@ -257,26 +256,75 @@ fn a_tenth_port_and_a_fortieth_device_are_open_to_us() {
     }
 }
 
+/// Programs run with the machine's own libibumad, and with those of other releases.
+fn libraries() -> [(Vec<String>, &'static str, u32); 3] {
+    [
+        (Vec::new(), ".so.3.2.44.", 64),
+        (under(&debian("trixie")), ".so.3.4.56.", 64),
+        (under(&debian("sid")), ".so.3.4.65.", 192),
+    ]
+}
+
 #[test]
 fn a_file_beyond_those_that_libibumad_looks_at_is_named() {
-    for (number, is_found) in [(63, true), (64, false), (1000, false)] {
-        let machine = machine();
-        let move_to = |folder: &str| {
-            let path = machine.path(folder);
-            fs::rename(path.join("umad0"), path.join(format!("umad{number}"))).unwrap();
-        };
-        move_to("sys/class/infiniband_mad");
-        move_to("dev/infiniband");
-        if is_found {
-            expect_port(&machine, ["mlx5_0", "1"], "mlx5_0 1");
-        } else {
-            let words = [
-                &format!("/dev/infiniband/umad{number}"),
-                "does not look at files that late",
-            ];
-            expect(&machine, &[], ["mlx5_0", "1"], "other", &words);
+    for (loader, version, files) in libraries() {
+        let loader: Vec<&str> = loader.iter().map(String::as_str).collect();
+        for (number, is_found) in [(files - 1, true), (files, false), (1000, false)] {
+            let machine = machine();
+            let move_to = |folder: &str| {
+                let path = machine.path(folder);
+                fs::rename(path.join("umad0"), path.join(format!("umad{number}"))).unwrap();
+            };
+            move_to("sys/class/infiniband_mad");
+            move_to("dev/infiniband");
+            let (found, message) = ask(&machine, &loader, ["mlx5_0", "1"]);
+            if is_found {
+                assert_eq!(found, "mlx5_0 1", "{version} umad{number}: {message}");
+                continue;
+            }
+            for words in [
+                format!("did not find /dev/infiniband/umad{number}"),
+                "may not look that far".to_owned(),
+                // That of each release is the one that was asked, so what is said of releases was seen.
+                version.to_owned(),
+            ] {
+                assert!(message.contains(&words), "{version} {words:?}: {message}");
+            }
+            assert!(!message.contains("try again"), "{message}");
         }
     }
+}
+
+/// A libibumad that finds nothing, whatever there is.
+#[test]
+fn a_file_that_libibumad_looks_at_is_not_said_to_be_beyond() {
+    let stub = built(
+        "mads/stub_libibumad.c",
+        "libibumad.so.3",
+        &["-DFINDS_NOTHING"],
+    );
+    let library = format!("LD_LIBRARY_PATH={}", stub.path().display());
+    let machine = Machine::new(&Tree::new([Device::new("stub0", &[ACTIVE])]));
+    let words = ["did not find /dev/infiniband/umad0", "try again"];
+    expect(
+        &machine,
+        &["env", &library],
+        ["stub0", "1"],
+        "other",
+        &words,
+    );
+    let (_, message) = ask(&machine, &["env", &library], ["stub0", "1"]);
+    assert!(!message.contains("look that far"), "{message}");
+    // What the kernel offers no file for is another matter.
+    fs::remove_dir_all(machine.path("sys/class/infiniband_mad/umad0")).unwrap();
+    let words = ["the kernel offers no MADs on port 1 of stub0"];
+    expect(
+        &machine,
+        &["env", &library],
+        ["stub0", "1"],
+        "Invalid",
+        &words,
+    );
 }
 
 #[test]
@@ -372,4 +420,42 @@ fn a_folder_that_is_shut_is_named_instead_of_the_file() {
     let open = fs::Permissions::from_mode(0o700);
     fs::set_permissions(machine.path("dev/infiniband"), open).unwrap();
     expect_port(&machine, ["mlx5_0", "1"], "mlx5_0 1");
+}
+
+/// Whoever is outside of the user namespace.
+#[test]
+fn root_of_a_user_namespace_has_no_rights_on_files_of_others() {
+    let machine = machine();
+    let file = machine.path("dev/infiniband/umad0");
+    let shut = fs::Permissions::from_mode(0o000);
+    fs::set_permissions(&file, shut).unwrap();
+    let namespace = ["unshare", "-Ur"];
+    // Its own it opens, whatever the mode.
+    let (found, message) = ask(&machine, &namespace, ["mlx5_0", "1"]);
+    assert_eq!(found, "mlx5_0 1", "{message}");
+    // Without that capability, it is the mode.
+    let weak = [
+        "unshare",
+        "-Ur",
+        "setpriv",
+        "--bounding-set=-all",
+        "--inh-caps=-all",
+    ];
+    let words = ["is of user 0 (root)", "runs as user 0 (root)", "udev rule"];
+    expect(&machine, &weak, ["mlx5_0", "1"], "Io", &words);
+    let (_, message) = ask(&machine, &weak, ["mlx5_0", "1"]);
+    assert!(!message.contains("namespace"), "{message}");
+    if is_root() {
+        std::os::unix::fs::chown(&file, Some(4242), Some(4242)).unwrap();
+    } else {
+        // Of the machine's root, whom the namespace of this test does not map.
+        fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/etc/shadow", &file).unwrap();
+    }
+    let words = [
+        "os error 13",
+        "/dev/infiniband/umad0 is of user 65534",
+        "somebody outside of this user namespace",
+    ];
+    expect(&machine, &namespace, ["mlx5_0", "1"], "Io", &words);
 }

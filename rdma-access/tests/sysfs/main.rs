@@ -1,5 +1,6 @@
 //! Programs that see a made-up `/sys` and `/dev`, in a mount namespace of their own.
 
+mod addresses;
 mod errors;
 mod selection;
 mod tree;
@@ -7,6 +8,7 @@ mod verbs;
 
 use std::env;
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::str;
@@ -40,6 +42,7 @@ impl Machine {
     fn new(tree: &Tree) -> Self {
         let folder = tempfile::tempdir().unwrap();
         tree.write(folder.path());
+        fs::write(folder.path().join("devices"), "").unwrap();
         Self { folder }
     }
 
@@ -47,11 +50,17 @@ impl Machine {
         self.folder.path().join(path)
     }
 
+    /// Makes /dev/null of a file when a program runs: a device file that opens.
+    fn opens_as_null(&self, file: &str) {
+        fs::write(self.path("devices"), file).unwrap();
+    }
+
     /// Runs a program that sees this machine's `/sys` and `/dev`.
     fn run(&self, stdin: impl Into<Stdio>, words: &[impl AsRef<OsStr>]) -> Output {
         // The machine's own folders can be bound over from a namespace alone; without root from a user namespace.
         let kind = if is_root() { "-m" } else { "-Urm" };
-        let script = "mount --bind \"$0/sys\" /sys && mount --bind \"$0/dev\" /dev && exec \"$@\"";
+        let script = "for file in $(cat \"$0/devices\"); do mount --bind /dev/null \"$0/$file\" || exit 1; done && \
+                      mount --bind \"$0/sys\" /sys && mount --rbind \"$0/dev\" /dev && exec \"$@\"";
         let mut command = Command::new("unshare");
         command
             .args([kind, "sh", "-c", script])
@@ -67,6 +76,24 @@ impl Machine {
         );
         output
     }
+}
+
+/// A folder with a library built from a C file of these tests.
+fn built(source: &str, library: &str, options: &[&str]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(source);
+    let status = Command::new("cc")
+        .args(["-shared", "-fPIC"])
+        .args(options)
+        .arg(&source)
+        .arg("-o")
+        .arg(folder.path().join(library))
+        .status()
+        .unwrap();
+    assert!(status.success(), "cc {}: {status}", source.display());
+    folder
 }
 
 fn is_root() -> bool {

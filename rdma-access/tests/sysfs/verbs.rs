@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use super::tree::{ACTIVE, Device, Tree};
-use super::{Machine, example, text};
+use super::{Machine, built, example, text};
 
 /// The version of the interface that the soft-RoCE driver library knows.
 const RXE_VERSION: u32 = 2;
@@ -207,5 +207,56 @@ fn a_machine_without_sysfs_is_told_from_one_without_the_module() {
     fs::create_dir(machine.path("sys")).unwrap();
     for name in [None, Some("rxe0")] {
         expect(&machine, &[], name, &["sysfs is not mounted"]);
+    }
+}
+
+/// A device whose file opens, and is the one that the kernel means.
+pub fn openable(tree: &Tree) -> Machine {
+    let machine = Machine::new(tree);
+    machine.opens_as_null("dev/infiniband/uverbs0");
+    fs::write(
+        machine.path("sys/class/infiniband_verbs/uverbs0/dev"),
+        "1:3\n",
+    )
+    .unwrap();
+    machine
+}
+
+#[test]
+fn a_device_that_is_gone_is_told_from_one_that_cannot_be_started() {
+    let stub = built("sysfs/stub_libibverbs.c", "stub.so", &[]);
+    let preload = format!("LD_PRELOAD={}/stub.so", stub.path().display());
+    let gone = "STUB_GONE=/sys/class/infiniband_verbs/uverbs0";
+    for (failure, is_gone, said) in [
+        (19, false, "could not start it"),
+        (5, false, "could not start it"),
+        (22, false, "driver library gave up after that"),
+        (24, false, "(ulimit -n)"),
+        (19, true, "the device is gone"),
+        (5, true, "the device is gone"),
+        (22, true, "the device is gone"),
+    ] {
+        let machine = openable(&tree());
+        let failure_of = format!("STUB_FAILURE={failure}");
+        let mut wrapper = vec!["env", &preload, &failure_of];
+        wrapper.extend(is_gone.then_some(gone));
+        let (_, message, success) = run(&machine, &wrapper, Some("rxe0"));
+        assert!(!success, "{message}");
+        assert!(
+            message.contains(&format!("os error {failure}")),
+            "{message}"
+        );
+        for words in [
+            "could not start it",
+            "driver library gave up after that",
+            "(ulimit -n)",
+            "the device is gone",
+        ] {
+            assert_eq!(
+                message.contains(words),
+                words == said,
+                "{words:?}: {message}"
+            );
+        }
     }
 }
