@@ -323,6 +323,49 @@ fn run(program: &str, words: &[&str]) {
     assert!(status.success(), "{program} {words:?}: {status}");
 }
 
+/// Forbids this thread to open files, by Landlock.
+fn forbid_files() {
+    // Reading and writing.
+    let handled: u64 = 1 << 2 | 1 << 1;
+    let length = size_of_val(&handled);
+    let create = libc::SYS_landlock_create_ruleset;
+    // SAFETY: the attributes, one number, are readable.
+    let rules = unsafe { libc::syscall(create, &raw const handled, length, 0) };
+    assert!(rules >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: takes numbers; the machine's root may do it.
+    let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules, 0) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+#[ignore = "needs the kernel of cargo xtask vm"]
+fn a_security_module_is_suspected_where_the_mode_allows_it() {
+    let device = Device::by_name(DEVICE).unwrap();
+    let opened = thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            forbid_files();
+            device.open()
+        });
+        thread.join().unwrap()
+    });
+    let words = [
+        "the mode 0666 of /dev/infiniband/uverbs0 would allow it",
+        "Landlock",
+    ];
+    check(
+        &opened.unwrap_err(),
+        "ibv_open_device",
+        Errno::ACCESS,
+        &words,
+    );
+    device.open().unwrap();
+    // The mode itself is not taken for that.
+    let _restricted = Restricted::new();
+    let opened = as_user(ADA, &[ADAS], || device.open());
+    let error = opened.unwrap_err().to_string();
+    assert!(!error.contains("security module"), "{error}");
+}
+
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
 fn a_device_that_is_gone_is_not_said_to_lack_its_file() {

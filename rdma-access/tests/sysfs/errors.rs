@@ -329,21 +329,25 @@ fn a_file_that_libibumad_looks_at_is_not_said_to_be_beyond() {
 
 #[test]
 fn a_name_that_is_too_long_for_libibumad_is_named() {
-    for (name, is_found) in [
-        ("nineteen_characters", true),
-        ("twenty_characters_it", false),
-    ] {
-        let machine = Machine::new(&Tree::new([Device::new(name, &[ACTIVE])]));
-        if is_found {
-            expect_port(&machine, [name, "1"], &format!("{name} 1"));
-        } else {
-            let words = [
-                "19 characters",
-                "rdma dev set twenty_characters_it name",
-                "/dev/infiniband/umad0",
-            ];
-            expect(&machine, &[], [name, "1"], "other", &words);
-            expect(&machine, &[], ["-", "-"], "other", &words);
+    for (loader, version, _) in libraries() {
+        let loader: Vec<&str> = loader.iter().map(String::as_str).collect();
+        for (name, is_found) in [
+            ("nineteen_characters", true),
+            ("twenty_characters_it", false),
+        ] {
+            let machine = Machine::new(&Tree::new([Device::new(name, &[ACTIVE])]));
+            if is_found {
+                let (found, message) = ask(&machine, &loader, [name, "1"]);
+                assert_eq!(found, format!("{name} 1"), "{version}: {message}");
+            } else {
+                let words = [
+                    "19 characters",
+                    "rdma dev set twenty_characters_it name",
+                    "/dev/infiniband/umad0",
+                ];
+                expect(&machine, &loader, [name, "1"], "other", &words);
+                expect(&machine, &loader, ["-", "-"], "other", &words);
+            }
         }
     }
 }
