@@ -497,7 +497,7 @@ impl EndpointCache {
         self.0.start(&query, Client::Query(request), Moment::now())
     }
 
-    /// A port of the subnet was seen at a LID: a path to it that leads elsewhere is forgotten, whoever gave it.
+    /// Takes the LID at which a port of the subnet was seen. Paths to the port that lead to another LID are forgotten.
     pub fn seen(&self, gid: Gid, lid: Lid) {
         let Asker { shared, endpoint } = &self.0;
         if gid.subnet_prefix() != endpoint.source.gid.subnet_prefix() || !lid.is_unicast() {
@@ -511,7 +511,7 @@ impl EndpointCache {
         }
     }
 
-    /// The endpoint goes down: whoever waits is refused, and nothing more is asked for it.
+    /// Closes the endpoint: refuses all requests that wait, and asks the SA nothing more for it.
     pub fn close(&self) {
         let Asker { shared, endpoint } = &self.0;
         let id = endpoint.id();
@@ -533,7 +533,7 @@ impl Drop for EndpointCache {
 }
 
 impl Asker {
-    /// Finds out what counts for this SA, then goes on.
+    /// Finds out whether service ids count for this SA, then answers or asks.
     #[cold]
     fn start(&self, query: &PathQuery, client: Client, now: Moment) -> Outcome {
         if let Err(error) = query.target() {

@@ -5,7 +5,7 @@ mod faults;
 mod kernel;
 mod librdmacm;
 
-#[path = "../shared/mod.rs"]
+#[path = "../on_fabric/mod.rs"]
 mod shared;
 
 /// What the shared tests are about here: the stock provider.

@@ -13,9 +13,9 @@ mod port_changes;
 mod sa_silence;
 mod support;
 
-#[path = "../../../loader-test/tests/shared/descriptors.rs"]
+#[path = "../../../loader-test/tests/on_fabric/descriptors.rs"]
 mod descriptors;
-#[path = "../../../loader-test/tests/shared/mod.rs"]
+#[path = "../../../loader-test/tests/on_fabric/mod.rs"]
 mod shared;
 
 /// What the shared tests are about.

@@ -10,9 +10,9 @@ mod mixed;
 mod partitions;
 mod support;
 
-#[path = "../../../loader-test/tests/shared/descriptors.rs"]
+#[path = "../../../loader-test/tests/on_fabric/descriptors.rs"]
 mod descriptors;
-#[path = "../../../loader-test/tests/shared/mod.rs"]
+#[path = "../../../loader-test/tests/on_fabric/mod.rs"]
 mod shared;
 
 /// What the shared tests are about.

@@ -39,7 +39,7 @@ impl State {
         queries
     }
 
-    /// What was known has become void: whoever asks from now on is not answered by a query that the SA has already.
+    /// Drops what is known: queries that the SA already has answer no request that comes from now on.
     pub(super) fn supersede(&mut self, now: Moment) {
         let mut ids: Vec<u64> = self.paths.tries().collect();
         // In order of arrival.

@@ -153,7 +153,7 @@ pub(super) fn apply(query: &PathQuery, counts: bool) -> PathQuery {
     query
 }
 
-/// A request that goes on once it is known what counts.
+/// A request that waits for the SA's ClassPortInfo.
 pub(super) struct WaitsForQos {
     pub(super) asker: Asker,
     query: PathQuery,

@@ -214,7 +214,7 @@ impl Others {
         named.or_else(|| self.find_repeated(query, is_right))
     }
 
-    /// A record that the query repeats, whoever asked for it.
+    /// A record that the query repeats, whatever query it answered.
     fn find_repeated(
         &self,
         query: &PathQuery,
