@@ -29,8 +29,11 @@ const RUNS: [Run; 3] = [
         skipped: &[
             ("cache::", "no unsafe code, and thousands of cases"),
             ("dump::", "no unsafe code, and thousands of cases"),
+            ("followed::", "no unsafe code, and processes"),
             ("hosts::", "no unsafe code, and thousands of cases"),
+            ("lookups::", "no unsafe code, and thousands of cases"),
             ("options::", "no unsafe code, and devices and pipes"),
+            ("sa::path_query", "no unsafe code, and thousands of cases"),
             (
                 "check::",
                 "takes tables for bytes, which have no provenance",
