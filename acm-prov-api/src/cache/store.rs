@@ -99,11 +99,18 @@ impl PathStore {
                 return path;
             }
         }
-        targets(query).find_map(|target| {
+        // A record that is repeated comes before another that would do: its SL of 0 names no SL.
+        let repeated = targets(query).find_map(|target| {
+            destinations
+                .peek(&target)?
+                .find_repeated(source, query, fresh)
+        });
+        let found = targets(query).find_map(|target| {
             destinations
                 .get(&target)?
                 .find(target, source, query, fresh)
-        })
+        });
+        repeated.or(found)
     }
 
     /// The answer to a query from before a re-registration, as long as it may stand in for a silent SA; a fresh one does as

@@ -129,6 +129,19 @@ impl Destination {
         is_right(plain.age()).then(|| plain.path(source))
     }
 
+    /// A record that the query repeats, whose age is right.
+    pub fn find_repeated(
+        &self,
+        source: &Source,
+        query: &PathQuery,
+        is_right: impl Fn(Age) -> bool,
+    ) -> Option<PathRecord> {
+        let plain = self.find_plain(source, &is_right);
+        plain
+            .filter(|path| query.repeats(path))
+            .or_else(|| self.others.as_ref()?.find_repeated(query, is_right))
+    }
+
     /// An answer to any query for `target`, whose age is right.
     pub fn find(
         &self,

@@ -504,3 +504,15 @@ fn a_capacity_of_zero_keeps_nothing() {
     }
     assert!(store.is_empty() && store.destinations.is_empty());
 }
+
+#[test]
+fn a_record_that_is_repeated_comes_before_another_that_would_do() {
+    // Routing drew another SL for the LID than for the GID. Repeated, the SL of 0 names none.
+    let mut store = store(10);
+    let (by_its_gid, by_its_lid) = (*path(1, 5).set_sl(1), path(1, 5));
+    learn(&mut store, by_gid(1), by_its_gid);
+    learn(&mut store, by_lid(5), by_its_lid);
+    for path in [by_its_gid, by_its_lid] {
+        assert_eq!(store.get(&repeated(&path), at(0)), Some(path));
+    }
+}
