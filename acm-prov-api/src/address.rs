@@ -636,7 +636,7 @@ mod tests {
         let read = Address::parse(3, &field(&mapped.octets(), 0xa5)).unwrap();
         assert_eq!((read, read.kind()), (ip, 2));
         assert_eq!(read.to_field(), field(&[10, 0, 0, 1], 0));
-        // Neither IPv4-compatible nor NAT64 addresses are mapped, and a GID is none at all.
+        // IPv4-compatible and NAT64 addresses stay IPv6 addresses, and a GID stays a GID.
         for other in ["::10.0.0.1", "64:ff9b::10.0.0.1", "::fffe:10.0.0.1"] {
             let other: Ipv6Addr = other.parse().unwrap();
             assert_eq!(Address::from(other), Address::Ip6(other));

@@ -106,7 +106,7 @@ struct Watch {
     read: Option<Seen>,
     /// A state that differs, and when it was first seen.
     pending: Option<(Seen, Moment)>,
-    /// Whether the operator was told that the file cannot be read.
+    /// Whether the log says that the file cannot be read.
     is_failing: bool,
     /// The file is not tried again before then.
     retry_at: Moment,

@@ -121,7 +121,7 @@ impl Hosts {
         self.get(&Address::Ip(address))
     }
 
-    /// The GID of an IPv6 address; of an IPv4-mapped one, that of the IPv4 address.
+    /// The GID of an IPv6 address. An IPv4-mapped address counts as the IPv4 address.
     pub fn by_ip6(&self, address: Ipv6Addr) -> Option<Gid> {
         self.get(&Address::from(address))
     }

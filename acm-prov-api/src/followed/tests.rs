@@ -169,7 +169,7 @@ thread_local! {
 
 #[derive(Clone, Copy, Debug)]
 enum Opens {
-    /// With that error number; 0 is none.
+    /// With that error number; 0 stands for success.
     As(i32),
     /// As a file of which nothing can be read: EIO.
     Broken,
@@ -327,7 +327,7 @@ fn a_first_reading_that_fails_is_made_up_for() {
         assert_eq!(
             looks(1..20),
             [""; 0],
-            "it was told of when it was first read"
+            "the first reading reported it"
         );
         OPENS.set(Opens::As(0));
         let told = looks(20..40);

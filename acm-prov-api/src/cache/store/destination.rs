@@ -186,7 +186,7 @@ impl Destination {
         (old_gid == port.0).then_some(old_lid)
     }
 
-    /// Number of queries and of records, those of the plain answer not counted.
+    /// Number of queries and of records besides the plain answer.
     #[cfg(test)]
     pub fn kept_once(&self) -> (usize, usize) {
         let others = self.others.as_ref();

@@ -73,7 +73,7 @@ fn learn(store: &mut PathStore, query: PathQuery, path: PathRecord) {
 
 #[test]
 fn a_gid_and_a_lid_are_two_destinations() {
-    // The LID may be that of a router to the GID, or of a port that has the GID as an alias.
+    // A router to the GID may have the LID, or a port that has the GID as an alias.
     let mut store = store(10);
     learn(&mut store, by_gid(1), path(1, 5));
     assert_eq!(store.get(&by_lid(5), at(0)), None);
