@@ -324,11 +324,7 @@ fn a_first_reading_that_fails_is_made_up_for() {
         let looks = |range: std::ops::Range<u64>| -> Vec<String> {
             range.flat_map(|n| followed.look(at(n * TICK))).collect()
         };
-        assert_eq!(
-            looks(1..20),
-            [""; 0],
-            "the first reading reported it"
-        );
+        assert_eq!(looks(1..20), [""; 0], "the first reading reported it");
         OPENS.set(Opens::As(0));
         let told = looks(20..40);
         assert_eq!(told.len(), 1, "{told:?}");
