@@ -48,16 +48,21 @@
 //!   later, in the moment of its own clean-up.
 //! - libumad2sim waits for ever for an ibsim that does not run, and ends the process if ibsim has no place for it.
 
+#[cfg(feature = "preload")]
 pub mod config;
+#[cfg(feature = "preload")]
 pub mod control;
 pub mod fabric;
 pub mod fd_queue;
+#[cfg(feature = "preload")]
 pub mod live;
 pub mod model;
 pub mod report;
 pub mod smp;
 #[cfg(test)]
 mod testing;
+#[cfg(feature = "preload")]
 pub mod umad;
 pub mod verbs;
+#[cfg(feature = "preload")]
 pub mod wires;

@@ -30,8 +30,9 @@ pub mod programs;
 pub mod record;
 pub mod rig;
 pub mod sa;
-pub mod stand_in;
 pub mod stock;
 pub mod suite;
 pub mod wait;
 mod words;
+
+pub use acm_stand_in as stand_in;

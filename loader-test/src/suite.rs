@@ -3,6 +3,7 @@
 //! A [`Check`] is declared once, in its family's file; everything else (the list, the runner, the reports, the test that
 //! each check has failed on its own faulty provider) goes over [`all`].
 
+pub mod ability;
 pub mod apart;
 pub mod bench;
 pub mod cli;
@@ -33,6 +34,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::stand_in::ledger::{Harmed, ViolationKind};
+use ability::Ability;
 use bench::Bench;
 use fault::Fault;
 
@@ -44,6 +46,8 @@ pub struct Check {
     pub rule: &'static str,
     /// Who suffers from a provider that fails it.
     pub harmed: Harmed,
+    /// What the provider must be able to do for the check to say anything; each implies what that needs itself.
+    pub needs: &'static [Ability],
     /// The check itself.
     pub run: fn(&mut Bench) -> Outcome,
     /// The faulty provider that it must catch: a good one with one fault.

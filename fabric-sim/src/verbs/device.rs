@@ -12,6 +12,7 @@ use super::abi::{
 use super::fault;
 use super::handle::{self, Opaque, null};
 
+#[cfg(feature = "preload")]
 use crate::control;
 use crate::fabric;
 use crate::model::adapter::Adapter;
@@ -71,6 +72,7 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
             return null(libc::EIO);
         }
     };
+    #[cfg(feature = "preload")]
     control::serve_once(&adapters);
     let size = std::mem::size_of::<*mut ibv_device>();
     // SAFETY: calloc takes any sizes.

@@ -12,12 +12,14 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::stand_in::sa::{Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::suite::ability::Ability;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "event-reregister",
         rule: "after IBV_EVENT_CLIENT_REREGISTER the endpoint serves as before",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             let (core, from) = bench.up()?;
             serves(core, from, 3)?;
@@ -48,6 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-joins-again",
         rule: "IBV_EVENT_CLIENT_REREGISTER makes the provider join its multicast groups again: the new SM knows of none",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             let (core, _) = bench.up()?;
             let groups = joined(core)?;
@@ -73,6 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-in-flight",
         rule: "queries that are out during a reregistration are answered all the same",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: in_flight,
         fault: Fault {
             replace: &[(
@@ -87,6 +91,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-twice",
         rule: "a second reregistration before the first one's joins are answered does no harm",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: twice,
         fault: Fault {
             replace: &[(
@@ -101,6 +106,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-after-open",
         rule: "a reregistration right after an open does no harm",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             let core = bench.core()?;
             core.port_up(FIRST_PORT).map_err(refused)?;
@@ -125,6 +131,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-closed-endpoint",
         rule: "a reregistration leaves endpoints alone that were closed with an earlier opening of the port",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: closed_endpoint,
         fault: Fault {
             replace: &[
@@ -153,6 +160,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-join-refused",
         rule: "a join that the SA refuses does not end the service of requests that need the SA only",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: join_refused,
         fault: Fault {
             replace: &[(
@@ -167,6 +175,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-join-after-close",
         rule: "a join that is answered after its endpoint was closed touches nothing",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: join_after_close,
         fault: Fault {
             replace: &[
@@ -196,6 +205,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-unknown",
         rule: "events that a provider does not know do no harm",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             let (core, from) = bench.up()?;
             for event in [0, 9, 10, 11, 12, 18, 19, 9999, u32::MAX] {
@@ -217,6 +227,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-lid-change",
         rule: "after a reopen with another LID no answer has the old SLID",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: lid_change,
         fault: Fault {
             replace: &[(
@@ -236,6 +247,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-hosts-unreadable",
         rule: "a hosts file that changes while it cannot be opened is read once it can, without another change",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: hosts::unreadable,
         fault: Fault {
             replace: &[(

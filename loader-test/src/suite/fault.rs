@@ -130,6 +130,7 @@ mod tests {
             name,
             rule: "",
             harmed: Harmed::Client,
+            needs: &[],
             run: |_| Ok(()),
             fault: fault(&[]),
         }

@@ -3,6 +3,7 @@
 
 mod datagrams;
 
+use crate::suite::ability::Ability;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ pub(super) const FUZZ: Check = Check {
     name: "fuzz",
     rule: "whatever the core, clients and the SA do, every request is answered once and nothing is damaged",
     harmed: Harmed::Daemon,
+    needs: &[Ability::OpensPort],
     run: play,
     fault: Fault {
         replace: &[],

@@ -12,6 +12,7 @@ use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, ENTRIES, FLAG_DEST, FLAG_SOURCE, Message, NAME, Path, Reply};
 use crate::stand_in::{FIRST_PORT, StandIn};
+use crate::suite::ability::Ability;
 
 pub(super) use random::SEED;
 
@@ -23,6 +24,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-path-data",
         rule: "the header's data bytes of a path request are the client's own and mean nothing: no memory leaks by them",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: path_data,
         fault: Fault {
             replace: &[(
@@ -37,6 +39,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-eight-entries",
         rule: "the source of a message of eight entries without one lies past its end: it is neither read nor sent back",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: eight_entries,
         fault: Fault {
             replace: &[(
@@ -51,6 +54,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-index",
         rule: "an index past the message's end is answered with an error",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: indices,
         fault: Fault {
             replace: &[(
@@ -65,6 +69,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-length",
         rule: "a length that is none of a message's is answered, and nothing behind the message is read",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: lengths,
         fault: Fault {
             replace: &[(
@@ -79,6 +84,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-type",
         rule: "a destination of an unknown type is answered with an error",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: types,
         fault: Fault {
             replace: &[(
@@ -93,6 +99,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-empty-path",
         rule: "a path request without a destination is answered with an error",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| no_port(bench, &[Path::default()]),
         fault: Fault {
             replace: &[(
@@ -107,6 +114,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-multicast-lid",
         rule: "no path leads to a multicast LID or the permissive one: a request is answered with an error",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             no_port(
                 bench,
@@ -126,6 +134,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-multicast-gid",
         rule: "no path leads to a multicast GID: a request is answered with an error",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             let mut group = gid(1);
             group[..2].copy_from_slice(&[0xff, 0x12]);
@@ -144,6 +153,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-name-unterminated",
         rule: "a name may fill its 64 bytes: nothing behind them is read",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: |bench| named(bench, &"unterminated-".repeat(5)[..64], |_, _| Ok(())),
         fault: Fault {
             replace: &[(
@@ -158,6 +168,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-name-format",
         rule: "a name is never a format: its percent signs come out in the log as they are",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             named(bench, "%d%x-percent-%n%s%n", |line, name| {
                 if line.contains("-percent-") && !line.contains(name) {
@@ -180,6 +191,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-name-control",
         rule: "control characters of a name do not come through to the log, where they could forge lines",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             named(bench, "forged\nacm_server: \x1b[2Jline", |line, _| {
                 if line.contains(|character: char| character.is_control()) {
@@ -202,6 +214,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: RANDOM,
         rule: "whatever a client sends is answered once, in the form of an answer",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: random::run,
         fault: Fault {
             replace: &[(

@@ -13,6 +13,7 @@ use crate::stand_in::fabric::{Peer, path_record};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Path};
 use crate::stand_in::{AddressId, StandIn};
+use crate::suite::ability::Ability;
 
 /// What the process of a check finds in its environment, beside what is there.
 pub(super) fn environment(check: &Check) -> Option<(&'static str, &'static str)> {
@@ -27,6 +28,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-open-close",
         rule: "a port opens, serves, closes and opens again; one without an address comes and goes, too",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: open::open_close,
         fault: Fault {
             replace: &[
@@ -48,6 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-two-devices",
         rule: "two devices are served at a time, each by its own port, whichever of them closes",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| open::two_devices(bench, 0x0011_0000),
         fault: Fault {
             replace: &[(
@@ -67,6 +70,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-shared-node-guid",
         rule: "physical and virtual functions share a node GUID: it is no key for a device",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: |bench| open::two_devices(bench, 0x0010_0000),
         fault: Fault {
             replace: &[
@@ -95,6 +99,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-two-ports",
         rule: "two ports of a device are served at a time, and one of them goes on when the other closes",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: open::two_ports,
         fault: Fault {
             replace: &[(
@@ -109,6 +114,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-pkeys",
         rule: "each endpoint resolves in the partition of its P_Key, and keeps its answers to itself",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: |bench| open::pkeys(bench, &[0xffff, 0x8001, 0x8002], &[0xffff, 0x8001, 0x8002]),
         fault: Fault {
             replace: &[(
@@ -127,6 +133,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-pkey-holes",
         rule: "holes (0x0000) and invalid entries (0x8000) in the P_Key table do not matter to the others",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             let table = [0x0000, 0x8000, 0x8001, 0x0000, 0xffff, 0x0000];
             open::pkeys(bench, &table, &[0x8001, 0xffff])
@@ -144,6 +151,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-limited-member",
         rule: "a limited member (0x7fff) beside the full one is an endpoint of the same partition",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| open::pkeys(bench, &[0x7fff, 0xffff], &[0x7fff, 0xffff]),
         fault: Fault {
             replace: &[(
@@ -158,6 +166,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-hundred-addresses",
         rule: "an endpoint has as many addresses as the core gives it: there is no limit",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: address::hundred,
         fault: Fault {
             replace: &[(
@@ -172,6 +181,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-removed",
         rule: "an address that was taken away leads here no more, and does again when it was added again",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: address::removed,
         fault: Fault {
             replace: &[
@@ -196,6 +206,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-twice",
         rule: "an address that is added a second time without having been removed, as after a lost notice, is one address: removed once, it is gone from that endpoint and from no other",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: address::twice,
         fault: Fault {
             replace: &[("\tif (lost)\n\t\tremove_address(lost);\n", "")],
@@ -207,6 +218,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-lost",
         rule: "when the core has lost track of all addresses, it adds them again in any order: each leads here",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: address::lost,
         fault: Fault {
             replace: &[(
@@ -221,6 +233,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-moved",
         rule: "an address that moved to another port leads to that port alone",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: address::moved,
         fault: Fault {
             replace: &[
@@ -253,6 +266,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-memory",
         rule: "struct acm_address and its id_string are the core's: they move when another address is added",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: address::memory,
         fault: Fault {
             replace: &[
@@ -281,6 +295,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-kept",
         rule: "addresses die with their endpoint, also when they were never removed",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: address::kept,
         fault: Fault {
             replace: &[
@@ -317,6 +332,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-close-in-flight",
         rule: "requests that are in flight when the port closes are answered once, by their deadline",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: close::in_flight,
         fault: Fault {
             replace: &[(
@@ -331,6 +347,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-closed-memory",
         rule: "the core's device and port structures are left alone while they are closed (with --strict)",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: close::memory,
         fault: Fault {
             replace: &[
@@ -363,6 +380,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: REOPEN_THOUSAND,
         rule: "a port may flap for ever: memory, descriptors and threads do not grow with it",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: growth::thousand,
         fault: Fault {
             replace: &[(
@@ -377,6 +395,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-verb-fails",
         rule: "whichever verb fails during an open, the open fails and leaves its context unwritten, or what opened works; the next open is whole again",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: failure::verbs,
         fault: Fault {
             replace: &[(
@@ -391,6 +410,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-mad-fails",
         rule: "whichever MAD of an open or of the first request cannot be had or sent, clients are answered, and the next open is whole again",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: failure::mads,
         fault: Fault {
             replace: &[("\tif (!mad) {\n\t\tfree(query);\n\t\treturn;\n\t}\n", "")],
@@ -402,6 +422,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-ethernet-port",
         rule: "a port whose link layer is Ethernet is refused or serves nobody, and the InfiniBand port beside it does",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: failure::ethernet,
         fault: Fault {
             replace: &[(

@@ -14,6 +14,7 @@ pub(super) const PROBE: Check = Check {
     name: "load",
     rule: "ibacm loads the library",
     harmed: Harmed::Operator,
+    needs: &[],
     run: |bench| bench.core().map(drop),
     fault: Fault {
         replace: &[],
@@ -27,6 +28,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-file-name",
         rule: "the library's file name ends in .so: ibacm passes over every other one",
         harmed: Harmed::Operator,
+        needs: &[],
         run: file::name,
         fault: OF_THE_FILE,
     },
@@ -34,6 +36,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-regular-file",
         rule: "the library is a regular file: ibacm follows no symbolic links and opens no directories",
         harmed: Harmed::Operator,
+        needs: &[],
         run: file::is_regular,
         fault: OF_THE_FILE,
     },
@@ -41,6 +44,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-exports",
         rule: "the library is a shared object for this machine and exports provider_query, and none of the core's names",
         harmed: Harmed::Operator,
+        needs: &[],
         run: file::exports,
         fault: Fault {
             replace: &[("__attribute__((visibility(\"default\")))\n", "")],
@@ -52,6 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-imports",
         rule: "everything that the library needs from others is there in ibacm: a function that is missing ends the daemon when it is called first",
         harmed: Harmed::Daemon,
+        needs: &[],
         run: file::imports,
         fault: Fault {
             replace: &[(
@@ -66,6 +71,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-query",
         rule: "provider_query returns 0 and stores a table",
         harmed: Harmed::Daemon,
+        needs: &[],
         run: table::query,
         fault: Fault {
             replace: &[("*info = &provider;", "*info = NULL;")],
@@ -77,6 +83,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-query-twice",
         rule: "provider_query may be called again, as happens to a file with two names, and gives a usable table each time",
         harmed: Harmed::Daemon,
+        needs: &[],
         run: table::query_twice,
         fault: Fault {
             replace: &[(
@@ -91,6 +98,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-version",
         rule: "provider_query and the table name version 1 of the interface",
         harmed: Harmed::Operator,
+        needs: &[],
         run: table::version,
         fault: Fault {
             replace: &[(".version = 1,", ".version = 2,")],
@@ -102,6 +110,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-size",
         rule: "the table's size is that of struct acm_provider, 120 bytes",
         harmed: Harmed::Operator,
+        needs: &[],
         run: table::size,
         fault: Fault {
             replace: &[(
@@ -116,6 +125,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-name",
         rule: "the provider has a name of 1 to 63 bytes without white space, so that the options file can name it",
         harmed: Harmed::Operator,
+        needs: &[],
         run: table::name,
         fault: Fault {
             replace: &[(".name = \"sa-example\"", ".name = \"sa example\"")],
@@ -127,6 +137,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-slots",
         rule: "no callback in the table is NULL: the core calls all of them unchecked",
         harmed: Harmed::Daemon,
+        needs: &[],
         run: table::slots,
         fault: Fault {
             replace: &[("\t.query_perf = query_perf,\n", "")],
@@ -138,6 +149,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-missing-function",
         rule: "in a core that lacks a function the provider is refused or does without; it never runs into the gap",
         harmed: Harmed::Daemon,
+        needs: &[],
         run: unload::missing_function,
         fault: Fault {
             replace: &[(
@@ -152,6 +164,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-refused-unloads",
         rule: "a provider that refuses to be loaded leaves no thread, mapping or exit handler behind",
         harmed: Harmed::Daemon,
+        needs: &[],
         run: unload::refused_by_itself,
         fault: Fault {
             replace: &[
@@ -180,6 +193,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-rejected-unloads",
         rule: "a provider that the core rejects and unloads leaves nothing behind that runs in its unmapped code",
         harmed: Harmed::Daemon,
+        needs: &[],
         run: unload::rejected_by_the_core,
         fault: Fault {
             replace: &[
@@ -200,6 +214,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-without-options-file",
         rule: "without ibacm_opts.cfg the provider runs by its defaults, as the core does",
         harmed: Harmed::Client,
+        needs: &[],
         run: options::no_file,
         fault: Fault {
             replace: &[("\tif (!stream)\n\t\treturn errno;\n", "")],
@@ -211,6 +226,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-odd-options",
         rule: "lines of ibacm_opts.cfg that are foreign, incomplete, overlong or odd in their white space do no harm",
         harmed: Harmed::Daemon,
+        needs: &[],
         run: options::odd_lines,
         fault: Fault {
             replace: &[(
@@ -225,6 +241,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-quiet",
         rule: "the provider writes to the core's log and not to standard output",
         harmed: Harmed::Operator,
+        needs: &[],
         run: options::quiet,
         fault: Fault {
             replace: &[(

@@ -1,5 +1,6 @@
 //! Checks of the family `perf`: an endpoint's counters, and those of the core that a provider adds to.
 
+use crate::suite::ability::Ability;
 use std::time::{Duration, Instant};
 
 use super::bench::{Bench, HASTY, able, by_addr, by_gid, by_lid, refused, reply, resolve, serves};
@@ -34,6 +35,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-count",
         rule: "there are at most 7 counters, and nothing is written behind those that are told of",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: count,
         fault: Fault {
             replace: &[(
@@ -48,6 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-byte-order",
         rule: "counters are big-endian",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             let (core, from) = bench.up()?;
             work(core, from)?;
@@ -79,6 +82,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-monotonic",
         rule: "no counter ever runs backwards while its endpoint is open",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: monotonic,
         fault: Fault {
             replace: &[(
@@ -93,6 +97,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-resolve",
         rule: "every resolve counts once as a resolve",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, RESOLVE, 3, |core, from| {
                 for message in [
@@ -118,6 +123,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-no-data",
         rule: "every answer ENODATA counts once as no data",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, NO_DATA, 1, |core, from| {
                 resolve(core, from, &nowhere())?;
@@ -138,6 +144,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-error",
         rule: "every answer with an error other than ENODATA counts once as an error",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, ERROR, 1, |core, from| {
                 core.sa().script(|question| {
@@ -164,6 +171,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-route-query",
         rule: "every path query to the SA counts once as a route query, in the endpoint's set and in the core's",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, ROUTE_QUERY, 3, |core, from| {
                 resolve(core, from, &by_lid(&Peer::number(3)))?;
@@ -189,6 +197,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-class-port-info",
         rule: "a query for the SA's ClassPortInfo is no path query: it does not count as a route query",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, ROUTE_QUERY, 1, |core, from| {
                 let asked = Path::default()
@@ -211,6 +220,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-route-cache",
         rule: "every path from the cache counts once in the route cache, in the endpoint's set and in the core's",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, ROUTE_CACHE, 2, |core, from| {
                 let asked = core.sa().path_queries().len();
@@ -237,6 +247,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-address-cache",
         rule: "an address that was known counts once in the address cache, in the endpoint's set and in the core's",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, ADDRESS_CACHE, 1, |core, from| {
                 let own = core.address(from).clone();
@@ -258,6 +269,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-endpoints",
         rule: "every endpoint has counters of its own",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: endpoints,
         fault: Fault {
             replace: &[(

@@ -11,12 +11,14 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{ENTRY, HEADER, Message, Path, Reply};
 use crate::stand_in::sa::{COMP_SGID, Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::suite::ability::Ability;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "query-answer",
         rule: "a query is answered with success and the SA's record, in a message of one entry",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersQuery],
         run: |bench| {
             let (core, from) = bench.up()?;
             let peer = Peer::number(3);
@@ -45,6 +47,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-header",
         rule: "a query's answer has the version, the acknowledged opcode and the transaction id of its request",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersQuery],
         run: |bench| {
             let (core, from) = bench.up()?;
             for peer in [Peer::number(3), unknown()] {
@@ -68,6 +71,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-function",
         rule: "a query is answered by acm_query_response, which does not count it as a resolve",
         harmed: Harmed::Operator,
+        needs: &[Ability::AnswersQuery],
         // The core looks at who answers by which function.
         run: |bench| {
             let (core, from) = bench.up()?;
@@ -117,6 +121,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-once",
         rule: "every query is answered once, with a path and with an error",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersQuery],
         run: answered_once,
         fault: Fault {
             replace: &[(
@@ -143,6 +148,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-asks-the-sa",
         rule: "a query is answered with what the SA says now, not with what a cache holds",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersQuery],
         run: past_the_cache,
         fault: Fault {
             replace: &[(
@@ -157,6 +163,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-demands",
         rule: "the SA is asked with everything that the client's record demands",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersQuery],
         run: demands,
         fault: Fault {
             replace: &[(
@@ -171,6 +178,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-source",
         rule: "a query that names no source is put to the SA with the port's GID as SGID, which some SAs insist on",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersQuery],
         run: source,
         fault: Fault {
             replace: &[(
@@ -185,6 +193,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-no-records",
         rule: "a query for what the SA does not know is answered with an error",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersQuery],
         run: |bench| {
             let (core, from) = bench.up()?;
             let answer = query(core, from, &to(core, &unknown()))?;
@@ -203,6 +212,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-error-low-byte",
         rule: "an error in the low byte of the SA's status (busy) is no success",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersQuery],
         run: |bench| refused(bench, Reaction::Status(0x0001), &ERRORS),
         fault: Fault {
             replace: &[
@@ -220,6 +230,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-error-high-byte",
         rule: "an error in the high byte of the SA's status is no success",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersQuery],
         run: |bench| refused(bench, Reaction::Status(0x0500), &ERRORS),
         fault: Fault {
             replace: &[
@@ -240,6 +251,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-timeout",
         rule: "a query to a silent SA is answered with a timeout",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersQuery],
         run: |bench| refused(bench, Reaction::Silence, &[ETIMEDOUT]),
         fault: Fault {
             replace: &[(
@@ -254,6 +266,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-never",
         rule: "a MAD that never comes back costs its client the deadline, not for ever",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersQuery],
         run: |bench| refused(bench, Reaction::Never, &ERRORS),
         fault: Fault {
             replace: &[(
@@ -268,6 +281,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-client-gone",
         rule: "an answer to a client that has left is given once, and the next client is served",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersQuery],
         run: client_gone,
         fault: Fault {
             replace: &[(

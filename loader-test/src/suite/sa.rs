@@ -9,6 +9,7 @@ use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::sa::Reaction;
 use crate::stand_in::{FIRST_PORT, MadFaults};
+use crate::suite::ability::Ability;
 
 use played::{
     across_a_close, core_fails_then_recovers, only, out_of_order, query_form, refresh,
@@ -20,6 +21,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-timeout",
         rule: "a request whose query times out is answered with an error by the deadline, and the next one asks again",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| refused_then_asked_again(bench, &Reaction::Silence, &[ETIMEDOUT]),
         fault: Fault {
             replace: &[
@@ -41,6 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-error-high-byte",
         rule: "an error in the high byte of the SA's status is no path, and is not kept as one",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| refused_then_asked_again(bench, &Reaction::Status(0x0500), &ERRORS),
         fault: Fault {
             replace: &[
@@ -69,6 +72,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-error-low-byte",
         rule: "an error in the low byte of the SA's status (busy) is no path, and is not kept as one",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| refused_then_asked_again(bench, &Reaction::Status(0x0001), &ERRORS),
         fault: Fault {
             replace: &[
@@ -86,6 +90,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-error-field",
         rule: "an SA that does not support the query, or finds a field invalid, has given no path",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| {
             refused_then_asked_again(bench, &Reaction::Status(0x000c), &ERRORS)?;
             refused_then_asked_again(bench, &Reaction::Status(0x001c), &ERRORS)
@@ -109,6 +114,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-not-sent",
         rule: "a MAD that comes back unsent (errno in umad.status) is answered with an error",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| refused_then_asked_again(bench, &Reaction::NotSent(libc::EIO), &ERRORS),
         fault: Fault {
             replace: &[(
@@ -123,6 +129,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-send-refused",
         rule: "when acm_send_sa_mad refuses, the MAD is freed and the client answered",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| {
             core_fails_then_recovers(
                 bench,
@@ -145,6 +152,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-no-memory",
         rule: "when acm_alloc_sa_mad gives NULL, the client is answered and nothing is written through it",
         harmed: Harmed::Daemon,
+        needs: &[Ability::AnswersByLid],
         run: |bench| {
             core_fails_then_recovers(
                 bench,
@@ -164,6 +172,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-out-of-order",
         rule: "answers that come in another order than the questions reach the clients that asked for them",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: out_of_order,
         fault: Fault {
             replace: &[(
@@ -183,6 +192,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-never",
         rule: "a MAD that never comes back costs its clients their deadline, not for ever",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| {
             let (core, from) = bench.up_with(HASTY)?;
             core.sa().script(only(Peer::number(3), Reaction::Never));
@@ -213,6 +223,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-late",
         rule: "an answer that comes after the client's deadline answers nobody a second time",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: too_late,
         fault: Fault {
             replace: &[(
@@ -242,6 +253,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-after-close",
         rule: "an answer that comes after its endpoint was closed touches nothing, and its client is answered once",
         harmed: Harmed::Daemon,
+        needs: &[Ability::AnswersByLid],
         run: |bench| across_a_close(bench, false),
         fault: Fault {
             replace: &[
@@ -275,6 +287,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-after-reopen",
         rule: "an answer from before a reopen does not fill the cache of the new endpoint",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| across_a_close(bench, true),
         fault: Fault {
             replace: &[
@@ -303,6 +316,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-never-then-close",
         rule: "a MAD that never comes back does not keep its client waiting beyond a close of the port",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| {
             let (core, from) = bench.up()?;
             core.sa().script(only(Peer::number(3), Reaction::Never));
@@ -327,6 +341,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-other-destination",
         rule: "a record for another destination than asked for is not given to the client",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| {
             spoilt_record(bench, |path| {
                 path.with_dlid(Peer::number(9).lid)
@@ -346,6 +361,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-dlid-zero",
         rule: "a record with DLID 0 is no path",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| spoilt_record(bench, |path| path.with_dlid(0)),
         fault: Fault {
             replace: &[(
@@ -360,6 +376,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-other-source",
         rule: "a record that starts at another port is not given to the client",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| spoilt_record(bench, |path| path.with_sgid(gid(0x0bad))),
         fault: Fault {
             replace: &[("\t       same_gid(&record->sgid, &question->sgid) &&\n", "")],
@@ -371,6 +388,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-query-form",
         rule: "a path query is a GET of PathRecord of class SA, and names the source GID, which some SAs insist on",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: query_form,
         fault: Fault {
             replace: &[(
@@ -385,6 +403,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-tid",
         rule: "transaction ids are not zero, fit in 32 bits, and differ among outstanding MADs",
         harmed: Harmed::Daemon,
+        needs: &[Ability::AnswersByLid],
         run: transaction_ids,
         fault: Fault {
             replace: &[(
@@ -399,6 +418,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-storm",
         rule: "many requests for one destination are one query",
         harmed: Harmed::Sa,
+        needs: &[Ability::AnswersByLid],
         run: storm,
         fault: Fault {
             replace: &[(
@@ -413,6 +433,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-refresh-unconstrained",
         rule: "a query that renews a path demands nothing that only the old path had (LID, SL, MTU, rate)",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: refresh,
         fault: Fault {
             replace: &[

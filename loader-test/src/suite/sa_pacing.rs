@@ -1,5 +1,6 @@
 //! More checks of the family `sa`: MADs that the core does not take, and more questions than the SA answers at a time.
 
+use crate::suite::ability::Ability;
 use std::time::Duration;
 
 use super::bench::{
@@ -22,6 +23,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-refused-status",
         rule: "a client whose query the core does not take gets its path later, or a status that says so; not ENODATA, which means that there is no path",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: refused_status,
         fault: Fault {
             replace: &[
@@ -42,6 +44,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-refused-one",
         rule: "a query that the core does not take costs the others nothing",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: refused_one,
         fault: Fault {
             replace: &[(
@@ -56,6 +59,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-burst",
         rule: "of more queries and joins than the SA answers at a time, the core of a port is given sa_depth + 1, and all are answered",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: burst,
         fault: Fault {
             replace: &[(
@@ -70,6 +74,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-own-deadline",
         rule: "a client times out by its own deadline, not by that of an earlier client's query",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: own_deadline,
         fault: Fault {
             replace: &[

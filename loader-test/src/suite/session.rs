@@ -7,12 +7,14 @@ use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
+use crate::suite::ability::Ability;
 
 /// Not part of the suite: it has no rule of its own.
 pub(super) const SESSION: Check = Check {
     name: "session",
     rule: "a usual session goes well",
     harmed: Harmed::Client,
+    needs: &[Ability::OpensPort],
     run: session,
     fault: Fault {
         replace: &[],

@@ -4,6 +4,7 @@ use super::{Demand, ask, when};
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Kind, Path};
+use crate::suite::ability::Ability;
 use crate::suite::bench::{Bench, able, expect_path, expected_path, expected_record};
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Outcome, Status, failed};
@@ -13,6 +14,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-asked-again",
         rule: "a record that was handed out, asked for as it is, is handed out again, and the SA is not asked about it",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: asked_again,
         fault: Fault {
             replace: &[(
@@ -27,6 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-plainer",
         rule: "the answer to a request that demands more does not answer a plainer one",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: plainer,
         fault: Fault {
             replace: &[

@@ -5,6 +5,7 @@ use crate::stand_in::fabric::{DeviceSpec, FAR_PREFIX, Peer, ROUTER_LID, gid_in};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, FLAG_DEST, FLAG_SOURCE, Kind, Message, PATH, Path};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, ENODATA, SUCCESS, able, by_addr, by_gid, by_lid, expect_path, expected_path,
     expected_record, refused, reply, resolve,
@@ -17,6 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-gid-and-lid",
         rule: "a request that names a GID and another port's LID is refused or leads to the GID, never to the other port",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: gid_and_lid,
         fault: Fault {
             replace: &[(
@@ -31,6 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-hints",
         rule: "of a path entry beside an address, DGID and DLID are no part of the question; all else in it is",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: hints,
         fault: Fault {
             replace: &[(
@@ -45,6 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-far-gid",
         rule: "a path to a GID behind a router, or to an alias GID, does not make its LID lead to that GID",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: far_gid,
         fault: Fault {
             replace: &[(
@@ -59,6 +63,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-link-local",
         rule: "in a subnet with a prefix of its own, a GID that is written with fe80:: leads where it does with the prefix",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: link_local,
         fault: Fault {
             replace: &[(

@@ -9,6 +9,7 @@ use crate::stand_in::sa::{
     COMP_RATE_SELECTOR, Reaction,
 };
 use crate::stand_in::{FIRST_PORT, StandIn};
+use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, HASTY, SUCCESS, by_gid, expect_path, expected_path, expected_record, known_record,
     refused, resolve,
@@ -21,6 +22,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-components",
         rule: "each component that a request names is met by the answer, or the request is refused: none is dropped",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: components,
         fault: Fault {
             replace: &[("\tquestion->flowlabel_hoplimit = flow_label(wanted);\n", "")],
@@ -32,6 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-selector-zero",
         rule: "an MTU, rate or packet lifetime with selector 0 is no demand: it is neither put to the SA nor compared",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: selector_zero,
         fault: Fault {
             replace: &[(
@@ -46,6 +49,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-record-differs",
         rule: "a record of the SA's that differs from what was asked for, be it in one component, is not handed out",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: record_differs,
         fault: Fault {
             replace: &[(

@@ -6,6 +6,7 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::Path;
 use crate::stand_in::sa::{Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, ENODATA, HASTY, SUCCESS, able, expect_path, expect_status, expected_record, refused,
     reply,
@@ -18,6 +19,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-service-ids-reserved",
         rule: "where the SA says that service ids choose nothing, however many of them are named cost it one path query",
         harmed: Harmed::Sa,
+        needs: &[Ability::AnswersByLid],
         run: reserved,
         fault: Fault {
             replace: &[(
@@ -32,6 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-service-ids-chosen",
         rule: "where service ids choose paths, the path of each is asked for once",
         harmed: Harmed::Sa,
+        needs: &[Ability::AnswersByLid],
         run: chosen,
         fault: Fault {
             replace: &[(
@@ -46,6 +49,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-service-ids-untold",
         rule: "an SA that does not say whether service ids choose paths, or says it badly, is one for which they do",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: untold,
         fault: Fault {
             replace: &[(
@@ -60,6 +64,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-kernel-qos-class",
         rule: "the kernel's QoS class arrives garbled: where classes choose paths it gets ENODATA, and asks the SA itself",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: kernels_class,
         fault: Fault {
             replace: &[(

@@ -1,5 +1,6 @@
 //! The answer: its form, how often it comes, and when.
 
+use crate::suite::ability::Ability;
 use std::time::Instant;
 
 use crate::stand_in::fabric::{DeviceSpec, Peer};
@@ -20,6 +21,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-header",
         rule: "an answer has the version, the opcode and the transaction id of its request, and zeros for data",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| {
             form(bench, |answer| {
                 if answer.version() == 1 {
@@ -42,6 +44,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-length",
         rule: "a path is one entry of 72 bytes behind the 16 of the header; an error is the header alone",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| {
             form(bench, |answer| {
                 let expected = match answer.status {
@@ -80,6 +83,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-byte-order",
         rule: "the length is in the byte order of the machine, the path record in that of the network",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| {
             // The two bytes of the LIDs and of the P_Key differ.
             let mut device = DeviceSpec::single();
@@ -109,6 +113,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-flags",
         rule: "a path is flagged as usable for general management, primary, and in both directions",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| {
             form(bench, |answer| match answer.entry(0) {
                 Some((flags, code, _)) if (flags, code) != (ANSWER_FLAGS, PATH) => Err(failed(
@@ -131,6 +136,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-return-value",
         rule: "resolve returns 0 when the request is or will be answered, whatever the answer says",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         // The core looks at what is returned.
         run: |bench| form(bench, |_| Ok(())),
         fault: Fault {
@@ -171,6 +177,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-source-chosen",
         rule: "a source that the core chose is the second entry of the answer, as the core wrote it",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: source_chosen,
         fault: Fault {
             replace: &[("\t\trequest->has_second = true;\n", "")],
@@ -182,6 +189,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-source-given",
         rule: "a source that the client gave is not sent back: the answer is the path alone",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: source_given,
         fault: Fault {
             replace: &[(
@@ -201,6 +209,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-once",
         rule: "every request is answered once, from the cache, by the SA, and with an error",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: answered_once,
         fault: Fault {
             replace: &[(
@@ -223,6 +232,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-nodelay",
         rule: "a client that wants no delay gets the cached path or ENODATA at once, and the lookup is begun",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| nodelay(bench, |_, peer| by_gid(peer).with_flags(0, FLAG_NODELAY)),
         fault: Fault {
             replace: &[(
@@ -237,6 +247,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-nodelay-address",
         rule: "the flag for no delay counts on the entry of the destination address as well",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| {
             nodelay(bench, |own, peer| {
                 by_addr(own, &Addr::Ip(peer.ip)).with_flags(1, FLAG_NODELAY)
@@ -255,6 +266,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-cached",
         rule: "the second request for a destination is answered without asking the SA again",
         harmed: Harmed::Sa,
+        needs: &[Ability::AnswersByLid],
         run: second_from_the_cache,
         fault: Fault {
             replace: &[("\t\tpath->state = KNOWN;\n", "")],

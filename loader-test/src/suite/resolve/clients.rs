@@ -4,6 +4,7 @@ use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, FLAG_DEST, FLAG_NODELAY, FLAG_SOURCE, Message, PATH, Path};
+use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, QUIET, able, by_gid, by_lid, expect_path, expected_path, hold, let_go, reply, resolve,
 };
@@ -15,6 +16,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-kernel",
         rule: "the kernel (client 0, whose transaction id is a pointer) is answered once, with its id and one path",
         harmed: Harmed::Daemon,
+        needs: &[Ability::AnswersByLid],
         run: kernel,
         fault: Fault {
             replace: &[(
@@ -34,6 +36,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-librdmacm",
         rule: "a path entry beside source and destination addresses holds hints: the path leads to the destination address",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: librdmacm,
         fault: Fault {
             replace: &[(
@@ -48,6 +51,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-client-gone",
         rule: "an answer to a client that has left is given once, and the next client is served",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: client_gone,
         fault: Fault {
             replace: &[(
@@ -62,6 +66,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-message-gone",
         rule: "a message is the core's again when resolve returns: nothing of it is read afterwards",
         harmed: Harmed::Daemon,
+        needs: &[Ability::AnswersByLid],
         run: message_gone,
         fault: Fault {
             replace: &[
@@ -86,6 +91,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-many",
         rule: "many requests at once for as many destinations are answered, each with its own path",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: many,
         fault: Fault {
             replace: &[("#define MAX_PATHS\t\t65536", "#define MAX_PATHS\t\t64")],

@@ -4,6 +4,7 @@ use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
+use crate::suite::ability::Ability;
 use crate::suite::bench::{Bench, able, expect_path, expected_record, refused, reply, resolve};
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Outcome, Status, failed};
@@ -13,6 +14,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-traffic-class",
         rule: "a request for another traffic class is not answered with a path for the usual one, nor the other way round",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| demand(bench, "traffic classes", |path| path.with_tclass(0x21)),
         fault: Fault {
             replace: &[("\tquestion->tclass = wanted->tclass;\n", "")],
@@ -24,6 +26,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-service-id",
         rule: "a request for a service is not answered with the path of another service, nor the other way round",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| {
             demand(bench, "service ids", |path| {
                 path.with_service_id(0x0100_0000_0106_4853)
@@ -43,6 +46,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-qos-class",
         rule: "a request for a QoS class is not answered with the path of another, nor the other way round",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| demand(bench, "QoS classes", |path| path.with_qos_sl(0x0050)),
         fault: Fault {
             replace: &[(
@@ -57,6 +61,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-sl",
         rule: "a request for a service level is not answered with a path of another one",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| demand(bench, "service levels", |path| path.with_qos_sl(0x0006)),
         fault: Fault {
             replace: &[(
@@ -77,6 +82,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-partition",
         rule: "a path is answered for the partition of the endpoint that the request concerns",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: partitions,
         fault: Fault {
             replace: &[(

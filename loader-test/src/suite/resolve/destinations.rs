@@ -4,6 +4,7 @@ use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, EDESTTYPE, ERRORS, ETIMEDOUT, HASTY, able, by_addr, by_gid, by_lid, expect_path,
     expect_status, expected_path, refused, resolve,
@@ -16,6 +17,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-lid",
         rule: "a path request with a DLID is answered with the SA's path to that LID",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| known_to_the_sa(bench, by_lid),
         fault: Fault {
             replace: &[(
@@ -30,6 +32,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-gid",
         rule: "a path request with a DGID is answered with the SA's path to that GID",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| known_to_the_sa(bench, by_gid),
         fault: Fault {
             replace: &[(
@@ -44,6 +47,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-name",
         rule: "a name is answered with the SA's path to its host",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| address(bench, "names", name_of),
         fault: Fault {
             replace: &[(
@@ -58,6 +62,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-ip",
         rule: "an IPv4 address is answered with the SA's path to its host",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| address(bench, "IPv4 addresses", ip_of),
         fault: Fault {
             replace: &[("\t\treturn 4;\n", "\t\treturn 3;\n")],
@@ -84,6 +89,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-ip6",
         rule: "an IPv6 address is answered with the SA's path to its host",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| address(bench, "IPv6 addresses", ip6_of),
         fault: Fault {
             replace: &[("\t\treturn 16;\n", "\t\treturn 15;\n")],
@@ -95,6 +101,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-gid-address",
         rule: "a destination of the address type GID is answered with the SA's path to that GID",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| address(bench, "addresses of type GID", |peer| Addr::Gid(peer.gid())),
         fault: Fault {
             replace: &[(
@@ -109,6 +116,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-lid-address",
         rule: "a destination of the address type LID is answered with the SA's path to that LID",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| address(bench, "addresses of type LID", |peer| Addr::Lid(peer.lid)),
         fault: Fault {
             replace: &[(
@@ -123,6 +131,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-own-name",
         rule: "an endpoint's own name is answered with the path from the port to itself",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| own_address(bench, |core, ip| core.address(name_beside(ip)).clone()),
         fault: Fault {
             replace: &[(
@@ -137,6 +146,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-own-ip",
         rule: "an endpoint's own IP address is answered with the path from the port to itself",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| own_address(bench, |core, ip| core.address(ip).clone()),
         fault: Fault {
             replace: &[(
@@ -164,6 +174,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-name-case",
         rule: "names compare without case",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| spelled(bench, "names", name_of, upper_case),
         fault: Fault {
             replace: &[(
@@ -178,6 +189,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-own-name-case",
         rule: "an endpoint's own name is known in upper case and in lower case",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: own_name_in_upper_case,
         fault: Fault {
             replace: &[("return !strncasecmp(", "return !strncmp(")],
@@ -189,6 +201,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-name-end",
         rule: "a name ends at its first NUL: what follows in the 64 bytes does not count",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| spelled(bench, "names", name_of, Addr::with_garbage),
         fault: Fault {
             replace: &[(
@@ -203,6 +216,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-ip-length",
         rule: "an IPv4 address is four bytes: what follows in the 64 bytes does not count",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| spelled(bench, "IPv4 addresses", ip_of, Addr::with_garbage),
         fault: Fault {
             replace: &[("\t\treturn 4;\n", "\t\treturn 16;\n")],
@@ -214,6 +228,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-ip6-length",
         rule: "an IPv6 address is sixteen bytes: what follows in the 64 bytes does not count",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| spelled(bench, "IPv6 addresses", ip6_of, Addr::with_garbage),
         fault: Fault {
             replace: &[("\t\treturn 16;\n", "\t\treturn ACM_MAX_ADDRESS;\n")],
@@ -225,6 +240,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-own-length",
         rule: "an endpoint's own address is known whatever follows it in the 64 bytes, in the request and when it was added",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: own_address_with_garbage,
         fault: Fault {
             replace: &[(
@@ -239,6 +255,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-unknown-lid",
         rule: "a LID that the SA does not know is answered with an error, and by the deadline",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| unknown(bench, |_| Message::path(&Path::default().with_dlid(0x0bad))),
         fault: Fault {
             replace: &[
@@ -259,6 +276,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-unknown-gid",
         rule: "a GID that the SA does not know is answered with an error, and by the deadline",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| {
             unknown(bench, |_| {
                 Message::path(&Path::default().with_dgid(gid(0x0bad)))
@@ -287,6 +305,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-unknown-name",
         rule: "a name that nobody knows is answered with an error, and by the deadline",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| unknown(bench, |own| by_addr(own, &Addr::Name("nobody".into()))),
         fault: Fault {
             replace: &[(
@@ -305,6 +324,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-unknown-ip",
         rule: "an IP address that nobody has is answered with an error, and by the deadline",
         harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
         run: |bench| unknown(bench, |own| by_addr(own, &Addr::Ip([10, 9, 9, 9].into()))),
         fault: Fault {
             replace: &[(

@@ -1,5 +1,6 @@
 //! The port's own requests, and whose answers to them count.
 
+use crate::suite::ability::Ability;
 use std::collections::HashSet;
 
 use super::line::{Line, asks_for, line, own_ip, stranger};
@@ -15,6 +16,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-request",
         rule: "an address that nobody here knows is asked of the group, in a whole request with the client's address as source",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: request,
         fault: Fault {
             replace: &[("\tmad.src_type = lookup->src_type;\n", "")],
@@ -26,6 +28,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-resolve",
         rule: "the path to the node that answered is the client's answer",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             let mut line = line(bench, &[])?;
             line.resolves(&stranger(1)).map(drop)
@@ -48,6 +51,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-resolve-cached",
         rule: "an address that was answered for is not asked again",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: cached,
         fault: Fault {
             replace: &[("\tremember(group, lookup, &grh->sgid);\n", "")],
@@ -59,6 +63,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-resolve-together",
         rule: "however many clients want an address at a time, the group is asked once",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: together,
         fault: Fault {
             replace: &[(
@@ -73,6 +78,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-retries",
         rule: "a request that nobody answers is sent again as often as the options say, and then the client is told",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: retries,
         fault: Fault {
             replace: &[("lookup->tries = group->retries + 1;", "lookup->tries = 1;")],
@@ -84,6 +90,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-tid",
         rule: "nobody can guess the transaction id of the next request, and answer it in another node's place",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: tids,
         fault: Fault {
             replace: &[(
@@ -98,6 +105,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-unknown",
         rule: "an answer that nobody asked for is none",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| stranger_first(bench, |line, tid| line.answer(&stranger(2), tid ^ 1)),
         fault: Fault {
             replace: &[("\t\tif (lookup->tid == mad->tid)\n", "\t\tif (mad->tid)\n")],
@@ -109,6 +117,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-multicast",
         rule: "answers come by unicast: what was sent to the group is none",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             stranger_first(bench, |line, tid| {
                 let answer = AcmMad::answer(tid, &shared_group(line.pkey()));
@@ -125,6 +134,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-no-grh",
         rule: "an answer without a GRH says not where it comes from",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: no_grh,
         fault: Fault {
             replace: &[
@@ -149,6 +159,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-group",
         rule: "an answer that names none of the port's groups is none",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             stranger_first(bench, |line, tid| {
                 let foreign = [
@@ -172,6 +183,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-class",
         rule: "what is of class SA is no answer, whatever its transaction id",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             stranger_first(bench, |line, tid| {
                 // A path record's answer in the outer form, one of the protocol's in the rest.
@@ -194,6 +206,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-short",
         rule: "a datagram that is too short is no answer",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             stranger_first(bench, |line, tid| {
                 let answer = AcmMad::answer(tid, &shared_group(line.pkey()));
@@ -215,6 +228,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-status",
         rule: "an answer with a status is no address",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: status,
         fault: Fault {
             replace: &[(" || mad->status)", ")")],
@@ -226,6 +240,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-address",
         rule: "an answer that names an address names the one that was asked for",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             stranger_first(bench, |line, tid| {
                 let other = Addr::Name(stranger(2).name);
@@ -248,6 +263,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-twice",
         rule: "a second answer changes nothing: the client is answered once, and what is known stays",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: twice,
         fault: Fault {
             replace: &[

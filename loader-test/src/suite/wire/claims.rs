@@ -6,6 +6,7 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::Addr;
 use crate::stand_in::wire::{AcmMad, Node, Wire, shared_group};
+use crate::suite::ability::Ability;
 use crate::suite::bench::{Bench, SUCCESS, able, expect_path, expected_path};
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Finding, Outcome, Status, failed};
@@ -42,6 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-claims-own",
         rule: "who claims an address of the port's in a request does not get it",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: own_address,
         fault: Fault {
             replace: believes!("is_own_addr(group->ep, claim.type, claim.addr)"),
@@ -53,6 +55,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-claims-preloaded",
         rule: "who claims an address of the hosts file in a request does not get it",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: preloaded,
         fault: Fault {
             replace: believes!("find_host(group->ep->port->dev, claim.type, claim.addr)"),
@@ -64,6 +67,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: FLOOD_MEMORY,
         rule: "requests of ever more sources do not take ever more memory",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: flood_memory,
         fault: Fault {
             replace: &[(
@@ -78,6 +82,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-flood-log",
         rule: "a flood of datagrams that are no requests does not fill the log that is always written",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: flood_log,
         fault: Fault {
             replace: &[(
@@ -92,6 +97,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-log-names",
         rule: "control characters of names from other nodes do not come through to the log, where they could forge lines",
         harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
         run: log_names,
         fault: Fault {
             replace: &[(

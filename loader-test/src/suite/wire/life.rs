@@ -1,5 +1,6 @@
 //! The protocol over reregistrations and closes.
 
+use crate::suite::ability::Ability;
 use std::time::{Duration, Instant};
 
 use super::line::{line, own_name, shown, stranger};
@@ -14,6 +15,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-reregister",
         rule: "after a reregistration, which ends all memberships, the port is a member again and answers",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: reregister,
         fault: Fault {
             replace: &[(
@@ -28,6 +30,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-reopen",
         rule: "a port that is opened again answers as before",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: reopen,
         fault: Fault {
             replace: &[(
@@ -42,6 +45,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-pair-broken",
         rule: "a queue pair that a failed work request put into the error state is put to rights, or replaced",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: pair_broken,
         fault: Fault {
             replace: &[(
@@ -56,6 +60,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-close",
         rule: "a closed endpoint answers nobody: its queue pair is gone",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: close,
         fault: Fault {
             replace: &[("\tif (group->qp)\n\t\tibv_destroy_qp(group->qp);\n", "")],

@@ -5,6 +5,7 @@ use crate::stand_in::FIRST_PORT;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Gid};
 use crate::stand_in::wire::{AcmMad, Datagram, Node};
+use crate::suite::ability::Ability;
 use crate::suite::bench::{Bench, refused};
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Outcome, Status};
@@ -16,6 +17,7 @@ macro_rules! altered {
             name: $name,
             rule: $rule,
             harmed: Harmed::Node,
+            needs: &[Ability::OpensPort],
             run: |bench| altered(bench, $name, $at, &$values),
             fault: Fault {
                 replace: &$replace,
@@ -31,6 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-short",
         rule: "a datagram that is too short is no request: what is behind it in the buffer is an earlier one's",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: short,
         fault: Fault {
             replace: &[(
@@ -45,6 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-long",
         rule: "a datagram that is too long is no request, and its receive is posted again",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: long,
         fault: Fault {
             replace: &[(
@@ -98,6 +102,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-no-common-group",
         rule: "a request that names none of the port's groups is not answered: there is no way back",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: no_common_group,
         fault: Fault {
             replace: &[(
@@ -112,6 +117,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-group-count",
         rule: "of the groups that a request counts, those behind its end are not there",
         harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
         run: group_count,
         fault: Fault {
             replace: &[(" && mad->gid_cnt <= WIRE_GROUPS;", ";")],
@@ -123,6 +129,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-type",
         rule: "a request with addresses of unknown types is not answered",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: address_type,
         fault: Fault {
             replace: &[(
@@ -137,6 +144,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-no-grh",
         rule: "a request without a GRH says not where it comes from: it is not answered",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: no_grh,
         fault: Fault {
             replace: &[

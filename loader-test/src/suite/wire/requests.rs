@@ -1,5 +1,6 @@
 //! Requests of other nodes for the port's addresses.
 
+use crate::suite::ability::Ability;
 use std::time::{Duration, Instant};
 
 use super::line::{
@@ -20,6 +21,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer",
         rule: "a request for an address of the port's is answered by unicast, once, with its transaction id and the group that both are in",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: answer,
         fault: Fault {
             replace: &[(
@@ -34,6 +36,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-keys",
         rule: "what is sent carries the Q_Key of the protocol and the P_Key of the endpoint",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: keys,
         fault: Fault {
             replace: &[(".remote_qkey = ACM_QKEY }", ".remote_qkey = 0x1ee7 }")],
@@ -45,6 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-partition",
         rule: "each endpoint answers in its own partition, for its own addresses",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: partition,
         fault: Fault {
             replace: &[("&& pkey == htobe16(wanted)", "&& pkey")],
@@ -56,6 +60,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-foreign-address",
         rule: "a request for an address that is not the port's is not answered",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: foreign_address,
         fault: Fault {
             replace: &[(
@@ -74,6 +79,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-case",
         rule: "names are asked for without regard to case",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             let line = line(bench, &[])?;
             let tid = line.ask(&stranger(1), &Addr::Name("SELF1".into()));
@@ -92,6 +98,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-length",
         rule: "only as many bytes of an address count as its type has: what is behind them is the sender's affair",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: |bench| {
             let line = line(bench, &[])?;
             let tid = line.ask(&stranger(1), &own_ip().with_garbage());
@@ -110,6 +117,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-removed",
         rule: "an address is answered for from when it is added until it is taken away",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: address_removed,
         fault: Fault {
             replace: &[
@@ -136,6 +144,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-twice",
         rule: "an address that was added twice and taken away once is not answered for",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: address_twice,
         fault: Fault {
             replace: &[
@@ -153,6 +162,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-every-requester",
         rule: "every node that asks is answered, however many ask at once",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: every_requester,
         fault: Fault {
             replace: &[(
@@ -167,6 +177,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-same-requester",
         rule: "a node that asks again before it was answered is answered under both transaction ids",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: same_requester,
         fault: Fault {
             replace: &[(
@@ -189,6 +200,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-asked-while-asking",
         rule: "a node is answered also while the SA is being asked for the path to it",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: asked_while_asking,
         fault: Fault {
             replace: &[(
@@ -203,6 +215,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-many-requests",
         rule: "a receive is posted again for each that was used: requests are answered beyond recv_depth",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: many_requests,
         fault: Fault {
             replace: &[(

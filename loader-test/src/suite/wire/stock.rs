@@ -1,5 +1,6 @@
 //! The provider and the stock provider, each in a process of its own, ask each other.
 
+use crate::suite::ability::Ability;
 use std::io;
 use std::path::Path;
 
@@ -17,6 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-stock-asks",
         rule: "a node with the stock provider resolves the port's addresses",
         harmed: Harmed::Node,
+        needs: &[Ability::OpensPort],
         run: stock_asks,
         fault: Fault {
             replace: &[(
@@ -31,6 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-stock-answers",
         rule: "the addresses of a node with the stock provider are resolved",
         harmed: Harmed::Client,
+        needs: &[Ability::OpensPort],
         run: stock_answers,
         fault: Fault {
             // The stock provider leaves out what these ask for.

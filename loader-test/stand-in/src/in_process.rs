@@ -1,7 +1,7 @@
 //! A provider of this very process under the stand-in core: how the unit tests of a vendor's provider run it.
 //!
 //! The SDK gets its host functions from this core as a table, so nothing is loaded and nothing is exported; a test needs no
-//! `unsafe` and no daemon. In the provider's crate, with `loader-test` among the development dependencies:
+//! `unsafe` and no daemon. In the provider's crate, with `acm-stand-in` among the development dependencies:
 //!
 //! ```
 //! # use acm_prov_api::prelude::*;
@@ -15,10 +15,10 @@
 //! // Or `export_provider!`, which a provider's crate has already.
 //! acm_prov_api::provider_table!(Mine);
 //!
-//! use loader_test::stand_in::fabric::Peer;
-//! use loader_test::stand_in::in_process::InProcess;
-//! use loader_test::stand_in::message::{Message, Path};
-//! use loader_test::stand_in::FIRST_PORT;
+//! use acm_stand_in::fabric::Peer;
+//! use acm_stand_in::in_process::InProcess;
+//! use acm_stand_in::message::{Message, Path};
+//! use acm_stand_in::FIRST_PORT;
 //!
 //! let mut core = InProcess::load::<Mine>(&["timeout 300"])?;
 //! let from = core.up(FIRST_PORT)?;
@@ -78,7 +78,7 @@ impl InProcess {
     ) -> Result<Self, acm_prov_api::Error> {
         let turn = acm_prov_api::turn();
         let folder = tempfile::Builder::new()
-            .prefix("loader-test-in-process-")
+            .prefix("acm-stand-in-")
             .tempdir()
             .unwrap_or_else(|error| panic!("a temporary folder: {error}"));
         let mut lines = StandIn::default_options(folder.path());

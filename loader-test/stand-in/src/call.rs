@@ -7,13 +7,13 @@ macro_rules! call {
         let callback = $core.provider.$slot.expect(concat!("slot ", stringify!($slot), " is not NULL"));
         let meaning = <[String]>::concat(&[$(format!($($meaning)+))?]);
         let recorder = &$core.shared.recorder;
-        recorder.begin($crate::stand_in::recorder::Caller::Core, stringify!($slot), &meaning, || {
+        recorder.begin($crate::recorder::Caller::Core, stringify!($slot), &meaning, || {
             format!("{:?}", ($($argument,)*))
         });
         // SAFETY: the arguments are what acm_prov.h asks for. What the provider does with them is what is being tested.
         let result = unsafe { callback($($argument),*) };
         let recorder = &$core.shared.recorder;
-        recorder.end($crate::stand_in::recorder::Caller::Core, stringify!($slot), || format!("{result:?}"));
+        recorder.end($crate::recorder::Caller::Core, stringify!($slot), || format!("{result:?}"));
         result
     }};
 }

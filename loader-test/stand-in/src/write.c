@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-void loader_test_log(int level, const char *text);
+void acm_stand_in_log(int level, const char *text);
 
 void acm_write(int level, const char *format, ...)
 {
@@ -12,5 +12,5 @@ void acm_write(int level, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	loader_test_log(level, text);
+	acm_stand_in_log(level, text);
 }

@@ -49,8 +49,6 @@ use sa::{Question, SaThread};
 use shared::{Shared, lock};
 use subnet::Subnet;
 
-use crate::words::counted;
-
 pub use exports::FUNCTIONS;
 pub use shared::MadFaults;
 
@@ -468,10 +466,7 @@ impl StandIn {
             violations.push(Violation {
                 kind: ViolationKind::MadLeaked,
                 harmed: Harmed::Daemon,
-                text: format!(
-                    "neither sent nor freed: {}",
-                    counted(self.mads_held(), "SA MAD")
-                ),
+                text: format!("SA MADs neither sent nor freed: {}", self.mads_held()),
             });
         }
         for id in self.unanswered() {

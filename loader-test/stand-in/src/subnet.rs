@@ -246,8 +246,8 @@ fn limited(demand: Option<u8>, has: u8, order: &[u8]) -> Result<u8, u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fabric::gid;
     use super::*;
+    use crate::fabric::gid;
 
     const OWN: u64 = 0x0010_0001;
 

@@ -95,7 +95,7 @@ fn told(name: &str, arguments: impl FnOnce() -> String) {
 /// # Safety
 /// `text` is a terminated string.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn loader_test_log(level: c_int, text: *const c_char) {
+unsafe extern "C" fn acm_stand_in_log(level: c_int, text: *const c_char) {
     if let Some(core) = core() {
         // SAFETY: the caller's promise.
         core.log(level, &unsafe { CStr::from_ptr(text) }.to_string_lossy());
