@@ -41,6 +41,9 @@ pub enum Error {
     #[error("tier `{tier}` ran no test: a run that tests nothing proves nothing")]
     NoTest { tier: &'static str },
 
+    #[error("failed: {}; the output above says what", tiers.join(", "))]
+    TiersFailed { tiers: Vec<&'static str> },
+
     #[error("not built: {}; run `cargo build --workspace`", path.display())]
     NotBuilt { path: PathBuf },
 
@@ -69,6 +72,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether nothing else is to be tried: the user wants to stop, or has to install something first.
+    pub fn ends_everything(&self) -> bool {
+        matches!(self, Self::Interrupted(_) | Self::SetupNeeded(_))
+    }
+
     /// 2: the user has to install something; 128 + n: ended by signal n; 1: all else.
     pub fn exit_code(&self) -> ExitCode {
         match self {

@@ -11,7 +11,7 @@ const BUDGET: Duration = Duration::from_secs(900);
 
 /// Runs the test that holds the header against the mirror, and has it write the header instead.
 pub fn run() -> Result<(), Error> {
-    setup::ensure()?;
+    setup::ensure_for_build(true)?;
     let mut generate = cargo(&[
         "test",
         "--package",

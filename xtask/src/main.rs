@@ -6,6 +6,7 @@ mod demo;
 mod error;
 mod headers;
 mod lint;
+mod matrix;
 mod miri;
 mod processes;
 mod setup;
@@ -32,6 +33,8 @@ enum Command {
     Demo,
     /// Install what is missing, build, and run the tests tier by tier.
     Test(test::Options),
+    /// Run every check on every faulty provider, which takes some minutes: no check may fail but those that a fault declares.
+    Matrix,
     /// Check the format, clippy and the documentation; any warning is an error.
     Lint,
     /// Look for undefined behaviour in the unsafe code, by Miri; installs a nightly toolchain's Miri if it is missing.
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo => demo::run(),
         Command::Test(options) => test::run(&options),
+        Command::Matrix => matrix::run(),
         Command::Lint => lint::run(),
         Command::Miri => miri::run(),
         Command::Headers => headers::run(),

@@ -6,6 +6,7 @@ mod elsewhere;
 use crate::error::Error;
 
 /// One thing that has to be on the machine.
+#[derive(Clone, Copy)]
 struct Need {
     /// The Debian package that brings it.
     package: &'static str,
@@ -14,6 +15,7 @@ struct Need {
     files: &'static [File],
 }
 
+#[derive(Clone, Copy)]
 enum File {
     Program(&'static str),
     Header(&'static str),
@@ -22,11 +24,11 @@ enum File {
 
 use File::{Header, Library, Program};
 
-/// What the demonstration needs beside a Rust toolchain.
-const DEMO_NEEDS: &[Need] = &[
+/// What compiles Rust with a C shim, and what cargo links with.
+const COMPILER: &[Need] = &[
     Need {
         package: "gcc",
-        why: "links, and compiles the C side of the layout tests",
+        why: "links, and compiles the C shims",
         files: &[Program("cc")],
     },
     Need {
@@ -34,53 +36,14 @@ const DEMO_NEEDS: &[Need] = &[
         why: "C library headers and start files",
         files: &[Header("stdio.h")],
     },
-    Need {
-        package: "ibacm",
-        why: "the daemon, ib_acme, and the header of the provider interface",
-        files: &[
-            Program("ibacm"),
-            Program("ib_acme"),
-            Header("infiniband/acm_prov.h"),
-        ],
-    },
-    Need {
-        package: "ibsim-utils",
-        why: "ibsim, the simulated fabric",
-        files: &[Program("ibsim")],
-    },
-    Need {
-        package: "libumad2sim0",
-        why: "gives a process a port of the simulated fabric",
-        files: &[Library("umad2sim/libumad2sim.so")],
-    },
-    Need {
-        package: "opensm",
-        why: "the subnet manager and administrator that answers path queries",
-        files: &[Program("opensm")],
-    },
 ];
 
-/// What the whole workspace and its tests need beside that.
-const OTHER_NEEDS: &[Need] = &[
-    Need {
-        package: "g++",
-        why: "compiles the C++ side of the header's tests",
-        files: &[Program("g++")],
-    },
-    Need {
-        package: "valgrind",
-        why: "looks at the memory of the example providers",
-        files: &[Program("valgrind")],
-    },
+/// What ibverbs-sys is built with.
+const VERBS: &[Need] = &[
     Need {
         package: "libibverbs-dev",
-        why: "verbs.h and sa.h, which the interface's header includes",
+        why: "verbs.h, and the library to link with",
         files: &[Header("infiniband/verbs.h"), Header("infiniband/sa.h")],
-    },
-    Need {
-        package: "libibumad-dev",
-        why: "umad.h and umad_sa.h, which the interface's header includes",
-        files: &[Header("infiniband/umad.h"), Header("infiniband/umad_sa.h")],
     },
     Need {
         package: "cmake",
@@ -107,6 +70,53 @@ const OTHER_NEEDS: &[Need] = &[
         why: "ibverbs-sys reads the verbs headers with it",
         files: &[Library("libclang.so")],
     },
+];
+
+/// What the simulated fabric and the daemon on it are made of.
+const FABRIC: &[Need] = &[
+    Need {
+        package: "ibacm",
+        why: "the daemon, ib_acme, and the header of the provider interface",
+        files: &[
+            Program("ibacm"),
+            Program("ib_acme"),
+            Header("infiniband/acm_prov.h"),
+        ],
+    },
+    Need {
+        package: "ibsim-utils",
+        why: "ibsim, the simulated fabric",
+        files: &[Program("ibsim")],
+    },
+    Need {
+        package: "libumad2sim0",
+        why: "gives a process a port of the simulated fabric",
+        files: &[Library("umad2sim/libumad2sim.so")],
+    },
+    Need {
+        package: "opensm",
+        why: "the subnet manager and administrator that answers path queries",
+        files: &[Program("opensm")],
+    },
+];
+
+/// What tests compare with or look through.
+const COMPARED: &[Need] = &[
+    Need {
+        package: "g++",
+        why: "compiles the C++ side of the header's tests",
+        files: &[Program("g++")],
+    },
+    Need {
+        package: "valgrind",
+        why: "looks at the memory of the example providers",
+        files: &[Program("valgrind")],
+    },
+    Need {
+        package: "libibumad-dev",
+        why: "umad.h and umad_sa.h, which the interface's header includes",
+        files: &[Header("infiniband/umad.h"), Header("infiniband/umad_sa.h")],
+    },
     Need {
         package: "librdmacm-dev",
         why: "rdma_cma.h, whose structures a test compares",
@@ -117,32 +127,44 @@ const OTHER_NEEDS: &[Need] = &[
         why: "smpquery, whose answers a test compares",
         files: &[Program("smpquery")],
     },
-    Need {
-        package: "qemu-system-x86",
-        why: "runs the virtual machine of the tests that need a kernel with RDMA devices",
-        files: &[Program("qemu-system-x86_64")],
-    },
 ];
+
+/// What the virtual machine needs.
+const MACHINE: &[Need] = &[Need {
+    package: "qemu-system-x86",
+    why: "runs the virtual machine of the tests that need a kernel with RDMA devices",
+    files: &[Program("qemu-system-x86_64")],
+}];
 
 /// Installs whatever is missing; fails with the line to run where only the user can.
 pub fn ensure() -> Result<(), Error> {
-    bring(&all())
+    bring(&[COMPILER, VERBS, FABRIC, COMPARED, MACHINE])
 }
 
 /// The same for what the demonstration needs.
 pub fn ensure_for_demo() -> Result<(), Error> {
-    bring(&DEMO_NEEDS.iter().collect::<Vec<_>>())
+    bring(&[COMPILER, FABRIC])
 }
 
-fn all() -> Vec<&'static Need> {
-    DEMO_NEEDS.iter().chain(OTHER_NEEDS).collect()
+/// The same for what the workspace is built with; without what ibverbs-sys needs if nothing of it is built.
+pub fn ensure_for_build(with_verbs: bool) -> Result<(), Error> {
+    match with_verbs {
+        true => bring(&[COMPILER, VERBS]),
+        false => bring(&[COMPILER]),
+    }
 }
 
-fn bring(needs: &[&'static Need]) -> Result<(), Error> {
-    match debian::missing(needs)? {
+/// The same for the tests with the distribution's programs.
+pub fn ensure_for_daemon() -> Result<(), Error> {
+    bring(&[COMPILER, FABRIC, COMPARED])
+}
+
+fn bring(groups: &[&'static [Need]]) -> Result<(), Error> {
+    let needs: Vec<&'static Need> = groups.iter().copied().flatten().collect();
+    match debian::missing(&needs)? {
         Some(missing) if missing.is_empty() => Ok(()),
         Some(missing) => debian::install(&missing),
-        None => elsewhere::check(needs),
+        None => elsewhere::check(&needs),
     }
 }
 
@@ -157,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_package_is_needed_once_and_for_a_file() {
-        let needs = all();
+        let needs = [COMPILER, VERBS, FABRIC, COMPARED, MACHINE].concat();
         let packages: std::collections::BTreeSet<&str> =
             needs.iter().map(|need| need.package).collect();
         assert_eq!(packages.len(), needs.len());

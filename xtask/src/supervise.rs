@@ -47,13 +47,21 @@ pub fn run_clean(command: &mut Command, budget: Budget) -> Result<(), Error> {
         .and(supervision.nothing_is_left())
 }
 
-/// The same, and hands each line of its standard output to `line` after passing it on.
+/// Which of a command's streams is read.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Stream {
+    Output,
+    Errors,
+}
+
+/// The same, and hands each line of one of its streams to `line` after passing it on.
 pub fn run_clean_reading(
     command: &mut Command,
+    stream: Stream,
     budget: Budget,
     line: impl FnMut(&str) + Send,
 ) -> Result<(), Error> {
-    Supervision::of(command, budget, PATIENCE)?.reading(command, line)
+    Supervision::of(command, budget, PATIENCE)?.reading(command, stream, line)
 }
 
 struct Supervision {
@@ -95,14 +103,23 @@ impl Supervision {
     fn reading(
         &self,
         command: &mut Command,
+        stream: Stream,
         mut line: impl FnMut(&str) + Send,
     ) -> Result<(), Error> {
-        let mut child = self.spawn(command.stdout(Stdio::piped()))?;
-        let output = child.stdout.take();
+        let mut child = self.spawn(match stream {
+            Stream::Output => command.stdout(Stdio::piped()),
+            Stream::Errors => command.stderr(Stdio::piped()),
+        })?;
+        let (output, errors) = (child.stdout.take(), child.stderr.take());
         thread::scope(|scope| {
-            if let Some(output) = output {
-                scope.spawn(move || pass_on(output, &mut line));
-            }
+            scope.spawn(move || {
+                if let Some(output) = output {
+                    pass_on(output, &mut line);
+                }
+                if let Some(errors) = errors {
+                    pass_on(errors, &mut line);
+                }
+            });
             // Whoever is left may hold the pipe, whose reader would then never see its end.
             self.wait(&mut child).and(self.nothing_is_left())
         })
@@ -216,7 +233,9 @@ mod tests {
         let mut lines = Vec::new();
         let outcome = Supervision::of(&command, Budget::start(budget), patience)
             .unwrap()
-            .reading(&mut command, |line| lines.push(line.to_owned()));
+            .reading(&mut command, Stream::Output, |line| {
+                lines.push(line.to_owned())
+            });
         let left = processes::wait_until_gone(&BTreeSet::new(), PLENTY);
         assert!(left.is_empty(), "{left:?}");
         (outcome, lines)

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::supervise::{self, Budget};
+use crate::supervise::{self, Budget, Stream};
 use crate::{cargo, heading, setup, trees};
 
 /// The build of the tests, from nothing.
@@ -49,7 +49,7 @@ pub fn run(budget: Budget, mut line: impl FnMut(&str) + Send) -> Result<(), Erro
     let expected = count_tests(&executable)?;
     let image = image::make(&executable, budget)?;
     let mut report = Report::default();
-    supervise::run_clean_reading(&mut qemu(&image), budget, |text| {
+    supervise::run_clean_reading(&mut qemu(&image), Stream::Output, budget, |text| {
         report.read(text);
         line(text);
     })?;

@@ -7,11 +7,12 @@
 //! `FAULTS=RE` in the environment restricts all of this to the checks whose names match, for work on one of them.
 
 mod compiler;
+#[path = "../shared/products.rs"]
+mod products;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
@@ -121,16 +122,7 @@ fn shown(report: &Report) -> String {
 
 /// path-cache, built from the present source.
 fn path_cache() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["build", "--quiet", "-p", "provider-cache", "--target-dir"])
-        .arg(target)
-        .output()
-        .expect("cargo, to build path-cache");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "cargo build: {errors}");
-    target.join("debug/libibacm_path_cache.so")
+    products::folder().join("libibacm_path_cache.so")
 }
 
 #[test]
@@ -194,6 +186,7 @@ fn every_check_fails_on_its_own_faulty_provider() {
 }
 
 #[test]
+#[ignore = "takes minutes: `cargo xtask matrix` runs it"]
 fn no_other_check_fails_on_a_faulty_provider() {
     let everything: Vec<_> = all().collect();
     for_each_check(PROVIDERS_AT_A_TIME, |check| {

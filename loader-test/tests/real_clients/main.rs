@@ -5,6 +5,8 @@ mod faults;
 mod kernel;
 mod librdmacm;
 
+#[path = "../shared/products.rs"]
+mod products;
 #[path = "../on_fabric/mod.rs"]
 mod shared;
 
@@ -13,7 +15,7 @@ mod subject {
     use loader_test::rig::{Builder, Rig};
 
     pub fn builder() -> Builder {
-        Rig::builder(crate::stock()).fabric_sim(crate::built().join("libfabric_sim.so"))
+        Rig::builder(crate::stock()).fabric_sim(crate::products::folder().join("libfabric_sim.so"))
     }
 
     pub const IS_STOCK: bool = true;
@@ -22,52 +24,21 @@ mod subject {
     pub const QOS_OPTION: &str = "no_such_option";
 }
 
-use std::env;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
+use std::path::PathBuf;
 
 use loader_test::ibacm::Host;
 use loader_test::rig::{Builder, Rig};
 
-/// The folder in which cargo puts libraries and programs, with this workspace's providers and fabric-sim's library of the present source
-/// in it: cargo builds neither for a test.
-fn built() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .args([
-                "build",
-                "--quiet",
-                "-p",
-                "provider-cache",
-                "-p",
-                "provider-default",
-                "-p",
-                "fabric-sim",
-                "--target-dir",
-            ])
-            .arg(target)
-            .output()
-            .expect("cargo, to build the libraries");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "cargo build: {errors}");
-        target.join("debug")
-    })
-}
-
 fn path_cache() -> PathBuf {
-    built().join("libibacm_path_cache.so")
+    products::folder().join("libibacm_path_cache.so")
 }
 
 fn mcast_sa() -> PathBuf {
-    built().join("libibacm_mcast_sa.so")
+    products::folder().join("libibacm_mcast_sa.so")
 }
 
 fn stock() -> PathBuf {
-    built();
+    products::folder();
     let multiarch = std::fs::read_dir("/usr/lib").unwrap().flatten();
     multiarch
         .map(|folder| folder.path().join("ibacm/libibacmp.so"))
@@ -82,7 +53,7 @@ const ASKED_IP: &str = "10.0.0.2";
 
 /// A fabric with two daemons, started as systemd does, that know the IP addresses of both hosts.
 fn plan(library: PathBuf) -> Builder {
-    let fabric_sim = built().join("libfabric_sim.so");
+    let fabric_sim = products::folder().join("libfabric_sim.so");
     Rig::builder(library)
         .fabric_sim(fabric_sim)
         .host(ASKING)

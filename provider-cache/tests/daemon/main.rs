@@ -15,6 +15,8 @@ mod support;
 
 #[path = "../../../loader-test/tests/on_fabric/descriptors.rs"]
 mod descriptors;
+#[path = "../../../loader-test/tests/shared/products.rs"]
+mod products;
 #[path = "../../../loader-test/tests/on_fabric/mod.rs"]
 mod shared;
 

@@ -1,7 +1,7 @@
 //! What is remembered, by the counters and by what OpenSM's log says that the SA was asked.
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use loader_test::acme;
 use loader_test::client::{Client, Counters, Destination, Status};
@@ -66,7 +66,7 @@ impl Cost {
 const OWN_NAME: &str = "node1";
 
 /// Asks for a host by each form of address, each host by one, twice.
-fn each_form_twice(library: &Path) -> Vec<(&'static str, Cost)> {
+fn each_form_twice(library: PathBuf) -> Vec<(&'static str, Cost)> {
     let (own_ip, other_own_ip) = ("10.1.0.1", "10.1.0.9");
     let rig = Rig::builder(library)
         .address("Hca1", OWN_NAME)
@@ -148,7 +148,7 @@ fn the_second_answer_comes_from_the_cache_and_is_counted_as_stock_counts_it() {
             ("own IPv4", Cost::from_the_cache()),
         ]
     );
-    assert_eq!(ours, each_form_twice(&stock_provider()));
+    assert_eq!(ours, each_form_twice(stock_provider()));
 }
 
 /// How often the SA is asked while `act` runs.
@@ -161,8 +161,8 @@ fn queries_in(rig: &Rig, host: &Host, act: impl FnOnce()) -> usize {
 /// Stock asks for each form anew.
 #[test]
 fn a_lid_and_a_gid_are_asked_for_once_whoever_names_them() {
-    for (library, queries) in [(path_cache(), 2), (&stock_provider(), 3)] {
-        let rig = Rig::builder(library)
+    for (library, queries) in [(path_cache(), 2), (stock_provider(), 3)] {
+        let rig = Rig::builder(&library)
             .address("Hca1", OWN_NAME)
             .address("Hca2", "node2")
             .start()

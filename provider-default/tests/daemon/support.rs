@@ -1,10 +1,6 @@
 //! What the tests share: libraries, rigs, and questions with their right answers.
 
-use std::env;
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use loader_test::client::{Answer, Client, Destination, Status, entries};
@@ -14,51 +10,19 @@ use loader_test::record::PathRecord;
 use loader_test::rig::{Builder, Rig};
 use loader_test::wait;
 
+use crate::products;
+
 /// How long a condition may take that normally comes true in a moment.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The library under test.
 pub fn mcast_sa() -> PathBuf {
-    built().join("libibacm_mcast_sa.so")
+    products::folder().join("libibacm_mcast_sa.so")
 }
 
 /// The other one of this workspace, which knows addresses from the hosts file alone.
 pub fn path_cache() -> PathBuf {
-    built().join("libibacm_path_cache.so")
-}
-
-/// Where both lie, and the parts of the workspace that a rig needs beside them, built as an operator builds them.
-///
-/// Cargo builds neither libraries of this kind nor other packages' programs for a test; an old file must not pass for the
-/// present source.
-fn built() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let executable = env::current_exe().unwrap();
-        // …/PROFILE/deps/daemon-HASH
-        let folder = executable.parent().and_then(Path::parent).unwrap();
-        let profile = match folder.file_name().and_then(OsStr::to_str).unwrap() {
-            "debug" => "dev",
-            other => other,
-        };
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let packages = [
-            "provider-default",
-            "provider-cache",
-            "loader-test",
-            "fabric-sim",
-        ];
-        let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .args(["build", "--quiet", "--profile", profile, "--target-dir"])
-            .arg(target)
-            .args(packages.iter().flat_map(|package| ["-p", package]))
-            .output()
-            .expect("cargo, to build the library under test");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "cargo build: {errors}");
-        folder.to_owned()
-    })
+    products::folder().join("libibacm_path_cache.so")
 }
 
 /// Where the distribution's ibacm has the stock provider.

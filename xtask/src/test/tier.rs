@@ -1,0 +1,192 @@
+//! The tiers: what each needs, runs, and may take.
+
+use std::process::Command;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::engine::Engine;
+use super::selection::Selection;
+use crate::error::Error;
+use crate::{cargo, setup, trees};
+
+/// Integration tests, by the names of their targets, that need programs, libraries or headers of the distribution, or of
+/// another release of it: ibacm, opensm, ibsim. All others need what the build needs.
+const DAEMON_TESTS: [&str; 9] = [
+    "abi",
+    "c_providers",
+    "daemon",
+    "fabric",
+    "header",
+    "layout",
+    "real_clients",
+    "stock",
+    "sysfs",
+];
+
+/// What tests load or start without being linked to it, as an operator builds it.
+const PRODUCTS: [&str; 4] = [
+    "provider-cache",
+    "provider-default",
+    "loader-test",
+    "fabric-sim",
+];
+
+/// Tells the tests that [`PRODUCTS`] are built from the present source, which each would do by itself otherwise.
+const BUILT: (&str, &str) = ("ACM_TESTS_BUILT", "yes");
+
+#[derive(Clone, Copy, PartialEq, Debug, ValueEnum)]
+pub enum Tier {
+    /// Everything, so that libraries and programs stand beside each other
+    Build,
+    /// Unit tests and the documentation's examples
+    Unit,
+    /// Integration tests that need no program of the distribution
+    Suite,
+    /// Integration tests with the distribution's ibacm, OpenSM and ibsim
+    Daemon,
+    /// Tests of a kernel with RDMA devices, in a virtual machine
+    Vm,
+}
+
+impl Tier {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Build => "build",
+            Self::Unit => "unit",
+            Self::Suite => "suite",
+            Self::Daemon => "daemon",
+            Self::Vm => "vm",
+        }
+    }
+
+    /// What the tier may take on two cores from nothing; several times what it takes on an idle machine.
+    pub fn budget(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Build => 600,
+            Self::Unit => 240,
+            Self::Suite => 480,
+            Self::Daemon => 900,
+            Self::Vm => 420,
+        })
+    }
+
+    /// Whether it runs when `only` is asked for, or all are.
+    pub fn is_wanted(self, only: Option<Self>) -> bool {
+        !self.runs_tests() || only.is_none_or(|only| only == self)
+    }
+
+    /// Brings in what it needs, so that an earlier tier shows that it does without.
+    pub fn set_up(self, selection: &Selection) -> Result<(), Error> {
+        match self {
+            Self::Build => setup::ensure_for_build(selection.has("rdma-access")),
+            Self::Unit | Self::Suite => Ok(()),
+            Self::Daemon => {
+                setup::ensure_for_daemon()?;
+                trees::ensure()
+            }
+            Self::Vm => {
+                setup::ensure()?;
+                trees::ensure()
+            }
+        }
+    }
+
+    /// What it runs.
+    pub fn commands(self, selection: &Selection, engine: Engine) -> Vec<Command> {
+        let run = |arguments: &[&str]| {
+            let mut command = engine.command();
+            selection.add_to(&mut command);
+            command.args(arguments).env(BUILT.0, BUILT.1);
+            command
+        };
+        match self {
+            Self::Build => {
+                let mut products = cargo(&["build"]);
+                let wanted = PRODUCTS.iter().filter(|package| selection.has(package));
+                products.args(wanted.flat_map(|package| ["--package", package]));
+                // With the features and packages of the tests, or cargo would compile anew for them.
+                let mut tests = cargo(&["test", "--no-run"]);
+                selection.add_to(&mut tests);
+                vec![products, tests]
+            }
+            Self::Unit => {
+                // nextest has no documentation tests.
+                let mut examples = cargo(&["test", "--no-fail-fast", "--doc"]);
+                selection.add_to(&mut examples);
+                vec![run(&["--lib", "--bins"]), examples]
+            }
+            Self::Suite | Self::Daemon => {
+                let wanted = |name: &&String| {
+                    DAEMON_TESTS.contains(&name.as_str()) == (self == Self::Daemon)
+                };
+                let names = selection.integration().iter().filter(wanted);
+                let arguments: Vec<&str> = names.flat_map(|name| ["--test", name]).collect();
+                // Without a name cargo would run every test there is.
+                match arguments.is_empty() {
+                    true => vec![],
+                    false => vec![run(&arguments)],
+                }
+            }
+            // No command: it has parts that run here.
+            Self::Vm => vec![],
+        }
+    }
+
+    pub fn runs_tests(self) -> bool {
+        self != Self::Build
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(tier: Tier, engine: Engine) -> Vec<String> {
+        let selection = Selection::of(false).unwrap();
+        let commands = tier.commands(&selection, engine);
+        commands.iter().map(crate::shown).collect()
+    }
+
+    #[test]
+    fn each_integration_test_runs_in_one_tier() {
+        let _alone = crate::processes::alone();
+        let selection = Selection::of(false).unwrap();
+        let [suite, daemon] =
+            [Tier::Suite, Tier::Daemon].map(|tier| lines(tier, Engine::CargoTest).remove(0));
+        let runs = |line: &str, name: &str| {
+            line.split_once(&format!("--test {name}"))
+                .is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with(' '))
+        };
+        for name in selection.integration() {
+            assert_ne!(runs(&suite, name), runs(&daemon, name), "{name}");
+        }
+        for name in DAEMON_TESTS {
+            assert!(runs(&daemon, name), "{name}: {daemon}");
+        }
+    }
+
+    #[test]
+    fn nextest_takes_the_place_of_cargo_but_for_documentation() {
+        let _alone = crate::processes::alone();
+        let unit = lines(Tier::Unit, Engine::Nextest);
+        assert_eq!(
+            unit[0],
+            "cargo nextest run --no-fail-fast --workspace --all-features --lib --bins"
+        );
+        assert_eq!(
+            unit[1],
+            "cargo test --no-fail-fast --doc --workspace --all-features"
+        );
+    }
+
+    #[test]
+    fn a_tier_is_run_by_its_name_after_the_build() {
+        for &tier in Tier::value_variants() {
+            assert_eq!(Tier::from_str(tier.name(), false), Ok(tier));
+            assert!(tier.is_wanted(None) && tier.is_wanted(Some(tier)));
+        }
+        assert!(Tier::Build.is_wanted(Some(Tier::Unit)));
+        assert!(!Tier::Suite.is_wanted(Some(Tier::Unit)));
+    }
+}
