@@ -10,16 +10,18 @@ use super::selection::Selection;
 use crate::error::Error;
 use crate::{cargo, setup, trees};
 
-/// Integration tests, by the names of their targets, that need programs, libraries or headers of the distribution, or of
-/// another release of it: ibacm, opensm, ibsim. All others need what the build needs.
-const DAEMON_TESTS: [&str; 9] = [
+/// Integration tests, by the names of their targets, that need programs, libraries or headers of ibacm, opensm or ibsim, or
+/// an unpacked release of Debian. All others need what the build needs.
+const DAEMON_TESTS: [&str; 11] = [
     "abi",
     "c_providers",
     "daemon",
     "fabric",
+    "faults",
     "header",
     "layout",
     "real_clients",
+    "runner",
     "stock",
     "sysfs",
 ];
