@@ -10,16 +10,19 @@ use super::selection::Selection;
 use crate::error::Error;
 use crate::{cargo, setup, trees};
 
-/// Integration tests, by the names of their targets, that need programs, libraries or headers of ibacm, opensm or ibsim, or
-/// an unpacked release of Debian. All others need what the build needs.
-const DAEMON_TESTS: [&str; 11] = [
+/// Integration tests, by the names of their targets, that need programs, libraries or headers of ibacm, opensm, ibsim,
+/// libibumad or librdmacm, or an unpacked release of Debian. All others need what the build needs.
+const DAEMON_TESTS: [&str; 14] = [
     "abi",
+    "addresses",
     "c_providers",
+    "commands",
     "daemon",
     "fabric",
     "faults",
     "header",
     "layout",
+    "mads",
     "real_clients",
     "runner",
     "stock",
@@ -125,10 +128,17 @@ impl Tier {
                 let names = selection.integration().iter().filter(wanted);
                 let arguments: Vec<&str> = names.flat_map(|name| ["--test", name]).collect();
                 // Without a name cargo would run every test there is.
-                match arguments.is_empty() {
+                let mut commands = match arguments.is_empty() {
                     true => vec![],
                     false => vec![run(&arguments)],
+                };
+                // Unit tests that compare with the same headers and releases.
+                if self == Self::Daemon && selection.has("rdma-access") {
+                    let mut unit = run(&["--lib"]);
+                    unit.args(engine.only_ignored());
+                    commands.push(unit);
                 }
+                commands
             }
             // No command: it has parts that run here.
             Self::Vm => vec![],
