@@ -41,6 +41,9 @@ pub enum Error {
     #[error("tier `{tier}` ran no test: a run that tests nothing proves nothing")]
     NoTest { tier: &'static str },
 
+    #[error("tier `{tier}` tests rdma-access or mcast-sa, which --without-verbs leaves out")]
+    NothingToTest { tier: &'static str },
+
     #[error("failed: {}; the output above says what", tiers.join(", "))]
     TiersFailed { tiers: Vec<&'static str> },
 

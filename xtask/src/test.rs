@@ -23,7 +23,7 @@ pub struct Options {
     /// Run this tier alone (and the build, which the others need)
     #[arg(long, value_enum)]
     tier: Option<Tier>,
-    /// Leave out rdma-access and mcast-sa, which need what ibverbs-sys is built with
+    /// Leave out rdma-access and mcast-sa, which need what ibverbs-sys is built with, and the tiers that test them
     #[arg(long)]
     without_verbs: bool,
 }
@@ -31,6 +31,12 @@ pub struct Options {
 /// Runs the tiers one after the other, each whatever became of those before it, and says in the end which failed. Only a
 /// build that fails and a signal end the run.
 pub fn run(options: &Options) -> Result<(), Error> {
+    if let Some(tier) = options.tier
+        && options.without_verbs
+        && !tier.works_without_verbs()
+    {
+        return Err(Error::NothingToTest { tier: tier.name() });
+    }
     let selection = Selection::of(options.without_verbs)?;
     let engine = Engine::find();
     println!("tests run by {}", engine.name());
@@ -39,6 +45,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let mut stopped = None;
     for &tier in Tier::value_variants() {
         if !tier.is_wanted(options.tier) {
+            continue;
+        }
+        if options.without_verbs && !tier.works_without_verbs() {
+            lines.push(format!("{:<7} left out by --without-verbs", tier.name()));
             continue;
         }
         let budget = tier.budget();

@@ -16,7 +16,8 @@ const VERBS_FEATURE: &str = "verbs";
 
 /// What of the workspace is built and tested.
 pub struct Selection {
-    packages: Vec<String>,
+    /// `PACKAGE/FEATURE` of what is built without verbs.
+    features: Vec<String>,
     without_verbs: bool,
     /// Names of the integration tests.
     integration: BTreeSet<String>,
@@ -46,7 +47,7 @@ impl Selection {
     /// Reads what `cargo metadata` prints.
     fn read(metadata: &[u8], without_verbs: bool) -> Option<Self> {
         let metadata: serde_json::Value = serde_json::from_slice(metadata).ok()?;
-        let mut packages = vec![];
+        let mut features = vec![];
         let mut integration = BTreeSet::new();
         for package in metadata["packages"].as_array()? {
             let name = package["name"].as_str()?;
@@ -58,15 +59,15 @@ impl Selection {
                     integration.insert(target["name"].as_str()?.to_owned());
                 }
             }
-            let features = package["features"].as_object()?.keys();
-            packages.extend(
-                features
+            let known = package["features"].as_object()?.keys();
+            features.extend(
+                known
                     .filter(|feature| *feature != VERBS_FEATURE && *feature != "default")
                     .map(|feature| format!("{name}/{feature}")),
             );
         }
         Some(Self {
-            packages,
+            features,
             without_verbs,
             integration,
         })
@@ -87,7 +88,7 @@ impl Selection {
         for (package, _) in VERBS_PACKAGES {
             command.args(["--exclude", package]);
         }
-        command.args(["--features", &self.packages.join(",")]);
+        command.args(["--features", &self.features.join(",")]);
     }
 
     /// Whether a package is among those that are built.

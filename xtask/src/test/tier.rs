@@ -81,6 +81,11 @@ impl Tier {
         !self.runs_tests() || only.is_none_or(|only| only == self)
     }
 
+    /// Whether it can do without rdma-access and mcast-sa.
+    pub fn works_without_verbs(self) -> bool {
+        matches!(self, Self::Build | Self::Unit | Self::Suite)
+    }
+
     /// Brings in what it needs, so that an earlier tier shows that it does without.
     pub fn set_up(self, selection: &Selection) -> Result<(), Error> {
         match self {
@@ -133,7 +138,7 @@ impl Tier {
                     false => vec![run(&arguments)],
                 };
                 // Unit tests that compare with the same headers and releases.
-                if self == Self::Daemon && selection.has("rdma-access") {
+                if self == Self::Daemon {
                     let mut unit = run(&["--lib"]);
                     unit.args(engine.only_ignored());
                     commands.push(unit);
