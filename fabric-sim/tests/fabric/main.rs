@@ -3,6 +3,8 @@
 //! Needs the Debian packages that loader-test names, and gcc, libibverbs-dev and libibumad-dev for the probe.
 
 mod acm;
+#[path = "../../../loader-test/tests/shared/compiled.rs"]
+mod compiled;
 mod daemon;
 mod datagrams;
 mod events;

@@ -2,8 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
+use std::process::{ChildStdin, ExitStatus, Stdio};
 
 use fabric_sim::model::event::PortEvent;
 use loader_test::log::Mark;
@@ -13,6 +12,7 @@ use loader_test::record::{Gid, Lid};
 use loader_test::rig::Rig;
 use loader_test::wait;
 
+use crate::compiled::compiled;
 use crate::{PATIENCE, fabric_sim};
 
 /// A running probe.
@@ -62,24 +62,22 @@ pub struct Port {
     pub gid: u128,
 }
 
-fn executable() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/probe.c");
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("probe");
-        let compiled = Command::new("cc")
-            .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o"])
-            .args([&program, &source])
-            .args(["-libverbs", "-libumad", "-lpthread"])
-            .output()
-            .expect("no C compiler; as root: apt-get install gcc");
-        assert!(
-            compiled.status.success(),
-            "probe.c does not compile (as root: apt-get install libibverbs-dev libibumad-dev):\n{}",
-            String::from_utf8_lossy(&compiled.stderr)
-        );
-        program
-    })
+fn executable() -> PathBuf {
+    compiled(
+        "probe",
+        "",
+        include_str!("../programs/probe.c"),
+        &[
+            "-std=gnu11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "{source}",
+            "-libverbs",
+            "-libumad",
+            "-lpthread",
+        ],
+    )
 }
 
 impl Probe {
@@ -96,7 +94,7 @@ impl Probe {
             programs.umad2sim.display(),
             programs.fabric_sim.display()
         );
-        let process = Launch::new(&programs, "probe", executable(), &directory)
+        let process = Launch::new(&programs, "probe", &executable(), &directory)
             .env("LD_PRELOAD", preload)
             .env("SIM_HOST", node)
             .env("IBSIM_SOCKNAME", rig.ibsim().socket_name())

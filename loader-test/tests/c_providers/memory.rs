@@ -60,7 +60,10 @@ fn paragraphs(log: &str) -> impl Iterator<Item = String> {
 fn concerns(error: &str, source: &str) -> bool {
     let mut frames = error.lines().filter(|line| line.contains(" 0x"));
     if error.contains(" lost in loss record ") {
-        let owner = frames.find(|frame| frame.contains(source) || frame.contains("loader_test"));
+        let owner = frames.find(|frame| {
+            let is_harness = frame.contains("loader_test") || frame.contains("acm_stand_in");
+            is_harness || frame.contains(source)
+        });
         owner.is_some_and(|frame| frame.contains(source))
     } else {
         frames.any(|frame| frame.contains(source))
