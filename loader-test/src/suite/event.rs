@@ -14,11 +14,15 @@ use crate::stand_in::sa::{Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::ability::Ability;
 
+/// The check that waits for a file to be looked at, several times.
+pub(super) const HOSTS_UNREADABLE: &str = "event-hosts-unreadable";
+
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "event-reregister",
         rule: "after IBV_EVENT_CLIENT_REREGISTER the endpoint serves as before",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             let (core, from) = bench.up()?;
@@ -50,6 +54,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-joins-again",
         rule: "IBV_EVENT_CLIENT_REREGISTER makes the provider join its multicast groups again: the new SM knows of none",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             let (core, _) = bench.up()?;
@@ -76,6 +81,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-in-flight",
         rule: "queries that are out during a reregistration are answered all the same",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: in_flight,
         fault: Fault {
@@ -91,6 +97,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-twice",
         rule: "a second reregistration before the first one's joins are answered does no harm",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: twice,
         fault: Fault {
@@ -106,6 +113,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-after-open",
         rule: "a reregistration right after an open does no harm",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             let core = bench.core()?;
@@ -131,6 +139,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-closed-endpoint",
         rule: "a reregistration leaves endpoints alone that were closed with an earlier opening of the port",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: closed_endpoint,
         fault: Fault {
@@ -160,6 +169,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-join-refused",
         rule: "a join that the SA refuses does not end the service of requests that need the SA only",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: join_refused,
         fault: Fault {
@@ -175,6 +185,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-join-after-close",
         rule: "a join that is answered after its endpoint was closed touches nothing",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: join_after_close,
         fault: Fault {
@@ -205,6 +216,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-unknown",
         rule: "events that a provider does not know do no harm",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             let (core, from) = bench.up()?;
@@ -227,6 +239,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-lid-change",
         rule: "after a reopen with another LID no answer has the old SLID",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: lid_change,
         fault: Fault {
@@ -244,9 +257,10 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
-        name: "event-hosts-unreadable",
+        name: HOSTS_UNREADABLE,
         rule: "a hosts file that changes while it cannot be opened is read once it can, without another change",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[Ability::OpensPort],
         run: hosts::unreadable,
         fault: Fault {

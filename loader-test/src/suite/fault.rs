@@ -18,6 +18,13 @@ pub struct Fault {
     pub also: &'static [&'static str],
 }
 
+/// The fault of what is none of the suite's checks, and so catches nothing.
+pub const NO_FAULT: Fault = Fault {
+    replace: &[],
+    status: &[],
+    also: &[],
+};
+
 /// Why a declaration makes no faulty provider.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadFault {
@@ -130,6 +137,7 @@ mod tests {
             name,
             rule: "",
             harmed: Harmed::Client,
+            how: "",
             needs: &[],
             run: |_| Ok(()),
             fault: fault(&[]),

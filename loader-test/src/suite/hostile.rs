@@ -24,6 +24,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-path-data",
         rule: "the header's data bytes of a path request are the client's own and mean nothing: no memory leaks by them",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: path_data,
         fault: Fault {
@@ -39,6 +40,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-eight-entries",
         rule: "the source of a message of eight entries without one lies past its end: it is neither read nor sent back",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: eight_entries,
         fault: Fault {
@@ -54,6 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-index",
         rule: "an index past the message's end is answered with an error",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: indices,
         fault: Fault {
@@ -69,6 +72,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-length",
         rule: "a length that is none of a message's is answered, and nothing behind the message is read",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: lengths,
         fault: Fault {
@@ -84,6 +88,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-type",
         rule: "a destination of an unknown type is answered with an error",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: types,
         fault: Fault {
@@ -99,6 +104,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-empty-path",
         rule: "a path request without a destination is answered with an error",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| no_port(bench, &[Path::default()]),
         fault: Fault {
@@ -114,6 +120,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-multicast-lid",
         rule: "no path leads to a multicast LID or the permissive one: a request is answered with an error",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             no_port(
@@ -134,6 +141,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-multicast-gid",
         rule: "no path leads to a multicast GID: a request is answered with an error",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             let mut group = gid(1);
@@ -153,6 +161,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-name-unterminated",
         rule: "a name may fill its 64 bytes: nothing behind them is read",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| named(bench, &"unterminated-".repeat(5)[..64], |_, _| Ok(())),
         fault: Fault {
@@ -168,6 +177,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-name-format",
         rule: "a name is never a format: its percent signs come out in the log as they are",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             named(bench, "%d%x-percent-%n%s%n", |line, name| {
@@ -191,6 +201,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-name-control",
         rule: "control characters of a name do not come through to the log, where they could forge lines",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             named(bench, "forged\nacm_server: \x1b[2Jline", |line, _| {
@@ -214,6 +225,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: RANDOM,
         rule: "whatever a client sends is answered once, in the form of an answer",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: random::run,
         fault: Fault {

@@ -28,6 +28,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-open-close",
         rule: "a port opens, serves, closes and opens again; one without an address comes and goes, too",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: open::open_close,
         fault: Fault {
@@ -50,6 +51,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-two-devices",
         rule: "two devices are served at a time, each by its own port, whichever of them closes",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| open::two_devices(bench, 0x0011_0000),
         fault: Fault {
@@ -70,6 +72,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-shared-node-guid",
         rule: "physical and virtual functions share a node GUID: it is no key for a device",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| open::two_devices(bench, 0x0010_0000),
         fault: Fault {
@@ -99,6 +102,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-two-ports",
         rule: "two ports of a device are served at a time, and one of them goes on when the other closes",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: open::two_ports,
         fault: Fault {
@@ -114,6 +118,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-pkeys",
         rule: "each endpoint resolves in the partition of its P_Key, and keeps its answers to itself",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| open::pkeys(bench, &[0xffff, 0x8001, 0x8002], &[0xffff, 0x8001, 0x8002]),
         fault: Fault {
@@ -133,6 +138,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-pkey-holes",
         rule: "holes (0x0000) and invalid entries (0x8000) in the P_Key table do not matter to the others",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             let table = [0x0000, 0x8000, 0x8001, 0x0000, 0xffff, 0x0000];
@@ -151,6 +157,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-limited-member",
         rule: "a limited member (0x7fff) beside the full one is an endpoint of the same partition",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| open::pkeys(bench, &[0x7fff, 0xffff], &[0x7fff, 0xffff]),
         fault: Fault {
@@ -166,6 +173,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-hundred-addresses",
         rule: "an endpoint has as many addresses as the core gives it: there is no limit",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: address::hundred,
         fault: Fault {
@@ -181,6 +189,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-removed",
         rule: "an address that was taken away leads here no more, and does again when it was added again",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: address::removed,
         fault: Fault {
@@ -206,6 +215,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-twice",
         rule: "an address that is added a second time without having been removed, as after a lost notice, is one address: removed once, it is gone from that endpoint and from no other",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: address::twice,
         fault: Fault {
@@ -218,6 +228,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-lost",
         rule: "when the core has lost track of all addresses, it adds them again in any order: each leads here",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: address::lost,
         fault: Fault {
@@ -233,6 +244,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-moved",
         rule: "an address that moved to another port leads to that port alone",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: address::moved,
         fault: Fault {
@@ -266,6 +278,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-memory",
         rule: "struct acm_address and its id_string are the core's: they move when another address is added",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: address::memory,
         fault: Fault {
@@ -295,6 +308,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-kept",
         rule: "addresses die with their endpoint, also when they were never removed",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: address::kept,
         fault: Fault {
@@ -332,6 +346,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-close-in-flight",
         rule: "requests that are in flight when the port closes are answered once, by their deadline",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: close::in_flight,
         fault: Fault {
@@ -347,6 +362,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-closed-memory",
         rule: "the core's device and port structures are left alone while they are closed (with --strict)",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: close::memory,
         fault: Fault {
@@ -380,6 +396,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: REOPEN_THOUSAND,
         rule: "a port may flap for ever: memory, descriptors and threads do not grow with it",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: growth::thousand,
         fault: Fault {
@@ -395,6 +412,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-verb-fails",
         rule: "whichever verb fails during an open, the open fails and leaves its context unwritten, or what opened works; the next open is whole again",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: failure::verbs,
         fault: Fault {
@@ -410,6 +428,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-mad-fails",
         rule: "whichever MAD of an open or of the first request cannot be had or sent, clients are answered, and the next open is whole again",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: failure::mads,
         fault: Fault {
@@ -422,6 +441,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-ethernet-port",
         rule: "a port whose link layer is Ethernet is refused or serves nobody, and the InfiniBand port beside it does",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: failure::ethernet,
         fault: Fault {

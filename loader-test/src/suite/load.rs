@@ -14,6 +14,7 @@ pub(super) const PROBE: Check = Check {
     name: "load",
     rule: "ibacm loads the library",
     harmed: Harmed::Operator,
+    how: "",
     needs: &[],
     run: |bench| bench.core().map(drop),
     fault: Fault {
@@ -28,6 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-file-name",
         rule: "the library's file name ends in .so: ibacm passes over every other one",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[],
         run: file::name,
         fault: OF_THE_FILE,
@@ -36,6 +38,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-regular-file",
         rule: "the library is a regular file: ibacm follows no symbolic links and opens no directories",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[],
         run: file::is_regular,
         fault: OF_THE_FILE,
@@ -44,6 +47,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-exports",
         rule: "the library is a shared object for this machine and exports provider_query, and none of the core's names",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[],
         run: file::exports,
         fault: Fault {
@@ -56,6 +60,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-imports",
         rule: "everything that the library needs from others is there in ibacm: a function that is missing ends the daemon when it is called first",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[],
         run: file::imports,
         fault: Fault {
@@ -71,6 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-query",
         rule: "provider_query returns 0 and stores a table",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[],
         run: table::query,
         fault: Fault {
@@ -83,6 +89,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-query-twice",
         rule: "provider_query may be called again, as happens to a file with two names, and gives a usable table each time",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[],
         run: table::query_twice,
         fault: Fault {
@@ -98,6 +105,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-version",
         rule: "provider_query and the table name version 1 of the interface",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[],
         run: table::version,
         fault: Fault {
@@ -110,6 +118,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-size",
         rule: "the table's size is that of struct acm_provider, 120 bytes",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[],
         run: table::size,
         fault: Fault {
@@ -125,6 +134,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-name",
         rule: "the provider has a name of 1 to 63 bytes without white space, so that the options file can name it",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[],
         run: table::name,
         fault: Fault {
@@ -137,6 +147,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-slots",
         rule: "no callback in the table is NULL: the core calls all of them unchecked",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[],
         run: table::slots,
         fault: Fault {
@@ -149,6 +160,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-missing-function",
         rule: "in a core that lacks a function the provider is refused or does without; it never runs into the gap",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[],
         run: unload::missing_function,
         fault: Fault {
@@ -164,6 +176,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-refused-unloads",
         rule: "a provider that refuses to be loaded leaves no thread, mapping or exit handler behind",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[],
         run: unload::refused_by_itself,
         fault: Fault {
@@ -193,6 +206,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-rejected-unloads",
         rule: "a provider that the core rejects and unloads leaves nothing behind that runs in its unmapped code",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[],
         run: unload::rejected_by_the_core,
         fault: Fault {
@@ -214,6 +228,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-without-options-file",
         rule: "without ibacm_opts.cfg the provider runs by its defaults, as the core does",
         harmed: Harmed::Client,
+        how: "",
         needs: &[],
         run: options::no_file,
         fault: Fault {
@@ -226,6 +241,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-odd-options",
         rule: "lines of ibacm_opts.cfg that are foreign, incomplete, overlong or odd in their white space do no harm",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[],
         run: options::odd_lines,
         fault: Fault {
@@ -241,6 +257,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-quiet",
         rule: "the provider writes to the core's log and not to standard output",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[],
         run: options::quiet,
         fault: Fault {

@@ -35,6 +35,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-count",
         rule: "there are at most 7 counters, and nothing is written behind those that are told of",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: count,
         fault: Fault {
@@ -50,6 +51,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-byte-order",
         rule: "counters are big-endian",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             let (core, from) = bench.up()?;
@@ -82,6 +84,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-monotonic",
         rule: "no counter ever runs backwards while its endpoint is open",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[Ability::OpensPort],
         run: monotonic,
         fault: Fault {
@@ -97,6 +100,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-resolve",
         rule: "every resolve counts once as a resolve",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, RESOLVE, 3, |core, from| {
@@ -123,6 +127,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-no-data",
         rule: "every answer ENODATA counts once as no data",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, NO_DATA, 1, |core, from| {
@@ -144,6 +149,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-error",
         rule: "every answer with an error other than ENODATA counts once as an error",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, ERROR, 1, |core, from| {
@@ -171,6 +177,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-route-query",
         rule: "every path query to the SA counts once as a route query, in the endpoint's set and in the core's",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, ROUTE_QUERY, 3, |core, from| {
@@ -197,6 +204,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-class-port-info",
         rule: "a query for the SA's ClassPortInfo is no path query: it does not count as a route query",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, ROUTE_QUERY, 1, |core, from| {
@@ -220,6 +228,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-route-cache",
         rule: "every path from the cache counts once in the route cache, in the endpoint's set and in the core's",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, ROUTE_CACHE, 2, |core, from| {
@@ -247,6 +256,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-address-cache",
         rule: "an address that was known counts once in the address cache, in the endpoint's set and in the core's",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             counted(bench, ADDRESS_CACHE, 1, |core, from| {
@@ -269,6 +279,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-endpoints",
         rule: "every endpoint has counters of its own",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[Ability::OpensPort],
         run: endpoints,
         fault: Fault {

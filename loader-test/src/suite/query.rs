@@ -18,6 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-answer",
         rule: "a query is answered with success and the SA's record, in a message of one entry",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersQuery],
         run: |bench| {
             let (core, from) = bench.up()?;
@@ -47,6 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-header",
         rule: "a query's answer has the version, the acknowledged opcode and the transaction id of its request",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersQuery],
         run: |bench| {
             let (core, from) = bench.up()?;
@@ -71,6 +73,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-function",
         rule: "a query is answered by acm_query_response, which does not count it as a resolve",
         harmed: Harmed::Operator,
+        how: "",
         needs: &[Ability::AnswersQuery],
         // The core looks at who answers by which function.
         run: |bench| {
@@ -121,6 +124,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-once",
         rule: "every query is answered once, with a path and with an error",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersQuery],
         run: answered_once,
         fault: Fault {
@@ -148,6 +152,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-asks-the-sa",
         rule: "a query is answered with what the SA says now, not with what a cache holds",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersQuery],
         run: past_the_cache,
         fault: Fault {
@@ -163,6 +168,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-demands",
         rule: "the SA is asked with everything that the client's record demands",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersQuery],
         run: demands,
         fault: Fault {
@@ -178,6 +184,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-source",
         rule: "a query that names no source is put to the SA with the port's GID as SGID, which some SAs insist on",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersQuery],
         run: source,
         fault: Fault {
@@ -193,6 +200,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-no-records",
         rule: "a query for what the SA does not know is answered with an error",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersQuery],
         run: |bench| {
             let (core, from) = bench.up()?;
@@ -212,6 +220,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-error-low-byte",
         rule: "an error in the low byte of the SA's status (busy) is no success",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersQuery],
         run: |bench| refused(bench, Reaction::Status(0x0001), &ERRORS),
         fault: Fault {
@@ -230,6 +239,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-error-high-byte",
         rule: "an error in the high byte of the SA's status is no success",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersQuery],
         run: |bench| refused(bench, Reaction::Status(0x0500), &ERRORS),
         fault: Fault {
@@ -251,6 +261,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-timeout",
         rule: "a query to a silent SA is answered with a timeout",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersQuery],
         run: |bench| refused(bench, Reaction::Silence, &[ETIMEDOUT]),
         fault: Fault {
@@ -266,6 +277,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-never",
         rule: "a MAD that never comes back costs its client the deadline, not for ever",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersQuery],
         run: |bench| refused(bench, Reaction::Never, &ERRORS),
         fault: Fault {
@@ -281,6 +293,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-client-gone",
         rule: "an answer to a client that has left is given once, and the next client is served",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersQuery],
         run: client_gone,
         fault: Fault {

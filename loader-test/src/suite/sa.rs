@@ -21,6 +21,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-timeout",
         rule: "a request whose query times out is answered with an error by the deadline, and the next one asks again",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| refused_then_asked_again(bench, &Reaction::Silence, &[ETIMEDOUT]),
         fault: Fault {
@@ -43,6 +44,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-error-high-byte",
         rule: "an error in the high byte of the SA's status is no path, and is not kept as one",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| refused_then_asked_again(bench, &Reaction::Status(0x0500), &ERRORS),
         fault: Fault {
@@ -72,6 +74,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-error-low-byte",
         rule: "an error in the low byte of the SA's status (busy) is no path, and is not kept as one",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| refused_then_asked_again(bench, &Reaction::Status(0x0001), &ERRORS),
         fault: Fault {
@@ -90,6 +93,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-error-field",
         rule: "an SA that does not support the query, or finds a field invalid, has given no path",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| {
             refused_then_asked_again(bench, &Reaction::Status(0x000c), &ERRORS)?;
@@ -114,6 +118,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-not-sent",
         rule: "a MAD that comes back unsent (errno in umad.status) is answered with an error",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| refused_then_asked_again(bench, &Reaction::NotSent(libc::EIO), &ERRORS),
         fault: Fault {
@@ -129,6 +134,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-send-refused",
         rule: "when acm_send_sa_mad refuses, the MAD is freed and the client answered",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| {
             core_fails_then_recovers(
@@ -152,6 +158,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-no-memory",
         rule: "when acm_alloc_sa_mad gives NULL, the client is answered and nothing is written through it",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| {
             core_fails_then_recovers(
@@ -172,6 +179,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-out-of-order",
         rule: "answers that come in another order than the questions reach the clients that asked for them",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: out_of_order,
         fault: Fault {
@@ -192,6 +200,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-never",
         rule: "a MAD that never comes back costs its clients their deadline, not for ever",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| {
             let (core, from) = bench.up_with(HASTY)?;
@@ -223,6 +232,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-late",
         rule: "an answer that comes after the client's deadline answers nobody a second time",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: too_late,
         fault: Fault {
@@ -253,6 +263,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-after-close",
         rule: "an answer that comes after its endpoint was closed touches nothing, and its client is answered once",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| across_a_close(bench, false),
         fault: Fault {
@@ -287,6 +298,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-after-reopen",
         rule: "an answer from before a reopen does not fill the cache of the new endpoint",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| across_a_close(bench, true),
         fault: Fault {
@@ -316,6 +328,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-never-then-close",
         rule: "a MAD that never comes back does not keep its client waiting beyond a close of the port",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| {
             let (core, from) = bench.up()?;
@@ -341,6 +354,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-other-destination",
         rule: "a record for another destination than asked for is not given to the client",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| {
             spoilt_record(bench, |path| {
@@ -361,6 +375,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-dlid-zero",
         rule: "a record with DLID 0 is no path",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| spoilt_record(bench, |path| path.with_dlid(0)),
         fault: Fault {
@@ -376,6 +391,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-other-source",
         rule: "a record that starts at another port is not given to the client",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| spoilt_record(bench, |path| path.with_sgid(gid(0x0bad))),
         fault: Fault {
@@ -388,6 +404,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-query-form",
         rule: "a path query is a GET of PathRecord of class SA, and names the source GID, which some SAs insist on",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: query_form,
         fault: Fault {
@@ -403,6 +420,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-tid",
         rule: "transaction ids are not zero, fit in 32 bits, and differ among outstanding MADs",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: transaction_ids,
         fault: Fault {
@@ -418,6 +436,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-storm",
         rule: "many requests for one destination are one query",
         harmed: Harmed::Sa,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: storm,
         fault: Fault {
@@ -433,6 +452,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-refresh-unconstrained",
         rule: "a query that renews a path demands nothing that only the old path had (LID, SL, MTU, rate)",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: refresh,
         fault: Fault {

@@ -23,6 +23,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-refused-status",
         rule: "a client whose query the core does not take gets its path later, or a status that says so; not ENODATA, which means that there is no path",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: refused_status,
         fault: Fault {
@@ -44,6 +45,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-refused-one",
         rule: "a query that the core does not take costs the others nothing",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: refused_one,
         fault: Fault {
@@ -59,6 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-burst",
         rule: "of more queries and joins than the SA answers at a time, the core of a port is given sa_depth + 1, and all are answered",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: burst,
         fault: Fault {
@@ -74,6 +77,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-own-deadline",
         rule: "a client times out by its own deadline, not by that of an earlier client's query",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: own_deadline,
         fault: Fault {

@@ -14,6 +14,7 @@ pub(super) const SESSION: Check = Check {
     name: "session",
     rule: "a usual session goes well",
     harmed: Harmed::Client,
+    how: "",
     needs: &[Ability::OpensPort],
     run: session,
     fault: Fault {

@@ -17,7 +17,7 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use loader_test::suite::run::{Plan, Report, run_all};
+use loader_test::suite::run::{Plan, Report, Results, run_all};
 use loader_test::suite::{Check, Status, all, find};
 use regex_lite::Regex;
 
@@ -30,14 +30,14 @@ const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 fn plan(jobs: usize) -> Plan {
     Plan {
-        program: env!("CARGO_BIN_EXE_loader-test").into(),
         // Checks of multicast groups need a provider that joins one; it must not disturb the others.
         options: vec!["sa_example_join yes".to_owned()],
         strict: true,
         time_limit: TIME_LIMIT,
         jobs,
-        in_process: false,
-        trace: None,
+        // What a fault breaks besides is what this is about.
+        blocks: false,
+        ..Plan::new(env!("CARGO_BIN_EXE_loader-test"))
     }
 }
 
@@ -108,7 +108,11 @@ fn good_source(check: &Check) -> &'static str {
 }
 
 fn run(checks: &[&'static Check], library: &Path, jobs: usize) -> Vec<Report> {
-    run_all(checks, library, &plan(jobs), &|_| {}).expect("a child that runs a check")
+    results(checks, library, &plan(jobs)).checks
+}
+
+fn results(checks: &[&'static Check], library: &Path, plan: &Plan) -> Results {
+    run_all(checks, library, plan).expect("a child that runs a check")
 }
 
 fn shown(report: &Report) -> String {

@@ -70,7 +70,7 @@ fn judge(bench: &mut Bench, expected: &str, concerns: impl Fn(&Fault) -> bool) -
 pub(super) fn query_twice(bench: &mut Bench) -> Outcome {
     // The core asks first when it loads the library, then this check does.
     let (core, library) = bench.core_and_library()?;
-    let again = Library::open(library).map_err(not_loaded)?;
+    let again = Library::open_by_any_name(library).map_err(not_loaded)?;
     let (_, report) = again.judge().map_err(not_loaded)?;
     if !report.is_accepted() {
         return Err(failed("the same the second time", report.to_string()));

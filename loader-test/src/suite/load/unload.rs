@@ -64,7 +64,7 @@ pub(super) fn rejected_by_the_core(bench: &mut Bench) -> Outcome {
         .apart(Exit::WithHandlers, |bench| {
             bench.install_core()?;
             let threads = threads();
-            let library = Library::open(bench.library()).map_err(not_loaded)?;
+            let library = Library::open_by_any_name(bench.library()).map_err(not_loaded)?;
             library.judge().map_err(not_loaded)?;
             library.close();
             if is_mapped(bench.library()) {
@@ -111,7 +111,7 @@ fn judge(end: End, name: &CStr, expected: &str) -> Outcome {
 
 /// Loads a library as the core does; one that is not taken is closed.
 fn load(library: &Path) -> Option<Library> {
-    let library = Library::open(library).ok()?;
+    let library = Library::open_by_any_name(library).ok()?;
     if matches!(library.judge(), Ok((_, report)) if report.is_accepted()) {
         return Some(library);
     }

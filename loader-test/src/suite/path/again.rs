@@ -14,6 +14,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-asked-again",
         rule: "a record that was handed out, asked for as it is, is handed out again, and the SA is not asked about it",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: asked_again,
         fault: Fault {
@@ -29,6 +30,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-plainer",
         rule: "the answer to a request that demands more does not answer a plainer one",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: plainer,
         fault: Fault {

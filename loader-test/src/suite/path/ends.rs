@@ -18,6 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-gid-and-lid",
         rule: "a request that names a GID and another port's LID is refused or leads to the GID, never to the other port",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: gid_and_lid,
         fault: Fault {
@@ -33,6 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-hints",
         rule: "of a path entry beside an address, DGID and DLID are no part of the question; all else in it is",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: hints,
         fault: Fault {
@@ -48,6 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-far-gid",
         rule: "a path to a GID behind a router, or to an alias GID, does not make its LID lead to that GID",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: far_gid,
         fault: Fault {
@@ -63,6 +66,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-link-local",
         rule: "in a subnet with a prefix of its own, a GID that is written with fe80:: leads where it does with the prefix",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: link_local,
         fault: Fault {

@@ -22,6 +22,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-components",
         rule: "each component that a request names is met by the answer, or the request is refused: none is dropped",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: components,
         fault: Fault {
@@ -34,6 +35,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-selector-zero",
         rule: "an MTU, rate or packet lifetime with selector 0 is no demand: it is neither put to the SA nor compared",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: selector_zero,
         fault: Fault {
@@ -49,6 +51,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-record-differs",
         rule: "a record of the SA's that differs from what was asked for, be it in one component, is not handed out",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: record_differs,
         fault: Fault {

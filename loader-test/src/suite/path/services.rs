@@ -19,6 +19,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-service-ids-reserved",
         rule: "where the SA says that service ids choose nothing, however many of them are named cost it one path query",
         harmed: Harmed::Sa,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: reserved,
         fault: Fault {
@@ -34,6 +35,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-service-ids-chosen",
         rule: "where service ids choose paths, the path of each is asked for once",
         harmed: Harmed::Sa,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: chosen,
         fault: Fault {
@@ -49,6 +51,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-service-ids-untold",
         rule: "an SA that does not say whether service ids choose paths, or says it badly, is one for which they do",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: untold,
         fault: Fault {
@@ -64,6 +67,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-kernel-qos-class",
         rule: "the kernel's QoS class arrives garbled: where classes choose paths it gets ENODATA, and asks the SA itself",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: kernels_class,
         fault: Fault {

@@ -21,6 +21,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-header",
         rule: "an answer has the version, the opcode and the transaction id of its request, and zeros for data",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| {
             form(bench, |answer| {
@@ -44,6 +45,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-length",
         rule: "a path is one entry of 72 bytes behind the 16 of the header; an error is the header alone",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| {
             form(bench, |answer| {
@@ -83,6 +85,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-byte-order",
         rule: "the length is in the byte order of the machine, the path record in that of the network",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| {
             // The two bytes of the LIDs and of the P_Key differ.
@@ -113,6 +116,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-flags",
         rule: "a path is flagged as usable for general management, primary, and in both directions",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| {
             form(bench, |answer| match answer.entry(0) {
@@ -136,6 +140,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-return-value",
         rule: "resolve returns 0 when the request is or will be answered, whatever the answer says",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         // The core looks at what is returned.
         run: |bench| form(bench, |_| Ok(())),
@@ -177,6 +182,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-source-chosen",
         rule: "a source that the core chose is the second entry of the answer, as the core wrote it",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: source_chosen,
         fault: Fault {
@@ -189,6 +195,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-source-given",
         rule: "a source that the client gave is not sent back: the answer is the path alone",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: source_given,
         fault: Fault {
@@ -209,6 +216,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-once",
         rule: "every request is answered once, from the cache, by the SA, and with an error",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: answered_once,
         fault: Fault {
@@ -232,6 +240,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-nodelay",
         rule: "a client that wants no delay gets the cached path or ENODATA at once, and the lookup is begun",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| nodelay(bench, |_, peer| by_gid(peer).with_flags(0, FLAG_NODELAY)),
         fault: Fault {
@@ -247,6 +256,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-nodelay-address",
         rule: "the flag for no delay counts on the entry of the destination address as well",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| {
             nodelay(bench, |own, peer| {
@@ -266,6 +276,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-cached",
         rule: "the second request for a destination is answered without asking the SA again",
         harmed: Harmed::Sa,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: second_from_the_cache,
         fault: Fault {

@@ -16,6 +16,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-kernel",
         rule: "the kernel (client 0, whose transaction id is a pointer) is answered once, with its id and one path",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: kernel,
         fault: Fault {
@@ -36,6 +37,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-librdmacm",
         rule: "a path entry beside source and destination addresses holds hints: the path leads to the destination address",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: librdmacm,
         fault: Fault {
@@ -51,6 +53,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-client-gone",
         rule: "an answer to a client that has left is given once, and the next client is served",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: client_gone,
         fault: Fault {
@@ -66,6 +69,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-message-gone",
         rule: "a message is the core's again when resolve returns: nothing of it is read afterwards",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: message_gone,
         fault: Fault {
@@ -91,6 +95,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-many",
         rule: "many requests at once for as many destinations are answered, each with its own path",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: many,
         fault: Fault {

@@ -14,6 +14,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-traffic-class",
         rule: "a request for another traffic class is not answered with a path for the usual one, nor the other way round",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| demand(bench, "traffic classes", |path| path.with_tclass(0x21)),
         fault: Fault {
@@ -26,6 +27,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-service-id",
         rule: "a request for a service is not answered with the path of another service, nor the other way round",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| {
             demand(bench, "service ids", |path| {
@@ -46,6 +48,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-qos-class",
         rule: "a request for a QoS class is not answered with the path of another, nor the other way round",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| demand(bench, "QoS classes", |path| path.with_qos_sl(0x0050)),
         fault: Fault {
@@ -61,6 +64,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-sl",
         rule: "a request for a service level is not answered with a path of another one",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| demand(bench, "service levels", |path| path.with_qos_sl(0x0006)),
         fault: Fault {
@@ -82,6 +86,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-partition",
         rule: "a path is answered for the partition of the endpoint that the request concerns",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: partitions,
         fault: Fault {

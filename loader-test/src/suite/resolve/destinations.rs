@@ -17,6 +17,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-lid",
         rule: "a path request with a DLID is answered with the SA's path to that LID",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| known_to_the_sa(bench, by_lid),
         fault: Fault {
@@ -32,6 +33,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-gid",
         rule: "a path request with a DGID is answered with the SA's path to that GID",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| known_to_the_sa(bench, by_gid),
         fault: Fault {
@@ -47,6 +49,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-name",
         rule: "a name is answered with the SA's path to its host",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| address(bench, "names", name_of),
         fault: Fault {
@@ -62,6 +65,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-ip",
         rule: "an IPv4 address is answered with the SA's path to its host",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| address(bench, "IPv4 addresses", ip_of),
         fault: Fault {
@@ -89,6 +93,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-ip6",
         rule: "an IPv6 address is answered with the SA's path to its host",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| address(bench, "IPv6 addresses", ip6_of),
         fault: Fault {
@@ -101,6 +106,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-gid-address",
         rule: "a destination of the address type GID is answered with the SA's path to that GID",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| address(bench, "addresses of type GID", |peer| Addr::Gid(peer.gid())),
         fault: Fault {
@@ -116,6 +122,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-lid-address",
         rule: "a destination of the address type LID is answered with the SA's path to that LID",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| address(bench, "addresses of type LID", |peer| Addr::Lid(peer.lid)),
         fault: Fault {
@@ -131,6 +138,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-own-name",
         rule: "an endpoint's own name is answered with the path from the port to itself",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| own_address(bench, |core, ip| core.address(name_beside(ip)).clone()),
         fault: Fault {
@@ -146,6 +154,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-own-ip",
         rule: "an endpoint's own IP address is answered with the path from the port to itself",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| own_address(bench, |core, ip| core.address(ip).clone()),
         fault: Fault {
@@ -174,6 +183,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-name-case",
         rule: "names compare without case",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| spelled(bench, "names", name_of, upper_case),
         fault: Fault {
@@ -189,6 +199,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-own-name-case",
         rule: "an endpoint's own name is known in upper case and in lower case",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: own_name_in_upper_case,
         fault: Fault {
@@ -201,6 +212,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-name-end",
         rule: "a name ends at its first NUL: what follows in the 64 bytes does not count",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| spelled(bench, "names", name_of, Addr::with_garbage),
         fault: Fault {
@@ -216,6 +228,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-ip-length",
         rule: "an IPv4 address is four bytes: what follows in the 64 bytes does not count",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| spelled(bench, "IPv4 addresses", ip_of, Addr::with_garbage),
         fault: Fault {
@@ -228,6 +241,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-ip6-length",
         rule: "an IPv6 address is sixteen bytes: what follows in the 64 bytes does not count",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| spelled(bench, "IPv6 addresses", ip6_of, Addr::with_garbage),
         fault: Fault {
@@ -240,6 +254,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-own-length",
         rule: "an endpoint's own address is known whatever follows it in the 64 bytes, in the request and when it was added",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: own_address_with_garbage,
         fault: Fault {
@@ -255,6 +270,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-unknown-lid",
         rule: "a LID that the SA does not know is answered with an error, and by the deadline",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| unknown(bench, |_| Message::path(&Path::default().with_dlid(0x0bad))),
         fault: Fault {
@@ -276,6 +292,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-unknown-gid",
         rule: "a GID that the SA does not know is answered with an error, and by the deadline",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| {
             unknown(bench, |_| {
@@ -305,6 +322,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-unknown-name",
         rule: "a name that nobody knows is answered with an error, and by the deadline",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| unknown(bench, |own| by_addr(own, &Addr::Name("nobody".into()))),
         fault: Fault {
@@ -324,6 +342,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-unknown-ip",
         rule: "an IP address that nobody has is answered with an error, and by the deadline",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::AnswersByLid],
         run: |bench| unknown(bench, |own| by_addr(own, &Addr::Ip([10, 9, 9, 9].into()))),
         fault: Fault {

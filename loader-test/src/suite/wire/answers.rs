@@ -16,6 +16,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-request",
         rule: "an address that nobody here knows is asked of the group, in a whole request with the client's address as source",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: request,
         fault: Fault {
@@ -28,6 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-resolve",
         rule: "the path to the node that answered is the client's answer",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             let mut line = line(bench, &[])?;
@@ -51,6 +53,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-resolve-cached",
         rule: "an address that was answered for is not asked again",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: cached,
         fault: Fault {
@@ -63,6 +66,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-resolve-together",
         rule: "however many clients want an address at a time, the group is asked once",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: together,
         fault: Fault {
@@ -78,6 +82,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-retries",
         rule: "a request that nobody answers is sent again as often as the options say, and then the client is told",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: retries,
         fault: Fault {
@@ -90,6 +95,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-tid",
         rule: "nobody can guess the transaction id of the next request, and answer it in another node's place",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: tids,
         fault: Fault {
@@ -105,6 +111,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-unknown",
         rule: "an answer that nobody asked for is none",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| stranger_first(bench, |line, tid| line.answer(&stranger(2), tid ^ 1)),
         fault: Fault {
@@ -117,6 +124,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-multicast",
         rule: "answers come by unicast: what was sent to the group is none",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             stranger_first(bench, |line, tid| {
@@ -134,6 +142,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-no-grh",
         rule: "an answer without a GRH says not where it comes from",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: no_grh,
         fault: Fault {
@@ -159,6 +168,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-group",
         rule: "an answer that names none of the port's groups is none",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             stranger_first(bench, |line, tid| {
@@ -183,6 +193,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-class",
         rule: "what is of class SA is no answer, whatever its transaction id",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             stranger_first(bench, |line, tid| {
@@ -206,6 +217,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-short",
         rule: "a datagram that is too short is no answer",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             stranger_first(bench, |line, tid| {
@@ -228,6 +240,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-status",
         rule: "an answer with a status is no address",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: status,
         fault: Fault {
@@ -240,6 +253,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-address",
         rule: "an answer that names an address names the one that was asked for",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             stranger_first(bench, |line, tid| {
@@ -263,6 +277,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-twice",
         rule: "a second answer changes nothing: the client is answered once, and what is known stays",
         harmed: Harmed::Client,
+        how: "",
         needs: &[Ability::OpensPort],
         run: twice,
         fault: Fault {

@@ -17,6 +17,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
     name: "wire-awaited-in-a-crowd",
     rule: "a client that waits for an address is served also when its owner asks here while more requests are unanswered than the provider keeps",
     harmed: Harmed::Client,
+    how: "",
     needs: &[Ability::OpensPort],
     run: awaited,
     fault: Fault {

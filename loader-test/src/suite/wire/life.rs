@@ -15,6 +15,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-reregister",
         rule: "after a reregistration, which ends all memberships, the port is a member again and answers",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: reregister,
         fault: Fault {
@@ -30,6 +31,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-reopen",
         rule: "a port that is opened again answers as before",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: reopen,
         fault: Fault {
@@ -45,6 +47,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-pair-broken",
         rule: "a queue pair that a failed work request put into the error state is put to rights, or replaced",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: pair_broken,
         fault: Fault {
@@ -60,6 +63,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-close",
         rule: "a closed endpoint answers nobody: its queue pair is gone",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: close,
         fault: Fault {

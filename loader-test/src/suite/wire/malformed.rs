@@ -17,6 +17,7 @@ macro_rules! altered {
             name: $name,
             rule: $rule,
             harmed: Harmed::Node,
+            how: "",
             needs: &[Ability::OpensPort],
             run: |bench| altered(bench, $name, $at, &$values),
             fault: Fault {
@@ -33,6 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-short",
         rule: "a datagram that is too short is no request: what is behind it in the buffer is an earlier one's",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: short,
         fault: Fault {
@@ -48,6 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-long",
         rule: "a datagram that is too long is no request, and its receive is posted again",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: long,
         fault: Fault {
@@ -102,6 +105,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-no-common-group",
         rule: "a request that names none of the port's groups is not answered: there is no way back",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: no_common_group,
         fault: Fault {
@@ -117,6 +121,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-group-count",
         rule: "of the groups that a request counts, those behind its end are not there",
         harmed: Harmed::Daemon,
+        how: "",
         needs: &[Ability::OpensPort],
         run: group_count,
         fault: Fault {
@@ -129,6 +134,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-type",
         rule: "a request with addresses of unknown types is not answered",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: address_type,
         fault: Fault {
@@ -144,6 +150,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-no-grh",
         rule: "a request without a GRH says not where it comes from: it is not answered",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: no_grh,
         fault: Fault {

@@ -4,7 +4,7 @@ use crate::suite::ability::Ability;
 use std::time::{Duration, Instant};
 
 use super::line::{
-    ASK_AGAIN, Line, PATIENCE, UNHURRIED, answers, line, mad, own_ip, own_name, shown, speaks,
+    ASK_AGAIN, Line, answers, line, mad, own_ip, own_name, shown, speaks,
     stranger,
 };
 use crate::stand_in::fabric::{DeviceSpec, Peer};
@@ -21,6 +21,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer",
         rule: "a request for an address of the port's is answered by unicast, once, with its transaction id and the group that both are in",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: answer,
         fault: Fault {
@@ -36,6 +37,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-keys",
         rule: "what is sent carries the Q_Key of the protocol and the P_Key of the endpoint",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: keys,
         fault: Fault {
@@ -48,6 +50,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-partition",
         rule: "each endpoint answers in its own partition, for its own addresses",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: partition,
         fault: Fault {
@@ -60,6 +63,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-foreign-address",
         rule: "a request for an address that is not the port's is not answered",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: foreign_address,
         fault: Fault {
@@ -79,6 +83,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-case",
         rule: "names are asked for without regard to case",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             let line = line(bench, &[])?;
@@ -98,6 +103,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-length",
         rule: "only as many bytes of an address count as its type has: what is behind them is the sender's affair",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: |bench| {
             let line = line(bench, &[])?;
@@ -117,6 +123,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-removed",
         rule: "an address is answered for from when it is added until it is taken away",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: address_removed,
         fault: Fault {
@@ -144,6 +151,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-twice",
         rule: "an address that was added twice and taken away once is not answered for",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: address_twice,
         fault: Fault {
@@ -162,6 +170,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-every-requester",
         rule: "every node that asks is answered, however many ask at once",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: every_requester,
         fault: Fault {
@@ -177,6 +186,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-same-requester",
         rule: "a node that asks again before it was answered is answered under both transaction ids",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: same_requester,
         fault: Fault {
@@ -200,6 +210,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-asked-while-asking",
         rule: "a node is answered also while the SA is being asked for the path to it",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: asked_while_asking,
         fault: Fault {
@@ -215,6 +226,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-many-requests",
         rule: "a receive is posted again for each that was used: requests are answered beyond recv_depth",
         harmed: Harmed::Node,
+        how: "",
         needs: &[Ability::OpensPort],
         run: many_requests,
         fault: Fault {
@@ -319,12 +331,12 @@ const PARTITION: u16 = 0x8001;
 fn partition(bench: &mut Bench) -> Outcome {
     let mut device = DeviceSpec::single();
     device.ports[0].pkeys.push(PARTITION);
-    let core = bench.core_with(vec![device], UNHURRIED)?;
+    let options = bench.unhurried();
+    let core = bench.core_with(vec![device], options)?;
     let wire = core.wire(FIRST_PORT);
-    core.patience = PATIENCE;
     core.up(FIRST_PORT).map_err(refused)?;
     core.settle();
-    speaks(&wire, 0xffff)?;
+    speaks(core, &wire, 0xffff)?;
     let other = Addr::Name("other1".into());
     core.add_address(FIRST_PORT, PARTITION, &other)
         .map_err(refused)?;
