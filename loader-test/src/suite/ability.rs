@@ -33,6 +33,9 @@ pub enum Ability {
     Closes,
 }
 
+/// What a check needs that opens a port: that it closes as well.
+pub const OPENS: &[Ability] = &[Ability::OpensPort, Ability::Closes];
+
 /// What most checks need: a port that opens, the answer to a request for a LID, and a port that closes.
 pub const SERVES: &[Ability] = &[Ability::AnswersByLid, Ability::Closes];
 

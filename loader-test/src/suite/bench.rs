@@ -158,6 +158,16 @@ impl Bench {
         self.time.unhurried()
     }
 
+    /// How long threads may take to end. One that was joined stays in /proc for a moment, which is long on a busy machine.
+    pub fn patience_for_ends(&self) -> Duration {
+        (self.time.limit / 2).min(Duration::from_secs(10))
+    }
+
+    /// A deadline that fits in the limit, for requests that wait for many others.
+    pub fn long_deadline(&self) -> Duration {
+        (self.time.limit / 2).min(Duration::from_secs(8))
+    }
+
     /// How time may explain what went wrong on the cores so far.
     pub fn lateness(&self) -> Option<Late> {
         let now = self.core.as_ref().and_then(lateness_of);

@@ -33,7 +33,7 @@ pub(super) const FUZZ: Check = Check {
     name: "fuzz",
     rule: "whatever the core, clients and the SA do, every request is answered once and nothing is damaged",
     harmed: Harmed::Daemon,
-    how: "",
+    how: "plays a random sequence of calls, datagrams and faults",
     needs: &[Ability::OpensPort],
     run: play,
     fault: Fault {

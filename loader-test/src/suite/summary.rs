@@ -78,7 +78,16 @@ impl Group<'_> {
         match (&self.reports[..], self.cause) {
             ([only], _) => format!("{status:<9} {}: {}", only.name, gist(only)),
             (several, cause) => {
-                let names: Vec<&str> = several.iter().map(|report| &*report.name).collect();
+                let mut names: Vec<&str> = several.iter().map(|report| &*report.name).collect();
+                if names[0].starts_with("ability-") {
+                    // The ability is the cause of the others.
+                    let ability = names.remove(0);
+                    return format!(
+                        "{status:<9} {ability}: {} (so do {})",
+                        gist(several[0]),
+                        cut_list(&names)
+                    );
+                }
                 format!(
                     "{status:<9} {}: {} ({}): {}",
                     counted(several.len(), "check"),
@@ -104,10 +113,14 @@ fn gist(report: &Report) -> &str {
 /// are one line.
 fn causes(results: &Results, strict: bool) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    lines.extend(grouped(results.missing()));
     let of = |status| results.checks.iter().filter(move |report| report.status == status);
-    for status in [Status::Crashed, Status::TimedOut, Status::Failed] {
-        lines.extend(grouped(of(status)));
+    let causes: Vec<&str> = results.missing().filter_map(|report| report.cause.as_deref()).collect();
+    let is_of_an_ability = |report: &&Report| report.cause.as_deref().is_some_and(|cause| causes.contains(&cause));
+    let bad = [Status::Crashed, Status::TimedOut, Status::Failed];
+    let same = bad.into_iter().flat_map(of).filter(is_of_an_ability);
+    lines.extend(grouped(results.missing().chain(same)));
+    for status in bad {
+        lines.extend(grouped(of(status).filter(|report| !is_of_an_ability(report))));
     }
     let mut warned: Vec<String> = grouped(of(Status::Warned)).collect();
     warned.extend(results.breaches.iter().map(|breach| {

@@ -43,7 +43,7 @@ pub(super) fn refused_by_itself(bench: &mut Bench) -> Outcome {
                 let text = "a refused library stays in memory";
                 return Err(Finding::Warned(text.into()));
             }
-            no_more_than(threads)
+            no_more_than(threads, bench.patience_for_ends())
         })?;
         if let End::Came(Err(Finding::Skipped(_))) = end {
             continue;
@@ -71,7 +71,7 @@ pub(super) fn rejected_by_the_core(bench: &mut Bench) -> Outcome {
                 // Pinned: whatever it has started goes on in memory that is there.
                 return Ok(());
             }
-            no_more_than(threads)
+            no_more_than(threads, bench.patience_for_ends())
         })
         .map_err(cannot_run)?;
     match end {
@@ -132,12 +132,9 @@ fn threads() -> usize {
     fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
-/// How long threads may take to end. One that was joined stays in /proc for a moment, which is long on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// Whether the threads are no more than they were; those that are about to end are given the time.
-fn no_more_than(before: usize) -> Outcome {
-    let deadline = Instant::now() + PATIENCE;
+fn no_more_than(before: usize, patience: Duration) -> Outcome {
+    let deadline = Instant::now() + patience;
     loop {
         let now = threads();
         if now <= before {

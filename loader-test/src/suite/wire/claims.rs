@@ -1,5 +1,6 @@
 //! What others' requests leave behind: who claims which address, and how much of it.
 
+use crate::suite::ability::OPENS;
 use std::time::Instant;
 
 use super::line::{Line, line, own_ip, own_name, stranger};
@@ -8,7 +9,6 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::Addr;
 use crate::stand_in::wire::{AcmMad, Node, Wire, shared_group};
-use crate::suite::ability::Ability;
 use crate::suite::bench::{Bench, SUCCESS, able, expect_path, expected_path};
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Finding, Outcome, Status, failed};
@@ -45,8 +45,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-claims-own",
         rule: "who claims an address of the port's in a request does not get it",
         harmed: Harmed::Client,
-        how: "",
-        needs: &[Ability::OpensPort],
+        how: "sends requests in the name of the port's addresses, and lets a client ask for them",
+        needs: OPENS,
         run: own_address,
         fault: Fault {
             replace: believes!("is_own_addr(group->ep, claim.type, claim.addr)"),
@@ -58,8 +58,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-claims-preloaded",
         rule: "who claims an address of the hosts file in a request does not get it",
         harmed: Harmed::Client,
-        how: "",
-        needs: &[Ability::OpensPort],
+        how: "sends requests in the name of addresses of the hosts file, and lets a client ask for them",
+        needs: OPENS,
         run: preloaded,
         fault: Fault {
             replace: believes!("find_host(group->ep->port->dev, claim.type, claim.addr)"),
@@ -71,8 +71,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: FLOOD_MEMORY,
         rule: "requests of ever more sources do not take ever more memory",
         harmed: Harmed::Daemon,
-        how: "",
-        needs: &[Ability::OpensPort],
+        how: "sends requests of ever more sources and compares the heap after each doubling; with little time, after those that were sent",
+        needs: OPENS,
         run: flood_memory,
         fault: Fault {
             replace: &[(
@@ -87,8 +87,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-flood-log",
         rule: "a flood of datagrams that are no requests does not fill the log that is always written",
         harmed: Harmed::Operator,
-        how: "",
-        needs: &[Ability::OpensPort],
+        how: "sends 2,000 datagrams that are no requests, and counts the lines of the log at level 0",
+        needs: OPENS,
         run: flood_log,
         fault: Fault {
             replace: &[(
@@ -103,8 +103,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-log-names",
         rule: "control characters of names from other nodes do not come through to the log, where they could forge lines",
         harmed: Harmed::Operator,
-        how: "",
-        needs: &[Ability::OpensPort],
+        how: "sends names with control characters in requests and in an answer, and looks for them in the log",
+        needs: OPENS,
         run: log_names,
         fault: Fault {
             replace: &[(

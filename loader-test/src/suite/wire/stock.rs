@@ -1,6 +1,6 @@
 //! The provider and the stock provider, each in a process of its own, ask each other.
 
-use crate::suite::ability::Ability;
+use crate::suite::ability::OPENS;
 use std::io;
 use std::path::Path;
 
@@ -18,8 +18,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-stock-asks",
         rule: "a node with the stock provider resolves the port's addresses",
         harmed: Harmed::Node,
-        how: "",
-        needs: &[Ability::OpensPort],
+        how: "lets the stock provider, in a process of its own, ask for the port's name and IP address",
+        needs: OPENS,
         run: stock_asks,
         fault: Fault {
             replace: &[(
@@ -34,8 +34,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-stock-answers",
         rule: "the addresses of a node with the stock provider are resolved",
         harmed: Harmed::Client,
-        how: "",
-        needs: &[Ability::OpensPort],
+        how: "lets clients ask for name and IP address of a node with the stock provider",
+        needs: OPENS,
         run: stock_answers,
         fault: Fault {
             // The stock provider leaves out what these ask for.
