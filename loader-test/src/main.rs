@@ -28,6 +28,7 @@ struct Command {
 enum What {
     Check(suite::cli::CheckCommand),
     List(suite::cli::ListCommand),
+    Explain(suite::cli::ExplainCommand),
     Info(suite::info::InfoCommand),
     #[command(hide = true)]
     InfoChild(suite::info::InfoChildCommand),
@@ -123,6 +124,9 @@ struct Launch {
 fn main() -> ExitCode {
     let result = match Command::parse().what {
         What::Check(command) => command
+            .run()
+            .map_err(|error| Error::Input(error.to_string())),
+        What::Explain(command) => command
             .run()
             .map_err(|error| Error::Input(error.to_string())),
         What::List(command) => command

@@ -8,6 +8,8 @@ pub mod apart;
 pub mod bench;
 pub mod cli;
 pub mod copies;
+pub mod demands;
+pub mod explain;
 pub mod fault;
 pub mod fuzz;
 pub mod info;
@@ -15,6 +17,8 @@ pub mod lines;
 pub mod progress;
 pub mod report;
 pub mod run;
+pub mod summary;
+pub mod table;
 
 mod event;
 mod hostile;
@@ -46,6 +50,8 @@ pub struct Check {
     pub rule: &'static str,
     /// Who suffers from a provider that fails it.
     pub harmed: Harmed,
+    /// How the check sees it: what it does to the provider and what it looks at, in one sentence.
+    pub how: &'static str,
     /// What the provider must be able to do for the check to say anything; each implies what that needs itself.
     pub needs: &'static [Ability],
     /// The check itself.
@@ -82,6 +88,8 @@ pub enum Finding {
     Warned(String),
     /// The provider lacks an ability, and says so properly.
     Skipped(String),
+    /// The check can say nothing without an ability that the provider should have.
+    Blocked(Ability),
     /// The harness itself cannot go on, which says nothing about the provider.
     CannotRun(String),
 }
@@ -134,6 +142,8 @@ pub enum Status {
     Passed,
     /// The provider lacks the ability.
     Skipped,
+    /// An ability that every provider should have, and that the check needs, is missing.
+    Blocked,
     /// A departure from the contract that harms nobody.
     Warned,
     /// Somebody is harmed.
@@ -150,6 +160,7 @@ impl Status {
         match self {
             Self::Passed => "passed",
             Self::Skipped => "skipped",
+            Self::Blocked => "blocked",
             Self::Warned => "warned",
             Self::Failed => "failed",
             Self::TimedOut => "timed-out",
@@ -160,7 +171,8 @@ impl Status {
     /// Whether a run with this status is not all well; with `strict`, warnings count.
     pub fn is_bad(self, strict: bool) -> bool {
         match self {
-            Self::Passed | Self::Skipped => false,
+            // The run fails by the ability that is missing.
+            Self::Passed | Self::Skipped | Self::Blocked => false,
             Self::Warned => strict,
             Self::Failed | Self::TimedOut | Self::Crashed => true,
         }
@@ -179,10 +191,12 @@ impl Check {
         self.name.split('-').next().unwrap_or(self.name)
     }
 
-    /// How many times the usual limit the check may take: what is done thousands of times takes long on a busy machine.
+    /// How many times the usual limit the check may take: what is done thousands of times takes long on a busy machine, and
+    /// a provider may look at its files every few seconds.
     fn time_factor(&self) -> u32 {
         match self.name {
             lifecycle::REOPEN_THOUSAND | wire::FLOOD_MEMORY => 10,
+            event::HOSTS_UNREADABLE => 6,
             _ => 1,
         }
     }
@@ -223,6 +237,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
 /// The check of a name, of the suite or of a command of its own.
 pub fn find(name: &str) -> Option<&'static Check> {
     all()
-        .chain([&fuzz::FUZZ, &session::SESSION, &load::PROBE])
+        .chain([&fuzz::FUZZ, &session::SESSION, &load::PROBE, &ability::DEADLINE])
+        .chain(ability::Ability::ALL.map(ability::Ability::probe))
         .find(|check| check.name == name)
 }

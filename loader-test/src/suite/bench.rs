@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use acm_prov_api::check;
+use serde::{Deserialize, Serialize};
 
 use super::copies::Copies;
 use super::{Finding, Outcome, cannot_run, failed};
@@ -26,6 +27,8 @@ pub const ETIMEDOUT: u8 = 6;
 pub const EDESTTYPE: u8 = 10;
 /// Options for checks that wait for deadlines to pass.
 pub const HASTY: &[&str] = &["timeout 500", "retries 1"];
+/// Long deadlines, for who has the time.
+pub const UNHURRIED: &[&str] = &["timeout 4000", "retries 1"];
 /// Every ACM status that is an error.
 pub const ERRORS: [u8; 9] = [1, 2, 3, 5, 6, 7, 8, 9, 10];
 
@@ -42,6 +45,68 @@ pub struct Bench {
     /// Of cores before this one.
     breaches: Vec<Violation>,
     provider_name: Option<String>,
+    started: Instant,
+    time: Time,
+    /// Of cores before this one.
+    lateness: Option<Late>,
+    /// How long a client of a silent SA waited: what the probe of the deadline finds.
+    pub shown_deadline: Option<Duration>,
+}
+
+/// The time that a check has.
+#[derive(Clone, Copy, Debug)]
+pub struct Time {
+    /// After this it is ended.
+    pub limit: Duration,
+    /// The deadline that the provider showed, if it is later than that of the options.
+    pub deadline: Option<Duration>,
+}
+
+impl Time {
+    /// For who is in no hurry.
+    pub const AMPLE: Self = Self {
+        limit: Duration::from_secs(60),
+        deadline: None,
+    };
+    /// Limits below this one leave no time for the usual deadlines.
+    const LONG: Duration = Duration::from_secs(15);
+    /// What is waited beyond a deadline, at most and at least.
+    const BEYOND: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(8)];
+
+    /// How long an answer is waited for whose deadline is this: so that the check comes to its end by itself.
+    fn patience(self, deadline: Duration) -> Duration {
+        let deadline = self.deadline.unwrap_or_default().max(deadline);
+        let [least, most] = Self::BEYOND;
+        deadline + (self.limit.saturating_sub(deadline) / 2).clamp(least, most)
+    }
+
+    /// Long deadlines that fit in the limit: what is to succeed does, on a machine that is busy with other things.
+    fn unhurried(self) -> &'static [&'static str] {
+        match self.limit < Self::LONG {
+            true => &["timeout 1500", "retries 1"],
+            false => UNHURRIED,
+        }
+    }
+
+    /// The lines of ibacm_opts.cfg by which the deadlines fit in the limit.
+    fn options(self) -> &'static [&'static str] {
+        match self.limit < Self::LONG {
+            true => &["timeout 1000", "retries 1"],
+            false => &[],
+        }
+    }
+}
+
+/// How time may explain a bad result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Late {
+    /// A client was answered that the SA did not answer in time.
+    Expired,
+    /// Something did not come by its deadline.
+    Missed,
+    /// The check did not come to its end.
+    Hung,
 }
 
 /// What a check is run on, and how.
@@ -57,6 +122,10 @@ pub struct Subject {
     pub trace: Option<PathBuf>,
     /// Copies of the library, when several checks share a process.
     pub copies: Option<Arc<Copies>>,
+    /// The time that the check has.
+    pub time: Time,
+    /// The highest level of the provider's log that is kept.
+    pub log_level: i32,
 }
 
 impl Bench {
@@ -72,7 +141,37 @@ impl Bench {
             core: None,
             breaches: Vec::new(),
             provider_name: None,
+            started: Instant::now(),
+            time: subject.time,
+            lateness: None,
+            shown_deadline: None,
         }
+    }
+
+    /// When a check that does something very often has to come to its end, and judge what it has done.
+    pub fn deadline(&self) -> Instant {
+        self.started + self.time.limit * 3 / 4
+    }
+
+    /// Options for long deadlines: what is to succeed does, on a machine that is busy with other things.
+    pub fn unhurried(&self) -> &'static [&'static str] {
+        self.time.unhurried()
+    }
+
+    /// How long threads may take to end. One that was joined stays in /proc for a moment, which is long on a busy machine.
+    pub fn patience_for_ends(&self) -> Duration {
+        (self.time.limit / 2).min(Duration::from_secs(10))
+    }
+
+    /// A deadline that fits in the limit, for requests that wait for many others.
+    pub fn long_deadline(&self) -> Duration {
+        (self.time.limit / 2).min(Duration::from_secs(8))
+    }
+
+    /// How time may explain what went wrong on the cores so far.
+    pub fn lateness(&self) -> Option<Late> {
+        let now = self.core.as_ref().and_then(lateness_of);
+        self.lateness.max(now)
     }
 
     /// The provider's name, once the library has told it.
@@ -104,8 +203,7 @@ impl Bench {
         devices: Vec<DeviceSpec>,
         extra: &[&str],
     ) -> Result<&mut StandIn, Finding> {
-        let mut options = StandIn::default_options(&self.folder);
-        options.extend(self.options.iter().cloned());
+        let mut options = self.default_options();
         options.extend(extra.iter().map(|line| (*line).to_owned()));
         let setup = self.setup(devices, options)?;
         self.start(setup)
@@ -126,7 +224,7 @@ impl Bench {
     /// If the core would not open it.
     pub fn open(&mut self) -> Result<Library, Finding> {
         self.install_core()?;
-        Library::open(&self.library).map_err(not_loaded)
+        Library::open_by_any_name(&self.library).map_err(not_loaded)
     }
 
     /// Opens the library and judges what its `provider_query` gives.
@@ -158,11 +256,18 @@ impl Bench {
     /// # Errors
     /// If the trace cannot be written.
     pub fn install_core(&mut self) -> Result<(), Finding> {
-        let mut options = StandIn::default_options(&self.folder);
-        options.extend(self.options.iter().cloned());
+        let options = self.default_options();
         let setup = self.setup(vec![DeviceSpec::single()], options)?;
         StandIn::install_alone(setup)
             .map_err(|error| Finding::CannotRun(format!("the core cannot be set up: {error}")))
+    }
+
+    /// The harness's own lines, and behind them those that the provider needs.
+    fn default_options(&self) -> Vec<String> {
+        let mut options = StandIn::default_options(&self.folder);
+        options.extend(self.time.options().iter().map(|line| (*line).to_owned()));
+        options.extend(self.options.iter().cloned());
+        options
     }
 
     fn setup(&mut self, devices: Vec<DeviceSpec>, options: Vec<String>) -> Result<Setup, Finding> {
@@ -191,9 +296,12 @@ impl Bench {
 
     fn start(&mut self, setup: Setup) -> Result<&mut StandIn, Finding> {
         // A core before this one is closed first, like every core: the provider would go on working for it.
-        let earlier = self.core.take().map(|mut core| core.finish());
-        self.breaches.extend(earlier.unwrap_or_default());
-        let core = StandIn::start(setup, &self.library).map_err(not_loaded)?;
+        if let Some(mut earlier) = self.core.take() {
+            self.breaches.extend(earlier.finish());
+            self.lateness = self.lateness.max(lateness_of(&earlier));
+        }
+        let mut core = StandIn::start(setup, &self.library).map_err(not_loaded)?;
+        core.patience = self.time.patience(core.deadline());
         self.provider_name = core.provider_name();
         Ok(self.core.insert(core))
     }
@@ -243,6 +351,20 @@ impl Bench {
         let mut breaches = std::mem::take(&mut self.breaches);
         breaches.extend(self.core.as_mut().map(StandIn::finish).unwrap_or_default());
         breaches
+    }
+}
+
+/// How time may explain what went wrong on a core.
+fn lateness_of(core: &StandIn) -> Option<Late> {
+    let (mut missed, mut expired) = (core.waited_in_vain(), false);
+    core.each_request(|request| {
+        missed |= request.replies.is_empty();
+        expired |= request.replies.iter().any(|reply| reply.status == ETIMEDOUT);
+    });
+    match (missed, expired) {
+        (true, _) => Some(Late::Missed),
+        (false, true) => Some(Late::Expired),
+        (false, false) => None,
     }
 }
 
@@ -457,6 +579,11 @@ pub fn judge(violations: Vec<Violation>) -> (Vec<Violation>, Vec<Violation>) {
                 | ViolationKind::DroppedRequest
         )
     })
+}
+
+/// Whether a machine that is busy with other things can make a good provider break this rule.
+pub fn time_may_explain(kind: ViolationKind) -> bool {
+    matches!(kind, ViolationKind::NeverAnswered | ViolationKind::WrongAnswer)
 }
 
 /// A while that is long enough to see that nothing happens, on a busy machine.

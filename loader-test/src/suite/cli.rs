@@ -12,22 +12,25 @@ use clap::{Args, value_parser};
 use regex_lite::Regex;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::bench::Subject;
+use super::ability::Ability;
+use super::bench::{Subject, Time};
+use super::demands::{Baseline, Demands};
 use super::lines::OptionLines;
-use super::progress::{self, Progress, quoted, sayln};
-use super::report::Tested;
-use super::run::{self, Complaints, Plan, Report, Stop};
-use super::{Check, all, find, report};
+use super::progress::{self, Output, Progress, quoted};
+use super::report::{ReportFile, Tested};
+use super::run::{self, Complaints, CutShort, Ending, Plan, Report, Results, Stop};
+use super::{Check, all, explain, find, report, summary};
 use crate::stand_in::trace;
 
-/// Seconds that a check may take unless the command says otherwise.
-const DEFAULT_TIMEOUT: u64 = 30;
+/// Seconds that a check may take at most: more is a mistake.
+const LONGEST_TIMEOUT: u64 = 86_400;
 
 /// Runs the conformance checks on provider libraries.
 ///
-/// Each check runs in a process of its own. Exit status: 0 if all is well (warnings and skips are; with --strict warnings
-/// are not), 1 if a check failed, crashed or timed out, 2 if the run could not take place, 141 if whoever read the results
-/// went away and no file was asked for.
+/// Each check runs in a process of its own. What the provider cannot do at all is found out first: checks that need it are
+/// blocked, and the run fails by the ability that is missing. Exit status: 0 passed (warnings, skips and blocked checks do
+/// not count; with --strict warnings do), 1 failed, 2 could not run, 141 if standard output closed early and no report
+/// file was requested.
 #[derive(Debug, Args)]
 pub struct CheckCommand {
     /// Provider libraries
@@ -39,27 +42,56 @@ pub struct CheckCommand {
     /// Leave out checks whose name matches
     #[arg(long, value_name = "RE")]
     skip: Option<Regex>,
+    /// Fail unless every check whose name matches has passed; exit status 2 if none matches
+    #[arg(long, value_name = "RE")]
+    require: Option<Regex>,
+    /// Fail if a check that passed in these results (written by --json) is run and does not pass
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
     /// Warnings count as failures
     #[arg(long)]
     strict: bool,
-    /// Seconds that a check may take; those that do something thousands of times may take ten times as long
-    #[arg(long, value_name = "S", default_value_t = DEFAULT_TIMEOUT, value_parser = value_parser!(u64).range(1..))]
+    /// Time limit per check in seconds (ten times that for lifecycle-reopen-thousand and wire-flood-memory)
+    ///
+    /// A provider that opens slowly, or shows a later deadline than the options set, gets more.
+    #[arg(long, value_name = "S", default_value_t = run::DEFAULT_LIMIT.as_secs(), value_parser = value_parser!(u64).range(1..=LONGEST_TIMEOUT))]
     timeout: u64,
-    /// Checks at a time [default: the number of processors]
+    /// Checks at a time
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_JOBS)]
+    jobs: NonZeroUsize,
+    /// Begin no further check after N bad results
     #[arg(long, value_name = "N")]
-    jobs: Option<NonZeroUsize>,
+    max_failures: Option<NonZeroUsize>,
+    /// Show only results that are not good
+    #[arg(long)]
+    only_failed: bool,
     /// Run the checks in this process, for a debugger or valgrind
     #[arg(long)]
     in_process: bool,
+    /// End each check by exit(), so that coverage and leaks are written
+    #[arg(long, conflicts_with = "in_process")]
+    at_exit: bool,
     #[command(flatten)]
     lines: OptionLines,
-    /// Write the results as JSON
+    /// Write the results as JSON; - is standard output, and the text goes to standard error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the results as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// Keep a trace of each bad check in DIR, for Perfetto
+    #[arg(long, value_name = "DIR")]
+    trace: Option<PathBuf>,
+    /// Keep the folder of each bad check in DIR: options, hosts, output, log
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Report the log of each bad check up to this level: 0 is always written, 2 is everything
+    #[arg(long, value_name = "LEVEL", default_value_t = 0, value_parser = value_parser!(i32).range(0..=3))]
+    log_level: i32,
 }
+
+/// The checks at a time that are usual.
+const DEFAULT_JOBS: NonZeroUsize = NonZeroUsize::new(run::DEFAULT_JOBS).expect("not zero");
 
 /// Lists the checks, a line each.
 #[derive(Debug, Args)]
@@ -67,6 +99,15 @@ pub struct ListCommand {
     /// As JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Says what a check is about: its rule, who is affected, how the check sees it, the abilities that it needs, and how
+/// rdma-core's own provider fares.
+#[derive(Debug, Args)]
+pub struct ExplainCommand {
+    /// A check, an ability (ability-loads) or a breach (breach-missing-ack)
+    #[arg(value_name = "NAME")]
+    name: String,
 }
 
 /// Writes every call between the core and a provider in a usual session, in both directions, as it happens.
@@ -93,13 +134,10 @@ impl TraceCommand {
         exists(&self.library)?;
         let output = std::path::absolute(&self.output)?;
         let plan = Plan {
-            program: std::env::current_exe()?,
             options: self.lines.read()?,
-            strict: false,
             time_limit: Duration::from_secs(30),
-            jobs: 1,
-            in_process: false,
             trace: Some(output.clone()),
+            ..Plan::new(std::env::current_exe()?)
         };
         // What an earlier run left must not be taken for this one's.
         File::create(&output).map_err(|error| named(&self.output, &error))?;
@@ -112,7 +150,7 @@ impl TraceCommand {
             quoted(&self.output),
             self.lines.again()
         );
-        progress::print(&report, Some(&again));
+        Output::Stdout.print(&report, Some(&again));
         Ok(u8::from(report.status.is_bad(false)).into())
     }
 }
@@ -145,6 +183,16 @@ pub struct ChildCommand {
     result: PathBuf,
     #[arg(long)]
     trace: Option<PathBuf>,
+    #[arg(long)]
+    at_exit: bool,
+    #[arg(long, default_value_t = 0)]
+    log_level: i32,
+    /// In milliseconds.
+    #[arg(long)]
+    limit: u64,
+    /// In milliseconds.
+    #[arg(long)]
+    deadline: Option<u64>,
 }
 
 /// What a shell shows of a program that SIGPIPE ended: nobody reads the results.
@@ -157,14 +205,32 @@ impl CheckCommand {
         if self.strict {
             again += " --strict";
         }
-        if self.timeout != DEFAULT_TIMEOUT {
+        if self.timeout != run::DEFAULT_LIMIT.as_secs() {
             again += &format!(" --timeout {}", self.timeout);
         }
         if self.in_process {
             again += " --in-process";
         }
+        if self.at_exit {
+            again += " --at-exit";
+        }
         again += &self.lines.again();
         again + &format!(" --only '^{check}$'")
+    }
+
+    /// The command that repeats a result: a check, the checks that need an ability, or one that saw a departure.
+    fn again_for(&self, library: &Path, report: &Report) -> Option<String> {
+        if !report.status.is_bad(true) {
+            return None;
+        }
+        let check = match report.name.starts_with("ability-") {
+            true => all().find(|check| {
+                let needs = Ability::closure(check.needs.iter().copied());
+                needs.iter().any(|ability| ability.probe().name == report.name)
+            })?.name,
+            false => report.seen_by.first().map_or(&*report.name, String::as_str),
+        };
+        Some(self.again(library, check))
     }
 
     /// Runs the command.
@@ -173,13 +239,8 @@ impl CheckCommand {
     /// If the run cannot take place.
     pub fn run(self) -> io::Result<ExitCode> {
         let wanted = |check: &&Check| {
-            self.only
-                .as_ref()
-                .is_none_or(|only| only.is_match(check.name))
-                && !self
-                    .skip
-                    .as_ref()
-                    .is_some_and(|skip| skip.is_match(check.name))
+            let matches = |re: &Regex| re.is_match(check.name);
+            self.only.as_ref().is_none_or(matches) && !self.skip.as_ref().is_some_and(matches)
         };
         let checks: Vec<&'static Check> = all().filter(wanted).collect();
         if checks.is_empty() {
@@ -187,87 +248,145 @@ impl CheckCommand {
                 "no check has such a name; loader-test list shows all",
             ));
         }
-        let plan = Plan {
-            program: std::env::current_exe()?,
-            options: self.lines.read()?,
-            strict: self.strict,
-            time_limit: Duration::from_secs(self.timeout),
-            jobs: self
-                .jobs
-                .or_else(|| std::thread::available_parallelism().ok())
-                .map_or(1, NonZeroUsize::get),
-            in_process: self.in_process,
-            trace: None,
-        };
+        if let Some(require) = &self.require
+            && !all().any(|check| require.is_match(check.name))
+        {
+            return Err(io::Error::other(
+                "--require: no check has such a name; loader-test list shows all",
+            ));
+        }
+        let baseline = self.baseline.as_deref().map(Baseline::read).transpose()?;
+        let plan = self.plan()?;
         for library in &self.libraries {
             exists(library)?;
         }
-        for path in self.json.iter().chain(&self.junit) {
-            report::prepare(path)?;
-        }
-        let mut results = Vec::new();
+        let json = self.json.as_deref().map(ReportFile::new).transpose()?;
+        let junit = self.junit.as_deref().map(ReportFile::new).transpose()?;
+        let has_stdout = json.as_ref().is_some_and(|file| file.is_stdout());
+        let output = match has_stdout {
+            true => Output::Stderr,
+            false => Output::Stdout,
+        };
+        let mut tested = Vec::new();
+        let mut failed = false;
+        let mut ended = None;
         for library in &self.libraries {
-            match self.check(library, &checks, &plan)? {
-                Some(tested) => results.push(tested),
-                None => return Ok(run::signalled().unwrap_or(NOBODY_READS).into()),
+            let mut results = self.check(library, &checks, &plan, output)?;
+            let demands = Demands {
+                require: self.require.as_ref(),
+                baseline: baseline.as_ref(),
+                is_filtered: &|name| !checks.iter().any(|check| check.name == name),
+            };
+            failed |= results.is_bad(self.strict);
+            let cut_short = results.cut_short.take();
+            let is_complete = cut_short.is_none();
+            match demands.judge(&results, is_complete, output) {
+                Ok(are_met) => failed |= !are_met,
+                Err(error) => ended = Some(Err(error)),
+            }
+            tested.push(Tested {
+                again: results.all().map(|report| self.again_for(library, report)).collect(),
+                path: library.clone(),
+                is_complete,
+                results,
+            });
+            match cut_short {
+                None => {}
+                Some(CutShort::MaxFailures) => break,
+                Some(CutShort::Stopped) => {
+                    ended = Some(Ok(run::signalled().unwrap_or(NOBODY_READS)));
+                }
+                Some(CutShort::Trouble(error)) => ended = Some(Err(error)),
+            }
+            if ended.is_some() {
+                break;
             }
         }
-        if let Some(path) = &self.json {
-            report::write_json(path, &results)?;
+        let run = report::Run {
+            plan: &plan,
+            is_complete: tested.len() == self.libraries.len() && tested.iter().all(|one| one.is_complete),
+            tested: &tested,
+        };
+        // What is known is written, however the run ended.
+        let written = json
+            .map_or(Ok(()), |file| file.write(&run.json()?))
+            .and_then(|()| junit.map_or(Ok(()), |file| file.write(&run.junit()?)));
+        match (ended, written) {
+            (Some(Err(error)), _) | (_, Err(error)) => Err(error),
+            (Some(Ok(status)), _) => Ok(status.into()),
+            (None, Ok(())) => Ok(u8::from(failed).into()),
         }
-        if let Some(path) = &self.junit {
-            report::write_junit(path, &results, self.strict)?;
-        }
-        let bad = results
-            .iter()
-            .flat_map(|tested| &tested.reports)
-            .any(|(report, _)| report.status.is_bad(self.strict));
-        Ok(u8::from(bad).into())
     }
 
-    /// Checks one library; `None` if the run was stopped, by a signal or since nobody reads the results any longer.
+    fn plan(&self) -> io::Result<Plan> {
+        Ok(Plan {
+            options: self.lines.read()?,
+            strict: self.strict,
+            time_limit: Duration::from_secs(self.timeout),
+            jobs: self.jobs.get(),
+            in_process: self.in_process,
+            traces: self.trace.clone(),
+            folders: self.keep.clone(),
+            at_exit: self.at_exit,
+            log_level: self.log_level,
+            max_failures: self.max_failures.map(NonZeroUsize::get),
+            ..Plan::new(std::env::current_exe()?)
+        })
+    }
+
+    /// Checks one library.
     fn check(
         &self,
         library: &Path,
         checks: &[&'static Check],
         plan: &Plan,
-    ) -> io::Result<Option<Tested>> {
+        output: Output,
+    ) -> io::Result<Results> {
         // In process a debugger hears the signals.
         let stop = match plan.in_process {
             true => Arc::new(Stop::new()?),
             false => Stop::at_signals()?,
         };
         let stop = &*stop;
-        let again = |check: &str| self.again(library, check);
+        let mut plan = plan.clone();
+        if self.libraries.len() > 1 {
+            // Each library's in a folder of its own.
+            let name = library.file_name().unwrap_or_default();
+            for folder in plan.traces.iter_mut().chain(&mut plan.folders) {
+                folder.push(name);
+            }
+        }
+        let again = |report: &Report| self.again_for(library, report);
         // Results that go to a file as well are wanted all the same.
         let has_file = self.json.is_some() || self.junit.is_some();
         let stops = (!has_file).then_some(stop);
-        if let (false, Some(stop)) = (sayln!("{}", library.display()), stops) {
+        if let (false, Some(stop)) = (output.say(&format!("{}\n", library.display())), stops) {
             stop.now();
         }
-        let progress = Progress::new(&again, checks, !plan.in_process, stops);
-        let reports = match run::run_until(checks, library, plan, stop, &|event| {
-            progress.tell(event);
-        }) {
-            Ok(reports) => reports,
-            Err(_) if stop.is_set() => return Ok(None),
-            Err(error) => {
-                progress.give_up();
-                return Err(error);
-            }
+        let shown = progress::Shown {
+            again: &again,
+            output,
+            has_bar: !plan.in_process,
+            only_bad: self.only_failed,
+            strict: self.strict,
+            stop: stops,
         };
-        progress.finish(&reports);
-        if stop.is_set() {
-            return Ok(None);
+        let progress = Progress::new(shown, checks.len());
+        let results = run::run_until(checks, library, &plan, stop, &|event| progress.tell(event))?;
+        progress.finish();
+        if !output.say(&summary::of(&results, self.strict))
+            && let Some(stop) = stops
+        {
+            stop.now();
         }
-        let with_command = |report: Report| {
-            let again = report.status.is_bad(true).then(|| again(&report.name));
-            (report, again)
-        };
-        Ok(Some(Tested {
-            path: library.to_owned(),
-            reports: reports.into_iter().map(with_command).collect(),
-        }))
+        Ok(match stop.is_set() && results.cut_short.is_none() {
+            // Nobody has read the end of it.
+            true => Results {
+                cut_short: Some(CutShort::Stopped),
+                ..results
+            },
+            false => results,
+        })
     }
 }
 
@@ -290,6 +409,17 @@ impl ListCommand {
     }
 }
 
+impl ExplainCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// If there is no such check.
+    pub fn run(self) -> io::Result<ExitCode> {
+        progress::say(&explain::of(&self.name)?);
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
 impl ChildCommand {
     /// Runs the check; does not come back.
     pub fn run(self) -> ExitCode {
@@ -307,6 +437,9 @@ impl ChildCommand {
         if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
             complaints.end(&format!("prctl(PR_SET_PDEATHSIG): {error}"));
         }
+        if let Err(error) = run::answer_with_stacks(&self.folder) {
+            complaints.end(&format!("a handler for stacks: {error}"));
+        }
         run::child(
             check,
             Subject {
@@ -315,10 +448,19 @@ impl ChildCommand {
                 strict: self.strict,
                 trace: self.trace,
                 copies: None,
+                time: Time {
+                    limit: Duration::from_millis(self.limit),
+                    deadline: self.deadline.map(Duration::from_millis),
+                },
+                log_level: self.log_level,
             },
             &self.folder,
             &self.result,
             complaints,
+            match self.at_exit {
+                true => Ending::AtExit,
+                false => Ending::AtOnce,
+            },
         )
     }
 }

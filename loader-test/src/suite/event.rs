@@ -2,6 +2,7 @@
 
 mod hosts;
 
+use crate::suite::ability::{Ability, OPENS, SERVES};
 use super::bench::{
     Bench, QUIET, SUCCESS, by_lid, expect_path, expected_path, refused, reply, resolve,
 };
@@ -12,14 +13,17 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::stand_in::sa::{Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
-use crate::suite::ability::Ability;
+
+/// The check that waits for a file to be looked at, several times.
+pub(super) const HOSTS_UNREADABLE: &str = "event-hosts-unreadable";
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "event-reregister",
         rule: "after IBV_EVENT_CLIENT_REREGISTER the endpoint serves as before",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "sends the event and asks for a known and for a new peer",
+        needs: SERVES,
         run: |bench| {
             let (core, from) = bench.up()?;
             serves(core, from, 3)?;
@@ -50,7 +54,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-joins-again",
         rule: "IBV_EVENT_CLIENT_REREGISTER makes the provider join its multicast groups again: the new SM knows of none",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "compares the groups that are joined after the event with those before",
+        needs: OPENS,
         run: |bench| {
             let (core, _) = bench.up()?;
             let groups = joined(core)?;
@@ -76,7 +81,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-in-flight",
         rule: "queries that are out during a reregistration are answered all the same",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "sends the event while three queries are out, and compares the paths of their clients",
+        needs: SERVES,
         run: in_flight,
         fault: Fault {
             replace: &[(
@@ -91,7 +97,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-twice",
         rule: "a second reregistration before the first one's joins are answered does no harm",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "sends the event twice while joins are kept back, lets the SA answer, and asks for a peer",
+        needs: SERVES,
         run: twice,
         fault: Fault {
             replace: &[(
@@ -106,7 +113,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-after-open",
         rule: "a reregistration right after an open does no harm",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "sends the event right after a port opens, and after an address was added, and asks for a peer",
+        needs: SERVES,
         run: |bench| {
             let core = bench.core()?;
             core.port_up(FIRST_PORT).map_err(refused)?;
@@ -131,7 +139,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-reregister-closed-endpoint",
         rule: "a reregistration leaves endpoints alone that were closed with an earlier opening of the port",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "opens two endpoints, closes them, opens one, sends the event, and asks for a peer",
+        needs: SERVES,
         run: closed_endpoint,
         fault: Fault {
             replace: &[
@@ -160,7 +169,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-join-refused",
         rule: "a join that the SA refuses does not end the service of requests that need the SA only",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "lets the SA refuse every join and asks for a peer",
+        needs: SERVES,
         run: join_refused,
         fault: Fault {
             replace: &[(
@@ -175,7 +185,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-join-after-close",
         rule: "a join that is answered after its endpoint was closed touches nothing",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "closes the port while joins are out, answers them, opens the port, and asks for a peer",
+        needs: SERVES,
         run: join_after_close,
         fault: Fault {
             replace: &[
@@ -205,7 +216,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-unknown",
         rule: "events that a provider does not know do no harm",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "sends nine events of other kinds and asks for a peer",
+        needs: SERVES,
         run: |bench| {
             let (core, from) = bench.up()?;
             for event in [0, 9, 10, 11, 12, 18, 19, 9999, u32::MAX] {
@@ -227,7 +239,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "event-lid-change",
         rule: "after a reopen with another LID no answer has the old SLID",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "opens the port with another LID and looks at the SLID of paths that were known before",
+        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
         run: lid_change,
         fault: Fault {
             replace: &[(
@@ -244,10 +257,11 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
-        name: "event-hosts-unreadable",
+        name: HOSTS_UNREADABLE,
         rule: "a hosts file that changes while it cannot be opened is read once it can, without another change",
         harmed: Harmed::Operator,
-        needs: &[Ability::OpensPort],
+        how: "replaces the hosts file while the process has no descriptor left, and looks whether the change is used once it has",
+        needs: OPENS,
         run: hosts::unreadable,
         fault: Fault {
             replace: &[(

@@ -14,9 +14,64 @@ pub struct Fault {
     pub replace: &'static [(&'static str, &'static str)],
     /// How the check must end on it: failed, crashed or timed out; several where memory is damaged.
     pub status: &'static [Status],
-    /// Other checks that may fail on it for the same reason: names, or the beginnings of some as `sa-*`.
+    /// Other checks that may fail on it for the same reason: names, or the beginnings of some as `sa-*`. And departures that
+    /// may be seen on it: names as `breach-missing-ack`.
     pub also: &'static [&'static str],
 }
+
+/// Faults that harm nobody, and the departure that each is a result of: no check fails on them.
+pub const DEPARTURES: &[(&str, Fault)] = &[
+    (
+        "breach-missing-ack",
+        departure(&[(
+            "msg.hdr.opcode = request->hdr.opcode | ACM_OP_ACK;",
+            "msg.hdr.opcode = request->hdr.opcode;",
+        )]),
+    ),
+    (
+        "breach-dirty-header",
+        departure(&[(
+            "\tmsg.hdr.tid = request->hdr.tid;\n\tmsg.hdr.length = ACM_MSG_HDR_LENGTH;\n",
+            "\tmsg.hdr.tid = request->hdr.tid;\n\tmsg.hdr.data[2] = 7;\n\tmsg.hdr.length = ACM_MSG_HDR_LENGTH;\n",
+        )]),
+    ),
+    (
+        "breach-core-counter",
+        departure(&[(
+            "\t\tacm_resolve_response(request->id, &msg);\n",
+            "\t\tacm_increment_counter(ACM_CNTR_RESOLVE);\n\t\tacm_resolve_response(request->id, &msg);\n",
+        )]),
+    ),
+    (
+        "breach-dropped-request",
+        departure(&[(
+            "\t\tacm_resolve_response(request->id, &msg);\n",
+            "\t\tacm_log(0, \"resolve: the request for LID 3 was dropped unanswered; answering ENODATA\\n\");\n\t\tacm_resolve_response(request->id, &msg);\n",
+        )]),
+    ),
+    (
+        "breach-standard-output",
+        departure(&[(
+            "\t\tacm_resolve_response(request->id, &msg);\n",
+            "\t\tprintf(\"an answer\\n\");\n\t\tfflush(stdout);\n\t\tacm_resolve_response(request->id, &msg);\n",
+        )]),
+    ),
+];
+
+const fn departure(replace: &'static [(&'static str, &'static str)]) -> Fault {
+    Fault {
+        replace,
+        status: &[Status::Warned],
+        also: &[],
+    }
+}
+
+/// The fault of what is none of the suite's checks, and so catches nothing.
+pub const NO_FAULT: Fault = Fault {
+    replace: &[],
+    status: &[],
+    also: &[],
+};
 
 /// Why a declaration makes no faulty provider.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -89,11 +144,17 @@ impl Fault {
         let unknown = self
             .also
             .iter()
+            .filter(|pattern| !DEPARTURES.iter().any(|(name, _)| name == *pattern))
             .find(|pattern| !checks.iter().any(|check| matches(pattern, check)));
         match unknown {
             Some(pattern) => Err(BadFault::NoCheck(pattern)),
             None => Ok(()),
         }
+    }
+
+    /// Whether the fault declares that the departure of this name may be seen.
+    pub fn may_show(&self, breach: &str) -> bool {
+        self.also.contains(&breach)
     }
 
     /// Whether the fault declares that `check` may fail, too.
@@ -130,6 +191,7 @@ mod tests {
             name,
             rule: "",
             harmed: Harmed::Client,
+            how: "",
             needs: &[],
             run: |_| Ok(()),
             fault: fault(&[]),
@@ -182,6 +244,11 @@ mod tests {
             Err(BadFault::NoFailure(Passed))
         );
         assert_eq!(examine(&[Skipped], &[]), Err(BadFault::NoFailure(Skipped)));
+        assert_eq!(examine(&[Crashed], &["breach-missing-ack"]), Ok(()));
+        assert_eq!(
+            examine(&[Crashed], &["breach-no-manners"]),
+            Err(BadFault::NoCheck("breach-no-manners"))
+        );
         let no_check = |name| Err(BadFault::NoCheck(name));
         assert_eq!(examine(&[Crashed], &["sa-time"]), no_check("sa-time"));
         assert_eq!(examine(&[Crashed], &["sa-time*"]), no_check("sa-time*"));

@@ -33,6 +33,7 @@ pub(super) const FUZZ: Check = Check {
     name: "fuzz",
     rule: "whatever the core, clients and the SA do, every request is answered once and nothing is damaged",
     harmed: Harmed::Daemon,
+    how: "plays a random sequence of calls, datagrams and faults",
     needs: &[Ability::OpensPort],
     run: play,
     fault: Fault {
@@ -366,13 +367,9 @@ impl FuzzCommand {
         exists(&self.library)?;
         let first = self.seed.unwrap_or_else(|| Rng::new().u64(..) >> 16);
         let plan = Plan {
-            program: std::env::current_exe()?,
             options: self.lines.read()?,
-            strict: false,
             time_limit: Duration::from_secs(20),
-            jobs: 1,
-            in_process: false,
-            trace: None,
+            ..Plan::new(std::env::current_exe()?)
         };
         let unloadable = run::run_prepared(&super::load::PROBE, &self.library, &plan, |_| Ok(()))?;
         if unloadable.provider.is_none() {

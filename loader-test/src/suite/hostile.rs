@@ -2,6 +2,7 @@
 
 mod random;
 
+use crate::suite::ability::{OPENS, SERVES};
 use super::bench::{
     Bench, ERRORS, HASTY, by_addr, by_lid, expect_path, expect_status, expected_path, reply,
     resolve,
@@ -12,7 +13,6 @@ use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, ENTRIES, FLAG_DEST, FLAG_SOURCE, Message, NAME, Path, Reply};
 use crate::stand_in::{FIRST_PORT, StandIn};
-use crate::suite::ability::Ability;
 
 pub(super) use random::SEED;
 
@@ -24,7 +24,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-path-data",
         rule: "the header's data bytes of a path request are the client's own and mean nothing: no memory leaks by them",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "sets the three data bytes of path requests to indices past the message, and looks for a second entry in the answers",
+        needs: SERVES,
         run: path_data,
         fault: Fault {
             replace: &[(
@@ -39,7 +40,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-eight-entries",
         rule: "the source of a message of eight entries without one lies past its end: it is neither read nor sent back",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "sends a message of eight entries without a source, and looks for a second entry in the answers",
+        needs: OPENS,
         run: eight_entries,
         fault: Fault {
             replace: &[(
@@ -54,7 +56,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-index",
         rule: "an index past the message's end is answered with an error",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "sends eight messages with indices past their end, and looks at status and entries of the answers",
+        needs: OPENS,
         run: indices,
         fault: Fault {
             replace: &[(
@@ -69,7 +72,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-length",
         rule: "a length that is none of a message's is answered, and nothing behind the message is read",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "sends messages with nine lengths that none has, and looks at the entries of the answers",
+        needs: OPENS,
         run: lengths,
         fault: Fault {
             replace: &[(
@@ -84,7 +88,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-type",
         rule: "a destination of an unknown type is answered with an error",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "asks for destinations of four unknown types and looks at the status",
+        needs: OPENS,
         run: types,
         fault: Fault {
             replace: &[(
@@ -99,7 +104,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-empty-path",
         rule: "a path request without a destination is answered with an error",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "asks for a path without a destination and looks at the status",
+        needs: OPENS,
         run: |bench| no_port(bench, &[Path::default()]),
         fault: Fault {
             replace: &[(
@@ -114,7 +120,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-multicast-lid",
         rule: "no path leads to a multicast LID or the permissive one: a request is answered with an error",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "asks for two multicast LIDs and the permissive one, and looks at the status",
+        needs: OPENS,
         run: |bench| {
             no_port(
                 bench,
@@ -134,7 +141,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-multicast-gid",
         rule: "no path leads to a multicast GID: a request is answered with an error",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "asks for a multicast GID and looks at the status",
+        needs: OPENS,
         run: |bench| {
             let mut group = gid(1);
             group[..2].copy_from_slice(&[0xff, 0x12]);
@@ -153,7 +161,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-name-unterminated",
         rule: "a name may fill its 64 bytes: nothing behind them is read",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "asks for a name of 64 bytes at the end of a full message, behind which no memory is",
+        needs: OPENS,
         run: |bench| named(bench, &"unterminated-".repeat(5)[..64], |_, _| Ok(())),
         fault: Fault {
             replace: &[(
@@ -168,7 +177,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-name-format",
         rule: "a name is never a format: its percent signs come out in the log as they are",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "asks for a name of percent signs and looks for it in the log",
+        needs: OPENS,
         run: |bench| {
             named(bench, "%d%x-percent-%n%s%n", |line, name| {
                 if line.contains("-percent-") && !line.contains(name) {
@@ -191,7 +201,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "hostile-name-control",
         rule: "control characters of a name do not come through to the log, where they could forge lines",
         harmed: Harmed::Operator,
-        needs: &[Ability::OpensPort],
+        how: "asks for a name with control characters and looks for them in the log",
+        needs: OPENS,
         run: |bench| {
             named(bench, "forged\nacm_server: \x1b[2Jline", |line, _| {
                 if line.contains(|character: char| character.is_control()) {
@@ -214,7 +225,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: RANDOM,
         rule: "whatever a client sends is answered once, in the form of an answer",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "sends 2,000 messages at random, and looks at form and number of the answers",
+        needs: OPENS,
         run: random::run,
         fault: Fault {
             replace: &[(

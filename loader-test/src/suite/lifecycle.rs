@@ -6,6 +6,7 @@ mod failure;
 mod growth;
 mod open;
 
+use crate::suite::ability::{Ability, OPENS, SERVES};
 use super::bench::{SUCCESS, able, by_addr, by_lid, expect_path, resolve};
 use super::fault::Fault;
 use super::{Check, Outcome, Status, failed};
@@ -13,7 +14,6 @@ use crate::stand_in::fabric::{Peer, path_record};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Path};
 use crate::stand_in::{AddressId, StandIn};
-use crate::suite::ability::Ability;
 
 /// What the process of a check finds in its environment, beside what is there.
 pub(super) fn environment(check: &Check) -> Option<(&'static str, &'static str)> {
@@ -28,7 +28,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-open-close",
         rule: "a port opens, serves, closes and opens again; one without an address comes and goes, too",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "opens and closes a port without an address, then three times one that is asked for two peers",
+        needs: &[Ability::AnswersByLid],
         run: open::open_close,
         fault: Fault {
             replace: &[
@@ -50,7 +51,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-two-devices",
         rule: "two devices are served at a time, each by its own port, whichever of them closes",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "opens a port on each of two devices and closes each in turn; asks both, and the one that stays open",
+        needs: SERVES,
         run: |bench| open::two_devices(bench, 0x0011_0000),
         fault: Fault {
             replace: &[(
@@ -70,7 +72,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-shared-node-guid",
         rule: "physical and virtual functions share a node GUID: it is no key for a device",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "opens a port on each of two devices with one node GUID and closes each in turn; asks both, and the one that stays open",
+        needs: SERVES,
         run: |bench| open::two_devices(bench, 0x0010_0000),
         fault: Fault {
             replace: &[
@@ -99,7 +102,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-two-ports",
         rule: "two ports of a device are served at a time, and one of them goes on when the other closes",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "opens both ports of a device and closes each in turn; asks both, and the one that stays open",
+        needs: SERVES,
         run: open::two_ports,
         fault: Fault {
             replace: &[(
@@ -114,7 +118,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-pkeys",
         rule: "each endpoint resolves in the partition of its P_Key, and keeps its answers to itself",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "opens three endpoints, asks each for the same peers, and compares the partition in each path; then all of that again",
+        needs: SERVES,
         run: |bench| open::pkeys(bench, &[0xffff, 0x8001, 0x8002], &[0xffff, 0x8001, 0x8002]),
         fault: Fault {
             replace: &[(
@@ -133,7 +138,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-pkey-holes",
         rule: "holes (0x0000) and invalid entries (0x8000) in the P_Key table do not matter to the others",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "opens a port whose P_Key table has holes and invalid entries, and asks each endpoint for the same peers, twice",
+        needs: SERVES,
         run: |bench| {
             let table = [0x0000, 0x8000, 0x8001, 0x0000, 0xffff, 0x0000];
             open::pkeys(bench, &table, &[0x8001, 0xffff])
@@ -151,7 +157,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-limited-member",
         rule: "a limited member (0x7fff) beside the full one is an endpoint of the same partition",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "opens an endpoint of 0x7fff beside one of 0xffff, and asks both for the same peers, twice",
+        needs: SERVES,
         run: |bench| open::pkeys(bench, &[0x7fff, 0xffff], &[0x7fff, 0xffff]),
         fault: Fault {
             replace: &[(
@@ -166,7 +173,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-hundred-addresses",
         rule: "an endpoint has as many addresses as the core gives it: there is no limit",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "adds a hundred names and IP addresses, removes every other one, and asks from and for those that are left",
+        needs: SERVES,
         run: address::hundred,
         fault: Fault {
             replace: &[(
@@ -181,7 +189,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-removed",
         rule: "an address that was taken away leads here no more, and does again when it was added again",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "adds and removes an address three times, asks from it and for it, and asks for it once it is gone",
+        needs: SERVES,
         run: address::removed,
         fault: Fault {
             replace: &[
@@ -206,7 +215,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-twice",
         rule: "an address that is added a second time without having been removed, as after a lost notice, is one address: removed once, it is gone from that endpoint and from no other",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "adds an address a second time as a core does that missed its removal, removes it once, and asks for it on both endpoints",
+        needs: SERVES,
         run: address::twice,
         fault: Fault {
             replace: &[("\tif (lost)\n\t\tremove_address(lost);\n", "")],
@@ -218,7 +228,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-lost",
         rule: "when the core has lost track of all addresses, it adds them again in any order: each leads here",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "adds all addresses again in another order without having removed them, removes one, and asks for each",
+        needs: SERVES,
         run: address::lost,
         fault: Fault {
             replace: &[(
@@ -233,7 +244,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-moved",
         rule: "an address that moved to another port leads to that port alone",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "removes an address from one port, adds it to another, and asks for it on both",
+        needs: SERVES,
         run: address::moved,
         fault: Fault {
             replace: &[
@@ -266,7 +278,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-memory",
         rule: "struct acm_address and its id_string are the core's: they move when another address is added",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "takes the memory of the addresses away whenever their array moves, and asks from each and for each",
+        needs: SERVES,
         run: address::memory,
         fault: Fault {
             replace: &[
@@ -295,7 +308,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-address-kept",
         rule: "addresses die with their endpoint, also when they were never removed",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "closes a port without removing its addresses, opens it with another one, and asks for both",
+        needs: SERVES,
         run: address::kept,
         fault: Fault {
             replace: &[
@@ -332,7 +346,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-close-in-flight",
         rule: "requests that are in flight when the port closes are answered once, by their deadline",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "closes a port while eight requests and queries wait for an SA that answers nothing, and takes the time until each is answered",
+        needs: SERVES,
         run: close::in_flight,
         fault: Fault {
             replace: &[(
@@ -347,7 +362,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-closed-memory",
         rule: "the core's device and port structures are left alone while they are closed (with --strict)",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "takes the core's device and port structures away while a port is closed with requests in flight",
+        needs: OPENS,
         run: close::memory,
         fault: Fault {
             replace: &[
@@ -380,7 +396,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: REOPEN_THOUSAND,
         rule: "a port may flap for ever: memory, descriptors and threads do not grow with it",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "opens and closes a port a thousand times and compares heap, memory, address space, descriptors and threads of 200 rounds each; with little time, of quarters of what was done",
+        needs: SERVES,
         run: growth::thousand,
         fault: Fault {
             replace: &[(
@@ -395,7 +412,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-verb-fails",
         rule: "whichever verb fails during an open, the open fails and leaves its context unwritten, or what opened works; the next open is whole again",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "lets each verb of an open fail once, in a process for each, makes requests, and opens the port again",
+        needs: SERVES,
         run: failure::verbs,
         fault: Fault {
             replace: &[(
@@ -410,7 +428,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-mad-fails",
         rule: "whichever MAD of an open or of the first request cannot be had or sent, clients are answered, and the next open is whole again",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "lets each allocation and sending of a MAD fail once, in a process for each, makes requests, and opens the port again",
+        needs: SERVES,
         run: failure::mads,
         fault: Fault {
             replace: &[("\tif (!mad) {\n\t\tfree(query);\n\t\treturn;\n\t}\n", "")],
@@ -422,7 +441,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lifecycle-ethernet-port",
         rule: "a port whose link layer is Ethernet is refused or serves nobody, and the InfiniBand port beside it does",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "opens an Ethernet port before and after an InfiniBand one, and asks both",
+        needs: SERVES,
         run: failure::ethernet,
         fault: Fault {
             replace: &[(

@@ -5,6 +5,7 @@ mod options;
 mod table;
 mod unload;
 
+use crate::suite::ability::{Ability, OPENS};
 use super::fault::Fault;
 use super::{Check, Status};
 use crate::stand_in::ledger::Harmed;
@@ -14,6 +15,7 @@ pub(super) const PROBE: Check = Check {
     name: "load",
     rule: "ibacm loads the library",
     harmed: Harmed::Operator,
+    how: "loads the library as ibacm does",
     needs: &[],
     run: |bench| bench.core().map(drop),
     fault: Fault {
@@ -28,6 +30,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-file-name",
         rule: "the library's file name ends in .so: ibacm passes over every other one",
         harmed: Harmed::Operator,
+        how: "looks at the name of the file that was given",
         needs: &[],
         run: file::name,
         fault: OF_THE_FILE,
@@ -36,6 +39,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-regular-file",
         rule: "the library is a regular file: ibacm follows no symbolic links and opens no directories",
         harmed: Harmed::Operator,
+        how: "looks at what kind of file was given, without following a link",
         needs: &[],
         run: file::is_regular,
         fault: OF_THE_FILE,
@@ -44,6 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-exports",
         rule: "the library is a shared object for this machine and exports provider_query, and none of the core's names",
         harmed: Harmed::Operator,
+        how: "reads the dynamic symbols from the file, without loading it",
         needs: &[],
         run: file::exports,
         fault: Fault {
@@ -56,6 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-imports",
         rule: "everything that the library needs from others is there in ibacm: a function that is missing ends the daemon when it is called first",
         harmed: Harmed::Daemon,
+        how: "reads the dynamic symbols from the file, and loads it with every function looked up at once",
         needs: &[],
         run: file::imports,
         fault: Fault {
@@ -71,6 +77,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-query",
         rule: "provider_query returns 0 and stores a table",
         harmed: Harmed::Daemon,
+        how: "loads the library, calls provider_query, and looks at what it returns and stores",
         needs: &[],
         run: table::query,
         fault: Fault {
@@ -83,7 +90,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-query-twice",
         rule: "provider_query may be called again, as happens to a file with two names, and gives a usable table each time",
         harmed: Harmed::Daemon,
-        needs: &[],
+        how: "calls provider_query a second time on the loaded library, judges the table, and makes a request",
+        needs: OPENS,
         run: table::query_twice,
         fault: Fault {
             replace: &[(
@@ -98,6 +106,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-version",
         rule: "provider_query and the table name version 1 of the interface",
         harmed: Harmed::Operator,
+        how: "loads the library, calls provider_query, and compares the version that it stores with the table's",
         needs: &[],
         run: table::version,
         fault: Fault {
@@ -110,6 +119,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-size",
         rule: "the table's size is that of struct acm_provider, 120 bytes",
         harmed: Harmed::Operator,
+        how: "loads the library, calls provider_query, and reads the size in the table",
         needs: &[],
         run: table::size,
         fault: Fault {
@@ -125,7 +135,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-name",
         rule: "the provider has a name of 1 to 63 bytes without white space, so that the options file can name it",
         harmed: Harmed::Operator,
-        needs: &[],
+        how: "loads the library, calls provider_query, and reads the name in the table",
+        needs: &[Ability::Loads],
         run: table::name,
         fault: Fault {
             replace: &[(".name = \"sa-example\"", ".name = \"sa example\"")],
@@ -137,7 +148,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-slots",
         rule: "no callback in the table is NULL: the core calls all of them unchecked",
         harmed: Harmed::Daemon,
-        needs: &[],
+        how: "loads the library, calls provider_query, and reads the twelve callbacks in the table",
+        needs: &[Ability::Loads],
         run: table::slots,
         fault: Fault {
             replace: &[("\t.query_perf = query_perf,\n", "")],
@@ -149,7 +161,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-missing-function",
         rule: "in a core that lacks a function the provider is refused or does without; it never runs into the gap",
         harmed: Harmed::Daemon,
-        needs: &[],
+        how: "hides each of the core's functions in turn; in a process for each, loads the library and, if it is not refused, makes a request",
+        needs: OPENS,
         run: unload::missing_function,
         fault: Fault {
             replace: &[(
@@ -164,7 +177,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-refused-unloads",
         rule: "a provider that refuses to be loaded leaves no thread, mapping or exit handler behind",
         harmed: Harmed::Daemon,
-        needs: &[],
+        how: "hides each of the core's functions in turn; where the library is refused, looks for threads and mappings, and ends by exit()",
+        needs: &[Ability::Loads],
         run: unload::refused_by_itself,
         fault: Fault {
             replace: &[
@@ -193,7 +207,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-rejected-unloads",
         rule: "a provider that the core rejects and unloads leaves nothing behind that runs in its unmapped code",
         harmed: Harmed::Daemon,
-        needs: &[],
+        how: "loads and closes the library as a core of another version does, looks for threads, and ends by exit()",
+        needs: &[Ability::Loads],
         run: unload::rejected_by_the_core,
         fault: Fault {
             replace: &[
@@ -214,7 +229,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-without-options-file",
         rule: "without ibacm_opts.cfg the provider runs by its defaults, as the core does",
         harmed: Harmed::Client,
-        needs: &[],
+        how: "names an options file that does not exist, and asks for one peer by its LID",
+        needs: &[Ability::AnswersByLid, Ability::Closes],
         run: options::no_file,
         fault: Fault {
             replace: &[("\tif (!stream)\n\t\treturn errno;\n", "")],
@@ -226,7 +242,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-odd-options",
         rule: "lines of ibacm_opts.cfg that are foreign, incomplete, overlong or odd in their white space do no harm",
         harmed: Harmed::Daemon,
-        needs: &[],
+        how: "writes 17 odd lines to the options file, and asks for one peer by its LID",
+        needs: &[Ability::AnswersByLid, Ability::Closes],
         run: options::odd_lines,
         fault: Fault {
             replace: &[(
@@ -241,7 +258,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-quiet",
         rule: "the provider writes to the core's log and not to standard output",
         harmed: Harmed::Operator,
-        needs: &[],
+        how: "puts a file in the place of standard output, opens a port, makes a request, and looks at the file",
+        needs: OPENS,
         run: options::quiet,
         fault: Fault {
             replace: &[(

@@ -1,6 +1,6 @@
 //! Checks of the family `perf`: an endpoint's counters, and those of the core that a provider adds to.
 
-use crate::suite::ability::Ability;
+use crate::suite::ability::{Ability, OPENS, SERVES};
 use std::time::{Duration, Instant};
 
 use super::bench::{Bench, HASTY, able, by_addr, by_gid, by_lid, refused, reply, resolve, serves};
@@ -35,7 +35,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-count",
         rule: "there are at most 7 counters, and nothing is written behind those that are told of",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "compares the count that query_perf tells with the values that it wrote",
+        needs: SERVES,
         run: count,
         fault: Fault {
             replace: &[(
@@ -50,7 +51,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-byte-order",
         rule: "counters are big-endian",
         harmed: Harmed::Operator,
-        needs: &[Ability::OpensPort],
+        how: "reads the counters after a few requests and looks for large numbers",
+        needs: SERVES,
         run: |bench| {
             let (core, from) = bench.up()?;
             work(core, from)?;
@@ -82,7 +84,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-monotonic",
         rule: "no counter ever runs backwards while its endpoint is open",
         harmed: Harmed::Operator,
-        needs: &[Ability::OpensPort],
+        how: "reads the counters after requests, a reregistration, and an address that comes and goes",
+        needs: &[Ability::AnswersByLid, Ability::Reregisters, Ability::Closes],
         run: monotonic,
         fault: Fault {
             replace: &[(
@@ -97,7 +100,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-resolve",
         rule: "every resolve counts once as a resolve",
         harmed: Harmed::Operator,
-        needs: &[Ability::OpensPort],
+        how: "makes three requests and looks at the counter of the endpoint",
+        needs: SERVES,
         run: |bench| {
             counted(bench, RESOLVE, 3, |core, from| {
                 for message in [
@@ -123,7 +127,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-no-data",
         rule: "every answer ENODATA counts once as no data",
         harmed: Harmed::Operator,
-        needs: &[Ability::OpensPort],
+        how: "makes one request for what the SA does not know and one for what it does, and looks at the counter of the endpoint",
+        needs: SERVES,
         run: |bench| {
             counted(bench, NO_DATA, 1, |core, from| {
                 resolve(core, from, &nowhere())?;
@@ -144,7 +149,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-error",
         rule: "every answer with an error other than ENODATA counts once as an error",
         harmed: Harmed::Operator,
-        needs: &[Ability::OpensPort],
+        how: "makes a request of a silent SA and looks at the counter of the endpoint",
+        needs: SERVES,
         run: |bench| {
             counted(bench, ERROR, 1, |core, from| {
                 core.sa().script(|question| {
@@ -171,7 +177,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-route-query",
         rule: "every path query to the SA counts once as a route query, in the endpoint's set and in the core's",
         harmed: Harmed::Operator,
-        needs: &[Ability::OpensPort],
+        how: "makes two requests and a query, and looks at the counters of the endpoint and of the core",
+        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
         run: |bench| {
             counted(bench, ROUTE_QUERY, 3, |core, from| {
                 resolve(core, from, &by_lid(&Peer::number(3)))?;
@@ -197,7 +204,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-class-port-info",
         rule: "a query for the SA's ClassPortInfo is no path query: it does not count as a route query",
         harmed: Harmed::Operator,
-        needs: &[Ability::OpensPort],
+        how: "makes a request for a service and looks at the counters of the endpoint and of the core",
+        needs: &[Ability::AnswersByGid, Ability::Closes],
         run: |bench| {
             counted(bench, ROUTE_QUERY, 1, |core, from| {
                 let asked = Path::default()
@@ -220,7 +228,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-route-cache",
         rule: "every path from the cache counts once in the route cache, in the endpoint's set and in the core's",
         harmed: Harmed::Operator,
-        needs: &[Ability::OpensPort],
+        how: "makes three requests for one peer and looks at the counters of the endpoint and of the core",
+        needs: SERVES,
         run: |bench| {
             counted(bench, ROUTE_CACHE, 2, |core, from| {
                 let asked = core.sa().path_queries().len();
@@ -247,7 +256,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-address-cache",
         rule: "an address that was known counts once in the address cache, in the endpoint's set and in the core's",
         harmed: Harmed::Operator,
-        needs: &[Ability::OpensPort],
+        how: "makes a request for an IP address of the hosts file and looks at the counters of the endpoint and of the core",
+        needs: OPENS,
         run: |bench| {
             counted(bench, ADDRESS_CACHE, 1, |core, from| {
                 let own = core.address(from).clone();
@@ -269,7 +279,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-endpoints",
         rule: "every endpoint has counters of its own",
         harmed: Harmed::Operator,
-        needs: &[Ability::OpensPort],
+        how: "makes requests of one endpoint and compares the counters of another",
+        needs: SERVES,
         run: endpoints,
         fault: Fault {
             replace: &[(

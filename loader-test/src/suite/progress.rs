@@ -1,15 +1,14 @@
-//! What a run shows while it goes on: a line a check, in the order of the list, and on a terminal a bar below with those at
-//! work.
+//! What a run shows while it goes on: a line a result, as they come, and on a terminal a bar below with those at work.
 
 use std::ffi::OsStr;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::run::{Event, NOT_LOOKED_AT, Report, Stop};
-use super::{Check, Status};
+use super::run::{Event, Report, Stop};
+use super::Status;
 use crate::stand_in::recorder::printable;
 use crate::words::counted;
 
@@ -18,17 +17,59 @@ const TICK: Duration = Duration::from_millis(200);
 /// Lines of a provider's output that are shown, and characters of each.
 const SHOWN_OUTPUT: (usize, usize) = (10, 400);
 
-/// Whether standard output is a terminal that knows more than lines.
-fn is_terminal() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+/// Where the text of a run goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// The usual place.
+    Stdout,
+    /// Standard output has the results for machines.
+    Stderr,
 }
 
-/// Writes to standard output; whether there is still somebody who reads it. `head` goes when it has enough.
+impl Output {
+    /// Whether it is a terminal that knows more than lines.
+    fn is_terminal(self) -> bool {
+        let is_terminal = match self {
+            Self::Stdout => io::stdout().is_terminal(),
+            Self::Stderr => io::stderr().is_terminal(),
+        };
+        is_terminal && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    }
+
+    /// Writes to it; whether there is still somebody who reads it. `head` goes when it has enough.
+    pub fn say(self, text: &str) -> bool {
+        let write = |out: &mut dyn Write| out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        let written = match self {
+            Self::Stdout => write(&mut io::stdout().lock()),
+            Self::Stderr => write(&mut io::stderr().lock()),
+        };
+        written.is_ok()
+    }
+
+    /// One result's line, what there is to say about it, and how to run it again; whether somebody reads it.
+    pub fn print(self, report: &Report, again: Option<&str>) -> bool {
+        let status = report.status;
+        let has_colours =
+            self.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+        let (start, end) = match status {
+            _ if !has_colours => ("", ""),
+            Status::Passed => ("\x1b[32m", "\x1b[0m"),
+            Status::Skipped | Status::Blocked => ("\x1b[2m", "\x1b[0m"),
+            Status::Warned => ("\x1b[33m", "\x1b[0m"),
+            Status::Failed | Status::TimedOut | Status::Crashed => ("\x1b[31m", "\x1b[0m"),
+        };
+        let mut text = format!(
+            "{start}{status:<9}{end} {:<40} {:>6} ms\n",
+            report.name, report.duration_ms
+        );
+        text += &details(report, again);
+        self.say(&text)
+    }
+}
+
+/// Writes to standard output; whether there is still somebody who reads it.
 pub fn say(text: &str) -> bool {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .is_ok()
+    Output::Stdout.say(text)
 }
 
 /// Prints a line like `println!`, which would panic when nobody reads it any longer.
@@ -39,33 +80,25 @@ macro_rules! sayln {
 }
 pub(crate) use sayln;
 
-/// One check's line, what there is to say about it, and how to run it again; whether somebody reads it.
-pub fn print(report: &Report, again: Option<&str>) -> bool {
-    let status = report.status;
-    let has_colours = is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
-    let (start, end) = match status {
-        _ if !has_colours => ("", ""),
-        Status::Passed => ("\x1b[32m", "\x1b[0m"),
-        Status::Skipped => ("\x1b[2m", "\x1b[0m"),
-        Status::Warned => ("\x1b[33m", "\x1b[0m"),
-        Status::Failed | Status::TimedOut | Status::Crashed => ("\x1b[31m", "\x1b[0m"),
-    };
-    let mut text = format!(
-        "{start}{status:<9}{end} {:<40} {:>6} ms\n",
-        report.name, report.duration_ms
-    );
-    text += &details(report, again);
-    say(&text)
-}
-
 /// All that there is to say about a check that did not simply pass, a line each.
 pub fn details(report: &Report, again: Option<&str>) -> String {
     let mut text = String::new();
     for line in report.message.lines() {
         text += &format!("  {}\n", printable(line.trim_start()));
     }
+    if report.repeated && report.status == Status::Passed {
+        text += "  passed when it was repeated alone\n";
+    }
+    if !report.seen_by.is_empty() {
+        text += &format!("  seen by {}: {}\n", counted(report.seen_by.len(), "check"), cut_list(&report.seen_by));
+    }
     if report.status.is_bad(false) {
         text += &told(report);
+    }
+    for (what, path) in [("trace", &report.trace), ("folder", &report.folder)] {
+        if let Some(path) = path {
+            text += &format!("  {what}: {}\n", quoted(path));
+        }
     }
     if let (true, Some(again)) = (report.status.is_bad(true), again) {
         text += &format!("  again: {again}\n");
@@ -73,9 +106,28 @@ pub fn details(report: &Report, again: Option<&str>) -> String {
     text
 }
 
-/// What the provider itself said: the end of its log and of its output.
+/// Names that are shown of a list.
+const SHOWN_NAMES: usize = 6;
+
+/// The first of some names, and how many more there are.
+pub fn cut_list(names: &[impl AsRef<str>]) -> String {
+    let shown: Vec<&str> = names.iter().take(SHOWN_NAMES).map(AsRef::as_ref).collect();
+    let mut text = shown.join(", ");
+    if names.len() > SHOWN_NAMES {
+        text += &format!(" and {} more", names.len() - SHOWN_NAMES);
+    }
+    text
+}
+
+/// What the provider was doing and what it said: its stacks, the end of its log and of its output.
 pub fn told(report: &Report) -> String {
     let mut text = String::new();
+    if !report.stacks.is_empty() {
+        text += "  the stacks of all threads:\n";
+    }
+    for line in &report.stacks {
+        text += &format!("    {line}\n");
+    }
     let lines: Vec<&str> = report.output.lines().collect();
     let (most, width) = SHOWN_OUTPUT;
     let output = lines[lines.len().saturating_sub(most)..]
@@ -112,40 +164,39 @@ pub fn program() -> String {
         .map_or_else(|| env!("CARGO_PKG_NAME").to_owned(), quoted)
 }
 
-/// The progress of a run of one library. Lines go to standard output; without a terminal there is nothing else.
-pub struct Progress<'a> {
-    /// The command that repeats one check, by its name.
-    again: &'a (dyn Fn(&str) -> String + Sync),
-    bar: ProgressBar,
+/// What is shown of a run, and where.
+#[derive(Clone, Copy)]
+pub struct Shown<'a> {
+    /// The command that repeats a result.
+    pub again: &'a (dyn Fn(&Report) -> Option<String> + Sync),
+    /// Where it goes.
+    pub output: Output,
+    /// Nothing else needs the terminal.
+    pub has_bar: bool,
+    /// Results that are good are not shown.
+    pub only_bad: bool,
+    /// Warnings are bad.
+    pub strict: bool,
     /// Ends the run when nobody reads of it any longer.
-    stop: Option<&'a Stop>,
-    state: Mutex<State>,
+    pub stop: Option<&'a Stop>,
 }
 
-struct State {
-    at_work: Vec<&'static str>,
-    /// In the order in which they are shown.
-    checks: Vec<(&'static str, Option<Report>)>,
-    /// How many are shown.
-    shown: usize,
-    /// Of these, those of which one line in the end tells.
-    not_looked_at: usize,
+/// The progress of a run of one library. Without a terminal there are lines alone.
+pub struct Progress<'a> {
+    shown: Shown<'a>,
+    bar: ProgressBar,
+    at_work: Mutex<Vec<&'static str>>,
 }
 
 impl<'a> Progress<'a> {
-    /// For these checks. `again` is the command that repeats one of them; `has_bar` is for runs in which nothing else needs
-    /// the terminal; `stop` ends a run of which nobody reads.
-    pub fn new(
-        again: &'a (dyn Fn(&str) -> String + Sync),
-        checks: &[&'static Check],
-        has_bar: bool,
-        stop: Option<&'a Stop>,
-    ) -> Self {
-        let target = match is_terminal() && has_bar {
-            true => ProgressDrawTarget::stdout(),
-            false => ProgressDrawTarget::hidden(),
+    /// Of so many checks.
+    pub fn new(shown: Shown<'a>, checks: usize) -> Self {
+        let target = match (shown.output.is_terminal() && shown.has_bar, shown.output) {
+            (false, _) => ProgressDrawTarget::hidden(),
+            (true, Output::Stdout) => ProgressDrawTarget::stdout(),
+            (true, Output::Stderr) => ProgressDrawTarget::stderr(),
         };
-        let bar = ProgressBar::with_draw_target(Some(checks.len() as u64), target);
+        let bar = ProgressBar::with_draw_target(Some(checks as u64), target);
         // No colours: the bar is the same with NO_COLOR.
         if let Ok(style) =
             ProgressStyle::with_template("[{bar:30}] {pos}/{len} {elapsed} {wide_msg}")
@@ -155,94 +206,49 @@ impl<'a> Progress<'a> {
         if !bar.is_hidden() {
             bar.enable_steady_tick(TICK);
         }
-        let state = State {
-            at_work: Vec::new(),
-            checks: checks.iter().map(|check| (check.name, None)).collect(),
-            shown: 0,
-            not_looked_at: 0,
-        };
         Self {
-            again,
+            shown,
             bar,
-            stop,
-            state: Mutex::new(state),
+            at_work: Mutex::default(),
         }
     }
 
     /// Takes notice of a check's beginning or end.
     pub fn tell(&self, event: Event<'_>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::Begun(check) => state.at_work.push(check.name),
+            Event::Begun(check) => at_work.push(check.name),
+            Event::Postponed(check) => at_work.retain(|name| *name != check.name),
             Event::Ended(report) => {
-                state.at_work.retain(|name| *name != report.name);
-                for (name, ended) in &mut state.checks {
-                    if *name == report.name {
-                        *ended = Some(report.clone());
-                    }
+                at_work.retain(|name| *name != report.name);
+                self.show(report);
+                // Abilities and departures are results beside those of the checks.
+                if super::all().any(|check| check.name == report.name) {
+                    self.bar.inc(1);
                 }
-                // Whichever ends first: two runs can be compared.
-                while let Some((_, Some(report))) = state.checks.get(state.shown) {
-                    if report.message == NOT_LOOKED_AT {
-                        state.not_looked_at += 1;
-                    } else {
-                        self.show(report);
-                    }
-                    state.shown += 1;
-                }
-                self.bar.inc(1);
             }
         }
-        self.bar.set_message(state.at_work.join(" "));
+        self.bar.set_message(at_work.join(" "));
     }
 
     fn show(&self, report: &Report) {
-        let again = (self.again)(&report.name);
-        let is_read = self.bar.suspend(|| print(report, Some(&again)));
-        if let (false, Some(stop)) = (is_read, self.stop) {
+        let shown = &self.shown;
+        // One line in the end tells of all that are blocked.
+        let is_hidden = report.status == Status::Blocked
+            || shown.only_bad && !report.status.is_bad(shown.strict);
+        if is_hidden {
+            return;
+        }
+        let again = (shown.again)(report);
+        let is_read = self.bar.suspend(|| shown.output.print(report, again.as_deref()));
+        if let (false, Some(stop)) = (is_read, shown.stop) {
             stop.now();
         }
     }
 
-    /// The run could not go on: shows what has ended and was not shown yet.
-    pub fn give_up(self) {
+    /// Takes the bar away.
+    pub fn finish(self) {
         self.bar.finish_and_clear();
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        for (_, report) in &state.checks[state.shown..] {
-            report.iter().for_each(|report| self.show(report));
-        }
-    }
-
-    /// The last line: how many ended how.
-    pub fn finish(self, reports: &[Report]) {
-        self.bar.finish_and_clear();
-        let count = |status| {
-            reports
-                .iter()
-                .filter(|report| report.status == status)
-                .count()
-        };
-        let statuses = [
-            Status::Passed,
-            Status::Failed,
-            Status::Warned,
-            Status::Skipped,
-            Status::Crashed,
-            Status::TimedOut,
-        ];
-        let counts: Vec<String> = statuses
-            .iter()
-            .map(|status| format!("{} {status}", count(*status)))
-            .collect();
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.not_looked_at > 0 {
-            let checks = counted(state.not_looked_at, "check");
-            sayln!("{checks} {NOT_LOOKED_AT}");
-        }
-        let all = counted(reports.len(), "check");
-        if let (false, Some(stop)) = (sayln!("{all}: {}", counts.join(", ")), self.stop) {
-            stop.now();
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Checks of the family `query`: the SA is asked, whatever is known.
 
+use crate::suite::ability::Ability;
 use super::bench::{
     Bench, ERRORS, ETIMEDOUT, HASTY, QUIET, SUCCESS, by_gid, expect_path, expect_record,
     expect_status, expected_path, expected_record, hold, let_go, reply, resolve,
@@ -11,14 +12,14 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{ENTRY, HEADER, Message, Path, Reply};
 use crate::stand_in::sa::{COMP_SGID, Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
-use crate::suite::ability::Ability;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "query-answer",
         rule: "a query is answered with success and the SA's record, in a message of one entry",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersQuery],
+        how: "puts a query to the SA and compares the answer with the SA's record",
+        needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |bench| {
             let (core, from) = bench.up()?;
             let peer = Peer::number(3);
@@ -47,7 +48,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-header",
         rule: "a query's answer has the version, the acknowledged opcode and the transaction id of its request",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersQuery],
+        how: "looks at the header of an answer with a path and of an error",
+        needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |bench| {
             let (core, from) = bench.up()?;
             for peer in [Peer::number(3), unknown()] {
@@ -71,7 +73,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-function",
         rule: "a query is answered by acm_query_response, which does not count it as a resolve",
         harmed: Harmed::Operator,
-        needs: &[Ability::AnswersQuery],
+        how: "compares the core's counts of errors, resolves and missing data before and after a query",
+        needs: &[Ability::AnswersQuery, Ability::Closes],
         // The core looks at who answers by which function.
         run: |bench| {
             let (core, from) = bench.up()?;
@@ -121,7 +124,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-once",
         rule: "every query is answered once, with a path and with an error",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersQuery],
+        how: "makes two queries, waits until nothing is out any more, and counts the answers to each",
+        needs: &[Ability::AnswersQuery, Ability::Closes],
         run: answered_once,
         fault: Fault {
             replace: &[(
@@ -148,7 +152,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-asks-the-sa",
         rule: "a query is answered with what the SA says now, not with what a cache holds",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersQuery],
+        how: "resolves a peer, changes the SA's record, and puts a query for the same peer",
+        needs: &[Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
         run: past_the_cache,
         fault: Fault {
             replace: &[(
@@ -163,7 +168,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-demands",
         rule: "the SA is asked with everything that the client's record demands",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersQuery],
+        how: "makes four queries, each with another demand, and compares each answer with the SA's record",
+        needs: &[Ability::AnswersQuery, Ability::Closes],
         run: demands,
         fault: Fault {
             replace: &[(
@@ -178,7 +184,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-source",
         rule: "a query that names no source is put to the SA with the port's GID as SGID, which some SAs insist on",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersQuery],
+        how: "makes a query without a source and looks at what reaches the SA",
+        needs: &[Ability::AnswersQuery, Ability::Closes],
         run: source,
         fault: Fault {
             replace: &[(
@@ -193,7 +200,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-no-records",
         rule: "a query for what the SA does not know is answered with an error",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersQuery],
+        how: "makes a query for a GID that the SA does not know and looks at the status",
+        needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |bench| {
             let (core, from) = bench.up()?;
             let answer = query(core, from, &to(core, &unknown()))?;
@@ -212,7 +220,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-error-low-byte",
         rule: "an error in the low byte of the SA's status (busy) is no success",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersQuery],
+        how: "lets the SA answer with an error in the low byte of its status and looks at the client's",
+        needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |bench| refused(bench, Reaction::Status(0x0001), &ERRORS),
         fault: Fault {
             replace: &[
@@ -230,7 +239,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-error-high-byte",
         rule: "an error in the high byte of the SA's status is no success",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersQuery],
+        how: "lets the SA answer with an error in the high byte of its status and looks at the client's",
+        needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |bench| refused(bench, Reaction::Status(0x0500), &ERRORS),
         fault: Fault {
             replace: &[
@@ -251,7 +261,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-timeout",
         rule: "a query to a silent SA is answered with a timeout",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersQuery],
+        how: "lets the SA be silent until the kernel brings the MAD back, and looks at the status",
+        needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |bench| refused(bench, Reaction::Silence, &[ETIMEDOUT]),
         fault: Fault {
             replace: &[(
@@ -266,7 +277,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-never",
         rule: "a MAD that never comes back costs its client the deadline, not for ever",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersQuery],
+        how: "keeps the MAD for ever, and waits for the client's answer",
+        needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |bench| refused(bench, Reaction::Never, &ERRORS),
         fault: Fault {
             replace: &[(
@@ -281,7 +293,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-client-gone",
         rule: "an answer to a client that has left is given once, and the next client is served",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersQuery],
+        how: "lets a client leave while the SA is silent, counts its answers, and makes a query and a request",
+        needs: &[Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
         run: client_gone,
         fault: Fault {
             replace: &[(

@@ -2,6 +2,7 @@
 
 mod played;
 
+use crate::suite::ability::{Ability, SERVES};
 use super::bench::{ERRORS, ETIMEDOUT, HASTY, by_lid, expect_status, reply, resolve};
 use super::fault::Fault;
 use super::{Check, Status};
@@ -9,7 +10,6 @@ use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::sa::Reaction;
 use crate::stand_in::{FIRST_PORT, MadFaults};
-use crate::suite::ability::Ability;
 
 use played::{
     across_a_close, core_fails_then_recovers, only, out_of_order, query_form, refresh,
@@ -21,7 +21,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-timeout",
         rule: "a request whose query times out is answered with an error by the deadline, and the next one asks again",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets the SA be silent until the kernel brings the MAD back, looks at the status, and asks again",
+        needs: SERVES,
         run: |bench| refused_then_asked_again(bench, &Reaction::Silence, &[ETIMEDOUT]),
         fault: Fault {
             replace: &[
@@ -43,7 +44,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-error-high-byte",
         rule: "an error in the high byte of the SA's status is no path, and is not kept as one",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets the SA answer with an error in the high byte of its status, looks at the client's, and asks again",
+        needs: SERVES,
         run: |bench| refused_then_asked_again(bench, &Reaction::Status(0x0500), &ERRORS),
         fault: Fault {
             replace: &[
@@ -72,7 +74,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-error-low-byte",
         rule: "an error in the low byte of the SA's status (busy) is no path, and is not kept as one",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets the SA answer with an error in the low byte of its status, looks at the client's, and asks again",
+        needs: SERVES,
         run: |bench| refused_then_asked_again(bench, &Reaction::Status(0x0001), &ERRORS),
         fault: Fault {
             replace: &[
@@ -90,7 +93,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-error-field",
         rule: "an SA that does not support the query, or finds a field invalid, has given no path",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets the SA answer that it does not support the query, and that a field is invalid, and asks again after each",
+        needs: SERVES,
         run: |bench| {
             refused_then_asked_again(bench, &Reaction::Status(0x000c), &ERRORS)?;
             refused_then_asked_again(bench, &Reaction::Status(0x001c), &ERRORS)
@@ -114,7 +118,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-not-sent",
         rule: "a MAD that comes back unsent (errno in umad.status) is answered with an error",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "brings the MAD back with an errno in its status, looks at the client's, and asks again",
+        needs: SERVES,
         run: |bench| refused_then_asked_again(bench, &Reaction::NotSent(libc::EIO), &ERRORS),
         fault: Fault {
             replace: &[(
@@ -129,7 +134,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-send-refused",
         rule: "when acm_send_sa_mad refuses, the MAD is freed and the client answered",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets acm_send_sa_mad refuse, looks at the status, counts the MADs that are kept, and asks again",
+        needs: SERVES,
         run: |bench| {
             core_fails_then_recovers(
                 bench,
@@ -152,7 +158,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-no-memory",
         rule: "when acm_alloc_sa_mad gives NULL, the client is answered and nothing is written through it",
         harmed: Harmed::Daemon,
-        needs: &[Ability::AnswersByLid],
+        how: "lets acm_alloc_sa_mad give NULL, looks at the status, and asks again",
+        needs: SERVES,
         run: |bench| {
             core_fails_then_recovers(
                 bench,
@@ -172,7 +179,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-out-of-order",
         rule: "answers that come in another order than the questions reach the clients that asked for them",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "keeps four queries back, answers them in another order, and compares the path of each client",
+        needs: SERVES,
         run: out_of_order,
         fault: Fault {
             replace: &[(
@@ -192,7 +200,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-never",
         rule: "a MAD that never comes back costs its clients their deadline, not for ever",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "keeps the MAD for ever, and waits for the client's answer",
+        needs: SERVES,
         run: |bench| {
             let (core, from) = bench.up_with(HASTY)?;
             core.sa().script(only(Peer::number(3), Reaction::Never));
@@ -223,7 +232,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-late",
         rule: "an answer that comes after the client's deadline answers nobody a second time",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "answers a query after the client's deadline, counts the client's answers, and asks again",
+        needs: SERVES,
         run: too_late,
         fault: Fault {
             replace: &[(
@@ -253,7 +263,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-after-close",
         rule: "an answer that comes after its endpoint was closed touches nothing, and its client is answered once",
         harmed: Harmed::Daemon,
-        needs: &[Ability::AnswersByLid],
+        how: "closes the port while a query is out, answers it, and opens the port with another LID",
+        needs: SERVES,
         run: |bench| across_a_close(bench, false),
         fault: Fault {
             replace: &[
@@ -287,7 +298,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-after-reopen",
         rule: "an answer from before a reopen does not fill the cache of the new endpoint",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "closes the port while a query is out, opens it with another LID, and answers the query then",
+        needs: SERVES,
         run: |bench| across_a_close(bench, true),
         fault: Fault {
             replace: &[
@@ -316,7 +328,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-never-then-close",
         rule: "a MAD that never comes back does not keep its client waiting beyond a close of the port",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "keeps the MAD for ever, closes the port, and waits for the client's answer",
+        needs: SERVES,
         run: |bench| {
             let (core, from) = bench.up()?;
             core.sa().script(only(Peer::number(3), Reaction::Never));
@@ -341,7 +354,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-other-destination",
         rule: "a record for another destination than asked for is not given to the client",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets the SA answer with the record of another peer, looks at the status, and asks again",
+        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
         run: |bench| {
             spoilt_record(bench, |path| {
                 path.with_dlid(Peer::number(9).lid)
@@ -361,7 +375,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-dlid-zero",
         rule: "a record with DLID 0 is no path",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets the SA answer with a record of DLID 0, looks at the status, and asks again",
+        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
         run: |bench| spoilt_record(bench, |path| path.with_dlid(0)),
         fault: Fault {
             replace: &[(
@@ -376,7 +391,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-other-source",
         rule: "a record that starts at another port is not given to the client",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets the SA answer with a record of another SGID, looks at the status, and asks again",
+        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
         run: |bench| spoilt_record(bench, |path| path.with_sgid(gid(0x0bad))),
         fault: Fault {
             replace: &[("\t       same_gid(&record->sgid, &question->sgid) &&\n", "")],
@@ -388,7 +404,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-query-form",
         rule: "a path query is a GET of PathRecord of class SA, and names the source GID, which some SAs insist on",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "looks at class, method, attribute, component mask and source of the queries for a LID and for a GID",
+        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
         run: query_form,
         fault: Fault {
             replace: &[(
@@ -403,7 +420,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-tid",
         rule: "transaction ids are not zero, fit in 32 bits, and differ among outstanding MADs",
         harmed: Harmed::Daemon,
-        needs: &[Ability::AnswersByLid],
+        how: "keeps 40 queries back and compares their transaction ids",
+        needs: SERVES,
         run: transaction_ids,
         fault: Fault {
             replace: &[(
@@ -418,7 +436,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-storm",
         rule: "many requests for one destination are one query",
         harmed: Harmed::Sa,
-        needs: &[Ability::AnswersByLid],
+        how: "makes 200 requests for one peer while its query is kept back, and counts the queries",
+        needs: SERVES,
         run: storm,
         fault: Fault {
             replace: &[(
@@ -433,7 +452,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-refresh-unconstrained",
         rule: "a query that renews a path demands nothing that only the old path had (LID, SL, MTU, rate)",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets the peer move during a reregistration and looks at the query that renews its path",
+        needs: &[Ability::AnswersByGid, Ability::Reregisters, Ability::Closes],
         run: refresh,
         fault: Fault {
             replace: &[

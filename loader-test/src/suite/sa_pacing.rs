@@ -1,6 +1,6 @@
 //! More checks of the family `sa`: MADs that the core does not take, and more questions than the SA answers at a time.
 
-use crate::suite::ability::Ability;
+use crate::suite::ability::{Ability, SERVES};
 use std::time::Duration;
 
 use super::bench::{
@@ -23,7 +23,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-refused-status",
         rule: "a client whose query the core does not take gets its path later, or a status that says so; not ENODATA, which means that there is no path",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets the core take no MAD, looks at the status that three clients get, and asks again",
+        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
         run: refused_status,
         fault: Fault {
             replace: &[
@@ -44,7 +45,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-refused-one",
         rule: "a query that the core does not take costs the others nothing",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets the core refuse one of three MADs, looks at what each client gets, and asks for all again",
+        needs: SERVES,
         run: refused_one,
         fault: Fault {
             replace: &[(
@@ -59,7 +61,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-burst",
         rule: "of more queries and joins than the SA answers at a time, the core of a port is given sa_depth + 1, and all are answered",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "makes 200 requests and a reregistration while the SA answers one MAD after the other, and counts those that are with the core",
+        needs: SERVES,
         run: burst,
         fault: Fault {
             replace: &[(
@@ -74,7 +77,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-own-deadline",
         rule: "a client times out by its own deadline, not by that of an earlier client's query",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "keeps one client's query back, asks for another peer meanwhile, and takes the time until each client is answered",
+        needs: SERVES,
         run: own_deadline,
         fault: Fault {
             replace: &[
@@ -177,9 +181,10 @@ fn burst(bench: &mut Bench) -> Outcome {
     const DEPTH: usize = 1;
     let mut device = DeviceSpec::single();
     device.ports[0].pkeys = PKEYS.to_vec();
+    let deadline = format!("timeout {}", bench.long_deadline().as_millis());
     let core = bench.core_with(
         vec![device],
-        &["timeout 8000", "retries 0", &format!("sa_depth {DEPTH}")],
+        &[&deadline, "retries 0", &format!("sa_depth {DEPTH}")],
     )?;
     core.port_up(FIRST_PORT).map_err(refused)?;
     let mut from = Vec::new();

@@ -31,6 +31,7 @@ mod shared;
 use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -136,6 +137,7 @@ pub struct StandIn {
     devices: Vec<Device>,
     next_client: u64,
     next_tid: u64,
+    waited_in_vain: AtomicBool,
     /// How long a request may take before a check gives it up: the provider's own deadline and some more.
     pub patience: Duration,
     /// Device and port memory is inaccessible while it is closed. The real core's lives on, so a provider that uses it
@@ -162,7 +164,7 @@ impl StandIn {
     pub fn start(setup: Setup, library: &FilePath) -> Result<Self, library::LoadError> {
         let (shared, devices) =
             Self::prepare(setup).map_err(|error| library::LoadError::NoCore(error.to_string()))?;
-        let provider = Library::open(library)?.provider()?;
+        let provider = Library::open_by_any_name(library)?.provider()?;
         Ok(Self::with_provider(shared, devices, provider))
     }
 
@@ -286,6 +288,7 @@ impl StandIn {
             devices,
             next_client: 1,
             next_tid: 0x5a5a_0000_0000_0001,
+            waited_in_vain: AtomicBool::new(false),
             patience,
             hides_closed: false,
         }

@@ -57,18 +57,29 @@ impl Library {
     /// # Errors
     /// Why the core would not.
     pub fn open(path: &Path) -> Result<Self, LoadError> {
+        Self::has_right_name(path)?;
+        Self::open_by_any_name(path)
+    }
+
+    /// The same for a file that the core would pass over for its name or since it is a link: what is in it can be judged
+    /// all the same.
+    ///
+    /// # Errors
+    /// Why the loader refuses.
+    pub fn open_by_any_name(path: &Path) -> Result<Self, LoadError> {
         Self::open_with(path, libc::RTLD_LAZY)
     }
 
     /// The same, with every function that the library calls looked up at once.
     ///
     /// # Errors
-    /// Why the core would not, or a function that does not exist.
+    /// Why the loader refuses, or a function that does not exist.
     pub fn open_now(path: &Path) -> Result<Self, LoadError> {
         Self::open_with(path, libc::RTLD_NOW)
     }
 
-    fn open_with(path: &Path, mode: c_int) -> Result<Self, LoadError> {
+    /// Whether the core would not pass over the file.
+    fn has_right_name(path: &Path) -> Result<(), LoadError> {
         let owned = || path.to_owned();
         let metadata = std::fs::symlink_metadata(path).map_err(|error| LoadError::NoFile {
             path: owned(),
@@ -77,9 +88,14 @@ impl Library {
         if !metadata.is_file() {
             return Err(LoadError::NotRegular { path: owned() });
         }
-        if !path.as_os_str().as_bytes().ends_with(b".so") {
-            return Err(LoadError::NotSo { path: owned() });
+        match path.as_os_str().as_bytes().ends_with(b".so") {
+            true => Ok(()),
+            false => Err(LoadError::NotSo { path: owned() }),
         }
+    }
+
+    fn open_with(path: &Path, mode: c_int) -> Result<Self, LoadError> {
+        let owned = || path.to_owned();
         // A name without a slash would be searched for.
         let absolute = std::path::absolute(path).map_err(|error| LoadError::NoFile {
             path: owned(),

@@ -2,10 +2,12 @@
 //! their way, and the last lines of the log. With a trace, every call is in there as well.
 
 use std::collections::VecDeque;
+use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::trace::Trace;
@@ -18,11 +20,30 @@ const LOG: &str = "log";
 const SLOT: usize = 256;
 const UNDER_WAY: u8 = b'(';
 const OVER: u8 = b')';
-/// Lines that are kept.
+/// Lines that are kept at level 0.
 const LINES: usize = 10;
+/// Lines that are kept at all levels.
+const ALL_LINES: usize = 1000;
+/// The highest level that is kept.
+static LEVEL: AtomicI32 = AtomicI32::new(0);
+
+/// Keeps the log up to this level, from now on. Level 0, which is always written, is what is kept otherwise.
+pub fn keep_up_to(level: c_int) {
+    LEVEL.store(level, Ordering::Relaxed);
+}
+
+/// Whether lines of a level are kept.
+pub(super) fn keeps(level: c_int) -> bool {
+    level <= LEVEL.load(Ordering::Relaxed).max(0)
+}
+
+/// How many lines are kept.
+fn kept_lines(level: c_int) -> usize {
+    if level > 0 { ALL_LINES } else { LINES }
+}
 /// Bytes of a line that are kept.
 const LINE: usize = 512;
-/// How long the log's file gets before it begins anew.
+/// How long the log's file gets before it begins anew: more than the lines that are kept.
 const LONGEST: usize = 64 << 10;
 
 /// A thread of the core's.
@@ -125,11 +146,12 @@ impl Recorder {
         line.push('\n');
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.length += line.len();
-        if log.last.len() == LINES {
+        if log.last.len() == kept_lines(LEVEL.load(Ordering::Relaxed)) {
             log.last.pop_front();
         }
         log.last.push_back(line);
-        let text = match log.length > LONGEST && log.file.set_len(0).is_ok() {
+        let longest = LONGEST * (log.last.len() / LINES).max(1);
+        let text = match log.length > longest && log.file.set_len(0).is_ok() {
             true => {
                 let kept: String = log.last.iter().map(String::as_str).collect();
                 log.length = kept.len();
@@ -144,10 +166,16 @@ impl Recorder {
 
 /// The last lines of the log that a core left in `folder`, at most ten.
 pub fn last_lines(folder: &Path) -> Vec<String> {
+    last_lines_up_to(folder, 0)
+}
+
+/// The same for a log that was [kept](keep_up_to) up to a level, at most a thousand if that is not 0.
+pub fn last_lines_up_to(folder: &Path, level: c_int) -> Vec<String> {
+    let most = kept_lines(level);
     let bytes = std::fs::read(folder.join(LOG)).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..]
+    lines[lines.len().saturating_sub(most)..]
         .iter()
         .map(|line| (*line).to_owned())
         .collect()

@@ -1,5 +1,6 @@
 //! What clients ask, and the answers that they get.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::ledger::{Harmed, Request, ViolationKind};
@@ -133,9 +134,28 @@ impl StandIn {
     pub fn reply(&self, id: u64) -> Option<Reply> {
         let asked = lock(&self.shared.ledger).requests.get(&id)?.asked;
         let left = (asked + self.patience).saturating_duration_since(Instant::now());
-        self.shared.wait(left, |ledger| {
+        let reply = self.shared.wait(left, |ledger| {
             ledger.requests.get(&id)?.replies.first().cloned()
-        })
+        });
+        if reply.is_none() {
+            self.note_vain_wait();
+        }
+        reply
+    }
+
+    /// Whether something did not come within [`patience`](Self::patience): on a busy machine that says little.
+    pub fn waited_in_vain(&self) -> bool {
+        self.waited_in_vain.load(Ordering::Relaxed)
+    }
+
+    /// Notes that something did not come in time that was waited for.
+    pub fn note_vain_wait(&self) {
+        self.waited_in_vain.store(true, Ordering::Relaxed);
+    }
+
+    /// Looks at all requests of the books.
+    pub fn each_request(&self, mut look: impl FnMut(&Request)) {
+        lock(&self.shared.ledger).requests.values().for_each(&mut look);
     }
 
     /// Requests that have no answer.
@@ -164,6 +184,7 @@ impl StandIn {
                 return Some(questions);
             }
             if Instant::now() > deadline {
+                self.note_vain_wait();
                 return None;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -175,6 +196,7 @@ impl StandIn {
         let deadline = Instant::now() + self.patience;
         while !self.sa().is_idle() {
             if Instant::now() > deadline {
+                self.note_vain_wait();
                 return false;
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -10,7 +10,7 @@ use acm_prov_api::{CAUGHT_PANIC, DROPPED_REQUEST};
 
 use super::ledger::{Harmed, Ledger, MadState, ViolationKind};
 use super::message::{Gid, Kind, Reply};
-use super::recorder::{Recorder, printable};
+use super::recorder::{self, Recorder, printable};
 use super::sa::SaThread;
 use super::subnet::Subnet;
 
@@ -99,8 +99,10 @@ impl Shared {
 
     pub fn log(&self, level: c_int, text: &str) {
         self.trace("acm_write", || format!("{level} {text:?}"));
-        if level <= 0 {
+        if recorder::keeps(level) {
             self.recorder.log(text);
+        }
+        if level <= 0 {
             self.look_for_faults(text);
         }
         if level <= self.log_level {

@@ -18,7 +18,8 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use loader_test::suite::run::{Plan, Report, run_all};
+use loader_test::suite::fault::DEPARTURES;
+use loader_test::suite::run::{Plan, Report, Results, run_all};
 use loader_test::suite::{Check, Status, all, find};
 use regex_lite::Regex;
 
@@ -31,14 +32,14 @@ const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 fn plan(jobs: usize) -> Plan {
     Plan {
-        program: env!("CARGO_BIN_EXE_loader-test").into(),
         // Checks of multicast groups need a provider that joins one; it must not disturb the others.
         options: vec!["sa_example_join yes".to_owned()],
         strict: true,
         time_limit: TIME_LIMIT,
         jobs,
-        in_process: false,
-        trace: None,
+        // What a fault breaks besides is what this is about.
+        blocks: false,
+        ..Plan::new(env!("CARGO_BIN_EXE_loader-test"))
     }
 }
 
@@ -109,7 +110,11 @@ fn good_source(check: &Check) -> &'static str {
 }
 
 fn run(checks: &[&'static Check], library: &Path, jobs: usize) -> Vec<Report> {
-    run_all(checks, library, &plan(jobs), &|_| {}).expect("a child that runs a check")
+    results(checks, library, &plan(jobs)).checks
+}
+
+fn results(checks: &[&'static Check], library: &Path, plan: &Plan) -> Results {
+    run_all(checks, library, plan).expect("a child that runs a check")
 }
 
 fn shown(report: &Report) -> String {
@@ -162,9 +167,18 @@ fn every_check_passes_on_a_good_provider_that_has_the_ability() {
 }
 
 #[test]
-fn every_check_fails_on_its_own_faulty_provider() {
+fn every_check_fails_on_its_own_faulty_provider_which_has_the_abilities_that_it_needs() {
+    let plan = Plan {
+        blocks: true,
+        ..plan(1)
+    };
     for_each_check(CHECKS_AT_A_TIME, |check| {
-        let [report] = &run(&[check], &faulty(check)?, 1)[..] else {
+        let results = results(&[check], &faulty(check)?, &plan);
+        let missing: Vec<_> = results.missing().map(shown).collect();
+        if !missing.is_empty() {
+            return Err(format!("abilities are missing:\n  {}", missing.join("\n  ")));
+        }
+        let [report] = &results.checks[..] else {
             return Err("was not run".to_owned());
         };
         if check.fault.status.contains(&report.status) {
@@ -185,6 +199,30 @@ fn every_check_fails_on_its_own_faulty_provider() {
     });
 }
 
+/// Checks in which requests are answered, with success and with an error.
+const ANSWERED: [&str; 3] = ["resolve-by-lid", "resolve-unknown-lid", "resolve-many"];
+
+#[test]
+fn every_departure_is_one_result_and_fails_no_check() {
+    let checks = ANSWERED.map(|name| find(name).expect("a check of this name"));
+    for (breach, fault) in DEPARTURES {
+        let source = fault
+            .apply(&compiler::sa_provider())
+            .unwrap_or_else(|error| panic!("{breach}: {error}"));
+        let library = compiler::compile(breach, &source);
+        let results = results(&checks, &library, &plan(1));
+        for report in &results.checks {
+            assert_eq!(report.status, Status::Passed, "{breach}: {}", shown(report));
+        }
+        let [seen] = &results.breaches[..] else {
+            panic!("{breach}: {:?}", results.breaches);
+        };
+        assert_eq!(seen.name, *breach);
+        assert!(fault.status.contains(&seen.status), "{}", shown(seen));
+        assert_eq!(seen.seen_by, ANSWERED, "{breach}");
+    }
+}
+
 #[test]
 #[ignore = "takes minutes: `cargo xtask matrix` runs it"]
 fn no_other_check_fails_on_a_faulty_provider() {
@@ -200,23 +238,23 @@ fn no_other_check_fails_on_a_faulty_provider() {
             .filter(|other| other.name != check.name && !fault.may_fail(other))
             .filter(|other| has_pair || other.family() != "wire")
             .collect();
-        let is_bad = |report: &&Report| report.status.is_bad(true);
-        let suspects: Vec<_> = run(&others, &library, CHECKS_AT_A_TIME)
+        let undeclared_of = |checks: &[&'static Check], jobs: usize| -> Vec<Report> {
+            let results = results(checks, &library, &plan(jobs));
+            let is_undeclared =
+                |report: &Report| report.status.is_bad(true) && !fault.may_show(&report.name);
+            results.all().filter(|report| is_undeclared(report)).cloned().collect()
+        };
+        let suspects = undeclared_of(&others, CHECKS_AT_A_TIME);
+        let suspects: Vec<_> = others
             .iter()
-            .filter(is_bad)
-            .filter_map(|report| {
-                others
-                    .iter()
-                    .copied()
-                    .find(|other| other.name == report.name)
+            .copied()
+            .filter(|other| {
+                let is_it = |report: &Report| report.name == other.name || report.seen_by.iter().any(|name| name == other.name);
+                suspects.iter().any(is_it)
             })
             .collect();
         // Once more, without a crowd: on a machine that is overwhelmed even a good provider misses its deadlines.
-        let undeclared: Vec<_> = run(&suspects, &library, 1)
-            .iter()
-            .filter(is_bad)
-            .map(shown)
-            .collect();
+        let undeclared: Vec<_> = undeclared_of(&suspects, 1).iter().map(shown).collect();
         if undeclared.is_empty() {
             Ok(())
         } else {

@@ -43,7 +43,7 @@ pub(super) fn refused_by_itself(bench: &mut Bench) -> Outcome {
                 let text = "a refused library stays in memory";
                 return Err(Finding::Warned(text.into()));
             }
-            no_more_than(threads)
+            no_more_than(threads, bench.patience_for_ends())
         })?;
         if let End::Came(Err(Finding::Skipped(_))) = end {
             continue;
@@ -64,14 +64,14 @@ pub(super) fn rejected_by_the_core(bench: &mut Bench) -> Outcome {
         .apart(Exit::WithHandlers, |bench| {
             bench.install_core()?;
             let threads = threads();
-            let library = Library::open(bench.library()).map_err(not_loaded)?;
+            let library = Library::open_by_any_name(bench.library()).map_err(not_loaded)?;
             library.judge().map_err(not_loaded)?;
             library.close();
             if is_mapped(bench.library()) {
                 // Pinned: whatever it has started goes on in memory that is there.
                 return Ok(());
             }
-            no_more_than(threads)
+            no_more_than(threads, bench.patience_for_ends())
         })
         .map_err(cannot_run)?;
     match end {
@@ -111,7 +111,7 @@ fn judge(end: End, name: &CStr, expected: &str) -> Outcome {
 
 /// Loads a library as the core does; one that is not taken is closed.
 fn load(library: &Path) -> Option<Library> {
-    let library = Library::open(library).ok()?;
+    let library = Library::open_by_any_name(library).ok()?;
     if matches!(library.judge(), Ok((_, report)) if report.is_accepted()) {
         return Some(library);
     }
@@ -132,12 +132,9 @@ fn threads() -> usize {
     fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
-/// How long threads may take to end. One that was joined stays in /proc for a moment, which is long on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// Whether the threads are no more than they were; those that are about to end are given the time.
-fn no_more_than(before: usize) -> Outcome {
-    let deadline = Instant::now() + PATIENCE;
+fn no_more_than(before: usize, patience: Duration) -> Outcome {
+    let deadline = Instant::now() + patience;
     loop {
         let now = threads();
         if now <= before {

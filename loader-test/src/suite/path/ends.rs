@@ -1,11 +1,11 @@
 //! Where a path leads: GID and LID together, hints beside an address, and GIDs that are not the LID's own.
 
+use crate::suite::ability::Ability;
 use super::{WAYS, as_the_kernel, ask, when};
 use crate::stand_in::fabric::{DeviceSpec, FAR_PREFIX, Peer, ROUTER_LID, gid_in};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, FLAG_DEST, FLAG_SOURCE, Kind, Message, PATH, Path};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
-use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, ENODATA, SUCCESS, able, by_addr, by_gid, by_lid, expect_path, expected_path,
     expected_record, refused, reply, resolve,
@@ -18,7 +18,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-gid-and-lid",
         rule: "a request that names a GID and another port's LID is refused or leads to the GID, never to the other port",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for the GID of one peer and the LID of another, by resolve and by query, before and after both are known",
+        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
         run: gid_and_lid,
         fault: Fault {
             replace: &[(
@@ -33,7 +34,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-hints",
         rule: "of a path entry beside an address, DGID and DLID are no part of the question; all else in it is",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for an IP address beside a path entry that names another peer and an MTU, and compares the path",
+        needs: &[Ability::AnswersByGid, Ability::Closes],
         run: hints,
         fault: Fault {
             replace: &[(
@@ -48,7 +50,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-far-gid",
         rule: "a path to a GID behind a router, or to an alias GID, does not make its LID lead to that GID",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a GID behind a router and an alias GID, and for the LID of each, by resolve and by query",
+        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
         run: far_gid,
         fault: Fault {
             replace: &[(
@@ -63,7 +66,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-link-local",
         rule: "in a subnet with a prefix of its own, a GID that is written with fe80:: leads where it does with the prefix",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "opens a port in a subnet with a prefix of its own, and asks for GIDs with fe80::, by resolve and by query",
+        needs: &[Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
         run: link_local,
         fault: Fault {
             replace: &[(

@@ -1,5 +1,6 @@
 //! What a request names of a path besides its ends: it goes to the SA, or is compared with the SA's answer.
 
+use crate::suite::ability::Ability;
 use super::{Demand, WAYS, ask, when};
 use crate::stand_in::fabric::{DeviceSpec, Peer, gid};
 use crate::stand_in::ledger::Harmed;
@@ -9,7 +10,6 @@ use crate::stand_in::sa::{
     COMP_RATE_SELECTOR, Reaction,
 };
 use crate::stand_in::{FIRST_PORT, StandIn};
-use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, HASTY, SUCCESS, by_gid, expect_path, expected_path, expected_record, known_record,
     refused, resolve,
@@ -22,7 +22,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-components",
         rule: "each component that a request names is met by the answer, or the request is refused: none is dropped",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks with 13 demands in turn, by resolve and by query, of known and of new peers, and compares each path",
+        needs: &[Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
         run: components,
         fault: Fault {
             replace: &[("\tquestion->flowlabel_hoplimit = flow_label(wanted);\n", "")],
@@ -34,7 +35,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-selector-zero",
         rule: "an MTU, rate or packet lifetime with selector 0 is no demand: it is neither put to the SA nor compared",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks with an MTU, rate or lifetime of selector 0, by resolve and by query, and looks at the queries' component masks",
+        needs: &[Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
         run: selector_zero,
         fault: Fault {
             replace: &[(
@@ -49,7 +51,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-record-differs",
         rule: "a record of the SA's that differs from what was asked for, be it in one component, is not handed out",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets the SA answer with a record that differs in one of 16 components, and looks at the status",
+        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
         run: record_differs,
         fault: Fault {
             replace: &[(

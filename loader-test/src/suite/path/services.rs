@@ -1,12 +1,12 @@
 //! Service ids and QoS classes: the SA's ClassPortInfo says whether they choose a path.
 
+use crate::suite::ability::Ability;
 use super::{as_the_kernel, when};
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::Path;
 use crate::stand_in::sa::{Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
-use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, ENODATA, HASTY, SUCCESS, able, expect_path, expect_status, expected_record, refused,
     reply,
@@ -19,7 +19,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-service-ids-reserved",
         rule: "where the SA says that service ids choose nothing, however many of them are named cost it one path query",
         harmed: Harmed::Sa,
-        needs: &[Ability::AnswersByLid],
+        how: "asks as the kernel does for 128 services of one host, and counts the queries that reach the SA",
+        needs: &[Ability::AnswersByGid, Ability::Closes],
         run: reserved,
         fault: Fault {
             replace: &[(
@@ -34,7 +35,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-service-ids-chosen",
         rule: "where service ids choose paths, the path of each is asked for once",
         harmed: Harmed::Sa,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for 128 services of one host twice, where the SA says that they choose paths, and counts the queries of the second time",
+        needs: &[Ability::AnswersByGid, Ability::Closes],
         run: chosen,
         fault: Fault {
             replace: &[(
@@ -49,7 +51,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-service-ids-untold",
         rule: "an SA that does not say whether service ids choose paths, or says it badly, is one for which they do",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets the SA refuse, garble or not answer the query for its ClassPortInfo, and asks for services",
+        needs: &[Ability::AnswersByGid, Ability::Closes],
         run: untold,
         fault: Fault {
             replace: &[(
@@ -64,7 +67,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "path-kernel-qos-class",
         rule: "the kernel's QoS class arrives garbled: where classes choose paths it gets ENODATA, and asks the SA itself",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks with the kernel's garbled QoS class, where classes choose paths and where they do not",
+        needs: &[Ability::AnswersByGid, Ability::Closes],
         run: kernels_class,
         fault: Fault {
             replace: &[(

@@ -1,6 +1,6 @@
 //! The answer: its form, how often it comes, and when.
 
-use crate::suite::ability::Ability;
+use crate::suite::ability::{Ability, OPENS, SERVES};
 use std::time::Instant;
 
 use crate::stand_in::fabric::{DeviceSpec, Peer};
@@ -21,7 +21,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-header",
         rule: "an answer has the version, the opcode and the transaction id of its request, and zeros for data",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "looks at the header of four answers: from the SA, from the cache, an error, and one for a client in a hurry",
+        needs: SERVES,
         run: |bench| {
             form(bench, |answer| {
                 if answer.version() == 1 {
@@ -44,7 +45,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-length",
         rule: "a path is one entry of 72 bytes behind the 16 of the header; an error is the header alone",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "looks at the length of four answers: from the SA, from the cache, an error, and one for a client in a hurry",
+        needs: SERVES,
         run: |bench| {
             form(bench, |answer| {
                 let expected = match answer.status {
@@ -83,7 +85,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-byte-order",
         rule: "the length is in the byte order of the machine, the path record in that of the network",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a peer whose LID and P_Key read otherwise in the other byte order",
+        needs: SERVES,
         run: |bench| {
             // The two bytes of the LIDs and of the P_Key differ.
             let mut device = DeviceSpec::single();
@@ -113,7 +116,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-flags",
         rule: "a path is flagged as usable for general management, primary, and in both directions",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "looks at the flags of four answers: from the SA, from the cache, an error, and one for a client in a hurry",
+        needs: SERVES,
         run: |bench| {
             form(bench, |answer| match answer.entry(0) {
                 Some((flags, code, _)) if (flags, code) != (ANSWER_FLAGS, PATH) => Err(failed(
@@ -136,7 +140,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-return-value",
         rule: "resolve returns 0 when the request is or will be answered, whatever the answer says",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "looks at what resolve returns for four requests: for the SA, for the cache, for an error, and of a client in a hurry",
+        needs: SERVES,
         // The core looks at what is returned.
         run: |bench| form(bench, |_| Ok(())),
         fault: Fault {
@@ -177,7 +182,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-source-chosen",
         rule: "a source that the core chose is the second entry of the answer, as the core wrote it",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for an IP address without a source, twice, and looks at the second entry of the answer",
+        needs: OPENS,
         run: source_chosen,
         fault: Fault {
             replace: &[("\t\trequest->has_second = true;\n", "")],
@@ -189,7 +195,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-source-given",
         rule: "a source that the client gave is not sent back: the answer is the path alone",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for an IP address from an own address, twice, and counts the entries of the answer",
+        needs: OPENS,
         run: source_given,
         fault: Fault {
             replace: &[(
@@ -209,7 +216,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-once",
         rule: "every request is answered once, from the cache, by the SA, and with an error",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "makes four requests, waits until nothing is out any more, and counts the answers to each",
+        needs: SERVES,
         run: answered_once,
         fault: Fault {
             replace: &[(
@@ -232,7 +240,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-nodelay",
         rule: "a client that wants no delay gets the cached path or ENODATA at once, and the lookup is begun",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for an unknown path with the flag for no delay while the SA is silent, looks for the query, and asks again once the SA has answered",
+        needs: &[Ability::AnswersByGid, Ability::Closes],
         run: |bench| nodelay(bench, |_, peer| by_gid(peer).with_flags(0, FLAG_NODELAY)),
         fault: Fault {
             replace: &[(
@@ -247,7 +256,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-nodelay-address",
         rule: "the flag for no delay counts on the entry of the destination address as well",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for an unknown IP address with the flag for no delay on its entry while the SA is silent, and again once the SA has answered",
+        needs: OPENS,
         run: |bench| {
             nodelay(bench, |own, peer| {
                 by_addr(own, &Addr::Ip(peer.ip)).with_flags(1, FLAG_NODELAY)
@@ -266,7 +276,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-cached",
         rule: "the second request for a destination is answered without asking the SA again",
         harmed: Harmed::Sa,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a peer twice and counts the queries that reach the SA",
+        needs: &[Ability::AnswersByGid, Ability::Closes],
         run: second_from_the_cache,
         fault: Fault {
             replace: &[("\t\tpath->state = KNOWN;\n", "")],

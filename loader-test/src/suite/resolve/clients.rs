@@ -1,10 +1,10 @@
 //! Who asks: the kernel, librdmacm, many at once, and some that do not wait.
 
+use crate::suite::ability::{Ability, OPENS, SERVES};
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, FLAG_DEST, FLAG_NODELAY, FLAG_SOURCE, Message, PATH, Path};
-use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, QUIET, able, by_gid, by_lid, expect_path, expected_path, hold, let_go, reply, resolve,
 };
@@ -16,7 +16,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-kernel",
         rule: "the kernel (client 0, whose transaction id is a pointer) is answered once, with its id and one path",
         harmed: Harmed::Daemon,
-        needs: &[Ability::AnswersByLid],
+        how: "asks twice as the kernel does, with client 0, and looks at id, path, and number of the answers",
+        needs: &[Ability::AnswersByGid, Ability::Closes],
         run: kernel,
         fault: Fault {
             replace: &[(
@@ -36,7 +37,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-librdmacm",
         rule: "a path entry beside source and destination addresses holds hints: the path leads to the destination address",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks as librdmacm does, with addresses and a path entry that names another peer",
+        needs: OPENS,
         run: librdmacm,
         fault: Fault {
             replace: &[(
@@ -51,7 +53,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-client-gone",
         rule: "an answer to a client that has left is given once, and the next client is served",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "lets a client leave while the SA is silent, counts its answers, and asks for two peers",
+        needs: SERVES,
         run: client_gone,
         fault: Fault {
             replace: &[(
@@ -66,7 +69,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-message-gone",
         rule: "a message is the core's again when resolve returns: nothing of it is read afterwards",
         harmed: Harmed::Daemon,
-        needs: &[Ability::AnswersByLid],
+        how: "takes the message away when resolve returns, lets the SA answer, and compares the paths",
+        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
         run: message_gone,
         fault: Fault {
             replace: &[
@@ -91,7 +95,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-many",
         rule: "many requests at once for as many destinations are answered, each with its own path",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "makes 200 requests for 200 peers while the SA is silent, lets it answer, and compares each path",
+        needs: &[Ability::AnswersByGid, Ability::Closes],
         run: many,
         fault: Fault {
             replace: &[("#define MAX_PATHS\t\t65536", "#define MAX_PATHS\t\t64")],

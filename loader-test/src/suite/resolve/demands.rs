@@ -1,10 +1,10 @@
 //! What a request demands of a path besides where it leads.
 
+use crate::suite::ability::SERVES;
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
-use crate::suite::ability::Ability;
 use crate::suite::bench::{Bench, able, expect_path, expected_record, refused, reply, resolve};
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Outcome, Status, failed};
@@ -14,7 +14,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-traffic-class",
         rule: "a request for another traffic class is not answered with a path for the usual one, nor the other way round",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a peer with and without a traffic class, in both orders, and compares each path with the SA's record",
+        needs: SERVES,
         run: |bench| demand(bench, "traffic classes", |path| path.with_tclass(0x21)),
         fault: Fault {
             replace: &[("\tquestion->tclass = wanted->tclass;\n", "")],
@@ -26,7 +27,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-service-id",
         rule: "a request for a service is not answered with the path of another service, nor the other way round",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a peer with and without a service id, in both orders, and compares each path with the SA's record",
+        needs: SERVES,
         run: |bench| {
             demand(bench, "service ids", |path| {
                 path.with_service_id(0x0100_0000_0106_4853)
@@ -46,7 +48,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-qos-class",
         rule: "a request for a QoS class is not answered with the path of another, nor the other way round",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a peer with and without a QoS class, in both orders, and compares each path with the SA's record",
+        needs: SERVES,
         run: |bench| demand(bench, "QoS classes", |path| path.with_qos_sl(0x0050)),
         fault: Fault {
             replace: &[(
@@ -61,7 +64,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-sl",
         rule: "a request for a service level is not answered with a path of another one",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a peer with and without a service level, in both orders, and compares each path with the SA's record",
+        needs: SERVES,
         run: |bench| demand(bench, "service levels", |path| path.with_qos_sl(0x0006)),
         fault: Fault {
             replace: &[(
@@ -82,7 +86,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-partition",
         rule: "a path is answered for the partition of the endpoint that the request concerns",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for one peer in two partitions in turn and compares each path with the SA's record",
+        needs: SERVES,
         run: partitions,
         fault: Fault {
             replace: &[(

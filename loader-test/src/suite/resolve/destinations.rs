@@ -1,10 +1,10 @@
 //! What a path is asked to: LIDs, GIDs, names and IP addresses, in every spelling.
 
+use crate::suite::ability::{Ability, OPENS, SERVES};
 use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
-use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, EDESTTYPE, ERRORS, ETIMEDOUT, HASTY, able, by_addr, by_gid, by_lid, expect_path,
     expect_status, expected_path, refused, resolve,
@@ -17,7 +17,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-lid",
         rule: "a path request with a DLID is answered with the SA's path to that LID",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for two peers by LID and compares each field of the path with the SA's record",
+        needs: SERVES,
         run: |bench| known_to_the_sa(bench, by_lid),
         fault: Fault {
             replace: &[(
@@ -32,7 +33,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-gid",
         rule: "a path request with a DGID is answered with the SA's path to that GID",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for two peers by GID and compares each field of the path with the SA's record",
+        needs: &[Ability::AnswersByGid, Ability::Closes],
         run: |bench| known_to_the_sa(bench, by_gid),
         fault: Fault {
             replace: &[(
@@ -47,7 +49,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-name",
         rule: "a name is answered with the SA's path to its host",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a name of the hosts file and compares each field of the path with the SA's record",
+        needs: OPENS,
         run: |bench| address(bench, "names", name_of),
         fault: Fault {
             replace: &[(
@@ -62,7 +65,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-ip",
         rule: "an IPv4 address is answered with the SA's path to its host",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for an IPv4 address of the hosts file and compares each field of the path with the SA's record",
+        needs: OPENS,
         run: |bench| address(bench, "IPv4 addresses", ip_of),
         fault: Fault {
             replace: &[("\t\treturn 4;\n", "\t\treturn 3;\n")],
@@ -89,7 +93,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-by-ip6",
         rule: "an IPv6 address is answered with the SA's path to its host",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for an IPv6 address of the hosts file and compares each field of the path with the SA's record",
+        needs: OPENS,
         run: |bench| address(bench, "IPv6 addresses", ip6_of),
         fault: Fault {
             replace: &[("\t\treturn 16;\n", "\t\treturn 15;\n")],
@@ -101,7 +106,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-gid-address",
         rule: "a destination of the address type GID is answered with the SA's path to that GID",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a peer by an address of type GID and compares the path with the SA's record",
+        needs: OPENS,
         run: |bench| address(bench, "addresses of type GID", |peer| Addr::Gid(peer.gid())),
         fault: Fault {
             replace: &[(
@@ -116,7 +122,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-lid-address",
         rule: "a destination of the address type LID is answered with the SA's path to that LID",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a peer by an address of type LID and compares the path with the SA's record",
+        needs: OPENS,
         run: |bench| address(bench, "addresses of type LID", |peer| Addr::Lid(peer.lid)),
         fault: Fault {
             replace: &[(
@@ -131,7 +138,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-own-name",
         rule: "an endpoint's own name is answered with the path from the port to itself",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for the endpoint's own name and compares both ends of the path",
+        needs: OPENS,
         run: |bench| own_address(bench, |core, ip| core.address(name_beside(ip)).clone()),
         fault: Fault {
             replace: &[(
@@ -146,7 +154,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-own-ip",
         rule: "an endpoint's own IP address is answered with the path from the port to itself",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for the endpoint's own IP address and compares both ends of the path",
+        needs: OPENS,
         run: |bench| own_address(bench, |core, ip| core.address(ip).clone()),
         fault: Fault {
             replace: &[(
@@ -174,7 +183,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-name-case",
         rule: "names compare without case",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a name as the hosts file has it, in upper case, and as before",
+        needs: OPENS,
         run: |bench| spelled(bench, "names", name_of, upper_case),
         fault: Fault {
             replace: &[(
@@ -189,7 +199,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-own-name-case",
         rule: "an endpoint's own name is known in upper case and in lower case",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for the endpoint's own name, and for it in upper case",
+        needs: OPENS,
         run: own_name_in_upper_case,
         fault: Fault {
             replace: &[("return !strncasecmp(", "return !strncmp(")],
@@ -201,7 +212,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-name-end",
         rule: "a name ends at its first NUL: what follows in the 64 bytes does not count",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a name with zeros behind it, with other bytes behind its NUL, and as before",
+        needs: OPENS,
         run: |bench| spelled(bench, "names", name_of, Addr::with_garbage),
         fault: Fault {
             replace: &[(
@@ -216,7 +228,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-ip-length",
         rule: "an IPv4 address is four bytes: what follows in the 64 bytes does not count",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for an IPv4 address with zeros behind it, with other bytes, and as before",
+        needs: OPENS,
         run: |bench| spelled(bench, "IPv4 addresses", ip_of, Addr::with_garbage),
         fault: Fault {
             replace: &[("\t\treturn 4;\n", "\t\treturn 16;\n")],
@@ -228,7 +241,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-ip6-length",
         rule: "an IPv6 address is sixteen bytes: what follows in the 64 bytes does not count",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for an IPv6 address with zeros behind it, with other bytes, and as before",
+        needs: OPENS,
         run: |bench| spelled(bench, "IPv6 addresses", ip6_of, Addr::with_garbage),
         fault: Fault {
             replace: &[("\t\treturn 16;\n", "\t\treturn ACM_MAX_ADDRESS;\n")],
@@ -240,7 +254,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-own-length",
         rule: "an endpoint's own address is known whatever follows it in the 64 bytes, in the request and when it was added",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "adds an address with other bytes behind it, and asks for own addresses with and without such bytes",
+        needs: OPENS,
         run: own_address_with_garbage,
         fault: Fault {
             replace: &[(
@@ -255,7 +270,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-unknown-lid",
         rule: "a LID that the SA does not know is answered with an error, and by the deadline",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a LID that the SA does not know and looks at the status",
+        needs: OPENS,
         run: |bench| unknown(bench, |_| Message::path(&Path::default().with_dlid(0x0bad))),
         fault: Fault {
             replace: &[
@@ -276,7 +292,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-unknown-gid",
         rule: "a GID that the SA does not know is answered with an error, and by the deadline",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a GID that the SA does not know and looks at the status",
+        needs: OPENS,
         run: |bench| {
             unknown(bench, |_| {
                 Message::path(&Path::default().with_dgid(gid(0x0bad)))
@@ -305,7 +322,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-unknown-name",
         rule: "a name that nobody knows is answered with an error, and by the deadline",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for a name that is in no file and looks at the status",
+        needs: OPENS,
         run: |bench| unknown(bench, |own| by_addr(own, &Addr::Name("nobody".into()))),
         fault: Fault {
             replace: &[(
@@ -324,7 +342,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-unknown-ip",
         rule: "an IP address that nobody has is answered with an error, and by the deadline",
         harmed: Harmed::Client,
-        needs: &[Ability::AnswersByLid],
+        how: "asks for an IP address that is in no file and looks at the status",
+        needs: OPENS,
         run: |bench| unknown(bench, |own| by_addr(own, &Addr::Ip([10, 9, 9, 9].into()))),
         fault: Fault {
             replace: &[(

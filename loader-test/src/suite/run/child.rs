@@ -1,6 +1,6 @@
 //! One check in a process of its own, as its parent sees it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::net::Shutdown;
@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
-use super::verdict::{TROUBLE, Verdict, told};
-use super::{Plan, Report, Stop, stopped};
+use super::verdict::{Departure, TROUBLE, Verdict, told};
+use super::{Plan, Report, Stop, keep, stacks, stopped};
 use crate::stand_in::recorder;
+use crate::suite::bench::{Late, Time};
 use crate::suite::{Check, Status, lifecycle};
 
 /// The variable by which a check's processes are known.
@@ -36,83 +37,209 @@ pub(super) enum LookForStrays {
     IfSeen,
 }
 
-pub(super) fn run_child(
-    check: &'static Check,
-    library: &Path,
-    folder: &Path,
-    plan: &Plan,
-    strays: LookForStrays,
-    stop: &Stop,
-) -> io::Result<Report> {
-    let result = folder.join("result.json");
-    let (stdout, stderr) = (folder.join("stdout"), folder.join("stderr"));
-    let (life, stdin) = UnixStream::pair()?;
-    // Whoever reads it finds the end.
-    life.shutdown(Shutdown::Write)?;
-    let mut command = Command::new(&plan.program);
-    command
-        .arg("run-check")
-        .args(plan.strict.then_some("--strict"))
-        .args(plan.options.iter().map(|line| format!("--line={line}")))
-        .arg("--folder")
-        .arg(folder)
-        .arg("--result")
-        .arg(&result)
-        .args(
-            plan.trace
-                .iter()
-                .flat_map(|path| [OsStr::new("--trace"), path.as_os_str()]),
-        )
-        .args(["--", check.name])
-        .arg(library)
-        .env(MARK, folder)
-        .envs(environment(check))
-        .stdin(OwnedFd::from(stdin))
-        .stdout(create(&stdout)?)
-        .stderr(create(&stderr)?)
-        .process_group(0);
-    let mut child = command
-        .spawn()
-        .map_err(|error| named(&plan.program, error))?;
-    // It holds the other end of `life`.
-    drop(command);
-    let group = Pid::from_child(&child);
-    let limit = plan.time_limit * check.time_factor();
-    let ended = wait(&mut child, limit, stop);
-    // Whatever the provider started dies with its check.
-    let _ = kill_process_group(group, Signal::KILL);
-    let status = match ended {
-        Some(status) => Some(status?),
-        None => {
-            // It may have left its group.
-            let _ = child.kill();
-            child.wait()?;
-            None
+/// How long exit handlers may take after a check that ends by way of them.
+const AT_EXIT: Duration = Duration::from_secs(20);
+
+/// One check that is to be run.
+pub(super) struct Job<'a> {
+    pub check: &'static Check,
+    pub library: &'a Path,
+    /// The check's own.
+    pub folder: &'a Path,
+    pub plan: &'a Plan,
+    pub time: Time,
+    pub strays: LookForStrays,
+}
+
+impl Job<'_> {
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// Trouble of the harness's own, or that the run was stopped.
+    pub fn run(&self, stop: &Stop) -> io::Result<Report> {
+        let (stdout, stderr) = (self.folder.join("stdout"), self.folder.join("stderr"));
+        let (life, stdin) = UnixStream::pair()?;
+        // Whoever reads it finds the end.
+        life.shutdown(Shutdown::Write)?;
+        let mut command = self.command();
+        command
+            .stdin(OwnedFd::from(stdin))
+            .stdout(create(&stdout)?)
+            .stderr(create(&stderr)?)
+            .process_group(0);
+        let mut child = command
+            .spawn()
+            .map_err(|error| named(&self.plan.program, error))?;
+        // It holds the other end of `life`.
+        drop(command);
+        let group = Pid::from_child(&child);
+        let ended = wait(&mut child, self.patience(), stop);
+        let stacks = match &ended {
+            None if !stop.is_set() => stacks::of_all_threads(child.id(), self.folder, &self.plan.program),
+            _ => Vec::new(),
+        };
+        // Whatever the provider started dies with its check.
+        let _ = kill_process_group(group, Signal::KILL);
+        let status = match ended {
+            Some(status) => Some(status?),
+            None => {
+                // It may have left its group.
+                let _ = child.kill();
+                child.wait()?;
+                None
+            }
+        };
+        if self.strays == LookForStrays::Always || !is_closed(&life)? {
+            kill_strays(self.folder)?;
         }
+        if stop.is_set() {
+            return Err(stopped());
+        }
+        let printed = read(&stdout);
+        let mut report = self.report(status);
+        if let (Status::Crashed, Some(trouble)) = (report.status, trouble(life)) {
+            return Err(io::Error::other(format!("{}: {trouble}", self.check.name)));
+        }
+        report.stacks = stacks;
+        if !printed.is_empty() {
+            let departure = Departure::printed(cut(&printed, 200));
+            report.departures.push(departure);
+        }
+        report.output = printed + &read(&stderr);
+        if report.status.is_bad(false) || self.check.is_probe() {
+            report.log = recorder::last_lines_up_to(self.folder, self.plan.log_level);
+        }
+        Ok(report)
+    }
+
+    fn command(&self) -> Command {
+        let plan = self.plan;
+        let milliseconds = |time: Duration| time.as_millis().to_string();
+        let mut command = Command::new(&plan.program);
+        command
+            .arg("run-check")
+            .args(plan.strict.then_some("--strict"))
+            .args(plan.at_exit.then_some("--at-exit"))
+            .args(plan.options.iter().map(|line| format!("--line={line}")))
+            .arg(format!("--log-level={}", plan.log_level))
+            .arg(format!("--limit={}", milliseconds(self.limit())))
+            .args(self.time.deadline.map(|deadline| format!("--deadline={}", milliseconds(deadline))))
+            .arg("--folder")
+            .arg(self.folder)
+            .arg("--result")
+            .arg(self.result());
+        if let Some(trace) = keep::trace_of(plan, self.folder) {
+            command.arg("--trace").arg(trace);
+        }
+        command
+            .args(["--", self.check.name])
+            .arg(self.library)
+            .env(MARK, self.folder)
+            .envs(environment(self.check));
+        command
+    }
+
+    fn result(&self) -> PathBuf {
+        self.folder.join("result.json")
+    }
+
+    fn limit(&self) -> Duration {
+        self.time.limit.saturating_mul(self.check.time_factor())
+    }
+
+    /// How long its end is waited for.
+    fn patience(&self) -> Duration {
+        match self.plan.at_exit {
+            true => self.limit().saturating_add(AT_EXIT),
+            false => self.limit(),
+        }
+    }
+
+    /// What a child's end means.
+    fn report(&self, ended: Option<ExitStatus>) -> Report {
+        let check = self.check;
+        let mut report = Report::new(check.name, Status::Crashed, String::new());
+        let verdict = std::fs::read(self.result())
+            .ok()
+            .and_then(|text| serde_json::from_slice::<Verdict>(&text).ok());
+        let is_clean = ended.is_some_and(|ended| ended.success());
+        let place = recorder::last_call(self.folder);
+        match verdict {
+            Some(verdict) if is_clean => verdict.into_report(&mut report),
+            // It ends by way of its exit handlers, which come after the verdict.
+            Some(verdict) if self.plan.at_exit => {
+                verdict.into_report(&mut report);
+                report_exit(&mut report, check, ended);
+            }
+            _ => match ended {
+                None => {
+                    let seen = not_over(self.limit(), place.as_deref());
+                    report.status = Status::TimedOut;
+                    report.late = Some(Late::Hung);
+                    report.cause = Some(cause_of("not over", place.as_deref()));
+                    report.message = lost(check, &seen);
+                }
+                Some(ended) => {
+                    let how = match ended.signal() {
+                        Some(signal) => {
+                            report.signal = Some(signal_name(signal));
+                            signal_name(signal)
+                        }
+                        None => format!("exit code {}", ended.code().unwrap_or(-1)),
+                    };
+                    let place_told = place.as_deref().map(|place| format!(", {place}"));
+                    let by = if report.signal.is_some() { "by" } else { "with" };
+                    let seen = format!("the process was ended {by} {how}{}", place_told.unwrap_or_default());
+                    report.cause = Some(cause_of(&how, place.as_deref()));
+                    report.message = lost(check, &seen);
+                }
+            },
+        }
+        report
+    }
+}
+
+/// The words for a check that is not over, with the place where the provider was.
+fn not_over(limit: Duration, place: Option<&str>) -> String {
+    match place {
+        Some(place) if place.starts_with("inside") => {
+            format!("not over after {limit:?}, {place}: the core hangs in the provider")
+        }
+        Some(place) => {
+            format!("not over after {limit:?}, {place}, which returned: the check still waited for the provider")
+        }
+        None => format!("not over after {limit:?}; the provider was not called yet"),
+    }
+}
+
+/// What checks have in common that end so at the same place: the callback without its arguments.
+fn cause_of(how: &str, place: Option<&str>) -> String {
+    let place = place.map(|place| place.split(" (").next().unwrap_or(place));
+    match place {
+        Some(place) => format!("{how} {place}"),
+        None => how.to_owned(),
+    }
+}
+
+/// What exit handlers did after a check whose verdict is known.
+fn report_exit(report: &mut Report, check: &Check, ended: Option<ExitStatus>) {
+    let how = match ended {
+        None => format!("not over {AT_EXIT:?} after the check"),
+        Some(ended) => match ended.signal() {
+            Some(signal) => format!("ended by {}", signal_name(signal)),
+            None => format!("ended with exit code {}", ended.code().unwrap_or(-1)),
+        },
     };
-    if strays == LookForStrays::Always || !is_closed(&life)? {
-        kill_strays(folder)?;
-    }
-    if stop.is_set() {
-        return Err(stopped());
-    }
-    let printed = read(&stdout);
-    let mut report = verdict_of(check, status, folder, &result, limit);
-    if let (Status::Crashed, Some(trouble)) = (report.status, trouble(life)) {
-        return Err(io::Error::other(format!("{}: {trouble}", check.name)));
-    }
-    if !printed.is_empty() && !report.status.is_bad(false) {
-        report.status = Status::Warned;
-        report.message = format!(
-            "the provider wrote to standard output: {:?}",
-            cut(&printed, 200)
-        );
-    }
-    report.output = printed + &read(&stderr);
+    report.late = None;
+    let seen = format!("the exit handlers: {how}");
     if report.status.is_bad(false) {
-        report.log = recorder::last_lines(folder);
+        report.message += &format!("\n  also: {seen}");
+        return;
     }
-    Ok(report)
+    report.status = Status::Failed;
+    report.cause = Some(format!("exit handlers {how}"));
+    let rule = (check.told_rule(), "whoever wants coverage or leaks");
+    report.message = told("exit handlers that end with code 0", &seen, rule, &[]);
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -171,48 +298,6 @@ pub(super) fn kill_strays(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// What a child's end means.
-fn verdict_of(
-    check: &Check,
-    ended: Option<ExitStatus>,
-    folder: &Path,
-    result: &Path,
-    limit: Duration,
-) -> Report {
-    let mut report = Report::new(check, Status::Crashed, String::new());
-    let place = recorder::last_call(folder)
-        .map(|place| format!(", {place}"))
-        .unwrap_or_default();
-    let Some(ended) = ended else {
-        report.status = Status::TimedOut;
-        let seen = format!("not over after {limit:?}{place}: the core hangs in the provider");
-        report.message = lost(check, &seen);
-        return report;
-    };
-    if let Some(signal) = ended.signal() {
-        let name = signal_name(signal);
-        report.message = lost(check, &format!("the process was ended by {name}{place}"));
-        report.signal = Some(name);
-        return report;
-    }
-    let verdict = std::fs::read(result)
-        .ok()
-        .and_then(|text| serde_json::from_slice::<Verdict>(&text).ok());
-    match verdict {
-        Some(verdict) => {
-            report.status = verdict.status;
-            report.message = verdict.message;
-            report.provider = verdict.provider;
-        }
-        None => {
-            let code = ended.code().unwrap_or(-1);
-            let seen = format!("the process was ended with exit code {code}{place}");
-            report.message = lost(check, &seen);
-        }
-    }
-    report
-}
-
 /// A check that did not come to its end takes the core with it, whatever it is about.
 fn lost(check: &Check, seen: &str) -> String {
     let harmed = "the daemon, and with it all its clients";
@@ -242,9 +327,9 @@ fn wait(child: &mut Child, limit: Duration, stop: &Stop) -> Option<io::Result<Ex
 
 fn ends_within(child: &Child, limit: Duration, stop: &Stop) -> io::Result<bool> {
     let end = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
-    let deadline = Instant::now() + limit;
+    let start = Instant::now();
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = limit.saturating_sub(start.elapsed());
         let left = Timespec::try_from(left).map_err(io::Error::other)?;
         let mut both = [
             PollFd::new(&end, PollFlags::IN),

@@ -7,20 +7,88 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::plan::Report;
 use crate::stand_in::ledger::{Violation, ViolationKind};
-use crate::suite::bench::{Bench, Subject, judge};
+use crate::stand_in::recorder;
+use crate::suite::ability::Ability;
+use crate::suite::bench::{Bench, Late, Subject, judge, time_may_explain};
 use crate::suite::{Check, Finding, Outcome, Status, failed};
 
 /// What a child leaves behind.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Verdict {
-    pub status: Status,
+    pub status: Option<Status>,
     pub message: String,
     /// The provider's name, if it came to that.
     pub provider: Option<String>,
+    /// What it has in common with other failures.
+    pub cause: Option<String>,
+    pub blocked_by: Option<Ability>,
+    pub late: Option<Late>,
+    pub departures: Vec<Departure>,
+    pub shown_deadline_ms: Option<u64>,
+}
+
+/// Something in which the provider departed from the contract and harmed nobody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departure {
+    kind: DepartureKind,
+    /// What happened.
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum DepartureKind {
+    Breach(ViolationKind),
+    Printed,
+}
+
+impl Departure {
+    /// A breach of the ledger's.
+    pub(super) fn of(kind: ViolationKind, text: String) -> Self {
+        Self {
+            kind: DepartureKind::Breach(kind),
+            text,
+        }
+    }
+
+    /// What the provider wrote to standard output.
+    pub(super) fn printed(text: &str) -> Self {
+        Self {
+            kind: DepartureKind::Printed,
+            text: format!("on standard output: {text:?}"),
+        }
+    }
+
+    /// The name of its result, such as `breach-missing-ack`.
+    pub fn name(&self) -> String {
+        match self.kind {
+            DepartureKind::Breach(kind) => format!("breach-{}", name_of(kind)),
+            DepartureKind::Printed => "breach-standard-output".to_owned(),
+        }
+    }
+
+    /// The rule, with the section of the docs.
+    pub(super) fn rule(&self) -> String {
+        match self.kind {
+            DepartureKind::Breach(kind) => of_the_books(kind),
+            DepartureKind::Printed => {
+                "the provider writes to the core's log and not to standard output (CHECKS.md, load)".to_owned()
+            }
+        }
+    }
+}
+
+/// A breach as it is spelled in every report.
+fn name_of(kind: ViolationKind) -> String {
+    match serde_json::to_value(kind) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => format!("{kind:?}"),
+    }
 }
 
 /// How a child begins what it tells its parent of trouble of its own.
@@ -54,13 +122,23 @@ fn end(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// What a child does: one check, and its result into a file. Ends the process, past all exit handlers.
+/// How a child ends once its result is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// At once, past all exit handlers.
+    AtOnce,
+    /// By `exit`, so that coverage and leaks are written.
+    AtExit,
+}
+
+/// What a child does: one check, and its result into a file. Ends the process.
 pub fn child(
     check: &'static Check,
     subject: Subject,
     folder: &Path,
     result: &Path,
     complaints: Complaints,
+    ending: Ending,
 ) -> ! {
     let verdict = match judge_here(check, subject, folder) {
         Ok(verdict) => verdict,
@@ -74,9 +152,11 @@ pub fn child(
             std::fs::write(&draft, text)?;
             std::fs::rename(&draft, result)
         });
-    match written {
-        Ok(()) => end(0),
-        Err(error) => complaints.end(&format!("{}: {error}", result.display())),
+    match (written, ending) {
+        (Ok(()), Ending::AtOnce) => end(0),
+        // SAFETY: nothing here is used afterwards but by the handlers themselves; the result is stored.
+        (Ok(()), Ending::AtExit) => unsafe { libc::exit(0) },
+        (Err(error), _) => complaints.end(&format!("{}: {error}", result.display())),
     }
 }
 
@@ -89,20 +169,27 @@ pub(super) fn judge_here(
     subject: Subject,
     folder: &Path,
 ) -> Result<Verdict, String> {
+    recorder::keep_up_to(subject.log_level);
+    let is_alone = subject.copies.is_none();
     let mut bench = Bench::new(subject, folder);
-    let verdict = judge_on(check, &mut bench)?;
-    Ok(Verdict {
-        provider: bench.provider_name().map(str::to_owned),
-        ..verdict
-    })
+    let mut verdict = judge_on(check, &mut bench, is_alone)?;
+    verdict.provider = bench.provider_name().map(str::to_owned);
+    verdict.shown_deadline_ms = bench
+        .shown_deadline
+        .and_then(|deadline| deadline.as_millis().try_into().ok());
+    Ok(verdict)
 }
 
-fn judge_on(check: &'static Check, bench: &mut Bench) -> Result<Verdict, String> {
+fn judge_on(check: &'static Check, bench: &mut Bench, is_alone: bool) -> Result<Verdict, String> {
     // A panic of the check's own, such as about a NULL slot, is a finding like any other.
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| (check.run)(bench)));
-    let violations = panic::catch_unwind(AssertUnwindSafe(|| bench.finish()));
     let outcome = outcome
         .unwrap_or_else(|payload| Err(failed("a check that can be run", text_of(&*payload))));
+    if check.is_probe() && is_alone {
+        // What it has opened ends with the process: whether it closes is another ability.
+        return Ok(verdict(check, outcome, &[], &[])?.explained_by(bench.lateness(), &[]));
+    }
+    let violations = panic::catch_unwind(AssertUnwindSafe(|| bench.finish()));
     let (harm, departures) = match violations {
         Ok(violations) => judge(violations),
         Err(payload) => {
@@ -110,7 +197,38 @@ fn judge_on(check: &'static Check, bench: &mut Bench) -> Result<Verdict, String>
             return verdict(check, Err(finding), &[], &[]);
         }
     };
-    verdict(check, outcome, &harm, &departures)
+    let (harm, departures) = match check.is_probe() {
+        true => (Vec::new(), Vec::new()),
+        false => (harm, departures),
+    };
+    let verdict = verdict(check, outcome, &harm, &departures)?;
+    Ok(verdict.explained_by(bench.lateness(), &harm))
+}
+
+impl Verdict {
+    /// Puts it into a report.
+    pub fn into_report(self, report: &mut Report) {
+        report.status = self.status.unwrap_or(Status::Crashed);
+        report.message = self.message;
+        report.provider = self.provider;
+        report.cause = self.cause;
+        report.blocked_by = self.blocked_by;
+        report.late = self.late;
+        report.departures = self.departures;
+        report.shown_deadline = self.shown_deadline_ms.map(Duration::from_millis);
+    }
+
+    /// Whether time may explain it. Damaged memory or a second answer is no matter of time.
+    fn explained_by(mut self, late: Option<Late>, harm: &[Violation]) -> Self {
+        let is_of_time = harm.iter().all(|breach| time_may_explain(breach.kind));
+        self.late = late.filter(|late| match self.status {
+            Some(Status::Failed) => is_of_time,
+            // What did not come in time was taken for an ability that is absent.
+            Some(Status::Skipped) => *late == Late::Missed,
+            _ => false,
+        });
+        self
+    }
 }
 
 fn text_of(payload: &(dyn Any + Send)) -> &str {
@@ -140,10 +258,13 @@ fn verdict(
     departures: &[Violation],
 ) -> Result<Verdict, String> {
     let mut harm = first_of_each_kind(harm);
-    let is_harmless = !matches!(
-        outcome,
-        Err(Finding::Failed { .. } | Finding::Breach { .. })
-    );
+    let mut verdict = Verdict {
+        departures: first_of_each_kind(departures)
+            .into_iter()
+            .map(|departure| Departure::of(departure.kind, departure.text.clone()))
+            .collect(),
+        ..Verdict::default()
+    };
     let (status, message) = match outcome {
         Err(Finding::CannotRun(trouble)) => return Err(trouble),
         Err(Finding::Failed { expected, seen }) => {
@@ -157,31 +278,33 @@ fn verdict(
             seen,
         }) => {
             harm.retain(|known| known.kind != kind);
+            verdict.cause = Some(name_of(kind));
             let rule = (of_the_books(kind), harmed);
             (Status::Failed, told(&expected, &seen, rule, &harm))
         }
-        _ if is_harmless && !harm.is_empty() => {
+        _ if !harm.is_empty() => {
             let first = harm.remove(0);
+            verdict.cause = Some(name_of(first.kind));
             let rule = (of_the_books(first.kind), first.harmed);
             let expected = "no breach of the contract";
             (Status::Failed, told(expected, &first.text, rule, &harm))
         }
         Err(Finding::Warned(text)) => (Status::Warned, text),
         Err(Finding::Skipped(text)) => (Status::Skipped, text),
-        Ok(()) if departures.is_empty() => (Status::Passed, String::new()),
-        Ok(()) => {
-            let texts: Vec<&str> = first_of_each_kind(departures)
-                .iter()
-                .map(|departure| departure.text.as_str())
-                .collect();
-            (Status::Warned, texts.join("; "))
+        Err(Finding::Blocked(ability)) => {
+            verdict.blocked_by = Some(ability);
+            (Status::Blocked, blocked(ability))
         }
+        Ok(()) => (Status::Passed, String::new()),
     };
-    Ok(Verdict {
-        status,
-        message,
-        provider: None,
-    })
+    verdict.status = Some(status);
+    verdict.message = message;
+    Ok(verdict)
+}
+
+/// What a blocked check says.
+pub(super) fn blocked(ability: Ability) -> String {
+    format!("not run: it needs the ability {ability}, which is missing")
 }
 
 /// The rule of a breach with the section of the docs.

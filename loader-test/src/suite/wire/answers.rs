@@ -1,6 +1,6 @@
 //! The port's own requests, and whose answers to them count.
 
-use crate::suite::ability::Ability;
+use crate::suite::ability::OPENS;
 use std::collections::HashSet;
 
 use super::line::{Line, asks_for, line, own_ip, stranger};
@@ -16,7 +16,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-request",
         rule: "an address that nobody here knows is asked of the group, in a whole request with the client's address as source",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "lets clients ask for a name and two IP addresses, and looks at the requests that the port sends",
+        needs: OPENS,
         run: request,
         fault: Fault {
             replace: &[("\tmad.src_type = lookup->src_type;\n", "")],
@@ -28,7 +29,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-resolve",
         rule: "the path to the node that answered is the client's answer",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "lets a client ask for a name, answers the port's request, and compares the path",
+        needs: OPENS,
         run: |bench| {
             let mut line = line(bench, &[])?;
             line.resolves(&stranger(1)).map(drop)
@@ -51,7 +53,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-resolve-cached",
         rule: "an address that was answered for is not asked again",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "lets a second client ask for an address that was answered for, and counts the requests",
+        needs: OPENS,
         run: cached,
         fault: Fault {
             replace: &[("\tremember(group, lookup, &grh->sgid);\n", "")],
@@ -63,7 +66,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-resolve-together",
         rule: "however many clients want an address at a time, the group is asked once",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "lets sixteen clients ask for one address, and counts the requests",
+        needs: OPENS,
         run: together,
         fault: Fault {
             replace: &[(
@@ -78,7 +82,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-retries",
         rule: "a request that nobody answers is sent again as often as the options say, and then the client is told",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "answers nothing, and counts the requests with retries 2",
+        needs: OPENS,
         run: retries,
         fault: Fault {
             replace: &[("lookup->tries = group->retries + 1;", "lookup->tries = 1;")],
@@ -90,7 +95,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-tid",
         rule: "nobody can guess the transaction id of the next request, and answer it in another node's place",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "compares the transaction ids of six requests",
+        needs: OPENS,
         run: tids,
         fault: Fault {
             replace: &[(
@@ -105,7 +111,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-unknown",
         rule: "an answer that nobody asked for is none",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "sends an answer with another transaction id before the right one",
+        needs: OPENS,
         run: |bench| stranger_first(bench, |line, tid| line.answer(&stranger(2), tid ^ 1)),
         fault: Fault {
             replace: &[("\t\tif (lookup->tid == mad->tid)\n", "\t\tif (mad->tid)\n")],
@@ -117,7 +124,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-multicast",
         rule: "answers come by unicast: what was sent to the group is none",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "sends an answer to the group before the right one",
+        needs: OPENS,
         run: |bench| {
             stranger_first(bench, |line, tid| {
                 let answer = AcmMad::answer(tid, &shared_group(line.pkey()));
@@ -134,7 +142,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-no-grh",
         rule: "an answer without a GRH says not where it comes from",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "sends an answer without a GRH before the right one",
+        needs: OPENS,
         run: no_grh,
         fault: Fault {
             replace: &[
@@ -159,7 +168,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-group",
         rule: "an answer that names none of the port's groups is none",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "sends answers that name a foreign group, and none, before the right one",
+        needs: OPENS,
         run: |bench| {
             stranger_first(bench, |line, tid| {
                 let foreign = [
@@ -183,7 +193,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-class",
         rule: "what is of class SA is no answer, whatever its transaction id",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "sends an answer of class SA before the right one",
+        needs: OPENS,
         run: |bench| {
             stranger_first(bench, |line, tid| {
                 // A path record's answer in the outer form, one of the protocol's in the rest.
@@ -206,7 +217,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-short",
         rule: "a datagram that is too short is no answer",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "sends answers of four lengths that are too short before the right one",
+        needs: OPENS,
         run: |bench| {
             stranger_first(bench, |line, tid| {
                 let answer = AcmMad::answer(tid, &shared_group(line.pkey()));
@@ -228,7 +240,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-status",
         rule: "an answer with a status is no address",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "sends answers with a status before the right one",
+        needs: OPENS,
         run: status,
         fault: Fault {
             replace: &[(" || mad->status)", ")")],
@@ -240,7 +253,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-address",
         rule: "an answer that names an address names the one that was asked for",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "sends an answer that names another address before the right one",
+        needs: OPENS,
         run: |bench| {
             stranger_first(bench, |line, tid| {
                 let other = Addr::Name(stranger(2).name);
@@ -263,7 +277,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer-twice",
         rule: "a second answer changes nothing: the client is answered once, and what is known stays",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "sends a second answer, of the same node and of another, and lets a client ask again",
+        needs: OPENS,
         run: twice,
         fault: Fault {
             replace: &[

@@ -1,6 +1,6 @@
 //! More requests of other nodes than a provider keeps, and what they must not cost.
 
-use crate::suite::ability::Ability;
+use crate::suite::ability::OPENS;
 use std::time::Instant;
 
 use super::line::{ASK_AGAIN, Line, asks_for, line, mad, own_name, stranger};
@@ -17,7 +17,8 @@ pub(super) const CHECKS: &[Check] = &[Check {
     name: "wire-awaited-in-a-crowd",
     rule: "a client that waits for an address is served also when its owner asks here while more requests are unanswered than the provider keeps",
     harmed: Harmed::Client,
-    needs: &[Ability::OpensPort],
+    how: "sends 900 requests that are not answered, and then the owner's of an address that a client waits for",
+    needs: OPENS,
     run: awaited,
     fault: Fault {
         replace: &[(

@@ -1,6 +1,6 @@
 //! The protocol over reregistrations and closes.
 
-use crate::suite::ability::Ability;
+use crate::suite::ability::OPENS;
 use std::time::{Duration, Instant};
 
 use super::line::{line, own_name, shown, stranger};
@@ -15,7 +15,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-reregister",
         rule: "after a reregistration, which ends all memberships, the port is a member again and answers",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "sends the event three times, and asks the group for the port's name after each",
+        needs: OPENS,
         run: reregister,
         fault: Fault {
             replace: &[(
@@ -30,7 +31,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-reopen",
         rule: "a port that is opened again answers as before",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "closes and opens the port three times, and asks the group for the port's name after each",
+        needs: OPENS,
         run: reopen,
         fault: Fault {
             replace: &[(
@@ -45,7 +47,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-pair-broken",
         rule: "a queue pair that a failed work request put into the error state is put to rights, or replaced",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "puts the queue pair into the error state three times, and asks the group for the port's name after each",
+        needs: OPENS,
         run: pair_broken,
         fault: Fault {
             replace: &[(
@@ -60,7 +63,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-close",
         rule: "a closed endpoint answers nobody: its queue pair is gone",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "closes the port, and sends requests to the group and to the queue pair that was there",
+        needs: OPENS,
         run: close,
         fault: Fault {
             replace: &[("\tif (group->qp)\n\t\tibv_destroy_qp(group->qp);\n", "")],

@@ -5,19 +5,14 @@ use std::time::{Duration, Instant};
 
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::message::{Addr, Message, Reply};
+use crate::stand_in::sa::Question;
 use crate::stand_in::wire::{ANSWER, AcmMad, Datagram, Node, REQUEST, Wire, shared_group};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::bench::{Bench, by_addr, expect_path, expected_path, refused, reply};
 use crate::suite::{Finding, Outcome, failed};
 
-/// Long deadlines: what is to succeed does, on a machine that is busy with other things.
-pub const UNHURRIED: &[&str] = &["timeout 4000", "retries 1"];
-/// How long a check waits for what must come.
-pub const PATIENCE: Duration = Duration::from_secs(9);
 /// After so long a node asks again: a receive may not have been posted.
 pub const ASK_AGAIN: Duration = Duration::from_millis(50);
-/// How long a provider may take to join after its port is up.
-const JOIN_PATIENCE: Duration = Duration::from_secs(3);
 /// The nodes that only make sure of things; never the same one twice in a row.
 const PROBES: [u16; 3] = [500, 501, 502];
 
@@ -55,13 +50,12 @@ pub fn stranger(number: u16) -> Peer {
 /// That the check is skipped, because the provider does not speak the protocol; or that something does not open, or that
 /// nobody answers for the port.
 pub fn line<'a>(bench: &'a mut Bench, options: &[&str]) -> Result<Line<'a>, Finding> {
-    let options = [UNHURRIED, options].concat();
+    let options = [bench.unhurried(), options].concat();
     let core = bench.core_with(vec![DeviceSpec::single()], &options)?;
     let wire = core.wire(FIRST_PORT);
-    core.patience = PATIENCE;
     let from = core.up(FIRST_PORT).map_err(refused)?;
     core.settle();
-    speaks(&wire, core.port(FIRST_PORT).pkeys[0])?;
+    speaks(core, &wire, core.port(FIRST_PORT).pkeys[0])?;
     let mut line = Line {
         core,
         from,
@@ -76,15 +70,22 @@ pub fn line<'a>(bench: &'a mut Bench, options: &[&str]) -> Result<Line<'a>, Find
 /// Skips the check for a provider that does not speak the protocol.
 ///
 /// # Errors
-/// That it is skipped.
-pub fn speaks(wire: &Wire, pkey: u16) -> Outcome {
+/// That it is skipped, or that the provider asked for the group and is not in it.
+pub fn speaks(core: &StandIn, wire: &Wire, pkey: u16) -> Outcome {
     if wire.queue_pairs() == 0 {
         return Err(Finding::Skipped("the provider makes no queue pair".into()));
     }
+    let group = shared_group(pkey);
     // Some join when they have the time.
-    let deadline = Instant::now() + JOIN_PATIENCE;
-    while !wire.groups().contains(&shared_group(pkey)) {
+    let deadline = Instant::now() + core.patience;
+    while !wire.groups().contains(&group) {
         if Instant::now() > deadline {
+            core.note_vain_wait();
+            let asked = |question: &Question| question.is_join() && question.record.starts_with(&group);
+            if core.sa().questions().iter().any(asked) {
+                let expected = format!("a member of the stock provider's group within {:?}", core.patience);
+                return Err(failed(expected, "the join was sent, and the port is no member"));
+            }
             let text = "the provider makes a queue pair, and does not join the multicast group of the stock provider";
             return Err(Finding::Skipped(text.into()));
         }
@@ -175,6 +176,7 @@ impl Line<'_> {
         self.wire
             .wait(self.core.patience, |sent| answers(sent, tid))
             .ok_or_else(|| {
+                self.core.note_vain_wait();
                 failed(
                     format!("an answer with transaction id {tid:#x}"),
                     shown(&self.wire.take()),
@@ -188,7 +190,10 @@ impl Line<'_> {
     /// If none comes.
     pub fn probe(&self, number: u16) -> Result<Datagram, Finding> {
         self.asked_until_answered(number, self.core.patience)
-            .ok_or_else(|| failed("an answer to a request for the port's own name", "none"))
+            .ok_or_else(|| {
+                self.core.note_vain_wait();
+                failed("an answer to a request for the port's own name", "none")
+            })
     }
 
     /// The same with a node that was answered before, without waiting long: some providers ask the SA first.
@@ -252,6 +257,7 @@ impl Line<'_> {
         request
             .and_then(|datagram| Some((datagram.clone(), mad(&datagram)?)))
             .ok_or_else(|| {
+                self.core.note_vain_wait();
                 failed(
                     format!("a request for {wanted} to the group"),
                     shown(&self.wire.take()),

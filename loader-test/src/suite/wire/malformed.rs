@@ -1,23 +1,24 @@
 //! Datagrams that are no requests of the protocol.
 
+use crate::suite::ability::OPENS;
 use super::line::{Line, line, own_name, stranger};
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Gid};
 use crate::stand_in::wire::{AcmMad, Datagram, Node};
-use crate::suite::ability::Ability;
 use crate::suite::bench::{Bench, refused};
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Outcome, Status};
 
 /// A check of a request with other bytes at a place, each of which makes it none.
 macro_rules! altered {
-    ($name:literal, $rule:literal, $at:literal: $values:expr, $replace:expr) => {
+    ($name:literal, $rule:literal, $how:literal, $at:literal: $values:expr, $replace:expr) => {
         Check {
             name: $name,
             rule: $rule,
             harmed: Harmed::Node,
-            needs: &[Ability::OpensPort],
+            how: $how,
+            needs: OPENS,
             run: |bench| altered(bench, $name, $at, &$values),
             fault: Fault {
                 replace: &$replace,
@@ -33,7 +34,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-short",
         rule: "a datagram that is too short is no request: what is behind it in the buffer is an earlier one's",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "sends requests of six lengths that are too short, after whole ones",
+        needs: OPENS,
         run: short,
         fault: Fault {
             replace: &[(
@@ -48,7 +50,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-long",
         rule: "a datagram that is too long is no request, and its receive is posted again",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "sends more than a thousand datagrams of 2,000 bytes and asks in between",
+        needs: OPENS,
         run: long,
         fault: Fault {
             replace: &[(
@@ -62,24 +65,28 @@ pub(super) const CHECKS: &[Check] = &[
     altered!(
         "wire-base-version",
         "a datagram of another base version is no request",
+        "sends requests with other base versions",
         0: [[0], [2], [0xff]],
         [("mad->base_version == 1 && ", "")]
     ),
     altered!(
         "wire-class",
         "a datagram of another management class is no request",
+        "sends requests of other management classes",
         1: [[0], [0x03], [0x04], [0x2d]],
         [("mad->mgmt_class == ACM_CLASS && ", "")]
     ),
     altered!(
         "wire-class-version",
         "a datagram of another class version is no request",
+        "sends requests with other class versions",
         2: [[0], [2], [0xff]],
         [("mad->class_version == 1 &&", "")]
     ),
     altered!(
         "wire-method",
         "a datagram with another method than get is no request",
+        "sends requests with other methods",
         3: [[0x00], [0x02], [0x03], [0x7f], [0x81], [0x82], [0xff]],
         [
             (
@@ -95,6 +102,7 @@ pub(super) const CHECKS: &[Check] = &[
     altered!(
         "wire-control",
         "a datagram with another control word than resolve is no request",
+        "sends requests with other control words",
         6: [[0, 0], [0, 2], [0x80, 1], [1, 0]],
         [("mad->control == ACM_RESOLVE && ", "")]
     ),
@@ -102,7 +110,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-no-common-group",
         rule: "a request that names none of the port's groups is not answered: there is no way back",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "sends requests that name no group, one foreign group, and six",
+        needs: OPENS,
         run: no_common_group,
         fault: Fault {
             replace: &[(
@@ -117,7 +126,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-group-count",
         rule: "of the groups that a request counts, those behind its end are not there",
         harmed: Harmed::Daemon,
-        needs: &[Ability::OpensPort],
+        how: "sends requests that count more groups than fit in them, after requests with the right group",
+        needs: OPENS,
         run: group_count,
         fault: Fault {
             replace: &[(" && mad->gid_cnt <= WIRE_GROUPS;", ";")],
@@ -129,7 +139,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-type",
         rule: "a request with addresses of unknown types is not answered",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "sends requests with addresses of five unknown types, and one for nothing",
+        needs: OPENS,
         run: address_type,
         fault: Fault {
             replace: &[(
@@ -144,7 +155,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-no-grh",
         rule: "a request without a GRH says not where it comes from: it is not answered",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "sends requests without a GRH, after requests with one",
+        needs: OPENS,
         run: no_grh,
         fault: Fault {
             replace: &[

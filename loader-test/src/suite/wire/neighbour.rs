@@ -14,7 +14,6 @@ use fabric_sim::model::data_path::DataPath;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use super::line::UNHURRIED;
 use crate::stand_in::fabric::{DeviceSpec, Peer, PortSpec};
 use crate::stand_in::message::{Addr, Gid};
 use crate::stand_in::wire::{Datagram, GlobalRouteHeader, Wire};
@@ -152,11 +151,17 @@ pub struct Answered {
 }
 
 impl Neighbour {
-    /// Starts the node `peer`, at the other end of the first port's cable.
+    /// Starts the node `peer`, at the other end of the first port's cable, with these lines of ibacm_opts.cfg.
     ///
     /// # Errors
     /// Why it does not come up.
-    pub fn start(core: &StandIn, library: &Path, folder: &Path, peer: u16) -> io::Result<Self> {
+    pub fn start(
+        core: &StandIn,
+        library: &Path,
+        folder: &Path,
+        options: &[&str],
+        peer: u16,
+    ) -> io::Result<Self> {
         let folder = folder.join("neighbour");
         std::fs::create_dir_all(&folder)?;
         let own = core.port(FIRST_PORT);
@@ -167,6 +172,7 @@ impl Neighbour {
             .arg(&folder)
             .arg(peer.to_string())
             .args([own.guids[0].to_string(), own.lid.to_string()])
+            .args(options)
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .spawn()?;
@@ -226,6 +232,7 @@ pub struct NeighbourCommand {
     peer: u16,
     tested_guid: u64,
     tested_lid: u16,
+    options: Vec<String>,
 }
 
 impl NeighbourCommand {
@@ -256,7 +263,7 @@ impl NeighbourCommand {
         device.node_guid = peer.guid << 8;
         device.ports = vec![PortSpec::new(peer.guid, peer.lid)];
         let mut options = StandIn::default_options(&self.folder);
-        options.extend(UNHURRIED.iter().map(|line| (*line).to_owned()));
+        options.extend(self.options.iter().cloned());
         let setup = Setup {
             devices: vec![device],
             options,

@@ -1,10 +1,10 @@
 //! Requests of other nodes for the port's addresses.
 
-use crate::suite::ability::Ability;
+use crate::suite::ability::OPENS;
 use std::time::{Duration, Instant};
 
 use super::line::{
-    ASK_AGAIN, Line, PATIENCE, UNHURRIED, answers, line, mad, own_ip, own_name, shown, speaks,
+    ASK_AGAIN, Line, answers, line, mad, own_ip, own_name, shown, speaks,
     stranger,
 };
 use crate::stand_in::fabric::{DeviceSpec, Peer};
@@ -21,7 +21,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-answer",
         rule: "a request for an address of the port's is answered by unicast, once, with its transaction id and the group that both are in",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "asks the group for the port's name and IP address, and looks at addresses, header and number of the answers",
+        needs: OPENS,
         run: answer,
         fault: Fault {
             replace: &[(
@@ -36,7 +37,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-keys",
         rule: "what is sent carries the Q_Key of the protocol and the P_Key of the endpoint",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "looks at the keys of an answer and of a request, and sends a request with another Q_Key",
+        needs: OPENS,
         run: keys,
         fault: Fault {
             replace: &[(".remote_qkey = ACM_QKEY }", ".remote_qkey = 0x1ee7 }")],
@@ -48,7 +50,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-partition",
         rule: "each endpoint answers in its own partition, for its own addresses",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "asks for the addresses of two endpoints in both partitions",
+        needs: OPENS,
         run: partition,
         fault: Fault {
             replace: &[("&& pkey == htobe16(wanted)", "&& pkey")],
@@ -60,7 +63,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-foreign-address",
         rule: "a request for an address that is not the port's is not answered",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "asks the group for five addresses that are not the port's",
+        needs: OPENS,
         run: foreign_address,
         fault: Fault {
             replace: &[(
@@ -79,7 +83,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-case",
         rule: "names are asked for without regard to case",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "asks the group for the port's name in upper case",
+        needs: OPENS,
         run: |bench| {
             let line = line(bench, &[])?;
             let tid = line.ask(&stranger(1), &Addr::Name("SELF1".into()));
@@ -98,7 +103,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-length",
         rule: "only as many bytes of an address count as its type has: what is behind them is the sender's affair",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "asks the group for the port's IP address with other bytes behind it",
+        needs: OPENS,
         run: |bench| {
             let line = line(bench, &[])?;
             let tid = line.ask(&stranger(1), &own_ip().with_garbage());
@@ -117,7 +123,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-removed",
         rule: "an address is answered for from when it is added until it is taken away",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "asks the group for an address before it is added, while it is there, and once it is removed",
+        needs: OPENS,
         run: address_removed,
         fault: Fault {
             replace: &[
@@ -144,7 +151,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-address-twice",
         rule: "an address that was added twice and taken away once is not answered for",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "adds an address a second time, removes it once, and asks the group for it",
+        needs: OPENS,
         run: address_twice,
         fault: Fault {
             replace: &[
@@ -162,7 +170,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-every-requester",
         rule: "every node that asks is answered, however many ask at once",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "asks from sixteen nodes while the SA is silent, lets it answer, and waits for all answers",
+        needs: OPENS,
         run: every_requester,
         fault: Fault {
             replace: &[(
@@ -177,7 +186,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-same-requester",
         rule: "a node that asks again before it was answered is answered under both transaction ids",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "asks twice from one node while the SA is silent, lets it answer, and waits for both answers",
+        needs: OPENS,
         run: same_requester,
         fault: Fault {
             replace: &[(
@@ -200,7 +210,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-asked-while-asking",
         rule: "a node is answered also while the SA is being asked for the path to it",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "lets a node ask while the path to it is being asked of the SA",
+        needs: OPENS,
         run: asked_while_asking,
         fault: Fault {
             replace: &[(
@@ -215,7 +226,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-many-requests",
         rule: "a receive is posted again for each that was used: requests are answered beyond recv_depth",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "asks 1,100 times, one after the other",
+        needs: OPENS,
         run: many_requests,
         fault: Fault {
             replace: &[(
@@ -319,12 +331,12 @@ const PARTITION: u16 = 0x8001;
 fn partition(bench: &mut Bench) -> Outcome {
     let mut device = DeviceSpec::single();
     device.ports[0].pkeys.push(PARTITION);
-    let core = bench.core_with(vec![device], UNHURRIED)?;
+    let options = bench.unhurried();
+    let core = bench.core_with(vec![device], options)?;
     let wire = core.wire(FIRST_PORT);
-    core.patience = PATIENCE;
     core.up(FIRST_PORT).map_err(refused)?;
     core.settle();
-    speaks(&wire, 0xffff)?;
+    speaks(core, &wire, 0xffff)?;
     let other = Addr::Name("other1".into());
     core.add_address(FIRST_PORT, PARTITION, &other)
         .map_err(refused)?;

@@ -1,6 +1,6 @@
 //! The provider and the stock provider, each in a process of its own, ask each other.
 
-use crate::suite::ability::Ability;
+use crate::suite::ability::OPENS;
 use std::io;
 use std::path::Path;
 
@@ -18,7 +18,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-stock-asks",
         rule: "a node with the stock provider resolves the port's addresses",
         harmed: Harmed::Node,
-        needs: &[Ability::OpensPort],
+        how: "lets the stock provider, in a process of its own, ask for the port's name and IP address",
+        needs: OPENS,
         run: stock_asks,
         fault: Fault {
             replace: &[(
@@ -33,7 +34,8 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-stock-answers",
         rule: "the addresses of a node with the stock provider are resolved",
         harmed: Harmed::Client,
-        needs: &[Ability::OpensPort],
+        how: "lets clients ask for name and IP address of a node with the stock provider",
+        needs: OPENS,
         run: stock_answers,
         fault: Fault {
             // The stock provider leaves out what these ask for.
@@ -55,23 +57,28 @@ pub(super) const CHECKS: &[Check] = &[
 /// The stock provider's node.
 const NUMBER: u16 = 100;
 
-fn neighbour(folder: &Path, core: &StandIn) -> Result<Neighbour, Finding> {
+fn neighbour(
+    folder: &Path,
+    options: &[&str],
+    core: &StandIn,
+) -> Result<Neighbour, Finding> {
     let library = stock_library().ok_or_else(|| {
         Finding::Skipped(
             "rdma-core's libibacmp.so is not installed: it is the other side of this check".into(),
         )
     })?;
-    Neighbour::start(core, &library, folder, 100 + NUMBER).map_err(cannot_run)
+    Neighbour::start(core, &library, folder, options, 100 + NUMBER).map_err(cannot_run)
 }
 
+/// The node is the harness's own: that it does not work says nothing about the provider.
 fn cannot_run(error: io::Error) -> Finding {
-    failed("a node with the stock provider", error.to_string())
+    Finding::CannotRun(format!("a node with the stock provider: {error}"))
 }
 
 fn stock_asks(bench: &mut Bench) -> Outcome {
-    let folder = bench.folder().to_owned();
+    let (folder, options) = (bench.folder().to_owned(), bench.unhurried());
     let line = line(bench, &[])?;
-    let neighbour = neighbour(&folder, line.core)?;
+    let neighbour = neighbour(&folder, options, line.core)?;
     let own = line.core.port(FIRST_PORT);
     let expected = Answered {
         status: 0,
@@ -91,9 +98,9 @@ fn stock_asks(bench: &mut Bench) -> Outcome {
 }
 
 fn stock_answers(bench: &mut Bench) -> Outcome {
-    let folder = bench.folder().to_owned();
+    let (folder, options) = (bench.folder().to_owned(), bench.unhurried());
     let mut line = line(bench, &[])?;
-    let neighbour = neighbour(&folder, line.core)?;
+    let neighbour = neighbour(&folder, options, line.core)?;
     let peer = stranger(NUMBER);
     for wanted in [Addr::Name(peer.name.clone()), Addr::Ip(peer.ip)] {
         let id = line.client_asks(&wanted);

@@ -1,0 +1,164 @@
+//! The probes of abilities: each does the thing once, for one ordinary peer, and looks at nothing else.
+
+use super::Ability;
+use crate::stand_in::FIRST_PORT;
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{Message, PATH, Path, Reply};
+use crate::stand_in::sa::Reaction;
+use crate::suite::bench::{SUCCESS, by_gid, by_lid, reply, resolve};
+use crate::suite::fault::NO_FAULT;
+use crate::suite::{Check, Outcome, failed};
+
+/// The peer that is asked for.
+const PEER: u16 = 3;
+
+/// In the order of [`Ability::ALL`].
+static PROBES: [Check; 7] = [
+    Check {
+        name: "ability-loads",
+        rule: "ibacm loads the library and accepts its table",
+        harmed: Harmed::Operator,
+        how: "loads the library as ibacm does and calls provider_query",
+        needs: Ability::Loads.needs(),
+        run: |bench| bench.core().map(drop),
+        fault: NO_FAULT,
+    },
+    Check {
+        name: "ability-opens-port",
+        rule: "a device, a port, an endpoint and an address open",
+        harmed: Harmed::Daemon,
+        how: "opens one device, port and endpoint and adds its addresses",
+        needs: Ability::OpensPort.needs(),
+        run: |bench| bench.up().map(drop),
+        fault: NO_FAULT,
+    },
+    Check {
+        name: "ability-answers-by-lid",
+        rule: "a request for a LID that the SA knows is answered with a path",
+        harmed: Harmed::Client,
+        how: "asks for one peer by its LID and looks for a path in the answer, whatever its fields are",
+        needs: Ability::AnswersByLid.needs(),
+        run: |bench| {
+            let (core, from) = bench.up()?;
+            is_path(&resolve(core, from, &by_lid(&Peer::number(PEER)))?)
+        },
+        fault: NO_FAULT,
+    },
+    Check {
+        name: "ability-answers-by-gid",
+        rule: "a request for a GID that the SA knows is answered with a path",
+        harmed: Harmed::Client,
+        how: "asks for one peer by its GID and looks for a path in the answer, whatever its fields are",
+        needs: Ability::AnswersByGid.needs(),
+        run: |bench| {
+            let (core, from) = bench.up()?;
+            is_path(&resolve(core, from, &by_gid(&Peer::number(PEER)))?)
+        },
+        fault: NO_FAULT,
+    },
+    Check {
+        name: "ability-answers-query",
+        rule: "a query for a path that the SA knows is answered with a path",
+        harmed: Harmed::Client,
+        how: "puts one query to the SA and looks for a path in the answer, whatever its fields are",
+        needs: Ability::AnswersQuery.needs(),
+        run: |bench| {
+            let (core, from) = bench.up()?;
+            let port = core.port(FIRST_PORT);
+            let asked = Path::default()
+                .with_sgid(port.gid())
+                .with_dgid(Peer::number(PEER).gid())
+                .with_pkey(port.pkeys[0]);
+            let id = core.query_from(from, &Message::query(&asked));
+            is_path(&reply(core, id)?)
+        },
+        fault: NO_FAULT,
+    },
+    Check {
+        name: "ability-reregisters",
+        rule: "a port goes on after its subnet manager asked for a re-registration",
+        harmed: Harmed::Client,
+        how: "sends the event and asks for one peer by its LID",
+        needs: Ability::Reregisters.needs(),
+        run: |bench| {
+            let (core, from) = bench.up()?;
+            core.reregister(FIRST_PORT);
+            core.settle();
+            is_path(&resolve(core, from, &by_lid(&Peer::number(PEER)))?)
+        },
+        fault: NO_FAULT,
+    },
+    Check {
+        name: "ability-closes",
+        rule: "what was opened closes",
+        harmed: Harmed::Daemon,
+        how: "opens one port, removes an address, and closes the port",
+        needs: Ability::Closes.needs(),
+        run: |bench| {
+            let (core, from) = bench.up()?;
+            core.remove_address(from);
+            core.port_down(FIRST_PORT);
+            Ok(())
+        },
+        fault: NO_FAULT,
+    },
+];
+
+/// How long a provider makes a client wait when the SA is silent. Not every provider reads `timeout` and `retries`.
+pub(in crate::suite) static DEADLINE: Check = Check {
+    name: "deadline",
+    rule: "a client of a silent SA is answered by the deadline",
+    harmed: Harmed::Client,
+    how: "asks for one peer while the SA is silent, and takes the time",
+    needs: &[Ability::OpensPort],
+    run: |bench| {
+        let (core, from) = bench.up_with(&["timeout 100", "retries 1"])?;
+        core.sa().script(|question| match question.is_path_query() {
+            true => Reaction::Silence,
+            false => Reaction::Answer,
+        });
+        let id = core.resolve_from(from, &by_lid(&Peer::number(PEER)));
+        reply(core, id)?;
+        let waited = core.waited(id);
+        bench.shown_deadline = waited;
+        Ok(())
+    },
+    fault: NO_FAULT,
+};
+
+pub(super) fn of(ability: Ability) -> &'static Check {
+    &PROBES[ability as usize]
+}
+
+pub(super) fn all() -> impl Iterator<Item = &'static Check> {
+    PROBES.iter()
+}
+
+fn is_path(reply: &Reply) -> Outcome {
+    let code = reply.entry(0).map(|(_, code, _)| code);
+    if reply.status == SUCCESS && code == Some(PATH) {
+        return Ok(());
+    }
+    Err(failed("status 0 and a path", format!("{reply:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_ability_has_the_probe_of_its_name() {
+        for ability in Ability::ALL {
+            assert_eq!(of(ability).name, format!("ability-{ability}"));
+            assert_eq!(of(ability).needs, ability.needs());
+        }
+    }
+
+    #[test]
+    fn an_ability_comes_after_those_that_it_needs() {
+        let all = Ability::closure([Ability::Reregisters]);
+        let names = [Ability::Loads, Ability::OpensPort, Ability::AnswersByLid, Ability::Reregisters];
+        assert_eq!(all, names);
+    }
+}

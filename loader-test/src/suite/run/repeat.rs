@@ -1,0 +1,87 @@
+//! Bad results that time explains are tried once more, alone.
+
+use std::collections::HashSet;
+
+use super::plan::Report;
+use crate::suite::Status;
+use crate::suite::bench::Late;
+
+/// Results that are repeated in a run.
+const MOST: usize = 5;
+
+/// Which results are still repeated.
+#[derive(Debug, Default)]
+pub(super) struct Repeats {
+    done: usize,
+    /// Kinds that came again.
+    given_up: HashSet<Late>,
+}
+
+impl Repeats {
+    /// Whether this result is to be repeated.
+    pub fn wants(&self, report: &Report) -> bool {
+        let is_of_interest = report.status.is_bad(true) || report.status == Status::Skipped;
+        is_of_interest
+            && self.done < MOST
+            && report.late.is_some_and(|late| !self.given_up.contains(&late))
+    }
+
+    /// Takes notice of what came of a repetition, and makes one result of the two.
+    pub fn done(&mut self, first: &Report, mut again: Report) -> Report {
+        self.done += 1;
+        again.repeated = true;
+        again.duration_ms += first.duration_ms;
+        if let Some(late) = first.late.filter(|_| again.late == first.late) {
+            self.given_up.insert(late);
+        }
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(status: Status, late: Option<Late>) -> Report {
+        Report {
+            late,
+            ..Report::new("load-name", status, String::new())
+        }
+    }
+
+    #[test]
+    fn what_time_does_not_explain_is_not_repeated() {
+        let repeats = Repeats::default();
+        for (status, late, expected) in [
+            (Status::TimedOut, Some(Late::Hung), true),
+            (Status::Failed, Some(Late::Expired), true),
+            (Status::Failed, None, false),
+            (Status::Crashed, None, false),
+            (Status::Skipped, Some(Late::Missed), true),
+            (Status::Passed, Some(Late::Expired), false),
+        ] {
+            assert_eq!(repeats.wants(&report(status, late)), expected, "{status} {late:?}");
+        }
+    }
+
+    #[test]
+    fn a_kind_that_comes_again_is_given_up() {
+        let mut repeats = Repeats::default();
+        let hung = report(Status::TimedOut, Some(Late::Hung));
+        let result = repeats.done(&hung, hung.clone());
+        assert!(result.repeated);
+        assert!(!repeats.wants(&hung));
+        assert!(repeats.wants(&report(Status::Failed, Some(Late::Missed))));
+    }
+
+    #[test]
+    fn five_are_repeated() {
+        let mut repeats = Repeats::default();
+        let hung = report(Status::TimedOut, Some(Late::Hung));
+        for _ in 0..MOST {
+            assert!(repeats.wants(&hung));
+            repeats.done(&hung, report(Status::Passed, None));
+        }
+        assert!(!repeats.wants(&hung));
+    }
+}
