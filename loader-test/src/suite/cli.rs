@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 use regex_lite::Regex;
-use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::bench::Subject;
 use super::lines::OptionLines;
@@ -303,10 +302,6 @@ impl ChildCommand {
         let Some(check) = find(&self.check) else {
             complaints.end(&format!("no check is called {}", self.check));
         };
-        // A parent that is killed leaves no check behind.
-        if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-            complaints.end(&format!("prctl(PR_SET_PDEATHSIG): {error}"));
-        }
         run::child(
             check,
             Subject {

@@ -1,8 +1,8 @@
 //! Runs checks, each in a process of its own.
 //!
-//! The parent never loads the library. A child is the leader of its own process group, has a time limit, and leaves its
-//! result in a file: whatever the provider does (hang, crash, `_exit(0)`, kill its group, write to standard output), it
-//! becomes that check's result and the rest goes on. Nothing is left running.
+//! The parent never loads the library. A child has a supervisor and a time limit, and leaves its result in a file:
+//! whatever the provider does (hang, crash, `_exit(0)`, kill its group, write to standard output), it becomes that check's
+//! result and the rest goes on. Nothing is left running.
 
 mod child;
 mod verdict;
@@ -26,7 +26,6 @@ use super::copies::Copies;
 use super::{Check, Status, load};
 use crate::stand_in::recorder;
 
-use child::LookForStrays;
 pub(super) use child::signal_name;
 pub use verdict::{Complaints, child};
 
@@ -212,12 +211,7 @@ pub fn run_until(
         copies,
         folder: folder.path(),
     };
-    let reports = run.whole(checks).map_err(could_not_run);
-    // Also when it could not be done or was stopped.
-    if !plan.in_process {
-        child::kill_strays(folder.path())?;
-    }
-    reports
+    run.whole(checks).map_err(could_not_run)
 }
 
 /// What a check of another family says when the library does not load.
@@ -265,13 +259,11 @@ impl Run<'_> {
     /// Whether ibacm would load the library, tried in a process of its own.
     fn loads(&self) -> io::Result<bool> {
         let folder = self.folder_for_one()?;
-        let strays = LookForStrays::IfSeen;
         let report = child::run_child(
             &load::PROBE,
             self.library,
             folder.path(),
             self.plan,
-            strays,
             self.stop,
         )?;
         Ok(report.provider.is_some())
@@ -333,14 +325,7 @@ impl Run<'_> {
         let folder = self.folder_for_one()?;
         let start = Instant::now();
         let mut report = match &self.copies {
-            None => child::run_child(
-                check,
-                self.library,
-                folder.path(),
-                self.plan,
-                LookForStrays::IfSeen,
-                self.stop,
-            )?,
+            None => child::run_child(check, self.library, folder.path(), self.plan, self.stop)?,
             Some(copies) => run_here(check, self.library, folder.path(), self.plan, copies)?,
         };
         report.duration_ms = milliseconds_since(start);
@@ -388,10 +373,9 @@ pub(super) fn run_prepared(
     let folder = scratch_folder("loader-test-check-")?;
     prepare(folder.path())?;
     let start = Instant::now();
-    let strays = LookForStrays::Always;
     let stop = Stop::at_signals()?;
-    let mut report = child::run_child(check, library, folder.path(), plan, strays, &stop)
-        .map_err(could_not_run)?;
+    let mut report =
+        child::run_child(check, library, folder.path(), plan, &stop).map_err(could_not_run)?;
     report.duration_ms = milliseconds_since(start);
     Ok(report)
 }

@@ -5,43 +5,29 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+use supervisor::{Leftovers, Supervised};
 
 use super::verdict::{TROUBLE, Verdict, told};
 use super::{Plan, Report, Stop, stopped};
 use crate::stand_in::recorder;
 use crate::suite::{Check, Status, lifecycle};
 
-/// The variable by which a check's processes are known.
-const MARK: &str = "LOADER_TEST_CHECK_FOLDER";
-
 /// Output of a provider that is kept.
 const KEPT_OUTPUT: u64 = 16 << 10;
-
-/// When processes are looked for that have left a check's group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LookForStrays {
-    /// After the check, in any case.
-    Always,
-    /// After the check if one of them holds its standard input; the caller looks for others in the end.
-    IfSeen,
-}
 
 pub(super) fn run_child(
     check: &'static Check,
     library: &Path,
     folder: &Path,
     plan: &Plan,
-    strays: LookForStrays,
     stop: &Stop,
 ) -> io::Result<Report> {
     let result = folder.join("result.json");
@@ -65,34 +51,22 @@ pub(super) fn run_child(
         )
         .args(["--", check.name])
         .arg(library)
-        .env(MARK, folder)
         .envs(environment(check))
         .stdin(OwnedFd::from(stdin))
         .stdout(create(&stdout)?)
-        .stderr(create(&stderr)?)
-        .process_group(0);
-    let mut child = command
-        .spawn()
-        .map_err(|error| named(&plan.program, error))?;
-    // It holds the other end of `life`.
-    drop(command);
-    let group = Pid::from_child(&child);
+        .stderr(create(&stderr)?);
+    // The command holds the other end of `life`, and is dropped there.
+    let mut child =
+        Supervised::spawn(command, Leftovers::END).map_err(|error| named(&plan.program, error))?;
     let limit = plan.time_limit * check.time_factor();
-    let ended = wait(&mut child, limit, stop);
-    // Whatever the provider started dies with its check.
-    let _ = kill_process_group(group, Signal::KILL);
-    let status = match ended {
-        Some(status) => Some(status?),
-        None => {
-            // It may have left its group.
-            let _ = child.kill();
-            child.wait()?;
+    // Whatever the provider started ends with its check.
+    let status = match ends_within(&child, limit, stop)? {
+        true => Some(child.wait()?),
+        false => {
+            child.kill()?;
             None
         }
     };
-    if strays == LookForStrays::Always || !is_closed(&life)? {
-        kill_strays(folder)?;
-    }
     if stop.is_set() {
         return Err(stopped());
     }
@@ -131,44 +105,6 @@ fn trouble(life: UnixStream) -> Option<String> {
     let _ = life.take(KEPT_OUTPUT).read_to_end(&mut told);
     let told = String::from_utf8_lossy(&told);
     told.strip_prefix(TROUBLE).map(str::to_owned)
-}
-
-/// Whether nobody has the other end any longer.
-fn is_closed(life: &UnixStream) -> io::Result<bool> {
-    let mut ends = [PollFd::new(life, PollFlags::empty())];
-    poll(&mut ends, Some(&Timespec::default()))?;
-    Ok(ends[0].revents().contains(PollFlags::HUP))
-}
-
-/// Ends the processes that left a check's group: they still have its folder, or one in it, in their environment. Every
-/// process of the system is looked at, which takes a while.
-pub(super) fn kill_strays(folder: &Path) -> io::Result<()> {
-    let mark = [MARK.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
-    loop {
-        let mut found = false;
-        for entry in std::fs::read_dir("/proc")?.flatten() {
-            let pid = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| Pid::from_raw(name.parse().ok()?));
-            // Other users' processes are none of ours, and one that has ended has no environment.
-            let (Some(pid), Ok(environment)) = (pid, std::fs::read(entry.path().join("environ")))
-            else {
-                continue;
-            };
-            if environment
-                .split(|byte| *byte == 0)
-                .any(|line| line.starts_with(&mark))
-            {
-                found = true;
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        }
-        // One of them may have started another one meanwhile.
-        if !found {
-            return Ok(());
-        }
-    }
 }
 
 /// What a child's end means.
@@ -231,27 +167,18 @@ fn environment(check: &Check) -> Option<(&'static str, OsString)> {
     Some((name, all))
 }
 
-/// Waits for a child's end; `None` when the time is over, or the run is stopped.
-fn wait(child: &mut Child, limit: Duration, stop: &Stop) -> Option<io::Result<ExitStatus>> {
-    match ends_within(child, limit, stop) {
-        Ok(true) => Some(child.wait()),
-        Ok(false) => None,
-        Err(error) => Some(Err(error)),
-    }
-}
-
-fn ends_within(child: &Child, limit: Duration, stop: &Stop) -> io::Result<bool> {
-    let end = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+/// Whether a child ends before the time is over, or the run is stopped.
+fn ends_within(child: &Supervised, limit: Duration, stop: &Stop) -> io::Result<bool> {
     let deadline = Instant::now() + limit;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).map_err(io::Error::other)?;
         let mut both = [
-            PollFd::new(&end, PollFlags::IN),
+            PollFd::new(child, PollFlags::IN),
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
         ];
         match poll(&mut both, Some(&left)) {
-            Ok(_) => return Ok(both[0].revents().contains(PollFlags::IN)),
+            Ok(_) => return Ok(!both[0].revents().is_empty()),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
