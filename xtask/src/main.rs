@@ -7,7 +7,6 @@ mod error;
 mod headers;
 mod lint;
 mod miri;
-mod processes;
 mod setup;
 mod supervise;
 mod test;

@@ -273,7 +273,6 @@ mod tests {
 
     #[test]
     fn the_workspace_has_integration_tests_for_both_tiers() {
-        let _alone = crate::processes::alone();
         let names = integration_tests().unwrap();
         for name in DAEMON_TESTS.into_iter().chain(["layout"]) {
             assert!(names.contains(name), "{name} is not among {names:?}");

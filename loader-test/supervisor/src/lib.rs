@@ -19,8 +19,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -67,7 +70,7 @@ impl Supervised {
     ///
     /// # Errors
     /// If a process cannot be made, or the program cannot be executed.
-    pub fn spawn(mut command: Command, leftovers: Leftovers) -> io::Result<Self> {
+    pub fn spawn(command: &mut Command, leftovers: Leftovers) -> io::Result<Self> {
         let (link, theirs) = socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -79,14 +82,21 @@ impl Supervised {
             link: theirs.as_raw_fd(),
             leftovers,
         };
-        let split = move || keeper::split(&plan);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let heard = Arc::clone(&is_over);
+        // The command keeps this for its next start, whose supervisor has a link of its own.
+        let split = move || match heard.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => keeper::split(&plan),
+        };
         // SAFETY: between fork and exec, and in the supervisor, only system calls are made: nothing is allocated and no lock
         // is taken. `theirs` is open until the fork is done.
         unsafe { command.pre_exec(split) };
-        let supervisor = command.spawn()?;
+        let supervisor = command.spawn();
+        is_over.store(true, Ordering::Relaxed);
         drop(theirs);
         let mut supervised = Self {
-            supervisor,
+            supervisor: supervisor?,
             link,
             pid: rustix::process::getpid(),
             program: None,
@@ -136,6 +146,18 @@ impl Supervised {
             Some(program) => Ok(pidfd_send_signal(program, signal)?),
             None => Err(Errno::SRCH.into()),
         }
+    }
+
+    /// Whether the program itself has ended, whatever it left behind.
+    ///
+    /// # Errors
+    /// If the program cannot be looked at.
+    pub fn has_ended(&self) -> io::Result<bool> {
+        let Some(program) = &self.program else {
+            return Ok(true);
+        };
+        let mut end = [PollFd::new(program, PollFlags::IN)];
+        Ok(poll(&mut end, Some(&Timespec::default()))? > 0)
     }
 
     /// Takes the other end of a piped standard input.

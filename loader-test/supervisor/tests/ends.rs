@@ -22,7 +22,7 @@ fn shell(script: &str) -> Command {
 }
 
 fn start(script: &str) -> Supervised {
-    Supervised::spawn(shell(script), Leftovers::END).unwrap()
+    Supervised::spawn(&mut shell(script), Leftovers::END).unwrap()
 }
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
@@ -58,9 +58,18 @@ fn the_status_is_the_program_s() {
 }
 
 #[test]
+fn a_command_can_be_started_again() {
+    let mut command = shell("exit 4");
+    for _ in 0..3 {
+        let mut program = Supervised::spawn(&mut command, Leftovers::END).unwrap();
+        assert_eq!(program.wait().unwrap().code(), Some(4));
+    }
+}
+
+#[test]
 fn a_program_that_is_not_there_is_an_error() {
-    let command = Command::new("/nowhere/nothing");
-    let error = Supervised::spawn(command, Leftovers::END).unwrap_err();
+    let mut command = Command::new("/nowhere/nothing");
+    let error = Supervised::spawn(&mut command, Leftovers::END).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
 }
 
@@ -84,16 +93,31 @@ fn a_daemon_that_is_left_behind_is_named_and_killed() {
 #[test]
 fn what_ends_by_itself_in_time_is_not_left_behind() {
     let patience = Leftovers::EndAfter(PLENTY);
-    let mut program = Supervised::spawn(shell("setsid sleep 0.2 &"), patience).unwrap();
+    let mut program = Supervised::spawn(&mut shell("setsid sleep 0.2 &"), patience).unwrap();
     assert!(program.wait().unwrap().success());
     assert_eq!(program.leftovers(), []);
 }
 
 #[test]
+fn the_program_s_end_shows_before_that_of_its_leftovers() {
+    let mark = mark(7);
+    let patience = Leftovers::EndAfter(PLENTY);
+    let mut program =
+        Supervised::spawn(&mut shell(&format!("setsid sleep {mark} &")), patience).unwrap();
+    wait_until("the program's end", || program.has_ended().unwrap());
+    assert_eq!(program.try_wait().unwrap(), None);
+    assert!(program.kill().unwrap().success());
+    assert_eq!(running(&mark), []);
+}
+
+#[test]
 fn what_may_stay_stays() {
     let mark = mark(2);
-    let mut program =
-        Supervised::spawn(shell(&format!("setsid sleep {mark} &")), Leftovers::Keep).unwrap();
+    let mut program = Supervised::spawn(
+        &mut shell(&format!("setsid sleep {mark} &")),
+        Leftovers::Keep,
+    )
+    .unwrap();
     assert!(program.wait().unwrap().success());
     wait_until("the server to run", || !running(&mark).is_empty());
     for pid in running(&mark) {
@@ -198,7 +222,7 @@ fn the_end_can_be_polled_for() {
 fn streams_are_the_program_s() {
     let mut command = shell("cat; echo end");
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut program = Supervised::spawn(command, Leftovers::END).unwrap();
+    let mut program = Supervised::spawn(&mut command, Leftovers::END).unwrap();
     drop(program.take_stdin());
     let mut text = String::new();
     program
