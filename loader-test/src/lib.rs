@@ -24,6 +24,8 @@ pub mod ibsim;
 pub mod kernel;
 pub mod launch;
 pub mod log;
+pub mod machine;
+pub mod namespace;
 pub mod opensm;
 pub mod process;
 pub mod programs;

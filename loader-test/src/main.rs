@@ -11,7 +11,7 @@ use loader_test::launch::{self, Plan};
 use loader_test::process::NOT_STARTED;
 use loader_test::rig::Rig;
 use loader_test::stock::Form;
-use loader_test::{demo, sa, stock, suite, wait};
+use loader_test::{demo, kernel, namespace, sa, stock, suite, wait};
 
 /// Runs ibacm providers under the real daemon, with a real subnet manager, without InfiniBand hardware.
 ///
@@ -45,9 +45,15 @@ enum What {
     RunCheck(suite::cli::ChildCommand),
     #[command(hide = true)]
     Neighbour(suite::wire::neighbour::NeighbourCommand),
-    /// Starts a program that ends with its parent. For loader-test itself.
+    /// Holds the network namespace of a run. For loader-test itself.
+    #[command(hide = true)]
+    Namespace,
+    /// Starts a program in the namespace of a run. For loader-test itself.
     #[command(hide = true)]
     Launch(Launch),
+    /// Opens a netlink socket in the namespace of a run. For loader-test itself.
+    #[command(hide = true)]
+    NetlinkSocket,
     /// Asks the subnet administrator. For loader-test itself.
     #[command(hide = true)]
     SaAgent,
@@ -109,7 +115,7 @@ impl From<By> for Form {
 #[derive(Debug, Args)]
 struct Launch {
     #[arg(long)]
-    parent: i32,
+    namespace: i32,
     #[arg(long)]
     env: Vec<OsString>,
     #[arg(long, num_args = 2)]
@@ -146,6 +152,8 @@ fn main() -> ExitCode {
             // The log of the program shows it to whoever reads the starter's error.
             run_launch(options).map_or_else(not_started, |never| match never {})
         }
+        What::Namespace => namespace::hold().map(|()| ExitCode::from(NOT_STARTED)),
+        What::NetlinkSocket => kernel::pass_socket().map(|()| ExitCode::SUCCESS),
         What::SaAgent => sa::agent::serve().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
@@ -241,7 +249,7 @@ fn run_launch(options: Launch) -> Result<std::convert::Infallible> {
     let mut binds = options.bind.into_iter();
     let binds = std::iter::from_fn(|| Some((binds.next()?, binds.next()?)));
     launch::launch(Plan {
-        parent: options.parent,
+        namespace: options.namespace,
         environment: options.env,
         binds: binds.collect(),
         netlink: options.netlink,

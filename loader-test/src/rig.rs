@@ -33,7 +33,8 @@
 //! what you expect with [`wait::until_true`].
 //!
 //! Everything that a rig starts ends when the rig is dropped, and at the latest with the process: by signal, by panic, by
-//! SIGKILL. Its namespaces and mounts live in those processes and go with them. Its folder with all logs is removed when
+//! SIGKILL. They share a network namespace of the rig's own, see [`crate::namespace`], in which nobody else is. Namespaces
+//! and mounts live in those processes and go with them. The rig's folder with all logs is removed when
 //! the rig is dropped, unless the thread panics, [`Builder::logs`] gave it a place, or the environment variable
 //! `LOADER_TEST_KEEP` is set.
 //!
@@ -42,8 +43,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
 use std::thread;
 
 use tempfile::TempDir;
@@ -55,8 +55,9 @@ use crate::fabric::{Fabric, Kind, Node, Port};
 use crate::ibacm::{self, Host, Provider, Setup};
 use crate::ibsim::{Ibsim, MOST_CLIENTS};
 use crate::log::Mark;
+use crate::machine::Machine;
 use crate::opensm::{Opensm, SaQuery};
-use crate::programs::{Programs, absolute};
+use crate::programs::absolute;
 use crate::record::{Gid, Lid, PathRecord};
 use crate::sa::{Answer, Asker, ClassPortInfo, Destination, Question, attribute};
 use crate::wait::{self, PATIENCE};
@@ -254,9 +255,9 @@ impl Rig {
 
     fn start(plan: Builder) -> Result<Self> {
         // All that can be wrong with the input is looked at before the fabric is started.
-        let programs = Programs::find(plan.fabric_sim.as_deref())?;
+        let machine = Machine::prepare(plan.fabric_sim.as_deref())?;
         let mut folder = Folder::new(plan.logs.as_deref())?;
-        let result = Self::start_in(&programs, &plan, &folder);
+        let result = Self::start_in(&machine, &plan, &folder);
         match result {
             Ok((hosts, asker, opensm, ibsim)) => Ok(Self {
                 hosts,
@@ -275,7 +276,7 @@ impl Rig {
     }
 
     fn start_in(
-        programs: &Programs,
+        machine: &Arc<Machine>,
         plan: &Builder,
         folder: &Folder,
     ) -> Result<(Vec<Host>, Asker, Opensm, Ibsim)> {
@@ -292,7 +293,7 @@ impl Rig {
                 .any(|provider| provider.library == *library)
             {
                 let directory = folder.make(&format!("probe-{}", providers.len() + 1))?;
-                let provider = Provider::probe(programs, library, &directory, &options, &files)?;
+                let provider = Provider::probe(machine, library, &directory, &options, &files)?;
                 providers.push(provider);
             }
         }
@@ -315,10 +316,7 @@ impl Rig {
                 fs::write(&net, text).context(|| format!("write {}", net.display()))?;
             }
         }
-        static RIGS: AtomicU32 = AtomicU32::new(0);
-        let number = RIGS.fetch_add(1, Ordering::Relaxed);
-        let socket_name = format!("loader-test-{}-{number}", process::id());
-        let ibsim = Ibsim::start(programs, &net, &fabric_directory, &socket_name)?;
+        let ibsim = Ibsim::start(machine, &net, &fabric_directory)?;
         let fabric = ibsim.fabric()?;
         let choices = choose_hosts(plan, &fabric)?;
         for (node, _) in &plan.addresses {
@@ -341,14 +339,13 @@ impl Rig {
                 Error::Input("no host of the fabric has a cable at its first port".to_owned())
             })?;
         let opensm = Opensm::prepare(
-            programs,
-            &ibsim,
+            machine,
             &manager.name,
             &opensm_directory,
             &plan.opensm_options,
         )?;
         opensm.start(&ibsim)?;
-        let asker = Asker::start(programs, &ibsim, &manager.name, &fabric_directory)?;
+        let asker = Asker::start(machine, &manager.name, &fabric_directory)?;
 
         let wires = folder.make("wires")?;
         let fabric = ibsim.fabric()?;
@@ -373,8 +370,7 @@ impl Rig {
                     addresses.push(choice.node.clone());
                 }
                 Host::prepare(Setup {
-                    programs,
-                    ibsim: &ibsim,
+                    machine,
                     node: find_node(&fabric, &choice.node)?,
                     subnet_prefix: opensm.subnet_prefix(),
                     directory: folder.make(&format!("host-{}", index + 1))?,

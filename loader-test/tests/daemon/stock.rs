@@ -314,25 +314,46 @@ fn a_folder_that_cannot_be_made_and_options_that_are_none_are_named() {
 #[test]
 fn surroundings_that_cannot_be_had_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    // No user namespace may be made in this one, and no other user can do without.
-    let script = "echo 0 > /proc/sys/user/max_mnt_namespaces; exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command.args([
-        "--user",
-        "--map-root-user",
-        "--",
-        "sh",
-        "-c",
-        script,
-        "sh",
-        LOADER_TEST,
-        "stock",
-    ]);
-    command
-        .arg(providers::stock())
-        .arg("--logs")
-        .arg(folder.path());
-    finish(command.output().unwrap()).expect(2, &["could not be started: make a mount namespace"]);
+    for kind in ["net", "mnt"] {
+        // Root of this user namespace may make no such namespace in it.
+        let script = format!("echo 0 > /proc/sys/user/max_{kind}_namespaces; exec \"$@\"");
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--", "sh", "-c", &script, "sh"]);
+        command.args([LOADER_TEST, "stock"]).arg(providers::stock());
+        command.arg("--logs").arg(folder.path());
+        let setting = format!("as root: sysctl -w user.max_{kind}_namespaces=");
+        finish(command.output().unwrap()).expect(
+            2,
+            &[
+                "the network namespace of the run could not be started: unshare(",
+                &setting,
+            ],
+        );
+    }
+}
+
+/// What the default filter of a container does.
+#[test]
+fn a_container_that_may_not_is_told_what_to_start_it_with() {
+    let refuse = "import ctypes, os, platform, struct, sys\n\
+        libc = ctypes.CDLL(None)\n\
+        number = {'x86_64': 272, 'aarch64': 97}[platform.machine()]\n\
+        word = lambda *fields: struct.pack('HBBI', *fields)\n\
+        code = ctypes.create_string_buffer(word(0x20, 0, 0, 0) + word(0x15, 0, 1, number) + word(6, 0, 0, 0x50001)\n\
+        \x20   + word(6, 0, 0, 0x7fff0000))\n\
+        program = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 4, ctypes.addressof(code)))\n\
+        assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0\n\
+        os.execv(sys.argv[1], sys.argv[1:])\n";
+    let mut command = Command::new("python3");
+    command.args(["-c", refuse, LOADER_TEST, "demo"]);
+    finish(command.arg(providers::stock()).output().unwrap()).expect(
+        2,
+        &[
+            "unshare(NEWNET | NEWNS | NEWUSER): Operation not permitted",
+            "docker run --cap-add SYS_ADMIN --security-opt apparmor=unconfined",
+            "podman run --cap-add SYS_ADMIN",
+        ],
+    );
 }
 
 /// Nobody is root here, so the mounts need a user namespace.

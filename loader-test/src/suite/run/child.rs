@@ -55,9 +55,10 @@ pub(super) fn run_child(
         .stdin(OwnedFd::from(stdin))
         .stdout(create(&stdout)?)
         .stderr(create(&stderr)?);
-    // The command holds the other end of `life`, and is dropped there.
-    let mut child =
-        Supervised::spawn(command, Leftovers::END).map_err(|error| named(&plan.program, error))?;
+    let mut child = Supervised::spawn(&mut command, Leftovers::END)
+        .map_err(|error| named(&plan.program, error))?;
+    // It holds the other end of `life`.
+    drop(command);
     let limit = plan.time_limit * check.time_factor();
     // Whatever the provider started ends with its check.
     let status = match ends_within(&child, limit, stop)? {
