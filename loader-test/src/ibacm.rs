@@ -25,6 +25,7 @@ use crate::ibsim::{Ibsim, SOCKET_NAME};
 use crate::kernel;
 use crate::log::{Log, Mark};
 use crate::machine::Machine;
+use crate::needed::copy_needed;
 use crate::process::{Launch, Process, describe, lock};
 use crate::programs::absolute;
 use crate::record::{Gid, Lid};
@@ -77,7 +78,7 @@ impl Provider {
         options: &[(String, String)],
         files: &[(String, Vec<u8>)],
     ) -> Result<Self> {
-        let file = install(library, directory)?;
+        let file = install(machine, library, directory)?;
         write_files(directory, files)?;
         let empty = directory.join("empty");
         fs::create_dir_all(&empty).context(|| format!("make {}", empty.display()))?;
@@ -126,7 +127,8 @@ impl Provider {
                 name: format!("ibacm, while it loaded {},", library.display()),
                 status: status.map_or("killed: it hung".to_owned(), describe),
                 tail: format!("{output}{}", log.tail(8)),
-            }),
+            }
+            .of_the_daemon()),
         }
     }
 }
@@ -190,8 +192,8 @@ fn daemon_log(directory: &Path) -> Log {
 pub(crate) const PROVIDERS: &str = "providers";
 
 /// Copies a library to where the daemon of that folder looks for providers: it skips symbolic links and names that do not
-/// end in .so. Returns the file's name.
-fn install(library: &Path, directory: &Path) -> Result<String> {
+/// end in .so. The libraries that it needs from beside it are copied with it. Returns the file's name.
+fn install(machine: &Machine, library: &Path, directory: &Path) -> Result<String> {
     if !library.is_file() {
         return Err(Error::Input(format!("{} is not a file", library.display())));
     }
@@ -208,6 +210,12 @@ fn install(library: &Path, directory: &Path) -> Result<String> {
     let copy = folder.join(&name);
     fs::copy(library, &copy)
         .context(|| format!("copy {} to {}", library.display(), copy.display()))?;
+    copy_needed(
+        &machine.programs.ibacm,
+        &absolute(library)?,
+        &copy,
+        directory,
+    )?;
     Ok(name)
 }
 
@@ -329,7 +337,7 @@ impl Host {
         write_files(directory, setup.files)?;
         let wires = directory.join(WIRES);
         fs::create_dir_all(&wires).context(|| format!("make {}", wires.display()))?;
-        install(&setup.provider.library, directory)?;
+        install(setup.machine, &setup.provider.library, directory)?;
         let mut options = vec![
             ("log_level".to_owned(), "2".to_owned()),
             (
@@ -446,10 +454,12 @@ impl Host {
                 process.check().map_err(|ended| self.explain(ended))?;
                 Ok(self.socket().exists() && Client::connect(&self.socket()).is_ok())
             },
-        )?;
+        )
+        .map_err(Error::of_the_daemon)?;
         let provider = &self.provider.name;
         if !self
-            .endpoints()?
+            .endpoints()
+            .map_err(Error::of_the_daemon)?
             .iter()
             .any(|endpoint| endpoint.provider == *provider)
         {

@@ -199,6 +199,11 @@ impl Opensm {
         self.running().as_ref().map(Process::pid)
     }
 
+    /// An error with the end of its log if it has ended by itself. One that was killed is no error.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.running().as_ref().map_or(Ok(()), Process::check)
+    }
+
     /// Stops it (SIGSTOP): MADs reach it and stay unanswered until [`Self::resume`].
     pub fn stop(&self) -> Result<()> {
         self.with(Process::stop)

@@ -60,6 +60,7 @@ use crate::opensm::{Opensm, SaQuery};
 use crate::programs::absolute;
 use crate::record::{Gid, Lid, PathRecord};
 use crate::sa::{Answer, Asker, ClassPortInfo, Destination, Question, attribute};
+use crate::stand_in::HOSTS;
 use crate::wait::{self, PATIENCE};
 
 /// Hosts that a rig can have: opensm and the asker need places in ibsim as well.
@@ -269,7 +270,7 @@ impl Rig {
             }),
             Err(error) => {
                 // Whoever reads the error wants the logs; nobody does if there was nothing to log.
-                folder.keep |= !error.could_not_run();
+                folder.keep |= !error.has_no_logs();
                 Err(error)
             }
         }
@@ -388,9 +389,22 @@ impl Rig {
             })
             .collect::<Result<_>>()?;
         for host in &hosts {
-            host.start(&ibsim)?;
+            // Without an SA a daemon may have no endpoint.
+            host.start(&ibsim).or_else(|error| {
+                ibsim.process().check()?;
+                opensm.check()?;
+                Err(error)
+            })?;
         }
         Ok((hosts, asker, opensm, ibsim))
+    }
+
+    /// An error with the end of its log if ibsim, opensm or the asker of the SA has ended: then no answer of a daemon says
+    /// anything about its provider.
+    pub fn check(&self) -> Result<()> {
+        self.ibsim.process().check()?;
+        self.opensm.check()?;
+        self.asker.process().check()
     }
 
     /// The folder with everything that the rig's programs read and write.
@@ -685,7 +699,8 @@ fn addresses_of<'a>(plan: &'a Builder, node: &str) -> impl Iterator<Item = &'a S
 /// Files of a host's folder: name and content.
 type Files = Vec<(String, Vec<u8>)>;
 
-/// The options and files of the daemons, with those that tell every daemon all addresses. `gid` knows a node's.
+/// The options and files of the daemons, with those that tell every daemon all addresses. `gid` knows a node's. [`HOSTS`] in
+/// an option is the path of the file with the addresses.
 fn address_files(
     plan: &Builder,
     gid: impl Fn(&str) -> Option<Gid>,
@@ -693,21 +708,23 @@ fn address_files(
     const FILE: &str = "ibacm_hosts.data";
     let mut options = Vec::new();
     let mut files = plan.files.clone();
+    let path = format!("/run/{FILE}");
+    let is_named = plan.options.iter().any(|(_, value)| value.contains(HOSTS));
     if !plan.addresses.is_empty() {
         options.push(("addr_preload".to_owned(), "acm_hosts".to_owned()));
-        options.push(("addr_data_file".to_owned(), format!("/run/{FILE}")));
-        if !files.iter().any(|(given, _)| given == FILE) {
-            let known = plan
-                .addresses
-                .iter()
-                .filter_map(|(node, address)| Some((address, gid(node)?)));
-            let lines: String = known
-                .map(|(address, gid)| format!("{address} {gid}\n"))
-                .collect();
-            files.push((FILE.to_owned(), lines.into_bytes()));
-        }
+        options.push(("addr_data_file".to_owned(), path.clone()));
     }
-    options.extend_from_slice(&plan.options);
+    let has_one = files.iter().any(|(given, _)| given == FILE);
+    if !has_one && (is_named || !plan.addresses.is_empty()) {
+        let known = plan.addresses.iter();
+        let known = known.filter_map(|(node, address)| Some((address, gid(node)?)));
+        let lines: String = known
+            .map(|(address, gid)| format!("{address} {gid}\n"))
+            .collect();
+        files.push((FILE.to_owned(), lines.into_bytes()));
+    }
+    let given = plan.options.iter();
+    options.extend(given.map(|(key, value)| (key.clone(), value.replace(HOSTS, &path))));
     (options, files)
 }
 
