@@ -10,7 +10,7 @@ use crate::compare::judged_fields;
 use crate::error::{Context, Error, Result};
 use crate::fabric::Kind;
 use crate::ibacm::Host;
-use crate::judge::{Judgement, Truth, judge};
+use crate::judge::{Asked, Judgement, Truth, judge};
 use crate::log::Mark;
 use crate::record::PathRecord;
 use crate::rig::Rig;
@@ -208,7 +208,12 @@ fn judge_path(
     truth: &PathRecord,
 ) -> Result<Judgement> {
     let truth: Truth = Ok(*truth);
-    judge(rig, host.gid(), destination, path, &truth)
+    let asked = Asked {
+        sgid: host.gid(),
+        destination,
+        own_address: false,
+    };
+    judge(rig, &asked, path, &truth)
 }
 
 /// Two records side by side.

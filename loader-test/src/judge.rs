@@ -29,14 +29,37 @@ pub enum Judgement {
     Unfounded(String),
 }
 
+/// Who asked for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// The port that asked.
+    pub sgid: Gid,
+    /// What it asked for.
+    pub destination: Destination,
+    /// Whether it asked by an address of its own: then the record may be the provider's own, and its ends alone are judged, as
+    /// the suite judges it.
+    pub own_address: bool,
+}
+
+impl Asked {
+    fn compare(&self, answered: &PathRecord, truth: &PathRecord) -> Vec<Difference> {
+        const ENDS: [&str; 4] = ["DLID", "SLID", "DGID", "SGID"];
+        let mut differences = compare(answered, truth);
+        for difference in &mut differences {
+            difference.judged &= !self.own_address || ENDS.contains(&difference.field);
+        }
+        differences
+    }
+}
+
 /// Asks the SA for the plain path.
 ///
 /// # Errors
 /// If it cannot be asked.
-pub fn plain_path(rig: &Rig, sgid: Gid, destination: Destination) -> Result<Truth> {
+pub fn plain_path(rig: &Rig, asked: &Asked) -> Result<Truth> {
     let question = Question {
-        sgid,
-        destination,
+        sgid: asked.sgid,
+        destination: asked.destination,
         pkey: Some(DEFAULT_PARTITION),
     };
     Ok(match rig.ask_sa(&question)? {
@@ -49,27 +72,21 @@ pub fn plain_path(rig: &Rig, sgid: Gid, destination: Destination) -> Result<Trut
     })
 }
 
-/// Judges an answer to who asked from `sgid` for `destination`; `truth` is the plain path.
+/// Judges an answer; `truth` is the plain path.
 ///
 /// # Errors
 /// If the SA cannot be asked.
-pub fn judge(
-    rig: &Rig,
-    sgid: Gid,
-    destination: Destination,
-    answered: &PathRecord,
-    truth: &Truth,
-) -> Result<Judgement> {
+pub fn judge(rig: &Rig, asked: &Asked, answered: &PathRecord, truth: &Truth) -> Result<Judgement> {
     let differences = match truth {
-        Ok(truth) => compare(answered, truth),
+        Ok(truth) => asked.compare(answered, truth),
         Err(_) => Vec::new(),
     };
     if truth.is_ok() && !has_judged(&differences) {
         return Ok(Judgement::Plain(differences));
     }
-    let (mask, asked) = own_values(sgid, destination, answered);
-    if let Answer::Record(record) = rig.get_path(mask, &asked)?
-        && !has_judged(&compare(answered, &record))
+    let (mask, question) = own_values(asked, answered);
+    if let Answer::Record(record) = rig.get_path(mask, &question)?
+        && !has_judged(&asked.compare(answered, &record))
     {
         return Ok(Judgement::OtherPath(differences));
     }
@@ -84,7 +101,10 @@ fn has_judged(differences: &[Difference]) -> bool {
 }
 
 /// The question for a path with the values of `answered` between the ends that were asked for.
-fn own_values(sgid: Gid, destination: Destination, answered: &PathRecord) -> (u64, PathRecord) {
+fn own_values(asked: &Asked, answered: &PathRecord) -> (u64, PathRecord) {
+    let Asked {
+        sgid, destination, ..
+    } = *asked;
     let exactly = |byte: u8| EXACTLY | (byte & VALUE);
     let mut asked = PathRecord::EMPTY;
     asked

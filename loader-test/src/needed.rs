@@ -23,8 +23,12 @@ struct Needed {
 /// # Errors
 /// [`Error::MissingLibraries`] if the loader does not find all that is needed.
 pub fn copy_needed(daemon: &Path, library: &Path, copy: &Path, root: &Path) -> Result<()> {
-    let Some(loader) = elf::loader_of(daemon) else {
-        // Linked statically: it will say itself that it cannot load anything.
+    // Only the GNU C library's can be asked. Without one, the daemon says itself what it does not find.
+    let loader = elf::loader_of(daemon).filter(|loader| {
+        let name = loader.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("ld-linux") || name.starts_with("ld64")
+    });
+    let Some(loader) = loader else {
         return Ok(());
     };
     let Some(needed) = ask(&loader, library)? else {
@@ -73,19 +77,17 @@ pub fn copy_needed(daemon: &Path, library: &Path, copy: &Path, root: &Path) -> R
     }
 }
 
-/// Asks the loader what it would load with a library, of which nothing is run. None if it cannot load the library.
+/// Asks the loader what it would load with a library, of which nothing is run; see ldd(1). None if it cannot load the library.
 fn ask(loader: &Path, library: &Path) -> Result<Option<Needed>> {
-    let operation = || format!("run {} --list {}", loader.display(), library.display());
+    let operation = || format!("ask {} what {} needs", loader.display(), library.display());
     let output = Command::new(loader)
-        .arg("--list")
+        .env("LD_TRACE_LOADED_OBJECTS", "1")
         .arg(library)
         .stdin(Stdio::null())
         .output()
         .context(operation)?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let needed = parse(&text);
-    let is_something = output.status.success() || !needed.missing.is_empty();
-    Ok(is_something.then_some(needed))
+    Ok(output.status.success().then(|| parse(&text)))
 }
 
 /// `\tNAME => PATH (ADDRESS)`, or `\tNAME => not found`.

@@ -11,7 +11,7 @@ use crate::client::{self, Status};
 use crate::compare::Difference;
 use crate::error::{Context, Error, Result};
 use crate::ibacm::Host;
-use crate::judge::{self, Judgement, Truth};
+use crate::judge::{self, Asked, Judgement, Truth};
 use crate::record::{Gid, Lid, PathRecord};
 use crate::rig::Rig;
 use crate::sa;
@@ -95,6 +95,16 @@ struct Target {
     source: Option<String>,
     request: client::Destination,
     question: sa::Destination,
+}
+
+impl Target {
+    fn asked_by(&self, host: &Host) -> Asked {
+        Asked {
+            sgid: host.gid(),
+            destination: self.question,
+            own_address: matches!(self.form, Form::Name | Form::Ip) && self.node == host.node(),
+        }
+    }
 }
 
 /// A form in which a destination can be asked for.
@@ -280,7 +290,7 @@ fn resolve_batch(
     )?;
     let mut resolutions = acme::parse(&printed).into_iter();
     for target in targets {
-        let truth = judge::plain_path(rig, host.gid(), target.question)?;
+        let truth = judge::plain_path(rig, &target.asked_by(host))?;
         let resolution = resolutions
             .next()
             .filter(|resolution| resolution.destination == target.text);
@@ -385,7 +395,7 @@ fn verdict(
     truth: &Truth,
     tally: &mut Tally,
 ) -> Result<Verdict> {
-    let judgement = judge::judge(rig, host.gid(), target.question, record, truth)?;
+    let judgement = judge::judge(rig, &target.asked_by(host), record, truth)?;
     let told = |differences: &[Difference]| -> Vec<String> {
         let told = differences.iter();
         told.map(|difference| format!("{whose} has {difference}"))

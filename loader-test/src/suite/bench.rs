@@ -62,10 +62,8 @@ pub struct Subject {
 impl Bench {
     /// A bench for one check; `folder` is the check's own.
     pub fn new(subject: Subject, folder: &Path) -> Self {
-        // A constructor may change the working folder. Only an empty path, which nothing finds, cannot be made absolute.
-        let library = std::path::absolute(&subject.library).unwrap_or(subject.library);
         Self {
-            library,
+            library: subject.library,
             folder: folder.to_owned(),
             options: subject.options,
             trace: subject.trace,

@@ -170,7 +170,11 @@ impl CheckCommand {
     ///
     /// # Errors
     /// If the run cannot take place.
-    pub fn run(self) -> io::Result<ExitCode> {
+    pub fn run(mut self) -> io::Result<ExitCode> {
+        // In process, a constructor may change the working folder.
+        for path in self.json.iter_mut().chain(&mut self.junit) {
+            *path = std::path::absolute(&*path)?;
+        }
         let wanted = |check: &&Check| {
             self.only
                 .as_ref()

@@ -203,6 +203,8 @@ pub fn run_until(
         true => Some(Arc::new(Copies::new()?)),
         false => None,
     };
+    // A constructor may change the working folder.
+    let library = &std::path::absolute(library)?;
     let run = Run {
         library,
         plan,
@@ -372,6 +374,7 @@ pub(super) fn run_prepared(
 ) -> io::Result<Report> {
     let folder = scratch_folder("loader-test-check-")?;
     prepare(folder.path())?;
+    let library = &std::path::absolute(library)?;
     let start = Instant::now();
     let stop = Stop::at_signals()?;
     let mut report =
