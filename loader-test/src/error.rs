@@ -42,6 +42,22 @@ pub enum Error {
         line: String,
     },
 
+    /// The loader does not find libraries that the provider needs.
+    #[error(
+        "{} needs {}: neither the loader's paths nor those that the library names have it",
+        library.display(), missing.join(", ")
+    )]
+    MissingLibraries {
+        /// The library as it was given.
+        library: PathBuf,
+        /// The names of what it needs.
+        missing: Vec<String>,
+    },
+
+    /// The daemon with the provider did not do what it should.
+    #[error(transparent)]
+    Daemon(Box<Error>),
+
     /// ibacm cannot use the port that it was given.
     #[error("ibacm cannot use the port of {host}: it logs \"{line}\"")]
     Port {
@@ -117,9 +133,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the run could not take place, so that nothing was learnt about the provider but, at most, that the
-    /// daemon does not take it.
-    pub fn could_not_run(&self) -> bool {
+    /// Whether the input is wrong or something is missing, so that nothing was started that has logs.
+    pub fn has_no_logs(&self) -> bool {
         matches!(
             self,
             Self::MissingPackages { .. }
@@ -127,8 +142,30 @@ impl Error {
                 | Self::Input(_)
                 | Self::NotStarted { .. }
                 | Self::Refused { .. }
+                | Self::MissingLibraries { .. }
                 | Self::Port { .. }
         )
+    }
+
+    /// Whether it says something about the provider. All else is trouble of the harness's own, also an opensm that crashes.
+    pub fn is_the_providers(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused { .. }
+                | Self::NoEndpoint { .. }
+                | Self::MissingLibraries { .. }
+                | Self::Daemon(_)
+        )
+    }
+
+    /// The same error as one that says something about the provider, if it does: signals and the file system do not.
+    pub(crate) fn of_the_daemon(self) -> Self {
+        match self {
+            Self::Ended { .. } | Self::Timeout { .. } | Self::Protocol { .. } => {
+                Self::Daemon(Box::new(self))
+            }
+            other => other,
+        }
     }
 
     pub(crate) fn protocol(peer: impl Into<String>, problem: impl Into<String>) -> Self {

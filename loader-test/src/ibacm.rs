@@ -6,9 +6,12 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fabric_sim::control::LinkStatus;
@@ -18,10 +21,13 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use crate::client::{Answer, Client, Destination, Endpoint, connect_unix};
 use crate::error::{Context, Error, Result};
 use crate::fabric::{Node, Port};
-use crate::ibsim::Ibsim;
+use crate::ibsim::{Ibsim, SOCKET_NAME};
+use crate::kernel;
 use crate::log::{Log, Mark};
+use crate::machine::Machine;
+use crate::needed::copy_needed;
 use crate::process::{Launch, Process, describe, lock};
-use crate::programs::{Programs, absolute};
+use crate::programs::absolute;
 use crate::record::{Gid, Lid};
 use crate::wait::{self, PATIENCE};
 
@@ -66,13 +72,13 @@ impl Provider {
     /// # Errors
     /// [`Error::Refused`] if the daemon does not take the library.
     pub fn probe(
-        programs: &Programs,
+        machine: &Arc<Machine>,
         library: &Path,
         directory: &Path,
         options: &[(String, String)],
         files: &[(String, Vec<u8>)],
     ) -> Result<Self> {
-        let file = install(library, directory)?;
+        let file = install(machine, library, directory)?;
         write_files(directory, files)?;
         let empty = directory.join("empty");
         fs::create_dir_all(&empty).context(|| format!("make {}", empty.display()))?;
@@ -84,7 +90,7 @@ impl Provider {
         let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
         write_options(directory, &[options, &own].concat())?;
         let log = daemon_log(directory);
-        let mut launch = Launch::new(programs, "ibacm", &programs.ibacm, directory)
+        let mut launch = Launch::new(machine, "ibacm", &machine.programs.ibacm, directory)
             .logs_to(&log)
             .args(DAEMON_ARGUMENTS)
             .own_run(directory);
@@ -121,7 +127,8 @@ impl Provider {
                 name: format!("ibacm, while it loaded {},", library.display()),
                 status: status.map_or("killed: it hung".to_owned(), describe),
                 tail: format!("{output}{}", log.tail(8)),
-            }),
+            }
+            .of_the_daemon()),
         }
     }
 }
@@ -185,8 +192,8 @@ fn daemon_log(directory: &Path) -> Log {
 pub(crate) const PROVIDERS: &str = "providers";
 
 /// Copies a library to where the daemon of that folder looks for providers: it skips symbolic links and names that do not
-/// end in .so. Returns the file's name.
-fn install(library: &Path, directory: &Path) -> Result<String> {
+/// end in .so. The libraries that it needs from beside it are copied with it. Returns the file's name.
+fn install(machine: &Machine, library: &Path, directory: &Path) -> Result<String> {
     if !library.is_file() {
         return Err(Error::Input(format!("{} is not a file", library.display())));
     }
@@ -203,6 +210,12 @@ fn install(library: &Path, directory: &Path) -> Result<String> {
     let copy = folder.join(&name);
     fs::copy(library, &copy)
         .context(|| format!("copy {} to {}", library.display(), copy.display()))?;
+    copy_needed(
+        &machine.programs.ibacm,
+        &absolute(library)?,
+        &copy,
+        directory,
+    )?;
     Ok(name)
 }
 
@@ -275,9 +288,8 @@ fn link_preloads<'a>(
 /// A host of a rig: a node of the fabric with a daemon.
 #[derive(Debug)]
 pub struct Host {
-    programs: Programs,
+    machine: Arc<Machine>,
     node: String,
-    socket_name: String,
     directory: PathBuf,
     provider: Provider,
     addresses: Vec<String>,
@@ -294,8 +306,7 @@ pub struct Host {
 /// What a [`Host`] is made of.
 #[derive(Debug)]
 pub(crate) struct Setup<'a> {
-    pub programs: &'a Programs,
-    pub ibsim: &'a Ibsim,
+    pub machine: &'a Arc<Machine>,
     pub node: &'a Node,
     pub subnet_prefix: u64,
     pub directory: PathBuf,
@@ -326,7 +337,7 @@ impl Host {
         write_files(directory, setup.files)?;
         let wires = directory.join(WIRES);
         fs::create_dir_all(&wires).context(|| format!("make {}", wires.display()))?;
-        install(&setup.provider.library, directory)?;
+        install(setup.machine, &setup.provider.library, directory)?;
         let mut options = vec![
             ("log_level".to_owned(), "2".to_owned()),
             (
@@ -346,12 +357,14 @@ impl Host {
             let _ = writeln!(lines, "{address} {DEVICE} {} default", port.number);
         }
         write(directory, "ibacm_addr.cfg", &lines)?;
-        let simulation = [&setup.programs.umad2sim, &setup.programs.fabric_sim];
+        let simulation = [
+            &setup.machine.programs.umad2sim,
+            &setup.machine.programs.fabric_sim,
+        ];
         let preloads = link_preloads(setup.preloads.iter().chain(simulation), directory)?;
         Ok(Self {
-            programs: setup.programs.clone(),
+            machine: Arc::clone(setup.machine),
             node: node.name.clone(),
-            socket_name: setup.ibsim.socket_name().to_owned(),
             gid: Gid::new(setup.subnet_prefix, port.guid),
             port: port.clone(),
             preloads,
@@ -422,9 +435,9 @@ impl Host {
         let _ = fs::remove_file(self.socket());
         self.set_log_aside()?;
         let launch = Launch::new(
-            &self.programs,
+            &self.machine,
             "ibacm",
-            &self.programs.ibacm,
+            &self.machine.programs.ibacm,
             &self.directory,
         )
         .logs_to(&self.log())
@@ -441,10 +454,12 @@ impl Host {
                 process.check().map_err(|ended| self.explain(ended))?;
                 Ok(self.socket().exists() && Client::connect(&self.socket()).is_ok())
             },
-        )?;
+        )
+        .map_err(Error::of_the_daemon)?;
         let provider = &self.provider.name;
         if !self
-            .endpoints()?
+            .endpoints()
+            .map_err(Error::of_the_daemon)?
             .iter()
             .any(|endpoint| endpoint.provider == *provider)
         {
@@ -465,7 +480,7 @@ impl Host {
             .fold(launch, |launch, (name, value)| launch.env(name, value))
             .env("LD_PRELOAD", &self.preloads)
             .env("SIM_HOST", &self.node)
-            .env("IBSIM_SOCKNAME", &self.socket_name)
+            .env("IBSIM_SOCKNAME", SOCKET_NAME)
             .env("FABRIC_SIM_WIRES", format!("/run/{WIRES}"))
             .show(&self.wires, &self.directory.join(WIRES))
             .own_run(&self.directory)
@@ -588,9 +603,9 @@ impl Host {
     pub fn acme(&self, arguments: &[&str], limit: Duration) -> Result<String> {
         let _one_at_a_time = lock(&self.acme);
         Launch::new(
-            &self.programs,
+            &self.machine,
             "ib_acme",
-            &self.programs.ib_acme,
+            &self.machine.programs.ib_acme,
             &self.directory,
         )
         .args(arguments)
@@ -602,13 +617,27 @@ impl Host {
         })
     }
 
+    /// A netlink socket of the daemons' protocol in the rig's network namespace, see [`crate::kernel`].
+    pub(crate) fn netlink_socket(&self) -> Result<OwnedFd> {
+        let (ours, theirs) = UnixStream::pair().context(|| "make a pair of sockets".to_owned())?;
+        let program = &self.machine.programs.loader_test;
+        let launch = Launch::new(&self.machine, "netlink-socket", program, &self.directory)
+            .args(["netlink-socket"])
+            .stdin(Stdio::from(OwnedFd::from(theirs)));
+        let (status, output) = launch.run(PATIENCE)?;
+        match status {
+            Some(status) if status.success() => kernel::take_socket(&ours),
+            _ => Err(Error::protocol("netlink-socket", output)),
+        }
+    }
+
     /// Runs a program that sees this host's port and daemon, and returns what it prints. ibsim must have a place free.
     ///
     /// # Errors
     /// It fails, or takes longer than `limit`.
     pub fn run(&self, program: &Path, arguments: &[&str], limit: Duration) -> Result<String> {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
-        let launch = Launch::new(&self.programs, &name, program, &self.directory).args(arguments);
+        let launch = Launch::new(&self.machine, &name, program, &self.directory).args(arguments);
         let (status, output) = self.at_the_port(launch).run(limit)?;
         match status {
             Some(status) if status.success() => Ok(output),

@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{ChildStdin, Stdio};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use crate::error::{Context, Error, Result};
 use crate::fabric::{Fabric, Node};
 use crate::log::Mark;
+use crate::machine::Machine;
 use crate::process::{Launch, Process, lock};
-use crate::programs::Programs;
 use crate::record::Lid;
 use crate::wait;
 
@@ -19,6 +19,9 @@ const PROMPT: &str = "sim> ";
 /// ibsim reads a command into a buffer of this size, its end included.
 const LONGEST_COMMAND: usize = 127;
 
+/// The value of IBSIM_SOCKNAME: ibsim's sockets are abstract, and so the run's own by its network namespace.
+pub const SOCKET_NAME: &str = "rig";
+
 /// The most programs that ibsim serves at a time.
 pub const MOST_CLIENTS: usize = 10;
 
@@ -27,7 +30,6 @@ pub const MOST_CLIENTS: usize = 10;
 pub struct Ibsim {
     process: Process,
     console: Mutex<ChildStdin>,
-    socket_name: String,
 }
 
 /// A program attached to the fabric.
@@ -43,17 +45,11 @@ pub struct Client {
 }
 
 impl Ibsim {
-    /// Starts the fabric of the file `net`. Its programs find it by `socket_name`, which no other ibsim of the machine
-    /// may use: ibsim's sockets are abstract.
-    pub fn start(
-        programs: &Programs,
-        net: &Path,
-        directory: &Path,
-        socket_name: &str,
-    ) -> Result<Self> {
-        let process = Launch::new(programs, "ibsim", &programs.ibsim, directory)
+    /// Starts the fabric of the file `net`.
+    pub fn start(machine: &Arc<Machine>, net: &Path, directory: &Path) -> Result<Self> {
+        let process = Launch::new(machine, "ibsim", &machine.programs.ibsim, directory)
             .args(["-s".as_ref(), net.as_os_str()])
-            .env("IBSIM_SOCKNAME", socket_name)
+            .env("IBSIM_SOCKNAME", SOCKET_NAME)
             .stdin(Stdio::piped())
             .separate_errors()
             .start()?;
@@ -63,7 +59,6 @@ impl Ibsim {
         let ibsim = Self {
             process,
             console: Mutex::new(console),
-            socket_name: socket_name.to_owned(),
         };
         match ibsim.answer(Mark::default()) {
             Ok(_) => Ok(ibsim),
@@ -73,11 +68,6 @@ impl Ibsim {
             ))),
             Err(error) => Err(error),
         }
-    }
-
-    /// The value of IBSIM_SOCKNAME for programs on this fabric.
-    pub fn socket_name(&self) -> &str {
-        &self.socket_name
     }
 
     /// The process.

@@ -7,13 +7,19 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size, set_socket_timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, bind, recv, sendto, socket};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketType, bind, recv, recvmsg, sendmsg, sendto, socket,
+};
 
 use crate::error::{Context, Error, Result};
 use crate::ibacm::Host;
@@ -57,7 +63,7 @@ const SLICE: Duration = Duration::from_millis(50);
 /// Requests that are out at a time: the answers to all of them fit into a socket's buffer.
 const AT_A_TIME: usize = 64;
 
-/// Room for the answers of the machine's other daemons too, which the group delivers to everybody.
+/// Room for the answers of the rig's other daemons too, which the group delivers to everybody.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// What is asked for.
@@ -124,6 +130,54 @@ pub fn service_id_of_port(port: u16) -> u64 {
     (TCP << 16) | u64::from(port)
 }
 
+/// Opens a socket of the daemons' protocol in this process's network namespace, and sends it through standard input, which is
+/// a socket: a process with many threads cannot enter a user namespace to open it there.
+///
+/// # Errors
+/// If the socket is refused, or nobody takes it.
+pub fn pass_socket() -> Result<()> {
+    let operation = || "open a netlink socket".to_owned();
+    let socket =
+        socket(AddressFamily::NETLINK, SocketType::RAW, Some(NETLINK)).context(operation)?;
+    set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER).context(operation)?;
+    bind(&socket, &SocketAddrNetlink::new(0, GROUP)).context(operation)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let sockets = [socket.as_fd()];
+    ancillary.push(SendAncillaryMessage::ScmRights(&sockets));
+    sendmsg(
+        std::io::stdin(),
+        &[IoSlice::new(b"s")],
+        &mut ancillary,
+        SendFlags::empty(),
+    )
+    .context(|| "pass a netlink socket on".to_owned())?;
+    Ok(())
+}
+
+/// Takes the socket that [`pass_socket`] has sent.
+pub(crate) fn take_socket(link: &UnixStream) -> Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    recvmsg(
+        link,
+        &mut [IoSliceMut::new(&mut byte)],
+        &mut ancillary,
+        flags,
+    )
+    .context(|| "take a netlink socket".to_owned())?;
+    let mut descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let socket = descriptors
+        .next()
+        .and_then(|mut descriptors| descriptors.next());
+    socket.ok_or_else(|| Error::protocol("netlink-socket", "passes no socket"))
+}
+
 /// One end of a daemon's netlink.
 #[derive(Debug)]
 pub struct Kernel {
@@ -141,11 +195,8 @@ impl Kernel {
         let daemon = host
             .pid()
             .ok_or_else(|| Error::Input(format!("ibacm on {} does not run", host.node())))?;
-        let socket =
-            socket(AddressFamily::NETLINK, SocketType::RAW, Some(NETLINK)).context(operation)?;
-        set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER).context(operation)?;
+        let socket = host.netlink_socket()?;
         set_socket_timeout(&socket, Timeout::Recv, Some(SLICE)).context(operation)?;
-        bind(&socket, &SocketAddrNetlink::new(0, GROUP)).context(operation)?;
         Ok(Self {
             socket,
             daemon: daemon.cast_unsigned(),

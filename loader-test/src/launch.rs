@@ -1,28 +1,26 @@
-//! What `loader-test launch` does between fork and exec: ties the program to its parent's life and gives it its own
-//! view of the file system. A process of its own, so that no code has to run in the half-alive state after a fork.
+//! What `loader-test launch` does before it becomes a program: enters the run's namespaces and gives the program its own view
+//! of the file system. A process of its own, so that little code has to run in the half-alive state after a fork.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use rustix::io::Errno;
-use rustix::mount::{MountPropagationFlags, mount_bind_recursive, mount_change};
+use rustix::mount::mount_bind_recursive;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, Protocol, SocketType, bind, socket};
-use rustix::process::{Signal, getegid, geteuid, getppid, set_parent_process_death_signal};
-use rustix::thread::UnshareFlags;
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::error::{Context, Error, Result};
+use crate::namespace::{enter, own_mounts};
 
 /// The program and its surroundings.
 #[derive(Debug)]
 pub struct Plan {
-    /// The process whose end is the program's end as well.
-    pub parent: i32,
+    /// The process that holds the run's namespaces.
+    pub namespace: i32,
     /// Variables to add to the environment, `NAME=VALUE`.
     pub environment: Vec<OsString>,
     /// Folders to show in place of others: (what, where). With any, the program gets its own mount namespace.
@@ -43,6 +41,8 @@ const FIRST_PASSED: i32 = 3;
 
 /// Becomes the program. Returns only if that fails.
 pub fn launch(plan: Plan) -> Result<std::convert::Infallible> {
+    let supervisor = getppid();
+    enter(plan.namespace)?;
     if !plan.binds.is_empty() {
         own_mounts()?;
         for (what, at) in &plan.binds {
@@ -57,11 +57,11 @@ pub fn launch(plan: Plan) -> Result<std::convert::Infallible> {
         }
     }
 
-    // After the change of credentials that a user namespace is, which would cancel it.
+    // Again: entering a user namespace changes credentials, which cancels it.
     set_parent_process_death_signal(Some(Signal::KILL))
         .context(|| "ask for the parent's death signal".to_owned())?;
-    if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(plan.parent) {
-        return Err(Error::Input("the parent has ended".to_owned()));
+    if getppid() != supervisor {
+        return Err(Error::Input("the supervisor has ended".to_owned()));
     }
 
     let mut words = plan.command.into_iter();
@@ -117,38 +117,4 @@ fn ignore_broken_pipes(command: &mut Command) {
     };
     // SAFETY: all that runs between fork and exec, if there is a fork at all, is signal(2), which is async-signal-safe.
     unsafe { command.pre_exec(ignore) };
-}
-
-/// Enters a mount namespace from which nothing leaks out; where the user may not, by way of a user namespace in
-/// which they are root.
-fn own_mounts() -> Result<()> {
-    let operation = || {
-        "make a mount namespace (without root this needs user namespaces, see user_namespaces(7))"
-            .to_owned()
-    };
-    match unshare(UnshareFlags::NEWNS) {
-        Err(Errno::PERM) => {
-            let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-            unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS).context(operation)?;
-            for (file, text) in [
-                ("setgroups", "deny".to_owned()),
-                ("uid_map", format!("0 {user} 1")),
-                ("gid_map", format!("0 {group} 1")),
-            ] {
-                let file = format!("/proc/self/{file}");
-                fs::write(&file, &text).context(|| format!("write \"{text}\" to {file}"))?;
-            }
-        }
-        other => other.context(operation)?,
-    }
-    mount_change(
-        "/",
-        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
-    )
-    .context(|| "make the mounts of a new namespace private".to_owned())
-}
-
-fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
-    // SAFETY: the flags never contain FILES, the one that makes descriptors valid in one thread and not in another.
-    unsafe { rustix::thread::unshare_unsafe(flags) }
 }

@@ -10,13 +10,14 @@ use loader_test::error::{Error, Result};
 use loader_test::launch::{self, Plan};
 use loader_test::process::NOT_STARTED;
 use loader_test::rig::Rig;
-use loader_test::stock::Form;
-use loader_test::{demo, sa, stock, suite, wait};
+use loader_test::stock::{Form, Tally};
+use loader_test::suite::lines::OptionLines;
+use loader_test::{demo, kernel, namespace, sa, stock, suite, wait};
 
 /// Runs ibacm providers under the real daemon, with a real subnet manager, without InfiniBand hardware.
 ///
-/// Exit status: 0 if all is right, 1 if something differs or failed, 2 if the run could not take place, 128 and the
-/// number of the signal that stopped it.
+/// Exit status: 0 if all is right, 1 if something of the provider's is not, 2 if the run could not take place or something
+/// else failed, 128 and the number of the signal that stopped it.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Command {
@@ -41,14 +42,22 @@ enum What {
         /// The provider library
         #[arg(value_name = "LIB")]
         library: PathBuf,
+        #[command(flatten)]
+        lines: OptionLines,
     },
     #[command(hide = true)]
     RunCheck(suite::cli::ChildCommand),
     #[command(hide = true)]
     Neighbour(suite::wire::neighbour::NeighbourCommand),
-    /// Starts a program that ends with its parent. For loader-test itself.
+    /// Holds the network namespace of a run. For loader-test itself.
+    #[command(hide = true)]
+    Namespace,
+    /// Starts a program in the namespace of a run. For loader-test itself.
     #[command(hide = true)]
     Launch(Launch),
+    /// Opens a netlink socket in the namespace of a run. For loader-test itself.
+    #[command(hide = true)]
+    NetlinkSocket,
     /// Asks the subnet administrator. For loader-test itself.
     #[command(hide = true)]
     SaAgent,
@@ -71,16 +80,16 @@ struct Stock {
     /// file name, if it is not the next one's turn
     #[arg(long = "host", value_name = "NODE[=LIB]")]
     hosts: Vec<String>,
-    /// An option for ibacm and its provider, a line of ibacm_opts.cfg; /run is the folder of the host
-    #[arg(long = "opts", value_name = "KEY=VALUE", value_parser = pair)]
-    options: Vec<(String, String)>,
+    #[command(flatten)]
+    lines: OptionLines,
     /// A name or IP address of a host. All are told to the providers in a file (addr_preload acm_hosts)
     #[arg(long = "address", value_name = "NODE=ADDRESS", value_parser = pair)]
     addresses: Vec<(String, String)>,
     /// Ask for destinations in these forms alone
     #[arg(long, value_name = "FORM", value_delimiter = ',', value_enum, default_values = ["lid", "gid", "name", "ip"])]
     by: Vec<By>,
-    /// Where logs and configuration are written and kept, a new folder [default: a temporary one]
+    /// Where logs and configuration are written and kept, a new folder [default: a temporary one, kept if something is
+    /// wrong]
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
     /// fabric-sim's library [default: libfabric_sim.so beside this program]
@@ -110,7 +119,7 @@ impl From<By> for Form {
 #[derive(Debug, Args)]
 struct Launch {
     #[arg(long)]
-    parent: i32,
+    namespace: i32,
     #[arg(long)]
     env: Vec<OsString>,
     #[arg(long, num_args = 2)]
@@ -145,11 +154,13 @@ fn main() -> ExitCode {
         What::RunCheck(command) => Ok(command.run()),
         What::Neighbour(command) => Ok(command.run()),
         What::Stock(options) => run_stock(&options),
-        What::Demo { library } => run_demo(&library),
+        What::Demo { library, lines } => run_demo(&library, &lines),
         What::Launch(options) => {
             // The log of the program shows it to whoever reads the starter's error.
             run_launch(options).map_or_else(not_started, |never| match never {})
         }
+        What::Namespace => namespace::hold().map(|()| ExitCode::from(NOT_STARTED)),
+        What::NetlinkSocket => kernel::pass_socket().map(|()| ExitCode::SUCCESS),
         What::SaAgent => sa::agent::serve().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
@@ -159,8 +170,8 @@ fn main() -> ExitCode {
         eprintln!("loader-test: {error}");
         match error {
             Error::Interrupted(signal) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
-            error if error.could_not_run() => ExitCode::from(2),
-            _ => ExitCode::FAILURE,
+            error if error.is_the_providers() => ExitCode::FAILURE,
+            _ => ExitCode::from(2),
         }
     })
 }
@@ -182,7 +193,7 @@ fn run_stock(options: &Stock) -> Result<ExitCode> {
             None => builder.host(host),
         };
     }
-    for (key, value) in &options.options {
+    for (key, value) in pairs(&options.lines)? {
         builder = builder.option(key, value);
     }
     for (node, address) in &options.addresses {
@@ -195,21 +206,35 @@ fn run_stock(options: &Stock) -> Result<ExitCode> {
         builder = builder.fabric_sim(sim);
     }
     let mut rig = builder.start()?;
-    rig.keep_logs();
-    eprintln!("the logs are in {}", rig.directory().display());
     let forms: Vec<Form> = options.by.iter().map(|by| Form::from(*by)).collect();
     let mut out = io::stdout().lock();
-    let tally = stock::run(&rig, &forms, &mut out)?;
-    Ok(if tally.is_clean() {
+    let result = stock::run(&rig, &forms, &mut out);
+    let is_clean = result.as_ref().is_ok_and(Tally::is_clean);
+    if !is_clean {
+        rig.keep_logs();
+    }
+    if !is_clean || options.logs.is_some() {
+        eprintln!("the logs are in {}", rig.directory().display());
+    }
+    // Whatever it was: without an SA it says nothing about the provider.
+    rig.check()?;
+    result?;
+    Ok(if is_clean {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-fn run_demo(library: &Path) -> Result<ExitCode> {
+fn pairs(lines: &OptionLines) -> Result<Vec<(String, String)>> {
+    lines
+        .read_pairs()
+        .map_err(|error| Error::Input(error.to_string()))
+}
+
+fn run_demo(library: &Path, lines: &OptionLines) -> Result<ExitCode> {
     wait::catch_signals()?;
-    let right = demo::run(library, &mut io::stdout().lock())?;
+    let right = demo::run(library, &pairs(lines)?, &mut io::stdout().lock())?;
     Ok(if right {
         ExitCode::SUCCESS
     } else {
@@ -245,7 +270,7 @@ fn run_launch(options: Launch) -> Result<std::convert::Infallible> {
     let mut binds = options.bind.into_iter();
     let binds = std::iter::from_fn(|| Some((binds.next()?, binds.next()?)));
     launch::launch(Plan {
-        parent: options.parent,
+        namespace: options.namespace,
         environment: options.env,
         binds: binds.collect(),
         netlink: options.netlink,

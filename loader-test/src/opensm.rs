@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::error::{Context, Error, Result};
-use crate::ibsim::Ibsim;
+use crate::ibsim::{Ibsim, SOCKET_NAME};
 use crate::log::{Log, Mark};
+use crate::machine::Machine;
 use crate::process::{Launch, Process, lock};
-use crate::programs::Programs;
 use crate::record::{DEFAULT_SUBNET_PREFIX, Lid};
 use crate::sa::attribute::PATH_RECORD;
 use crate::wait;
@@ -30,9 +30,8 @@ const MODULE_LOG_FLAGS: &str = "osm_sa_mad_ctrl.c 0x23\n";
 /// An opensm on a node of a fabric: running, stopped or dead.
 #[derive(Debug)]
 pub struct Opensm {
-    programs: Programs,
+    machine: Arc<Machine>,
     node: Mutex<String>,
-    socket_name: String,
     directory: PathBuf,
     log: Log,
     subnet_prefix: u64,
@@ -62,8 +61,7 @@ impl SaQuery {
 impl Opensm {
     /// Writes the configuration into `directory`; `options` are lines of opensm.conf.
     pub(crate) fn prepare(
-        programs: &Programs,
-        ibsim: &Ibsim,
+        machine: &Arc<Machine>,
         node: &str,
         directory: &Path,
         options: &[(String, String)],
@@ -106,9 +104,8 @@ impl Opensm {
                 .context(|| format!("write {}", partitions.display()))?;
         }
         Ok(Self {
-            programs: programs.clone(),
+            machine: Arc::clone(machine),
             node: Mutex::new(node.to_owned()),
-            socket_name: ibsim.socket_name().to_owned(),
             directory: directory.to_owned(),
             log: Log::new(directory.join("opensm.log")),
             subnet_prefix,
@@ -146,17 +143,17 @@ impl Opensm {
         let mark = self.log.end();
         let directory = self.directory.join("");
         let process = Launch::new(
-            &self.programs,
+            &self.machine,
             "opensm",
-            &self.programs.opensm,
+            &self.machine.programs.opensm,
             &self.directory,
         )
         .logs_to(&self.log)
         .args(["-F", "opensm.conf", "-D", LOG_FLAGS, "-f"])
         .args([self.log.path()])
-        .env("LD_PRELOAD", &self.programs.umad2sim)
+        .env("LD_PRELOAD", &self.machine.programs.umad2sim)
         .env("SIM_HOST", self.node())
-        .env("IBSIM_SOCKNAME", &self.socket_name)
+        .env("IBSIM_SOCKNAME", SOCKET_NAME)
         .env("OSM_CACHE_DIR", &directory)
         .env("OSM_TMP_DIR", &directory)
         .start()?;
@@ -200,6 +197,11 @@ impl Opensm {
     /// The process id, if it runs.
     pub fn pid(&self) -> Option<i32> {
         self.running().as_ref().map(Process::pid)
+    }
+
+    /// An error with the end of its log if it has ended by itself. One that was killed is no error.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.running().as_ref().map_or(Ok(()), Process::check)
     }
 
     /// Stops it (SIGSTOP): MADs reach it and stay unanswered until [`Self::resume`].

@@ -3,20 +3,18 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{io, process};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
+use supervisor::{Leftovers, Supervised};
 
 use crate::error::{Context, Error, Result};
 use crate::log::Log;
-use crate::programs::Programs;
+use crate::machine::Machine;
 use crate::wait;
 
 /// Exit status of `loader-test launch` if it does not get as far as the program. env(1) has the same custom.
@@ -42,7 +40,7 @@ const FOREIGN_VARIABLES: [&str; 9] = [
 #[derive(Debug)]
 pub struct Launch {
     name: String,
-    launcher: PathBuf,
+    machine: Arc<Machine>,
     program: PathBuf,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
@@ -60,10 +58,10 @@ pub struct Launch {
 
 impl Launch {
     /// `program`, to be run in `directory`, with its output appended to the file `NAME.log` there.
-    pub fn new(programs: &Programs, name: &str, program: &Path, directory: &Path) -> Self {
+    pub fn new(machine: &Arc<Machine>, name: &str, program: &Path, directory: &Path) -> Self {
         Self {
             name: name.to_owned(),
-            launcher: programs.loader_test.clone(),
+            machine: Arc::clone(machine),
             program: program.to_owned(),
             arguments: Vec::new(),
             environment: Vec::new(),
@@ -164,11 +162,11 @@ impl Launch {
                 .context(|| format!("duplicate {}", self.output.path().display()))?,
         };
 
-        let mut command = Command::new(&self.launcher);
+        let mut command = Command::new(&self.machine.programs.loader_test);
         command
             .arg("launch")
-            .arg("--parent")
-            .arg(process::id().to_string());
+            .arg("--namespace")
+            .arg(self.machine.namespace.holder()?.to_string());
         for name in FOREIGN_VARIABLES {
             command.env_remove(name);
         }
@@ -195,15 +193,13 @@ impl Launch {
             .arg(&self.program)
             .args(&self.arguments)
             .current_dir(&self.directory)
-            // The terminal's Ctrl-C is for this process, which then ends the others in order.
-            .process_group(0)
             .stdin(self.stdin)
             .stdout(output)
             .stderr(errors);
-        let child = spawn(command).context(|| format!("start {}", self.program.display()))?;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let child = Supervised::spawn(&mut command, Leftovers::END)
+            .context(|| format!("start {}", self.program.display()))?;
         Ok(Process {
-            pid: pid.ok_or_else(|| Error::protocol(&self.name, "started without a pid"))?,
+            pid: child.pid(),
             name: self.name,
             output: self.output,
             errors: self.errors,
@@ -231,27 +227,6 @@ impl Launch {
     }
 }
 
-/// A child is killed when the *thread* that started it ends (PR_SET_PDEATHSIG, see prctl(2)), and a process may
-/// outlive the thread that wanted it. So one thread that stays starts them all.
-fn spawn(command: Command) -> io::Result<Child> {
-    type Order = (Command, Sender<io::Result<Child>>);
-    static STARTER: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
-    let starter = STARTER.get_or_init(|| {
-        let (sender, orders) = channel::<Order>();
-        thread::spawn(move || {
-            for (mut command, reply) in orders {
-                // Nobody waits for the reply only if the thread that ordered it has ended.
-                let _ = reply.send(command.spawn());
-            }
-        });
-        Mutex::new(sender)
-    });
-    let (reply, child) = channel();
-    let gone = || io::Error::other("the thread that starts processes has ended");
-    lock(starter).send((command, reply)).map_err(|_| gone())?;
-    child.recv().map_err(|_| gone())?
-}
-
 /// What a panic of another thread left behind is still sound in all our locks.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -266,7 +241,7 @@ pub struct Process {
     errors: Option<Log>,
     own_log: Option<Log>,
     directory: PathBuf,
-    child: Mutex<Child>,
+    child: Mutex<Supervised>,
 }
 
 impl Process {
@@ -316,19 +291,18 @@ impl Process {
     }
 
     /// Takes the other end of a piped standard input.
-    pub fn take_stdin(&self) -> Option<process::ChildStdin> {
-        lock(&self.child).stdin.take()
+    pub fn take_stdin(&self) -> Option<ChildStdin> {
+        lock(&self.child).take_stdin()
     }
 
     /// Sends a signal. A process that has ended is an error.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        // Under the lock, with the status not yet collected, the pid cannot belong to another process.
         let mut child = lock(&self.child);
         let operation = || format!("send {signal:?} to {} ({})", self.name, self.pid());
         if let Some(status) = child.try_wait().context(operation)? {
             return Err(self.ended(status));
         }
-        kill_process(self.pid, signal).context(operation)
+        child.signal(signal).context(operation)
     }
 
     /// Sends SIGSTOP and waits until every thread stands still.
@@ -350,12 +324,10 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
-    /// Kills it and waits for its end. One that has ended already is no error.
+    /// Kills it with all that it started, and waits for their end. One that has ended already is no error.
     pub fn kill(&self) {
-        let mut child = lock(&self.child);
-        // Neither can fail but for a process that is gone, which is what is wanted.
-        let _ = child.kill();
-        let _ = child.wait();
+        // It can fail only if it is over, which is what is wanted.
+        let _ = lock(&self.child).kill();
         // What ibsim's preload shows as sysfs stays behind when the program is killed.
         let _ = fs::remove_dir_all(self.directory.join(format!("sys-{}", self.pid())));
     }

@@ -33,7 +33,8 @@
 //! what you expect with [`wait::until_true`].
 //!
 //! Everything that a rig starts ends when the rig is dropped, and at the latest with the process: by signal, by panic, by
-//! SIGKILL. Its namespaces and mounts live in those processes and go with them. Its folder with all logs is removed when
+//! SIGKILL. They share a network namespace of the rig's own, see [`crate::namespace`], in which nobody else is. Namespaces
+//! and mounts live in those processes and go with them. The rig's folder with all logs is removed when
 //! the rig is dropped, unless the thread panics, [`Builder::logs`] gave it a place, or the environment variable
 //! `LOADER_TEST_KEEP` is set.
 //!
@@ -42,8 +43,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
 use std::thread;
 
 use tempfile::TempDir;
@@ -55,10 +55,12 @@ use crate::fabric::{Fabric, Kind, Node, Port};
 use crate::ibacm::{self, Host, Provider, Setup};
 use crate::ibsim::{Ibsim, MOST_CLIENTS};
 use crate::log::Mark;
+use crate::machine::Machine;
 use crate::opensm::{Opensm, SaQuery};
-use crate::programs::{Programs, absolute};
+use crate::programs::absolute;
 use crate::record::{Gid, Lid, PathRecord};
 use crate::sa::{Answer, Asker, ClassPortInfo, Destination, Question, attribute};
+use crate::stand_in::HOSTS;
 use crate::wait::{self, PATIENCE};
 
 /// Hosts that a rig can have: opensm and the asker need places in ibsim as well.
@@ -223,6 +225,7 @@ pub struct Rig {
     asker: Asker,
     opensm: Opensm,
     ibsim: Ibsim,
+    machine: Arc<Machine>,
     folder: Folder,
     addresses: Vec<(String, String)>,
 }
@@ -254,28 +257,29 @@ impl Rig {
 
     fn start(plan: Builder) -> Result<Self> {
         // All that can be wrong with the input is looked at before the fabric is started.
-        let programs = Programs::find(plan.fabric_sim.as_deref())?;
+        let machine = Machine::prepare(plan.fabric_sim.as_deref())?;
         let mut folder = Folder::new(plan.logs.as_deref())?;
-        let result = Self::start_in(&programs, &plan, &folder);
+        let result = Self::start_in(&machine, &plan, &folder);
         match result {
             Ok((hosts, asker, opensm, ibsim)) => Ok(Self {
                 hosts,
                 asker,
                 opensm,
                 ibsim,
+                machine,
                 folder,
                 addresses: plan.addresses,
             }),
             Err(error) => {
                 // Whoever reads the error wants the logs; nobody does if there was nothing to log.
-                folder.keep |= !error.could_not_run();
+                folder.keep |= !error.has_no_logs();
                 Err(error)
             }
         }
     }
 
     fn start_in(
-        programs: &Programs,
+        machine: &Arc<Machine>,
         plan: &Builder,
         folder: &Folder,
     ) -> Result<(Vec<Host>, Asker, Opensm, Ibsim)> {
@@ -292,7 +296,7 @@ impl Rig {
                 .any(|provider| provider.library == *library)
             {
                 let directory = folder.make(&format!("probe-{}", providers.len() + 1))?;
-                let provider = Provider::probe(programs, library, &directory, &options, &files)?;
+                let provider = Provider::probe(machine, library, &directory, &options, &files)?;
                 providers.push(provider);
             }
         }
@@ -315,10 +319,7 @@ impl Rig {
                 fs::write(&net, text).context(|| format!("write {}", net.display()))?;
             }
         }
-        static RIGS: AtomicU32 = AtomicU32::new(0);
-        let number = RIGS.fetch_add(1, Ordering::Relaxed);
-        let socket_name = format!("loader-test-{}-{number}", process::id());
-        let ibsim = Ibsim::start(programs, &net, &fabric_directory, &socket_name)?;
+        let ibsim = Ibsim::start(machine, &net, &fabric_directory)?;
         let fabric = ibsim.fabric()?;
         let choices = choose_hosts(plan, &fabric)?;
         for (node, _) in &plan.addresses {
@@ -341,14 +342,13 @@ impl Rig {
                 Error::Input("no host of the fabric has a cable at its first port".to_owned())
             })?;
         let opensm = Opensm::prepare(
-            programs,
-            &ibsim,
+            machine,
             &manager.name,
             &opensm_directory,
             &plan.opensm_options,
         )?;
         opensm.start(&ibsim)?;
-        let asker = Asker::start(programs, &ibsim, &manager.name, &fabric_directory)?;
+        let asker = Asker::start(machine, &manager.name, &fabric_directory)?;
 
         let wires = folder.make("wires")?;
         let fabric = ibsim.fabric()?;
@@ -373,8 +373,7 @@ impl Rig {
                     addresses.push(choice.node.clone());
                 }
                 Host::prepare(Setup {
-                    programs,
-                    ibsim: &ibsim,
+                    machine,
                     node: find_node(&fabric, &choice.node)?,
                     subnet_prefix: opensm.subnet_prefix(),
                     directory: folder.make(&format!("host-{}", index + 1))?,
@@ -392,9 +391,27 @@ impl Rig {
             })
             .collect::<Result<_>>()?;
         for host in &hosts {
-            host.start(&ibsim)?;
+            // Without an SA a daemon may have no endpoint.
+            host.start(&ibsim).or_else(|error| {
+                ibsim.process().check()?;
+                opensm.check()?;
+                Err(error)
+            })?;
         }
         Ok((hosts, asker, opensm, ibsim))
+    }
+
+    /// An error with the end of its log if ibsim, opensm or the asker of the SA has ended: then no answer of a daemon says
+    /// anything about its provider.
+    pub fn check(&self) -> Result<()> {
+        self.ibsim.process().check()?;
+        self.opensm.check()?;
+        self.asker.process().check()
+    }
+
+    /// Where its programs run: for those that a test starts itself, see [`Launch`](crate::process::Launch).
+    pub fn machine(&self) -> &Arc<Machine> {
+        &self.machine
     }
 
     /// The folder with everything that the rig's programs read and write.
@@ -689,7 +706,8 @@ fn addresses_of<'a>(plan: &'a Builder, node: &str) -> impl Iterator<Item = &'a S
 /// Files of a host's folder: name and content.
 type Files = Vec<(String, Vec<u8>)>;
 
-/// The options and files of the daemons, with those that tell every daemon all addresses. `gid` knows a node's.
+/// The options and files of the daemons, with those that tell every daemon all addresses. `gid` knows a node's. [`HOSTS`] in
+/// an option is the path of the file with the addresses.
 fn address_files(
     plan: &Builder,
     gid: impl Fn(&str) -> Option<Gid>,
@@ -697,21 +715,23 @@ fn address_files(
     const FILE: &str = "ibacm_hosts.data";
     let mut options = Vec::new();
     let mut files = plan.files.clone();
+    let path = format!("/run/{FILE}");
+    let is_named = plan.options.iter().any(|(_, value)| value.contains(HOSTS));
     if !plan.addresses.is_empty() {
         options.push(("addr_preload".to_owned(), "acm_hosts".to_owned()));
-        options.push(("addr_data_file".to_owned(), format!("/run/{FILE}")));
-        if !files.iter().any(|(given, _)| given == FILE) {
-            let known = plan
-                .addresses
-                .iter()
-                .filter_map(|(node, address)| Some((address, gid(node)?)));
-            let lines: String = known
-                .map(|(address, gid)| format!("{address} {gid}\n"))
-                .collect();
-            files.push((FILE.to_owned(), lines.into_bytes()));
-        }
+        options.push(("addr_data_file".to_owned(), path.clone()));
     }
-    options.extend_from_slice(&plan.options);
+    let has_one = files.iter().any(|(given, _)| given == FILE);
+    if !has_one && (is_named || !plan.addresses.is_empty()) {
+        let known = plan.addresses.iter();
+        let known = known.filter_map(|(node, address)| Some((address, gid(node)?)));
+        let lines: String = known
+            .map(|(address, gid)| format!("{address} {gid}\n"))
+            .collect();
+        files.push((FILE.to_owned(), lines.into_bytes()));
+    }
+    let given = plan.options.iter();
+    options.extend(given.map(|(key, value)| (key.clone(), value.replace(HOSTS, &path))));
     (options, files)
 }
 

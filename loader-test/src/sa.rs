@@ -14,15 +14,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
-use crate::ibsim::Ibsim;
+use crate::ibsim::SOCKET_NAME;
+use crate::machine::Machine;
 use crate::process::{Launch, Process, lock};
-use crate::programs::Programs;
 use crate::record::{Gid, Lid, PathRecord};
 use crate::wait::{self, is_temporary};
 
@@ -187,18 +187,19 @@ impl std::fmt::Debug for ClassPortInfo {
 
 impl Asker {
     /// Starts the agent on `node`. Uses one of ibsim's places.
-    pub fn start(programs: &Programs, ibsim: &Ibsim, node: &str, directory: &Path) -> Result<Self> {
+    pub fn start(machine: &Arc<Machine>, node: &str, directory: &Path) -> Result<Self> {
+        let programs = &machine.programs;
         let (ours, theirs) = UnixStream::pair().context(|| "make a pair of sockets".to_owned())?;
         ours.set_read_timeout(Some(SLICE))
             .context(|| "set a time-out on a socket".to_owned())?;
         let writer = ours
             .try_clone()
             .context(|| "duplicate a socket".to_owned())?;
-        let process = Launch::new(programs, "sa-agent", &programs.loader_test, directory)
+        let process = Launch::new(machine, "sa-agent", &programs.loader_test, directory)
             .args(["sa-agent"])
             .env("LD_PRELOAD", &programs.umad2sim)
             .env("SIM_HOST", node)
-            .env("IBSIM_SOCKNAME", ibsim.socket_name())
+            .env("IBSIM_SOCKNAME", SOCKET_NAME)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .start()?;
         Ok(Self {

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use crate::acme::{self, Resolution};
 use crate::client::{self, Status};
-use crate::compare::{Difference, compare};
+use crate::compare::Difference;
 use crate::error::{Context, Error, Result};
 use crate::ibacm::Host;
+use crate::judge::{self, Asked, Judgement, Truth};
 use crate::record::{Gid, Lid, PathRecord};
 use crate::rig::Rig;
 use crate::sa;
@@ -29,16 +30,18 @@ pub struct Tally {
     pub asked: usize,
     /// Answered with a path record, to our own client.
     pub answered: usize,
-    /// Answered with the path that the SA gives.
+    /// Answered with a path that the SA gives.
     pub equal: usize,
     /// ib_acme printed a path.
     pub printed: usize,
-    /// ib_acme printed the path that the SA gives, and did not complain.
+    /// ib_acme printed a path that the SA gives, and did not complain.
     pub printed_equal: usize,
     /// Daemons that ended before they were told to.
     pub died: usize,
     /// Differences that are told and not judged.
     pub notes: usize,
+    /// Records, of both clients, that are right and not the plain path.
+    pub other_paths: usize,
 }
 
 impl Tally {
@@ -60,6 +63,7 @@ impl fmt::Display for Tally {
             printed_equal,
             died,
             notes,
+            other_paths,
         } = self;
         writeln!(f, "{} asked for", counted(*asked, "destination"))?;
         writeln!(f, "{answered} answered, {equal} equal to the SA's record")?;
@@ -67,6 +71,13 @@ impl fmt::Display for Tally {
             f,
             "{printed} printed by ib_acme, {printed_equal} equal to the SA's record"
         )?;
+        if *other_paths > 0 {
+            writeln!(
+                f,
+                "{} not the plain path: the SA gives them to who asks for their values",
+                counted(*other_paths, "record")
+            )?;
+        }
         if *died > 0 {
             writeln!(f, "{} died", counted(*died, "daemon"))?;
         }
@@ -84,6 +95,16 @@ struct Target {
     source: Option<String>,
     request: client::Destination,
     question: sa::Destination,
+}
+
+impl Target {
+    fn asked_by(&self, host: &Host) -> Asked {
+        Asked {
+            sgid: host.gid(),
+            destination: self.question,
+            own_address: matches!(self.form, Form::Name | Form::Ip) && self.node == host.node(),
+        }
+    }
 }
 
 /// A form in which a destination can be asked for.
@@ -269,11 +290,11 @@ fn resolve_batch(
     )?;
     let mut resolutions = acme::parse(&printed).into_iter();
     for target in targets {
-        let truth = sa_record(rig, host, target)?;
+        let truth = judge::plain_path(rig, &target.asked_by(host))?;
         let resolution = resolutions
             .next()
             .filter(|resolution| resolution.destination == target.text);
-        let findings = judge(host, target, &truth, resolution, tally);
+        let findings = judge(rig, host, target, &truth, resolution, tally)?;
         let verdict = if findings.is_empty() {
             "as the SA says".to_owned()
         } else {
@@ -309,31 +330,15 @@ fn acme_arguments(targets: &[Target]) -> Vec<String> {
     words.into_iter().map(str::to_owned).collect()
 }
 
-/// What the SA says, or why there is nothing to compare with.
-fn sa_record(rig: &Rig, host: &Host, target: &Target) -> Result<Result<PathRecord, String>> {
-    let question = sa::Question {
-        sgid: host.gid(),
-        destination: target.question,
-        pkey: Some(DEFAULT_PARTITION),
-    };
-    Ok(match rig.ask_sa(&question)? {
-        sa::Answer::Record(record) => Ok(record),
-        sa::Answer::Refused(status) => Err(format!("the SA itself refuses, status 0x{status:04x}")),
-        sa::Answer::Silence => Err("the SA itself is silent".to_owned()),
-    })
-}
-
-/// Hosts have their addresses in this partition.
-const DEFAULT_PARTITION: u16 = 0xffff;
-
 /// Counts one destination and tells what is not as it should be.
 fn judge(
+    rig: &Rig,
     host: &Host,
     target: &Target,
-    truth: &Result<PathRecord, String>,
+    truth: &Truth,
     resolution: Option<Resolution>,
     tally: &mut Tally,
-) -> Vec<String> {
+) -> Result<Vec<String>> {
     tally.asked += 1;
     let mut findings = Vec::new();
 
@@ -346,8 +351,9 @@ fn judge(
         Ok(answer) => match (answer.status, answer.path()) {
             (Status::SUCCESS, Some(path)) => {
                 tally.answered += 1;
-                tally.equal +=
-                    usize::from(agrees("the answer", &path, truth, &mut findings, tally));
+                let verdict = verdict(rig, host, target, "the answer", &path, truth, tally)?;
+                tally.equal += usize::from(verdict.right);
+                findings.extend(verdict.findings);
             }
             (Status::SUCCESS, None) => {
                 findings.push("the answer is a success without a path".to_owned())
@@ -362,40 +368,54 @@ fn judge(
             if let Some(path) = path {
                 tally.printed += 1;
                 let record = path.to_record(truth.as_ref().unwrap_or(&PathRecord::EMPTY));
-                let agrees = agrees("ib_acme's output", &record, truth, &mut findings, tally);
-                tally.printed_equal += usize::from(agrees && failure.is_none());
+                let whose = "ib_acme's output";
+                let verdict = verdict(rig, host, target, whose, &record, truth, tally)?;
+                tally.printed_equal += usize::from(verdict.right && failure.is_none());
+                findings.extend(verdict.findings);
             }
             findings.extend(failure.map(|failure| format!("ib_acme says \"{failure}\"")));
         }
     }
-    findings
+    Ok(findings)
 }
 
-/// Whether no judged field differs.
-fn agrees(
+/// What is right about a record, and what is to say about it.
+struct Verdict {
+    right: bool,
+    findings: Vec<String>,
+}
+
+/// Judges a record, and counts what is worth a note.
+fn verdict(
+    rig: &Rig,
+    host: &Host,
+    target: &Target,
     whose: &str,
     record: &PathRecord,
-    truth: &Result<PathRecord, String>,
-    findings: &mut Vec<String>,
+    truth: &Truth,
     tally: &mut Tally,
-) -> bool {
-    let truth = match truth {
-        Ok(truth) => truth,
-        Err(reason) => {
-            findings.push(format!("{whose} has a path, and {reason}"));
-            return false;
-        }
+) -> Result<Verdict> {
+    let judgement = judge::judge(rig, &target.asked_by(host), record, truth)?;
+    let told = |differences: &[Difference]| -> Vec<String> {
+        let told = differences.iter();
+        told.map(|difference| format!("{whose} has {difference}"))
+            .collect()
     };
-    let differences = compare(record, truth);
-    findings.extend(
-        differences
-            .iter()
-            .map(|difference| format!("{whose} has {difference}")),
-    );
-    let judged = |difference: &&Difference| difference.judged;
-    tally.notes += differences
-        .iter()
-        .filter(|difference| !judged(difference))
-        .count();
-    !differences.iter().any(|difference| difference.judged)
+    let (right, findings) = match &judgement {
+        Judgement::Plain(notes) => (true, told(notes)),
+        Judgement::OtherPath(differences) => {
+            tally.other_paths += 1;
+            let mut findings = vec![format!(
+                "{whose} is not the plain path, and the SA gives it to who asks for its values"
+            )];
+            findings.extend(told(differences));
+            (true, findings)
+        }
+        Judgement::Wrong(differences) => (false, told(differences)),
+        Judgement::Unfounded(reason) => (false, vec![format!("{whose} has a path, and {reason}")]),
+    };
+    if let Judgement::Plain(all) | Judgement::OtherPath(all) | Judgement::Wrong(all) = &judgement {
+        tally.notes += all.iter().filter(|difference| !difference.judged).count();
+    }
+    Ok(Verdict { right, findings })
 }

@@ -8,7 +8,6 @@ mod headers;
 mod lint;
 mod matrix;
 mod miri;
-mod processes;
 mod setup;
 mod supervise;
 mod test;

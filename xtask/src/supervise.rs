@@ -1,18 +1,18 @@
 //! Runs a command within a budget of time, and sees to it that nothing survives it.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use supervisor::{Leftovers, Supervised};
 
 use crate::error::Error;
-use crate::{processes, shown};
+use crate::shown;
 
 /// How long a stopped command may clean up before it and all that it started is killed.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,15 +36,13 @@ impl Budget {
 
 /// Runs a command that may leave processes behind on purpose (a compiler cache leaves its server).
 pub fn run(command: &mut Command, budget: Budget) -> Result<(), Error> {
-    Supervision::of(command, budget, PATIENCE)?.until_the_end(command)
+    Supervision::of(command, budget, PATIENCE)?.until_the_end(command, Leftovers::Keep)
 }
 
 /// Runs a command that must clean up after itself: what it leaves behind is killed and makes it fail.
 pub fn run_clean(command: &mut Command, budget: Budget) -> Result<(), Error> {
-    let supervision = Supervision::of(command, budget, PATIENCE)?;
-    supervision
-        .until_the_end(command)
-        .and(supervision.nothing_is_left())
+    Supervision::of(command, budget, PATIENCE)?
+        .until_the_end(command, Leftovers::EndAfter(PATIENCE))
 }
 
 /// Which of a command's streams is read.
@@ -68,36 +66,28 @@ struct Supervision {
     name: String,
     budget: Budget,
     patience: Duration,
-    /// Descendants of xtask that the command did not start.
-    older: BTreeSet<i32>,
     signal: Arc<AtomicUsize>,
 }
 
 impl Supervision {
     fn of(command: &Command, budget: Budget, patience: Duration) -> Result<Self, Error> {
-        processes::adopt_orphans()?;
         Ok(Self {
             name: shown(command),
             budget,
             patience,
-            older: processes::descendants().into_keys().collect(),
             signal: received_signal()?,
         })
     }
 
-    fn spawn(&self, command: &mut Command) -> Result<Child, Error> {
-        command
-            .stdin(Stdio::null())
-            .spawn()
-            .map_err(|source| Error::Spawn {
-                command: self.name.clone(),
-                source,
-            })
+    fn spawn(&self, command: &mut Command, leftovers: Leftovers) -> Result<Supervised, Error> {
+        Supervised::spawn(command.stdin(Stdio::null()), leftovers).map_err(|source| Error::Spawn {
+            command: self.name.clone(),
+            source,
+        })
     }
 
-    fn until_the_end(&self, command: &mut Command) -> Result<(), Error> {
-        let mut child = self.spawn(command)?;
-        self.wait(&mut child)
+    fn until_the_end(&self, command: &mut Command, leftovers: Leftovers) -> Result<(), Error> {
+        self.wait(&mut self.spawn(command, leftovers)?)
     }
 
     fn reading(
@@ -106,11 +96,15 @@ impl Supervision {
         stream: Stream,
         mut line: impl FnMut(&str) + Send,
     ) -> Result<(), Error> {
-        let mut child = self.spawn(match stream {
-            Stream::Output => command.stdout(Stdio::piped()),
-            Stream::Errors => command.stderr(Stdio::piped()),
-        })?;
-        let (output, errors) = (child.stdout.take(), child.stderr.take());
+        let leftovers = Leftovers::EndAfter(self.patience);
+        let mut child = self.spawn(
+            match stream {
+                Stream::Output => command.stdout(Stdio::piped()),
+                Stream::Errors => command.stderr(Stdio::piped()),
+            },
+            leftovers,
+        )?;
+        let (output, errors) = (child.take_stdout(), child.take_stderr());
         thread::scope(|scope| {
             scope.spawn(move || {
                 if let Some(output) = output {
@@ -120,34 +114,23 @@ impl Supervision {
                     pass_on(errors, &mut line);
                 }
             });
-            // Whoever is left may hold the pipe, whose reader would then never see its end.
-            self.wait(&mut child).and(self.nothing_is_left())
+            // When it returns nobody is left who could hold the pipe.
+            self.wait(&mut child)
         })
     }
 
-    /// Waits for the end of the command itself; over budget or on a signal, stops it.
-    fn wait(&self, child: &mut Child) -> Result<(), Error> {
+    /// Waits for the end of the command and of what it left behind; over budget or on a signal, stops it.
+    fn wait(&self, child: &mut Supervised) -> Result<(), Error> {
         loop {
-            let ended = child.try_wait().map_err(|source| Error::System {
-                operation: "wait for a child",
-                source,
-            })?;
-            match ended {
-                Some(status) if status.success() => return Ok(()),
-                Some(status) => {
-                    return Err(Error::Failed {
-                        command: self.name.clone(),
-                        status,
-                    });
-                }
-                None => {}
+            if let Some(status) = child.try_wait().map_err(waiting)? {
+                return self.judge(status, child);
             }
             if let Ok(signal @ 1..) = i32::try_from(self.signal.load(Ordering::Relaxed)) {
-                self.stop(child, signal);
+                self.stop(child)?;
                 return Err(Error::Interrupted(signal));
             }
             if Instant::now() >= self.budget.deadline {
-                self.stop(child, SIGTERM);
+                self.stop(child)?;
                 return Err(Error::OverBudget {
                     command: self.name.clone(),
                     budget: self.budget.whole,
@@ -157,34 +140,42 @@ impl Supervision {
         }
     }
 
-    /// Lets the command clean up, then ends whatever is left of it.
-    fn stop(&self, child: &mut Child, signal: i32) {
-        // A terminal's Ctrl-C has reached the command already; a second one might cut its cleaning short.
-        if signal != SIGINT {
-            // Not reaped yet, so the pid is still the child's.
-            let _ = kill_process(Pid::from_child(child), Signal::TERM);
+    fn judge(&self, status: ExitStatus, child: &Supervised) -> Result<(), Error> {
+        if !status.success() {
+            return Err(Error::Failed {
+                command: self.name.clone(),
+                status,
+            });
         }
-        let deadline = Instant::now() + self.patience;
-        while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
-            thread::sleep(POLL);
-        }
-        processes::end_all(&self.older, self.patience);
-        let _ = child.wait();
-    }
-
-    fn nothing_is_left(&self) -> Result<(), Error> {
-        let left = processes::wait_until_gone(&self.older, self.patience);
-        if left.is_empty() {
+        if child.leftovers().is_empty() {
             return Ok(());
         }
-        processes::end_all(&self.older, self.patience);
+        let processes = child.leftovers().iter();
         Err(Error::LeftBehind {
             command: self.name.clone(),
-            processes: left
-                .iter()
-                .map(|(pid, name)| format!("{name} ({pid})"))
+            processes: processes
+                .map(|left| format!("{} ({})", left.name, left.pid))
                 .collect(),
         })
+    }
+
+    /// Lets the command clean up, then ends whatever is left of it. A terminal's Ctrl-C has not reached it: it has a process
+    /// group of its own.
+    fn stop(&self, child: &mut Supervised) -> Result<(), Error> {
+        // It may have ended by itself in the meantime.
+        let _ = child.signal(Signal::TERM);
+        let deadline = Instant::now() + self.patience;
+        while Instant::now() < deadline && !child.has_ended().map_err(waiting)? {
+            thread::sleep(POLL);
+        }
+        child.kill().map(drop).map_err(waiting)
+    }
+}
+
+fn waiting(source: std::io::Error) -> Error {
+    Error::System {
+        operation: "wait for a child",
+        source,
     }
 }
 
@@ -227,7 +218,6 @@ mod tests {
         budget: Duration,
         patience: Duration,
     ) -> (Result<(), Error>, Vec<String>) {
-        let _alone = processes::alone();
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         let mut lines = Vec::new();
@@ -236,8 +226,6 @@ mod tests {
             .reading(&mut command, Stream::Output, |line| {
                 lines.push(line.to_owned())
             });
-        let left = processes::wait_until_gone(&BTreeSet::new(), PLENTY);
-        assert!(left.is_empty(), "{left:?}");
         (outcome, lines)
     }
 
@@ -263,11 +251,18 @@ mod tests {
 
     #[test]
     fn over_budget_a_command_is_stopped_with_its_descendants() {
-        let (outcome, _) = run_shell("sh -c 'sleep 600; :' & wait", SHORT, SHORT);
+        let file = std::env::temp_dir().join(format!("xtask-supervise-{}", std::process::id()));
+        let pid = file.display();
+        let script = format!("setsid sh -c 'echo $$ >{pid}; exec sleep 600' & wait");
+        // Long enough for the shells to start.
+        let (outcome, _) = run_shell(&script, Duration::from_secs(3), SHORT);
         assert!(
             matches!(outcome, Err(Error::OverBudget { .. })),
             "{outcome:?}"
         );
+        let pid = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert!(!std::path::Path::new(&format!("/proc/{}", pid.trim())).exists());
     }
 
     #[test]

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ExitStatus, Stdio};
 
 use fabric_sim::model::event::PortEvent;
+use loader_test::ibsim::SOCKET_NAME;
 use loader_test::log::Mark;
 use loader_test::process::{Launch, Process};
-use loader_test::programs::Programs;
 use loader_test::record::{Gid, Lid};
 use loader_test::rig::Rig;
 use loader_test::wait;
 
+use crate::PATIENCE;
 use crate::compiled::compiled;
-use crate::{PATIENCE, fabric_sim};
 
 /// A running probe.
 pub struct Probe {
@@ -85,7 +85,7 @@ impl Probe {
     pub fn start(rig: &Rig, node: &str) -> Self {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let programs = Programs::find(Some(&fabric_sim())).unwrap();
+        let programs = &rig.machine().programs;
         let directory = rig.directory().join(format!("probe-{node}-{number}"));
         std::fs::create_dir(&directory).unwrap();
         rig.ibsim().drop_dead_clients().unwrap();
@@ -94,10 +94,10 @@ impl Probe {
             programs.umad2sim.display(),
             programs.fabric_sim.display()
         );
-        let process = Launch::new(&programs, "probe", &executable(), &directory)
+        let process = Launch::new(rig.machine(), "probe", &executable(), &directory)
             .env("LD_PRELOAD", preload)
             .env("SIM_HOST", node)
-            .env("IBSIM_SOCKNAME", rig.ibsim().socket_name())
+            .env("IBSIM_SOCKNAME", SOCKET_NAME)
             .env("FABRIC_SIM_WIRES", rig.directory().join("wires"))
             .env("FABRIC_SIM_CONTROL", directory.join("control"))
             .env("FABRIC_SIM_POLL_MS", "20")

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 use regex_lite::Regex;
-use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::ability::Ability;
 use super::bench::{Subject, Time};
@@ -224,10 +223,16 @@ impl CheckCommand {
             return None;
         }
         let check = match report.name.starts_with("ability-") {
-            true => all().find(|check| {
-                let needs = Ability::closure(check.needs.iter().copied());
-                needs.iter().any(|ability| ability.probe().name == report.name)
-            })?.name,
+            true => {
+                all()
+                    .find(|check| {
+                        let needs = Ability::closure(check.needs.iter().copied());
+                        needs
+                            .iter()
+                            .any(|ability| ability.probe().name == report.name)
+                    })?
+                    .name
+            }
             false => report.seen_by.first().map_or(&*report.name, String::as_str),
         };
         Some(self.again(library, check))
@@ -237,7 +242,11 @@ impl CheckCommand {
     ///
     /// # Errors
     /// If the run cannot take place.
-    pub fn run(self) -> io::Result<ExitCode> {
+    pub fn run(mut self) -> io::Result<ExitCode> {
+        // In process, a constructor may change the working folder.
+        for path in self.json.iter_mut().chain(&mut self.junit) {
+            *path = std::path::absolute(&*path)?;
+        }
         let wanted = |check: &&Check| {
             let matches = |re: &Regex| re.is_match(check.name);
             self.only.as_ref().is_none_or(matches) && !self.skip.as_ref().is_some_and(matches)
@@ -285,7 +294,10 @@ impl CheckCommand {
                 Err(error) => ended = Some(Err(error)),
             }
             tested.push(Tested {
-                again: results.all().map(|report| self.again_for(library, report)).collect(),
+                again: results
+                    .all()
+                    .map(|report| self.again_for(library, report))
+                    .collect(),
                 path: library.clone(),
                 is_complete,
                 results,
@@ -304,7 +316,8 @@ impl CheckCommand {
         }
         let run = report::Run {
             plan: &plan,
-            is_complete: tested.len() == self.libraries.len() && tested.iter().all(|one| one.is_complete),
+            is_complete: tested.len() == self.libraries.len()
+                && tested.iter().all(|one| one.is_complete),
             tested: &tested,
         };
         // What is known is written, however the run ended.
@@ -433,10 +446,6 @@ impl ChildCommand {
         let Some(check) = find(&self.check) else {
             complaints.end(&format!("no check is called {}", self.check));
         };
-        // A parent that is killed leaves no check behind.
-        if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-            complaints.end(&format!("prctl(PR_SET_PDEATHSIG): {error}"));
-        }
         if let Err(error) = run::answer_with_stacks(&self.folder) {
             complaints.end(&format!("a handler for stacks: {error}"));
         }

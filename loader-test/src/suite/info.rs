@@ -4,7 +4,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use acm_prov_api::check::Finding;
@@ -12,7 +12,11 @@ use acm_prov_api::introspection;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use supervisor::{Leftovers, Supervised};
+
+use super::lines::OptionLines;
 use super::progress::sayln;
+use super::run::Stop;
 use crate::elf::SharedObject;
 use crate::stand_in::fabric::DeviceSpec;
 use crate::stand_in::library::Library;
@@ -33,6 +37,8 @@ pub struct InfoCommand {
     /// The library
     #[arg(value_name = "LIB")]
     library: PathBuf,
+    #[command(flatten)]
+    lines: OptionLines,
 }
 
 /// Loads a library and tells of it as JSON. For loader-test itself.
@@ -40,6 +46,8 @@ pub struct InfoCommand {
 pub struct InfoChildCommand {
     library: PathBuf,
     folder: PathBuf,
+    #[arg(long)]
+    line: Vec<String>,
 }
 
 /// What the child finds out.
@@ -72,12 +80,14 @@ impl InfoCommand {
         let object = SharedObject::read(&self.library)
             .map_err(|error| io::Error::other(format!("{}: {error}", self.library.display())))?;
         sayln!("{}", self.library.display());
-        let Attempt { loaded, log, place } = load_in_child(&self.library, &[])?;
+        let options = self.lines.read()?;
+        let attempt = load_in_child(&self.library, &options, &[])?;
+        let Attempt { loaded, log, place } = attempt;
         if let Some(loaded) = &loaded {
             show_table(loaded);
         }
         show_imports(&object);
-        let missing = self.missing(&object, loaded.as_ref())?;
+        let missing = self.missing(&object, &options, loaded.as_ref())?;
         let Some(loaded) = loaded else {
             let place = place.map(|place| format!(", {place}")).unwrap_or_default();
             show_log(&log);
@@ -99,7 +109,12 @@ impl InfoCommand {
     }
 
     /// Functions that are looked up when they are called first, and are nowhere.
-    fn missing(&self, object: &SharedObject, loaded: Option<&Loaded>) -> io::Result<Vec<String>> {
+    fn missing(
+        &self,
+        object: &SharedObject,
+        options: &[String],
+        loaded: Option<&Loaded>,
+    ) -> io::Result<Vec<String>> {
         if !loaded.is_some_and(|loaded| loaded.accepted) {
             return Ok(Vec::new());
         }
@@ -111,7 +126,7 @@ impl InfoCommand {
             .collect();
         missing.sort();
         // Those of other libraries, of which the loader names the first.
-        let at_once = load_in_child(&self.library, &[("LD_BIND_NOW", "1")])?;
+        let at_once = load_in_child(&self.library, options, &[("LD_BIND_NOW", "1")])?;
         let findings = at_once.loaded.map(|loaded| loaded.findings);
         let findings = findings.unwrap_or_default();
         for finding in findings {
@@ -219,33 +234,56 @@ struct Attempt {
     place: Option<String>,
 }
 
-fn load_in_child(library: &Path, environment: &[(&str, &str)]) -> io::Result<Attempt> {
+fn load_in_child(
+    library: &Path,
+    options: &[String],
+    environment: &[(&str, &str)],
+) -> io::Result<Attempt> {
+    // So that a signal ends the wait, and the folder goes.
+    let stop = Stop::at_signals()?;
     let folder = tempfile::Builder::new()
         .prefix("loader-test-info-")
         .tempdir()?;
     let result = folder.path().join("loaded.json");
-    let mut child = Command::new(std::env::current_exe()?)
+    let mut command = Command::new(std::env::current_exe()?);
+    command
         .arg("info-child")
+        .args(options.iter().map(|line| format!("--line={line}")))
         .envs(environment.iter().copied())
-        .arg(library)
+        .arg("--")
+        // A constructor may change the working folder.
+        .arg(std::path::absolute(library)?)
         .arg(folder.path())
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()?;
-    let deadline = Instant::now() + PATIENCE;
-    while child.try_wait()?.is_none() {
-        if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        .stdout(Stdio::null());
+    let mut child = Supervised::spawn(&mut command, Leftovers::END)?;
+    let status = wait_for(&mut child, &stop)?;
     let text = std::fs::read(result).ok();
     Ok(Attempt {
-        loaded: text.and_then(|text| serde_json::from_slice(&text).ok()),
+        loaded: text
+            .filter(|_| status.is_some_and(|status| status.success()))
+            .and_then(|text| serde_json::from_slice(&text).ok()),
         log: recorder::last_lines(folder.path()),
         place: recorder::last_call(folder.path()),
     })
+}
+
+/// The child's status; none if it took too long.
+fn wait_for(child: &mut Supervised, stop: &Stop) -> io::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if stop.is_set() {
+            return Err(io::Error::from(io::ErrorKind::Interrupted));
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 impl InfoChildCommand {
@@ -269,9 +307,11 @@ impl InfoChildCommand {
             empty_slots: 0,
             introspection: about(&self.library),
         };
+        let mut options = StandIn::default_options(&self.folder);
+        options.extend(self.line.iter().cloned());
         let core = StandIn::install_alone(Setup {
             devices: vec![DeviceSpec::single()],
-            options: StandIn::default_options(&self.folder),
+            options,
             folder: self.folder.clone(),
             trace: None,
         });

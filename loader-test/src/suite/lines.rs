@@ -1,4 +1,4 @@
-//! The option `--opts`, which several commands have.
+//! The options `--opts` and `--opt`, which all commands have that run a provider.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,19 +7,24 @@ use clap::Args;
 
 use super::progress::quoted;
 
-/// Lines of a file, for ibacm_opts.cfg.
-#[derive(Debug, Args)]
+/// Lines for ibacm_opts.cfg.
+#[derive(Debug, Default, Args)]
 pub struct OptionLines {
     /// Lines for ibacm_opts.cfg that the provider needs
     ///
-    /// @HOSTS@ in a line stands for the path of the harness's hosts file (`address GID` a line; the names, IPv4 and IPv6
-    /// addresses that are asked for), for a provider that has an option of its own for that.
+    /// @HOSTS@ in a line stands for the path of the harness's hosts file (`address GID` a line), for a provider that has an
+    /// option of its own for that. In `check`, `trace`, `fuzz` and `info` it has the names, IPv4 and IPv6 addresses that are
+    /// asked for; in `stock` and `demo` those that the hosts are given. In `stock` and `demo`, /run is the folder of the
+    /// host.
     ///
     /// The harness itself sets log_level, timeout, retries, addr_preload and addr_data_file. A line of FILE comes behind
     /// these, and so counts instead; but checks set timeout, retries and sa_depth themselves where they are about deadlines
     /// and queries that are out, and what they set counts whatever FILE says.
     #[arg(long, value_name = "FILE")]
     pub opts: Option<PathBuf>,
+    /// One such line, behind those of FILE; can be given several times
+    #[arg(long = "opt", value_name = "NAME VALUE", value_parser = line)]
+    pub single: Vec<String>,
 }
 
 impl OptionLines {
@@ -28,20 +33,88 @@ impl OptionLines {
     /// # Errors
     /// If the file cannot be read.
     pub fn read(&self) -> io::Result<Vec<String>> {
-        let Some(file) = &self.opts else {
-            return Ok(Vec::new());
-        };
-        let text = std::fs::read_to_string(file).map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", file.display()))
-        })?;
-        Ok(text.lines().map(str::to_owned).collect())
+        let mut lines = Vec::new();
+        if let Some(file) = &self.opts {
+            let text = std::fs::read_to_string(file).map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", file.display()))
+            })?;
+            lines.extend(text.lines().map(str::to_owned));
+        }
+        lines.extend(self.single.iter().cloned());
+        Ok(lines)
     }
 
-    /// The option as a shell takes it, with a blank before it; nothing if it was not given.
+    /// The same as names and values, without comments and empty lines.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn read_pairs(&self) -> io::Result<Vec<(String, String)>> {
+        let lines = self.read()?;
+        let lines = lines.iter().map(|line| line.trim());
+        let wanted = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let pairs = wanted.map(|line| match line.split_once(char::is_whitespace) {
+            Some((name, value)) => (name.to_owned(), value.trim().to_owned()),
+            None => (line.to_owned(), String::new()),
+        });
+        Ok(pairs.collect())
+    }
+
+    /// The options as a shell takes them, with a blank before each; nothing if none was given.
     pub fn again(&self) -> String {
-        self.opts
-            .as_ref()
-            .map(|file| format!(" --opts {}", quoted(file)))
-            .unwrap_or_default()
+        let file = self.opts.iter();
+        let file = file.map(|file| format!(" --opts {}", quoted(file)));
+        let single = self.single.iter();
+        file.chain(single.map(|line| format!(" --opt {}", quoted(line))))
+            .collect()
+    }
+}
+
+/// A line from `NAME VALUE` or `NAME=VALUE`.
+fn line(text: &str) -> Result<String, String> {
+    let (name, value) = text
+        .split_once(|end: char| end == '=' || end.is_whitespace())
+        .unwrap_or_default();
+    if name.is_empty() || value.trim().is_empty() || text.contains(['\n', '\r']) {
+        return Err(
+            "not a name and a value with a blank or = between them, in one line".to_owned(),
+        );
+    }
+    Ok(format!("{name} {}", value.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_a_name_and_a_value() {
+        for text in ["a_name a value", "a_name=a value", "a_name \t a value "] {
+            assert_eq!(line(text).unwrap(), "a_name a value", "{text:?}");
+        }
+        assert_eq!(line("a b=c").unwrap(), "a b=c");
+        for text in [
+            "", "lonely", "=value", " value", "name=", "name ", "a b\nc d",
+        ] {
+            assert!(line(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn single_lines_come_behind_the_files_and_are_repeated() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("opts");
+        std::fs::write(&file, "# a comment\n\n one  1 2\nlonely\n").unwrap();
+        let lines = OptionLines {
+            opts: Some(file.clone()),
+            single: vec!["two 2".into()],
+        };
+        assert_eq!(lines.read().unwrap().len(), 5);
+        let pairs = [("one", "1 2"), ("lonely", ""), ("two", "2")];
+        let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(lines.read_pairs().unwrap(), pairs);
+        assert_eq!(
+            lines.again(),
+            format!(" --opts {} --opt 'two 2'", file.display())
+        );
     }
 }

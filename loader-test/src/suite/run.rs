@@ -1,8 +1,8 @@
 //! Runs checks, each in a process of its own.
 //!
-//! The parent never loads the library. A child is the leader of its own process group, has a time limit, and leaves its
-//! result in a file: whatever the provider does (hang, crash, `_exit(0)`, kill its group, write to standard output), it
-//! becomes that check's result and the rest goes on. Nothing is left running.
+//! The parent never loads the library. A child has a supervisor and a time limit, and leaves its result in a file:
+//! whatever the provider does (hang, crash, `_exit(0)`, kill its group, write to standard output), it becomes that check's
+//! result and the rest goes on. Nothing is left running.
 
 mod breach;
 mod child;
@@ -25,7 +25,6 @@ use tempfile::TempDir;
 use super::Check;
 use super::bench::Time;
 
-use child::LookForStrays;
 pub(super) use child::signal_name;
 pub use plan::{CutShort, DEFAULT_JOBS, DEFAULT_LIMIT, Event, Plan, Report, Results};
 pub use stacks::answer_in as answer_with_stacks;
@@ -71,10 +70,6 @@ pub fn run_until(
     let folder = scratch_folder("loader-test-run-")?;
     let run = pool::Run::new(library, plan, stop, tell, folder.path())?;
     let results = run.whole(checks);
-    // Those that left their check's group without having been seen.
-    if !plan.in_process {
-        child::kill_strays(folder.path())?;
-    }
     Ok(results)
 }
 
@@ -98,7 +93,6 @@ pub(super) fn run_prepared(
             limit: plan.time_limit,
             deadline: None,
         },
-        strays: LookForStrays::Always,
     };
     let mut report = job.run(&stop).map_err(could_not_run)?;
     report.duration_ms = milliseconds_since(start);

@@ -125,6 +125,93 @@ fn calls_late(function: &str) -> std::path::PathBuf {
     library
 }
 
+/// The harness opens the library and its own files again after the constructor has run.
+#[test]
+fn a_constructor_may_change_the_working_folder() {
+    let library = with(
+        "changes-folder",
+        "static struct acm_provider provider = {",
+        "#include <unistd.h>\n\n__attribute__((constructor))\nstatic void leave(void)\n{\n\tif (chdir(\"/\"))\n\t\tabort();\n}\n\n\
+         static struct acm_provider provider = {",
+    );
+    let (folder, name) = (library.parent().unwrap(), library.file_name().unwrap());
+    let relative = Path::new(".").join(name);
+    let only = "^(load-(imports|query-twice|rejected-unloads)|sa-answers-late|resolve-by-lid)$";
+    for arguments in [
+        &["info"][..],
+        &["check", "--only", only],
+        &[
+            "check",
+            "--in-process",
+            "--only",
+            only,
+            "--json",
+            "relative.results",
+        ],
+        &["trace", "-o", "relative.json"],
+        &["fuzz", "--seed", "1", "--runs", "3"],
+    ] {
+        let (command, rest) = arguments.split_first().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_loader-test"))
+            .current_dir(folder)
+            .arg(command)
+            .arg(&relative)
+            .args(rest)
+            .output()
+            .unwrap();
+        let text = stdout(&output);
+        assert!(!text.contains("No such file"), "{arguments:?}: {text}");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {text}");
+    }
+    assert!(folder.join("relative.results").is_file());
+    assert!(folder.join("relative.json").metadata().unwrap().len() > 1000);
+}
+
+/// A signal ends it, and its folder goes.
+#[test]
+fn info_that_is_interrupted_cleans_up() {
+    let hangs = with(
+        "info-hangs",
+        "\t*info = &provider;\n",
+        "\tfor (;;)\n\t\tsleep(1);\n\t*info = &provider;\n",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_loader-test"))
+        .arg("info")
+        .arg(hangs)
+        .env("TMPDIR", folder.path())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let entries = || std::fs::read_dir(folder.path()).unwrap().count();
+    loader_test::wait::until_true("its folder", std::time::Duration::from_secs(60), || {
+        Ok(entries() > 0)
+    })
+    .unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&run),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(143));
+    assert_eq!(entries(), 0);
+}
+
+#[test]
+fn info_takes_options() {
+    let needs = with(
+        "info-options",
+        "\t*info = &provider;\n",
+        "\tFILE *file = fopen(acm_get_opts_file(), \"r\");\n\tchar line[200];\n\tint found = 0;\n\n\
+         \twhile (file && fgets(line, sizeof line, file))\n\t\tfound |= !strcmp(line, \"wanted yes\\n\");\n\
+         \tif (!found)\n\t\treturn -1;\n\t*info = &provider;\n",
+    );
+    assert_eq!(loader_test(&["info"], &needs).status.code(), Some(1));
+    let output = loader_test(&["info", "--opt", "wanted=yes"], &needs);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+}
+
 #[test]
 fn a_trace_survives_a_crash() {
     let folder = tempfile::tempdir().unwrap();

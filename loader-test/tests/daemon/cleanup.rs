@@ -65,18 +65,26 @@ impl Waiting {
             .filter_map(|process| process.mounts.clone())
             .filter(|mounts| *mounts != own)
             .collect();
+        let (supervisors, programs): (Vec<_>, Vec<_>) = self
+            .started
+            .iter()
+            .partition(|process| process.command == "supervisor");
         assert_eq!(
-            self.started.len(),
-            8,
-            "ibsim, opensm, the SA agent, four daemons and ib_acme: {:?}",
+            [supervisors.len(), programs.len()],
+            [9, 9],
+            "ibsim, opensm, the SA agent, four daemons, ib_acme and the namespace's holder: {:?}",
             self.started
         );
         assert_eq!(
             namespaces.len(),
-            5,
-            "four daemons and ib_acme have their own: {:?}",
+            6,
+            "four daemons, ib_acme and the holder have their own: {:?}",
             self.started
         );
+        let networks: BTreeSet<_> = programs.iter().map(|process| &process.network).collect();
+        assert_eq!(networks.len(), 1, "{programs:?}");
+        let own = fs::read_link("/proc/self/ns/net").unwrap();
+        assert!(!networks.contains(&Some(own)), "{programs:?}");
 
         processes::wait_until_gone(&self.started);
         // The number of a namespace that is gone is given to new ones, of other tests: only who was there before counts.

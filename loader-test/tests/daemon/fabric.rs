@@ -329,7 +329,7 @@ fn a_port_that_is_not_infiniband_is_named() {
         .preload(ethernet.path())
         .start();
     let error = result.unwrap_err();
-    assert!(error.could_not_run(), "{error}");
+    assert!(!error.is_the_providers(), "{error}");
     let text = error.to_string();
     assert!(
         text.contains("port of Hca1") && text.contains("ibsim0 port 1 is not an InfiniBand port"),
@@ -348,7 +348,7 @@ fn a_ninth_host_finds_no_place() {
     };
     let error = start(9).unwrap_err();
     assert!(
-        error.could_not_run() && error.to_string().contains("room for 8"),
+        !error.is_the_providers() && error.to_string().contains("room for 8"),
         "{error}"
     );
 }
@@ -485,7 +485,7 @@ fn a_library_that_does_not_find_its_file_is_refused_with_its_reason() {
         .option("static_table_file", "/nonexistent")
         .start();
     let error = result.unwrap_err();
-    assert!(error.could_not_run(), "{error}");
+    assert!(error.is_the_providers(), "{error}");
     let text = error.to_string();
     assert!(
         text.contains("/nonexistent") && text.contains("provider_query failed"),

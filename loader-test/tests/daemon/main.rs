@@ -2,6 +2,7 @@
 
 mod cleanup;
 mod fabric;
+mod namespace;
 mod processes;
 mod providers;
 mod sa_of_the_stand_in;

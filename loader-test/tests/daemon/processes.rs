@@ -17,6 +17,8 @@ pub struct Process {
     pub command: String,
     /// Its mount namespace, if it can be seen.
     pub mounts: Option<PathBuf>,
+    /// Its network namespace, likewise.
+    pub network: Option<PathBuf>,
 }
 
 impl Process {
@@ -48,6 +50,7 @@ fn read(folder: PathBuf) -> Option<Process> {
         started: fields[19].parse().ok()?,
         command: command.to_owned(),
         mounts: fs::read_link(folder.join("ns/mnt")).ok(),
+        network: fs::read_link(folder.join("ns/net")).ok(),
     })
 }
 

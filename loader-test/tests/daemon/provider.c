@@ -1,7 +1,10 @@
 /* A small provider that asks the SA for every path, or, as the macros below say, one with a fault. */
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <infiniband/acm_prov.h>
 
 /* Faults. */
@@ -47,6 +50,11 @@ static void answer(struct request *request, const void *path, uint8_t status)
 		msg->resolve_data[0].type = ACM_EP_INFO_PATH;
 		memcpy(&msg->resolve_data[0].info.path, path, sizeof(struct ibv_path_record));
 		msg->resolve_data[0].info.path.qosclass_sl ^= htobe16(SL_OFF_BY);
+#ifdef NO_SELECTORS
+		msg->resolve_data[0].info.path.mtu &= 0x3f;
+		msg->resolve_data[0].info.path.rate &= 0x3f;
+		msg->resolve_data[0].info.path.packetlifetime &= 0x3f;
+#endif
 	}
 	if (request->is_query)
 		acm_query_response(request->id, msg);
@@ -196,9 +204,41 @@ __attribute__((constructor)) static void crash(void)
 }
 #endif
 
+/* Whether the options file has both lines; the second names a file that is there. */
+static int has_options(void)
+{
+	FILE *file = fopen(acm_get_opts_file(), "r");
+	char line[256], name[256], value[256];
+	int found = 0;
+
+	while (file && fgets(line, sizeof line, file)) {
+		if (sscanf(line, "%255s %255s", name, value) != 2)
+			continue;
+		if (!strcmp(name, "first_of_mine"))
+			found |= !strcmp(value, "yes") ? 1 : 0;
+		if (!strcmp(name, "second_of_mine"))
+			found |= !access(value, R_OK) ? 2 : 0;
+	}
+	if (file)
+		fclose(file);
+	return found == 3;
+}
+
+#ifdef AGENT                 /* a function of a library that it needs */
+int agent(void);
+#endif
+
 #ifndef NO_ENTRY
 int provider_query(struct acm_provider **info, uint32_t *version)
 {
+#ifdef NEEDS_OPTIONS
+	if (!has_options())
+		return ENOENT;
+#endif
+#ifdef AGENT
+	if (!agent())
+		return ENOSYS;
+#endif
 	*info = &provider;
 	*version = REPORTED_VERSION;
 	return QUERY_RESULT;

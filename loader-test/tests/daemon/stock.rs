@@ -5,6 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use loader_test::rig::{RING, Rig};
+use loader_test::stock::Form;
+
 use crate::providers;
 
 pub const LOADER_TEST: &str = env!("CARGO_BIN_EXE_loader-test");
@@ -133,16 +136,52 @@ fn the_forms_can_be_chosen() {
     stock([&good, "--by", "guid"]).expect(2, &["[possible values: lid, gid, name, ip]"]);
 }
 
+/// An SA without QoS has the path for who asks for that SL: a provider may have a policy.
 #[test]
-fn a_wrong_sl_is_found() {
+fn an_sl_that_the_sa_gives_is_right_and_shown() {
     let run = stock([providers::build(&["SL_OFF_BY=1"]).path()]);
+    run.expect(
+        0,
+        &[
+            "32 answered, 32 equal",
+            "32 printed by ib_acme, 32 equal",
+            "64 records not the plain path",
+            "the answer is not the plain path, and the SA gives it to who asks for its values; the answer has SL 1, the SA says 0",
+            "ib_acme's output has SL 1, the SA says 0",
+        ],
+    );
+}
+
+/// On a ring whose subnet manager avoids deadlocks, the SL is the route's.
+#[test]
+fn an_sl_that_the_sa_does_not_give_is_wrong() {
+    let built = providers::build(&["SL_OFF_BY=1"]);
+    let rig = Rig::builder(built.path())
+        .net(RING)
+        .opensm_option("routing_engine", "lash")
+        .host("Hca1")
+        .start()
+        .unwrap();
+    let mut out = Vec::new();
+    let tally = loader_test::stock::run(&rig, &[Form::Gid], &mut out).unwrap();
+    let out = String::from_utf8_lossy(&out);
+    assert!(!tally.is_clean(), "{out}");
+    assert_eq!(
+        [tally.answered, tally.equal, tally.other_paths],
+        [6, 0, 0],
+        "{out}"
+    );
+}
+
+/// The suite judges them, and so does this.
+#[test]
+fn a_value_without_its_selector_is_wrong() {
+    let run = stock([providers::build(&["NO_SELECTORS"]).path()]);
     run.expect(
         1,
         &[
             "32 answered, 0 equal",
-            "32 printed by ib_acme, 0 equal",
-            "the answer has SL 1, the SA says 0",
-            "ib_acme's output has SL 1, the SA says 0",
+            "selectors of MTU, rate, packet lifetime [0, 0, 0], the SA says [2, 2, 2]",
         ],
     );
 }
@@ -204,10 +243,10 @@ fn what_the_daemon_refuses_is_told_in_its_own_words() {
     for (fault, words) in refusals {
         let bad = providers::build(&[fault]);
         let run = stock([bad.path()]);
-        run.expect(2, &["ibacm refuses", words]);
+        run.expect(1, &["ibacm refuses", words]);
     }
     let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-    stock([text]).expect(2, &["ibacm refuses", "invalid ELF header"]);
+    stock([text]).expect(1, &["ibacm refuses", "invalid ELF header"]);
 }
 
 #[test]
@@ -226,9 +265,10 @@ fn what_is_not_there_is_named() {
     stock([&library, "--host", "Hca1", "--host", "Hca1"]).expect(2, &["Hca1 is given twice"]);
     stock([&library, "--address", "Hca9=a"]).expect(2, &["Hca9, which is not a host"]);
     stock([&library, "--address", "Hca1=a b"]).expect(2, &["addresses of 1 to 46 bytes"]);
-    stock([&library, "--opts", "timeout"]).expect(2, &["a name, = and a value"]);
+    stock([&library, "--opts", "/nonexistent/opts"]).expect(2, &["/nonexistent/opts: No such"]);
+    stock([&library, "--opt", "timeout"]).expect(2, &["not a name and a value"]);
     let long = format!("x={}", "y".repeat(120));
-    stock([&library, "--opts", &long]).expect(2, &["ibacm cuts lines"]);
+    stock([&library, "--opt", &long]).expect(2, &["ibacm cuts lines"]);
     stock([""; 0]).expect(2, &["LIB"]);
 }
 
@@ -304,35 +344,58 @@ fn a_folder_that_cannot_be_made_and_options_that_are_none_are_named() {
     command.arg("stock").arg(&library);
     let run = finish(command.args(["--logs", "/proc/nowhere"]).output().unwrap());
     run.expect(2, &["keep logs in /proc/nowhere"]);
-    for option in ["timeout=1\n2", "a b=1"] {
-        let arguments = [library.as_os_str(), "--opts".as_ref(), option.as_ref()];
-        stock(arguments).expect(2, &["is no option"]);
-    }
+    let arguments = [
+        library.as_os_str(),
+        "--opt".as_ref(),
+        "timeout=1\n2".as_ref(),
+    ];
+    stock(arguments).expect(2, &["not a name and a value"]);
 }
 
 /// What keeps a program from being started says nothing about the provider.
 #[test]
 fn surroundings_that_cannot_be_had_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    // No user namespace may be made in this one, and no other user can do without.
-    let script = "echo 0 > /proc/sys/user/max_mnt_namespaces; exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command.args([
-        "--user",
-        "--map-root-user",
-        "--",
-        "sh",
-        "-c",
-        script,
-        "sh",
-        LOADER_TEST,
-        "stock",
-    ]);
-    command
-        .arg(providers::stock())
-        .arg("--logs")
-        .arg(folder.path());
-    finish(command.output().unwrap()).expect(2, &["could not be started: make a mount namespace"]);
+    for kind in ["net", "mnt"] {
+        // Root of this user namespace may make no such namespace in it.
+        let script = format!("echo 0 > /proc/sys/user/max_{kind}_namespaces; exec \"$@\"");
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--", "sh", "-c", &script, "sh"]);
+        command.args([LOADER_TEST, "stock"]).arg(providers::stock());
+        command.arg("--logs").arg(folder.path());
+        let setting = format!("as root: sysctl -w user.max_{kind}_namespaces=");
+        finish(command.output().unwrap()).expect(
+            2,
+            &[
+                "the network namespace of the run could not be started: unshare(",
+                &setting,
+            ],
+        );
+    }
+}
+
+/// What the default filter of a container does.
+#[test]
+fn a_container_that_may_not_is_told_what_to_start_it_with() {
+    let refuse = "import ctypes, os, platform, struct, sys\n\
+        libc = ctypes.CDLL(None)\n\
+        number = {'x86_64': 272, 'aarch64': 97}[platform.machine()]\n\
+        word = lambda *fields: struct.pack('HBBI', *fields)\n\
+        code = ctypes.create_string_buffer(word(0x20, 0, 0, 0) + word(0x15, 0, 1, number) + word(6, 0, 0, 0x50001)\n\
+        \x20   + word(6, 0, 0, 0x7fff0000))\n\
+        program = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 4, ctypes.addressof(code)))\n\
+        assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0\n\
+        os.execv(sys.argv[1], sys.argv[1:])\n";
+    let mut command = Command::new("python3");
+    command.args(["-c", refuse, LOADER_TEST, "demo"]);
+    finish(command.arg(providers::stock()).output().unwrap()).expect(
+        2,
+        &[
+            "unshare(NEWNET | NEWNS | NEWUSER): Operation not permitted",
+            "docker run --cap-add SYS_ADMIN --security-opt apparmor=unconfined",
+            "podman run --cap-add SYS_ADMIN",
+        ],
+    );
 }
 
 /// Nobody is root here, so the mounts need a user namespace.
@@ -372,6 +435,197 @@ fn it_works_without_root() {
         0,
         &["32 answered, 32 equal", "32 printed by ib_acme, 32 equal"],
     );
-    let logs = run.stderr.trim().strip_prefix("the logs are in ").unwrap();
-    std::fs::remove_dir_all(logs).unwrap();
+}
+
+/// A run in a folder for temporary files of its own, and what is left in that.
+fn with_temporary(command: &str, arguments: &[&OsStr]) -> (Run, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = Command::new(LOADER_TEST);
+    program.arg(command).args(arguments);
+    let run = finish(program.env("TMPDIR", folder.path()).output().unwrap());
+    let left = std::fs::read_dir(folder.path()).unwrap().flatten();
+    let names = left.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    (run, names.collect())
+}
+
+#[test]
+fn temporary_folders_go_unless_something_is_wrong() {
+    let good = providers::stock();
+    for command in ["stock", "demo", "info"] {
+        let (run, left) = with_temporary(command, &[good.as_os_str()]);
+        assert_eq!(
+            (run.status, left),
+            (Some(0), Vec::new()),
+            "{command}: {}",
+            run.stderr
+        );
+        assert!(!run.stderr.contains("the logs are"), "{}", run.stderr);
+    }
+    let bad = providers::build(&["MADE_UP=1"]);
+    let (run, left) = with_temporary("stock", &[bad.path().as_os_str()]);
+    run.expect(1, &["the logs are in "]);
+    assert_eq!(left.len(), 1, "{left:?}");
+    let (run, left) = with_temporary("stock", &[OsStr::new("/nonexistent.so")]);
+    assert_eq!((run.status, left), (Some(2), Vec::new()));
+}
+
+#[test]
+fn options_come_from_a_file_and_single_lines_in_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("opts");
+    // The provider does not load without both.
+    let built = providers::build(&["NEEDS_OPTIONS"]);
+    std::fs::write(&file, "# what it needs\n\nfirst_of_mine yes\n").unwrap();
+    let (library, file) = (built.path(), file.as_os_str());
+    for command in ["stock", "demo", "info"] {
+        let lone = [library.as_os_str(), "--opts".as_ref(), file];
+        let (run, _) = with_temporary(command, &lone);
+        run.expect(1, &["provider_query"]);
+        for single in ["second_of_mine @HOSTS@", "second_of_mine=@HOSTS@"] {
+            let both = [&lone[..], &["--opt".as_ref(), single.as_ref()]].concat();
+            let (run, _) = with_temporary(command, &both);
+            // It resolves no IP addresses, which the demonstration asks for.
+            let status = if command == "demo" { 1 } else { 0 };
+            run.expect(status, &["test-sa"]);
+            assert!(!run.stderr.contains("ibacm refuses"), "{}", run.stderr);
+        }
+    }
+}
+
+/// What stands on PATH in place of opensm: it runs the real one and then this.
+fn opensm_that(does: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("opensm");
+    std::fs::write(
+        &path,
+        format!("#!/bin/bash\nPATH=${{PATH#*:}}:/usr/sbin:/sbin\n{does}\n"),
+    )
+    .unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    folder
+}
+
+fn with_opensm(folder: &Path, arguments: &[&OsStr]) -> Run {
+    let mut path = folder.as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let logs = tempfile::tempdir().unwrap();
+    let mut program = Command::new(LOADER_TEST);
+    program.args(arguments).arg("--logs").arg(logs.path());
+    finish(program.env("PATH", path).output().unwrap())
+}
+
+#[test]
+fn an_opensm_that_crashes_says_nothing_about_the_provider() {
+    let good = providers::good();
+    let net = Path::new(env!("CARGO_MANIFEST_DIR")).join("fabrics/fat-tree-324.net");
+    let at_once = opensm_that("kill -SEGV $$");
+    let library = good.path();
+    let stock = ["stock".as_ref(), library.as_os_str()];
+    with_opensm(at_once.path(), &stock).expect(2, &["opensm ended (killed by signal 11)"]);
+    // There are hundreds of destinations, so the run is in the middle of them at the tenth query.
+    let later = opensm_that(
+        "opensm \"$@\" & until [ \"$(grep -c 'SA MAD dump' opensm.log)\" -gt 10 ]; do sleep 0.01; done; \
+         kill -KILL $!; exit 9",
+    );
+    let arguments = [
+        "--net".as_ref(),
+        net.as_os_str(),
+        "--host".as_ref(),
+        "H0".as_ref(),
+    ];
+    let run = with_opensm(later.path(), &[&stock[..], &arguments].concat());
+    run.expect(2, &["opensm ended (exit status: 9)"]);
+}
+
+#[test]
+fn an_ibsim_that_ends_says_nothing_about_the_provider() {
+    let good = providers::good();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ibsim");
+    std::fs::write(&path, "#!/bin/sh\nkill -SEGV $$\n").unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    let run = with_opensm(folder.path(), &["stock".as_ref(), good.path().as_os_str()]);
+    run.expect(2, &["ibsim"]);
+}
+
+/// A provider that needs `libagent.so.1`, which needs `libdeeper.so`, each in a folder that the other names by $ORIGIN.
+fn with_agent(folder: &Path) -> std::path::PathBuf {
+    let cc = |arguments: &[&str]| {
+        let status = Command::new("cc")
+            .current_dir(folder)
+            .args(arguments)
+            .status();
+        assert!(status.unwrap().success(), "{arguments:?}");
+    };
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/daemon/provider.c");
+    std::fs::create_dir_all(folder.join("plugins")).unwrap();
+    std::fs::create_dir_all(folder.join("agent/deeper")).unwrap();
+    std::fs::write(folder.join("deeper.c"), "int deeper(void) { return 1; }\n").unwrap();
+    std::fs::write(
+        folder.join("agent.c"),
+        "int deeper(void); int agent(void) { return deeper(); }\n",
+    )
+    .unwrap();
+    cc(&[
+        "-shared",
+        "-fPIC",
+        "-o",
+        "agent/deeper/libdeeper.so",
+        "deeper.c",
+    ]);
+    cc(&[
+        "-shared",
+        "-fPIC",
+        "-o",
+        "agent/libagent.so.1",
+        "agent.c",
+        "-Wl,-soname,libagent.so.1",
+        "-Lagent/deeper",
+        "-ldeeper",
+        "-Wl,-rpath,$ORIGIN/deeper",
+    ]);
+    std::os::unix::fs::symlink("libagent.so.1", folder.join("agent/libagent.so")).unwrap();
+    cc(&[
+        "-shared",
+        "-fPIC",
+        "-DAGENT",
+        "-o",
+        "plugins/provider.so",
+        source,
+        "-Lagent",
+        "-lagent",
+        "-Wl,-rpath,$ORIGIN/../agent",
+        "-Wl,-rpath-link,agent/deeper",
+    ]);
+    folder.join("plugins/provider.so")
+}
+
+#[test]
+fn libraries_from_beside_the_provider_come_with_its_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = with_agent(folder.path());
+    stock([&library]).expect(0, &["32 answered, 32 equal"]);
+    std::fs::remove_file(folder.path().join("agent/deeper/libdeeper.so")).unwrap();
+    let run = stock([&library]);
+    run.expect(
+        1,
+        &["provider.so needs libdeeper.so: neither the loader's paths nor"],
+    );
+    std::fs::remove_dir_all(folder.path().join("agent")).unwrap();
+    let run = stock([&library]);
+    run.expect(1, &["provider.so needs libagent.so.1: neither"]);
+    assert!(!run.stderr.contains("ibsim"), "{}", run.stderr);
+}
+
+#[test]
+fn two_runs_at_once_do_not_meet() {
+    let good = providers::good();
+    let runs = [(); 2].map(|()| {
+        let library = good.path();
+        std::thread::spawn(move || stock([library]))
+    });
+    for run in runs {
+        run.join().unwrap().expect(0, &["32 answered, 32 equal"]);
+    }
 }

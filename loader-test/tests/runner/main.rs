@@ -110,6 +110,14 @@ fn processes_that_a_provider_leaves_behind() {
             ),
         ),
         (
+            "daemonizes-without-environment",
+            format!(
+                "if (!fork()) {{ setsid(); if (fork()) _exit(0); char *none[] = {{NULL}}, *words[] = {{\"sh\", \"-c\", \
+                 \"echo $$ >\" {left:?} \"new && mv \" {left:?} \"new \" {left:?} \"; sleep 600\", NULL}}; \
+                 execve(\"/bin/sh\", words, none); }}"
+            ),
+        ),
+        (
             "daemonizes-wholly",
             format!("if (!fork()) {{ if (daemon(1, 0)) abort(); say_pid({left:?}); for_ever(); }}"),
         ),

@@ -167,7 +167,6 @@ mod tests {
 
     #[test]
     fn each_integration_test_runs_in_one_tier() {
-        let _alone = crate::processes::alone();
         let selection = Selection::of(false).unwrap();
         let [suite, daemon] =
             [Tier::Suite, Tier::Daemon].map(|tier| lines(tier, Engine::CargoTest).remove(0));
@@ -185,7 +184,6 @@ mod tests {
 
     #[test]
     fn nextest_takes_the_place_of_cargo_but_for_documentation() {
-        let _alone = crate::processes::alone();
         let unit = lines(Tier::Unit, Engine::Nextest);
         assert_eq!(
             unit[0],

@@ -5,16 +5,15 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+use supervisor::{Leftovers, Supervised};
 
 use super::verdict::{Departure, TROUBLE, Verdict, told};
 use super::{Plan, Report, Stop, keep, stacks, stopped};
@@ -22,20 +21,8 @@ use crate::stand_in::recorder;
 use crate::suite::bench::{Late, Time};
 use crate::suite::{Check, Status, lifecycle};
 
-/// The variable by which a check's processes are known.
-const MARK: &str = "LOADER_TEST_CHECK_FOLDER";
-
 /// Output of a provider that is kept.
 const KEPT_OUTPUT: u64 = 16 << 10;
-
-/// When processes are looked for that have left a check's group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LookForStrays {
-    /// After the check, in any case.
-    Always,
-    /// After the check if one of them holds its standard input; the caller looks for others in the end.
-    IfSeen,
-}
 
 /// How long exit handlers may take after a check that ends by way of them.
 const AT_EXIT: Duration = Duration::from_secs(20);
@@ -48,7 +35,6 @@ pub(super) struct Job<'a> {
     pub folder: &'a Path,
     pub plan: &'a Plan,
     pub time: Time,
-    pub strays: LookForStrays,
 }
 
 impl Job<'_> {
@@ -65,33 +51,24 @@ impl Job<'_> {
         command
             .stdin(OwnedFd::from(stdin))
             .stdout(create(&stdout)?)
-            .stderr(create(&stderr)?)
-            .process_group(0);
-        let mut child = command
-            .spawn()
+            .stderr(create(&stderr)?);
+        let mut child = Supervised::spawn(&mut command, Leftovers::END)
             .map_err(|error| named(&self.plan.program, error))?;
         // It holds the other end of `life`.
         drop(command);
-        let group = Pid::from_child(&child);
-        let ended = wait(&mut child, self.patience(), stop);
-        let stacks = match &ended {
-            None if !stop.is_set() => stacks::of_all_threads(child.id(), self.folder, &self.plan.program),
-            _ => Vec::new(),
-        };
-        // Whatever the provider started dies with its check.
-        let _ = kill_process_group(group, Signal::KILL);
-        let status = match ended {
-            Some(status) => Some(status?),
-            None => {
-                // It may have left its group.
-                let _ = child.kill();
-                child.wait()?;
+        let mut stacks = Vec::new();
+        // Whatever the provider started ends with its check.
+        let status = match ends_within(&child, self.patience(), stop)? {
+            true => Some(child.wait()?),
+            false => {
+                if !stop.is_set() {
+                    let pid = child.pid().as_raw_nonzero().get();
+                    stacks = stacks::of_all_threads(pid, self.folder, &self.plan.program);
+                }
+                child.kill()?;
                 None
             }
         };
-        if self.strays == LookForStrays::Always || !is_closed(&life)? {
-            kill_strays(self.folder)?;
-        }
         if stop.is_set() {
             return Err(stopped());
         }
@@ -123,7 +100,11 @@ impl Job<'_> {
             .args(plan.options.iter().map(|line| format!("--line={line}")))
             .arg(format!("--log-level={}", plan.log_level))
             .arg(format!("--limit={}", milliseconds(self.limit())))
-            .args(self.time.deadline.map(|deadline| format!("--deadline={}", milliseconds(deadline))))
+            .args(
+                self.time
+                    .deadline
+                    .map(|deadline| format!("--deadline={}", milliseconds(deadline))),
+            )
             .arg("--folder")
             .arg(self.folder)
             .arg("--result")
@@ -134,7 +115,6 @@ impl Job<'_> {
         command
             .args(["--", self.check.name])
             .arg(self.library)
-            .env(MARK, self.folder)
             .envs(environment(self.check));
         command
     }
@@ -188,8 +168,15 @@ impl Job<'_> {
                         None => format!("exit code {}", ended.code().unwrap_or(-1)),
                     };
                     let place_told = place.as_deref().map(|place| format!(", {place}"));
-                    let by = if report.signal.is_some() { "by" } else { "with" };
-                    let seen = format!("the process was ended {by} {how}{}", place_told.unwrap_or_default());
+                    let by = if report.signal.is_some() {
+                        "by"
+                    } else {
+                        "with"
+                    };
+                    let seen = format!(
+                        "the process was ended {by} {how}{}",
+                        place_told.unwrap_or_default()
+                    );
                     report.cause = Some(cause_of(&how, place.as_deref()));
                     report.message = lost(check, &seen);
                 }
@@ -206,7 +193,9 @@ fn not_over(limit: Duration, place: Option<&str>) -> String {
             format!("not over after {limit:?}, {place}: the core hangs in the provider")
         }
         Some(place) => {
-            format!("not over after {limit:?}, {place}, which returned: the check still waited for the provider")
+            format!(
+                "not over after {limit:?}, {place}, which returned: the check still waited for the provider"
+            )
         }
         None => format!("not over after {limit:?}; the provider was not called yet"),
     }
@@ -260,44 +249,6 @@ fn trouble(life: UnixStream) -> Option<String> {
     told.strip_prefix(TROUBLE).map(str::to_owned)
 }
 
-/// Whether nobody has the other end any longer.
-fn is_closed(life: &UnixStream) -> io::Result<bool> {
-    let mut ends = [PollFd::new(life, PollFlags::empty())];
-    poll(&mut ends, Some(&Timespec::default()))?;
-    Ok(ends[0].revents().contains(PollFlags::HUP))
-}
-
-/// Ends the processes that left a check's group: they still have its folder, or one in it, in their environment. Every
-/// process of the system is looked at, which takes a while.
-pub(super) fn kill_strays(folder: &Path) -> io::Result<()> {
-    let mark = [MARK.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
-    loop {
-        let mut found = false;
-        for entry in std::fs::read_dir("/proc")?.flatten() {
-            let pid = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| Pid::from_raw(name.parse().ok()?));
-            // Other users' processes are none of ours, and one that has ended has no environment.
-            let (Some(pid), Ok(environment)) = (pid, std::fs::read(entry.path().join("environ")))
-            else {
-                continue;
-            };
-            if environment
-                .split(|byte| *byte == 0)
-                .any(|line| line.starts_with(&mark))
-            {
-                found = true;
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        }
-        // One of them may have started another one meanwhile.
-        if !found {
-            return Ok(());
-        }
-    }
-}
-
 /// A check that did not come to its end takes the core with it, whatever it is about.
 fn lost(check: &Check, seen: &str) -> String {
     let harmed = "the daemon, and with it all its clients";
@@ -316,27 +267,18 @@ fn environment(check: &Check) -> Option<(&'static str, OsString)> {
     Some((name, all))
 }
 
-/// Waits for a child's end; `None` when the time is over, or the run is stopped.
-fn wait(child: &mut Child, limit: Duration, stop: &Stop) -> Option<io::Result<ExitStatus>> {
-    match ends_within(child, limit, stop) {
-        Ok(true) => Some(child.wait()),
-        Ok(false) => None,
-        Err(error) => Some(Err(error)),
-    }
-}
-
-fn ends_within(child: &Child, limit: Duration, stop: &Stop) -> io::Result<bool> {
-    let end = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+/// Whether a child ends before the time is over, or the run is stopped.
+fn ends_within(child: &Supervised, limit: Duration, stop: &Stop) -> io::Result<bool> {
     let start = Instant::now();
     loop {
         let left = limit.saturating_sub(start.elapsed());
         let left = Timespec::try_from(left).map_err(io::Error::other)?;
         let mut both = [
-            PollFd::new(&end, PollFlags::IN),
+            PollFd::new(child, PollFlags::IN),
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
         ];
         match poll(&mut both, Some(&left)) {
-            Ok(_) => return Ok(both[0].revents().contains(PollFlags::IN)),
+            Ok(_) => return Ok(both[0].revents().intersects(PollFlags::IN | PollFlags::HUP)),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
