@@ -14,6 +14,7 @@ pub mod info;
 pub mod lines;
 pub mod progress;
 pub mod report;
+pub mod right;
 pub mod run;
 
 mod event;

@@ -7,11 +7,14 @@ use std::time::Duration;
 use acm_prov_api::check;
 
 use super::copies::Copies;
+pub use super::right::{
+    expect_exactly, expect_path, expect_undemanded, expected_path, expected_record, plain_path,
+};
 use super::{Finding, Outcome, cannot_run, failed};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::{Harmed, Violation, ViolationKind};
 use crate::stand_in::library::{Library, LoadError};
-use crate::stand_in::message::{Addr, Message, PATH, Path as PathRecord, Reply};
+use crate::stand_in::message::{Addr, Message, Path as PathRecord, Reply};
 use crate::stand_in::sa::{Question, Reaction};
 use crate::stand_in::trace::Trace;
 use crate::stand_in::{AddressId, FIRST_PORT, Refused, Setup, StandIn};
@@ -26,6 +29,8 @@ pub const ETIMEDOUT: u8 = 6;
 pub const EDESTTYPE: u8 = 10;
 /// Options for checks that wait for deadlines to pass.
 pub const HASTY: &[&str] = &["timeout 500", "retries 1"];
+/// A LID that no port has until a peer is given it.
+pub const ELSEWHERE: u16 = 700;
 /// Every ACM status that is an error.
 pub const ERRORS: [u8; 9] = [1, 2, 3, 5, 6, 7, 8, 9, 10];
 
@@ -35,6 +40,7 @@ pub struct Bench {
     folder: PathBuf,
     options: Vec<String>,
     trace: Option<PathBuf>,
+    deadline: Option<Duration>,
     /// Whether departures that harm nobody are looked for as well.
     pub strict: bool,
     copies: Option<Arc<Copies>>,
@@ -55,6 +61,8 @@ pub struct Subject {
     pub strict: bool,
     /// The file that a trace goes to.
     pub trace: Option<PathBuf>,
+    /// The deadline that the provider has shown, if it does not read `timeout` and `retries`.
+    pub deadline: Option<Duration>,
     /// Copies of the library, when several checks share a process.
     pub copies: Option<Arc<Copies>>,
 }
@@ -67,6 +75,7 @@ impl Bench {
             folder: folder.to_owned(),
             options: subject.options,
             trace: subject.trace,
+            deadline: subject.deadline,
             strict: subject.strict,
             copies: subject.copies,
             core: None,
@@ -186,6 +195,7 @@ impl Bench {
             options,
             folder: self.folder.clone(),
             trace,
+            deadline: self.deadline,
         })
     }
 
@@ -306,29 +316,6 @@ pub fn resolve(core: &mut StandIn, from: AddressId, message: &Message) -> Result
     reply(core, id)
 }
 
-/// The record that the SA has for a path from the first port to a peer.
-pub fn expected_path(core: &StandIn, peer: &Peer) -> PathRecord {
-    expected_record(core, &PathRecord::default().with_dgid(peer.gid()))
-}
-
-/// The record that the SA has for a question from the first port and, if it names no other, its first partition.
-pub fn expected_record(core: &StandIn, asked: &PathRecord) -> PathRecord {
-    known_record(core, asked).unwrap_or_default()
-}
-
-/// The same; none if the SA refuses the question.
-pub fn known_record(core: &StandIn, asked: &PathRecord) -> Option<PathRecord> {
-    let port = core.port(FIRST_PORT);
-    let mut asked = *asked;
-    if asked.sgid() == [0; 16] {
-        asked = asked.with_sgid(port.gid());
-    }
-    if asked.pkey() == 0 {
-        asked = asked.with_pkey(port.pkeys[0]);
-    }
-    core.subnet().path(&asked, asked.comp_mask(), 0).ok()
-}
-
 /// The SA keeps its answers to path queries back until [`let_go`].
 pub fn hold(core: &StandIn) {
     core.sa().script(|question| {
@@ -364,50 +351,6 @@ pub fn by_addr(source: &Addr, destination: &Addr) -> Message {
     match message.verified(None) {
         Ok((message, _)) => message,
         Err(_) => message,
-    }
-}
-
-/// Checks that an answer is a success with this path, field by field.
-///
-/// # Errors
-/// What differs.
-pub fn expect_path(reply: &Reply, expected: &PathRecord) -> Outcome {
-    if reply.status != SUCCESS {
-        return Err(failed(
-            format!("status 0 and {expected:?}"),
-            format!("status {}", reply.status),
-        ));
-    }
-    let Some((_, code, field)) = reply.entry(0) else {
-        return Err(failed(
-            "an answer with a path",
-            format!("length {}", reply.length),
-        ));
-    };
-    if code != PATH {
-        return Err(failed(
-            format!("entry 0 of type {PATH:#x}"),
-            format!("type {code:#x}"),
-        ));
-    }
-    expect_record(&PathRecord(field), expected)
-}
-
-/// Checks a path field by field.
-///
-/// # Errors
-/// If one differs.
-pub fn expect_record(seen: &PathRecord, expected: &PathRecord) -> Outcome {
-    // The SA's hints for itself and reserved bytes do not matter to clients.
-    let comparable = |path: &PathRecord| {
-        let mut path = path.with_reversible_numpath(path.reversible_numpath() & 0x80);
-        path.0[57..].fill(0);
-        path
-    };
-    if comparable(seen) == comparable(expected) {
-        Ok(())
-    } else {
-        Err(failed(format!("{expected:?}"), format!("{seen:?}")))
     }
 }
 

@@ -314,6 +314,7 @@ impl ChildCommand {
                 options: self.line,
                 strict: self.strict,
                 trace: self.trace,
+                deadline: None,
                 copies: None,
             },
             &self.folder,

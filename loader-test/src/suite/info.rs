@@ -274,6 +274,7 @@ impl InfoChildCommand {
             options: StandIn::default_options(&self.folder),
             folder: self.folder.clone(),
             trace: None,
+            deadline: None,
         });
         if let Err(error) = core {
             loaded

@@ -9,9 +9,10 @@ mod open;
 use super::bench::{SUCCESS, able, by_addr, by_lid, expect_path, resolve};
 use super::fault::Fault;
 use super::{Check, Outcome, Status, failed};
-use crate::stand_in::fabric::{Peer, path_record};
+use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Path};
+use crate::stand_in::right::Expected;
 use crate::stand_in::{AddressId, StandIn};
 use crate::suite::ability::Ability;
 
@@ -449,8 +450,7 @@ fn serves(core: &mut StandIn, from: AddressId, peer: u16) -> Outcome {
         .with_sgid(port.gid())
         .with_dlid(peer.lid)
         .with_pkey(pkey);
-    let record = path_record(&asked, std::slice::from_ref(port)).unwrap_or_default();
-    expect_path(&reply, &record)
+    expect_path(&reply, &Expected::new(asked, core.subnet()))
 }
 
 /// Checks that an own address leads to its own port.

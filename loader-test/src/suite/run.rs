@@ -366,6 +366,7 @@ fn run_here(
         options: plan.options.clone(),
         strict: plan.strict,
         trace: plan.trace.clone(),
+        deadline: None,
         copies: Some(Arc::clone(copies)),
     };
     let verdict = verdict::judge_here(check, subject, folder)

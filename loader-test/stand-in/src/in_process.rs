@@ -88,6 +88,7 @@ impl InProcess {
             options: lines,
             folder: folder.path().to_owned(),
             trace: None,
+            deadline: None,
         })
         .unwrap_or_else(|error| panic!("the core's own files: {error}"));
         // SAFETY: the table's functions are this core's, which do what the core's do, on any thread.

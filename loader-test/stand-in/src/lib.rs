@@ -8,6 +8,7 @@
 //!
 //! The functions that a provider calls are exported by name; one core at a time is behind them.
 
+mod clock;
 pub mod fabric;
 pub mod hide;
 pub mod in_process;
@@ -16,6 +17,7 @@ pub mod library;
 pub mod memory;
 pub mod message;
 pub mod recorder;
+pub mod right;
 pub mod sa;
 pub mod subnet;
 pub mod trace;
@@ -31,6 +33,7 @@ mod shared;
 use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -39,7 +42,7 @@ use acm_prov_api::abi::{
 };
 use fabric_sim::model::adapter::Adapter;
 
-use fabric::{DeviceSpec, PortSpec};
+use fabric::{DeviceSpec, Peer, PortSpec};
 use ledger::{Harmed, Ledger, Violation, ViolationKind};
 use library::Library;
 use memory::Lent;
@@ -65,6 +68,9 @@ pub struct Setup {
     pub folder: PathBuf,
     /// The file that a trace goes to.
     pub trace: Option<trace::Trace>,
+    /// The deadline that the provider has shown, if it does not read `timeout` and `retries`: requests get this much time
+    /// where the options say less.
+    pub deadline: Option<Duration>,
 }
 
 /// A port of the core's, by device and port number from 1.
@@ -134,8 +140,6 @@ pub struct StandIn {
     shared: Arc<Shared>,
     provider: &'static acm_provider,
     devices: Vec<Device>,
-    next_client: u64,
-    next_tid: u64,
     /// How long a request may take before a check gives it up: the provider's own deadline and some more.
     pub patience: Duration,
     /// Device and port memory is inaccessible while it is closed. The real core's lives on, so a provider that uses it
@@ -191,6 +195,7 @@ impl StandIn {
             options,
             folder,
             trace,
+            deadline,
         } = setup;
         let write = |name: &str, text: &str| {
             let path = folder.join(name);
@@ -223,8 +228,9 @@ impl StandIn {
                 })
                 .unwrap_or(default)
         };
-        let ledger = Arc::new(Mutex::new(Ledger::default()));
         let time_out = Duration::from_millis(number("timeout", 2000) * (number("retries", 2) + 1));
+        let deadline = deadline.map_or(time_out, |shown| shown.max(time_out));
+        let ledger = Arc::new(Mutex::new(Ledger::new(deadline)));
         let subnet = Arc::new(Mutex::new(Subnet {
             ports: devices
                 .iter()
@@ -259,7 +265,7 @@ impl StandIn {
             number("log_level", 0) as c_int,
             recorder,
             subnet,
-            time_out,
+            deadline,
         );
         let shared = Arc::new(shared);
         exports::install(&shared);
@@ -279,13 +285,11 @@ impl StandIn {
         devices: Vec<Device>,
         provider: &'static acm_provider,
     ) -> Self {
-        let patience = shared.time_out + Duration::from_secs(8);
+        let patience = shared.deadline() + Duration::from_secs(8);
         Self {
             shared,
             provider,
             devices,
-            next_client: 1,
-            next_tid: 0x5a5a_0000_0000_0001,
             patience,
             hides_closed: false,
         }
@@ -309,18 +313,32 @@ impl StandIn {
 
     /// Another port that the SA knows, besides the [peers](fabric::peers), until a port of this node changes.
     pub fn add_neighbour(&self, port: PortSpec) {
-        lock(&self.shared.subnet).ports.push(port);
+        self.shared.change_subnet(|subnet| subnet.ports.push(port));
     }
 
     /// Whether service id and QoS class choose a path, from now on. The SA's ClassPortInfo says so; at first they do not.
     pub fn set_qos(&self, qos: bool) {
-        lock(&self.shared.subnet).qos = qos;
+        self.shared.change_subnet(|subnet| subnet.qos = qos);
     }
 
     /// Whether the SA draws an SL for each query, from now on, and so refuses a query that names one, as OpenSM can with
     /// the routing DFSSSP.
     pub fn set_draws_sl(&self, draws: bool) {
-        lock(&self.shared.subnet).draws_sl = draws;
+        self.shared.change_subnet(|subnet| subnet.draws_sl = draws);
+    }
+
+    /// Has the SA refuse queries for paths to a peer that name one of these SLs, from now on.
+    pub fn refuse_sls(&self, peer: &Peer, sls: &[u8]) {
+        self.shared.change_subnet(|subnet| {
+            subnet.refused_sls.insert(peer.lid, sls.to_vec());
+        });
+    }
+
+    /// Gives a peer another LID, as a reboot can. It must be one that no other port has.
+    pub fn move_peer(&self, peer: &Peer, lid: u16) {
+        self.shared.change_subnet(|subnet| {
+            subnet.moved.insert(peer.guid, lid);
+        });
     }
 
     /// What the SA knows, and how it chooses paths.
@@ -344,9 +362,15 @@ impl StandIn {
         &self.shared.sa
     }
 
-    /// `timeout` × (`retries` + 1): the deadline that the options set.
+    /// The deadline of requests: `timeout` × (`retries` + 1), or what the provider has shown if that is longer.
     pub fn deadline(&self) -> Duration {
-        self.shared.time_out
+        self.shared.deadline()
+    }
+
+    /// Gives requests this deadline, for a provider that does not read `timeout` and `retries`.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.patience = self.patience.saturating_sub(self.deadline()) + deadline;
+        self.shared.set_deadline(deadline);
     }
 
     /// The log so far: level and text.
@@ -372,6 +396,12 @@ impl StandIn {
     /// MADs that the provider holds: neither freed nor with the core.
     pub fn mads_held(&self) -> usize {
         lock(&self.shared.ledger).mads_held()
+    }
+
+    /// Whether the ledger judges every path that a client gets, from now on: one that the SA does not give is a
+    /// [`WrongAnswer`](ViolationKind::WrongAnswer). [`judge`](Self::judge) looks at one client.
+    pub fn judge_answers(&self, judges: bool) {
+        self.shared.judges_answers.store(judges, Ordering::Relaxed);
     }
 
     /// The breaches so far.
@@ -404,7 +434,7 @@ impl StandIn {
             .iter()
             .flat_map(|device| device.spec.ports.clone())
             .collect();
-        lock(&self.shared.subnet).ports = specs;
+        self.shared.change_subnet(|subnet| subnet.ports = specs);
     }
 
     /// The port as it is now.
