@@ -23,6 +23,7 @@ mod lifecycle;
 mod load;
 mod path;
 mod perf;
+mod process;
 mod query;
 mod resolve;
 mod sa;
@@ -201,6 +202,7 @@ impl Check {
 pub fn all() -> impl Iterator<Item = &'static Check> {
     [
         load::CHECKS,
+        process::CHECKS,
         lifecycle::CHECKS,
         resolve::DESTINATIONS,
         resolve::DEMANDS,

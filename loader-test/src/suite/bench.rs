@@ -199,11 +199,34 @@ impl Bench {
         })
     }
 
+    /// The usual core. `about_to_load` is called when everything of the core's is there, and nothing of the provider's.
+    ///
+    /// # Errors
+    /// If the core would not load the library.
+    pub fn core_watched(
+        &mut self,
+        about_to_load: &mut dyn FnMut(),
+    ) -> Result<&mut StandIn, Finding> {
+        let mut options = StandIn::default_options(&self.folder);
+        options.extend(self.options.iter().cloned());
+        let setup = self.setup(vec![DeviceSpec::single()], options)?;
+        self.start_watched(setup, about_to_load)
+    }
+
     fn start(&mut self, setup: Setup) -> Result<&mut StandIn, Finding> {
+        self.start_watched(setup, &mut || ())
+    }
+
+    fn start_watched(
+        &mut self,
+        setup: Setup,
+        about_to_load: &mut dyn FnMut(),
+    ) -> Result<&mut StandIn, Finding> {
         // A core before this one is closed first, like every core: the provider would go on working for it.
         let earlier = self.core.take().map(|mut core| core.finish());
         self.breaches.extend(earlier.unwrap_or_default());
-        let core = StandIn::start(setup, &self.library).map_err(not_loaded)?;
+        let core =
+            StandIn::start_watched(setup, &self.library, about_to_load).map_err(not_loaded)?;
         self.provider_name = core.provider_name();
         Ok(self.core.insert(core))
     }
@@ -355,11 +378,32 @@ pub fn by_addr(source: &Addr, destination: &Addr) -> Message {
 }
 
 /// Skips the check if the provider says that it cannot resolve what was asked: a type that it does not know, or an address
-/// that it does not find; one that asks a multicast group for addresses finds nobody there.
+/// that it does not find; one that asks a multicast group for addresses finds nobody there. A request that the provider
+/// dropped says no such thing, nor does a provider that complains about its options.
 ///
 /// # Errors
-/// That it is skipped.
+/// That it is skipped; or what the provider failed in.
 pub fn able(core: &StandIn, reply: &Reply, what: &str) -> Outcome {
+    if reply.status == SUCCESS {
+        return Ok(());
+    }
+    // Neither is a provider's word for what it can do.
+    let violations = core.violations();
+    let is_drop = |violation: &&Violation| violation.kind == ViolationKind::DroppedRequest;
+    if let Some(dropped) = violations.iter().find(is_drop) {
+        return Err(Finding::Breach {
+            kind: dropped.kind,
+            harmed: dropped.harmed,
+            expected: format!("an answer of the provider's own to a request for {what}"),
+            seen: dropped.text.clone(),
+        });
+    }
+    if let Some(complaint) = core.complaints().first() {
+        return Err(failed(
+            format!("{what} resolved, or refused by a provider that likes its options"),
+            format!("status {}, and in the log: {complaint}", reply.status),
+        ));
+    }
     let reason = match reply.status {
         ENODATA | EDESTTYPE => format!("refused with status {}", reply.status),
         ETIMEDOUT if joins_group(core) => {

@@ -257,6 +257,7 @@ pub(super) const CHECKS: &[Check] = &[
 /// What is wrong from the first moment on fails every check.
 const EVERYTHING: &[&str] = &[
     "load-*",
+    "process-*",
     "lifecycle-*",
     "resolve-*",
     "path-*",

@@ -9,6 +9,7 @@
 //! The functions that a provider calls are exported by name; one core at a time is behind them.
 
 mod clock;
+mod complaints;
 pub mod fabric;
 pub mod hide;
 pub mod in_process;
@@ -164,8 +165,23 @@ impl StandIn {
     /// # Errors
     /// Why the library is not accepted, or that the core's own files cannot be written.
     pub fn start(setup: Setup, library: &FilePath) -> Result<Self, library::LoadError> {
+        Self::start_watched(setup, library, &mut || ())
+    }
+
+    /// The same. `about_to_load` is called when everything of the core's is there, and nothing of the provider's.
+    ///
+    /// # Errors
+    /// Why the library is not accepted, or that the core's own files cannot be written.
+    pub fn start_watched(
+        setup: Setup,
+        library: &FilePath,
+        about_to_load: &mut dyn FnMut(),
+    ) -> Result<Self, library::LoadError> {
         let (shared, devices) =
             Self::prepare(setup).map_err(|error| library::LoadError::NoCore(error.to_string()))?;
+        // Opens what it reads.
+        clock::Stopwatch::start();
+        about_to_load();
         let provider = Library::open(library)?.provider()?;
         Ok(Self::with_provider(shared, devices, provider))
     }
@@ -207,8 +223,11 @@ impl StandIn {
                 .cloned()
         };
         let hosts = write("hosts", &fabric::hosts_file())?;
+        let options: Vec<String> = options
+            .iter()
+            .map(|line| line.replace(HOSTS, &hosts.to_string_lossy()))
+            .collect();
         let text = options.join("\n") + "\n";
-        let text = text.replace(HOSTS, &hosts.to_string_lossy());
         let mut options_file = write("ibacm_opts.cfg", &text)?;
         let recorder = Arc::new(Recorder::new(&folder, trace)?);
         if options.is_empty() {
@@ -266,6 +285,7 @@ impl StandIn {
             recorder,
             subnet,
             deadline,
+            complaints::pairs(&options),
         );
         let shared = Arc::new(shared);
         exports::install(&shared);
@@ -376,6 +396,11 @@ impl StandIn {
     /// The log so far: level and text.
     pub fn log(&self) -> Vec<(c_int, String)> {
         self.shared.lines()
+    }
+
+    /// The lines of the log that is always written in which the provider complains about its options.
+    pub fn complaints(&self) -> Vec<String> {
+        self.shared.complaints()
     }
 
     /// The core's own set of counters, in the order of acm.h.

@@ -10,6 +10,7 @@ use acm_prov_api::abi::{acm_endpoint, acm_port, acm_sa_handler_fn, acm_sa_mad};
 use acm_prov_api::{CAUGHT_PANIC, DROPPED_REQUEST};
 
 use super::clock::Stopwatch;
+use super::complaints::is_complaint;
 use super::ledger::{CONNECTION_LOST, Harmed, Ledger, MadState, ViolationKind, callback_limit};
 use super::message::{Gid, Kind, Reply};
 use super::recorder::{Recorder, printable};
@@ -54,6 +55,9 @@ pub(super) struct Shared {
     pub options_file: CString,
     pub log_level: c_int,
     lines: Mutex<Vec<(c_int, String)>>,
+    /// The lines of the options file, and what the provider has against them.
+    options: Vec<(String, String)>,
+    complaints: Mutex<Vec<String>>,
     counters: Mutex<[u64; 7]>,
     gids: Mutex<HashMap<usize, Vec<Gid>>>,
     pub endpoints: Mutex<HashMap<usize, KnownEndpoint>>,
@@ -101,6 +105,7 @@ impl Shared {
         recorder: Arc<Recorder>,
         subnet: Arc<Mutex<Subnet>>,
         deadline: Duration,
+        options: Vec<(String, String)>,
     ) -> Self {
         Self {
             ledger,
@@ -108,6 +113,8 @@ impl Shared {
             options_file,
             log_level,
             lines: Mutex::default(),
+            options,
+            complaints: Mutex::default(),
             counters: Mutex::default(),
             gids: Mutex::default(),
             endpoints: Mutex::default(),
@@ -163,6 +170,9 @@ impl Shared {
         if level <= 0 {
             self.recorder.log(text);
             self.look_for_faults(text);
+            if is_complaint(text, &self.options) {
+                lock(&self.complaints).push(printable(text));
+            }
         }
         if level <= self.log_level {
             lock(&self.lines).push((level, text.trim_end_matches('\n').to_owned()));
@@ -185,6 +195,10 @@ impl Shared {
                 format!("the log says: {}", printable(text)),
             );
         }
+    }
+
+    pub fn complaints(&self) -> Vec<String> {
+        lock(&self.complaints).clone()
     }
 
     pub fn lines(&self) -> Vec<(c_int, String)> {

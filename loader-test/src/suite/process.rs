@@ -1,0 +1,185 @@
+//! Checks of the family `process`: what the daemon's process has is not the provider's to change.
+
+mod state;
+pub mod threads;
+mod watch;
+
+use super::bench::{Bench, by_lid, refused, resolve};
+use super::fault::Fault;
+use super::{Check, Outcome, Status, cannot_run};
+use crate::stand_in::FIRST_PORT;
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::ledger::Harmed;
+use crate::suite::ability::Ability;
+use state::Group;
+use watch::{Moment, Watch};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "process-signals",
+        rule: "signals do what they did before: none is blocked, ignored or caught that was not",
+        harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Signals),
+        fault: at_load(&[(
+            TABLE,
+            "#include <signal.h>\n\n__attribute__((constructor))\nstatic void be_unstoppable(void)\n{\n\tsigset_t all;\n\n\tsigfillset(&all);\n\tpthread_sigmask(SIG_SETMASK, &all, NULL);\n\tsignal(SIGTERM, SIG_IGN);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-folder",
+        rule: "the current folder and the umask are the daemon's",
+        harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Folder),
+        fault: at_load(&[(
+            TABLE,
+            "#include <unistd.h>\n\n__attribute__((constructor))\nstatic void go_home(void)\n{\n\tif (!chdir(\"/\"))\n\t\tumask(0);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-environment",
+        rule: "the environment and the locale are the daemon's",
+        harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Environment),
+        fault: at_load(&[(
+            "\tread_options(dev);\n\tLIST",
+            "\tread_options(dev);\n\tsetenv(\"SA_EXAMPLE_DEVICE\", \"yes\", 1);\n\tLIST",
+        )]),
+    },
+    Check {
+        name: "process-limits",
+        rule: "resource limits and scheduling are the operator's",
+        harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Limits),
+        fault: at_load(&[(
+            TABLE,
+            "#include <sys/resource.h>\n\n__attribute__((constructor))\nstatic void want_less(void)\n{\n\tstruct rlimit limit;\n\n\tgetrlimit(RLIMIT_CORE, &limit);\n\tlimit.rlim_cur = limit.rlim_cur == 4096 ? 8192 : 4096;\n\tlimit.rlim_max = limit.rlim_max < 8192 ? limit.rlim_max : 8192;\n\tsetrlimit(RLIMIT_CORE, &limit);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-privileges",
+        rule: "who the process is, what it may do and what it is called is not changed",
+        harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Privileges),
+        fault: at_load(&[(
+            TABLE,
+            "#include <sys/prctl.h>\n\n__attribute__((constructor))\nstatic void harden(void)\n{\n\tprctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-descriptors",
+        rule: "descriptors of others are left alone, and the provider's own are closed with the last port",
+        harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Descriptors),
+        fault: at_load(&[(
+            TABLE,
+            "#include <fcntl.h>\n#include <unistd.h>\n\n__attribute__((constructor))\nstatic void be_quiet(void)\n{\n\tdup2(open(\"/dev/null\", O_WRONLY), STDOUT_FILENO);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-children",
+        rule: "a process that the provider starts ends with the last port, and is waited for",
+        harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
+        run: children,
+        fault: at_load(&[(
+            TABLE,
+            "#include <unistd.h>\n\n__attribute__((constructor))\nstatic void start_helper(void)\n{\n\tif (fork())\n\t\treturn;\n\tsetsid();\n\tif (!fork())\n\t\tfor (;;)\n\t\t\tpause();\n\t_exit(0);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-threads",
+        rule: "a thread of the provider's ends with the last port at the latest",
+        harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Threads),
+        fault: at_load(&[
+            (
+                TABLE,
+                "#include <unistd.h>\n\nstatic void *idle(void *unused)\n{\n\tfor (;;)\n\t\tpause();\n}\n\nstatic struct acm_provider provider = {",
+            ),
+            (
+                "static void read_options(struct device *dev)\n{\n",
+                "static void *idle(void *unused);\n\nstatic void read_options(struct device *dev)\n{\n\tstatic pthread_t thread;\n\n\tif (!thread)\n\t\tpthread_create(&thread, NULL, idle, NULL);\n",
+            ),
+        ]),
+    },
+    Check {
+        name: "process-timers",
+        rule: "the process's interval timers are not set, and the provider's own timers end with the last port",
+        harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Timers),
+        fault: at_load(&[(
+            TABLE,
+            "#include <sys/time.h>\n\n__attribute__((constructor))\nstatic void set_alarm(void)\n{\n\tsetitimer(ITIMER_REAL, &(struct itimerval) { .it_value.tv_sec = 100000 }, NULL);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-memory",
+        rule: "no memory may be both written to and executed",
+        harmed: Harmed::Operator,
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Memory),
+        fault: Fault {
+            status: &[Status::Warned],
+            ..at_load(&[(
+                TABLE,
+                "#include <sys/mman.h>\n\n__attribute__((constructor))\nstatic void take_code(void)\n{\n\tmmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n}\n\nstatic struct acm_provider provider = {",
+            )])
+        },
+    },
+];
+
+/// Where a constructor can be put.
+const TABLE: &str = "static struct acm_provider provider = {";
+
+const fn at_load(replace: &'static [(&'static str, &'static str)]) -> Fault {
+    Fault {
+        replace,
+        status: &[Status::Failed],
+        also: &[],
+    }
+}
+
+/// Loads the library, opens a port, asks, and closes: the properties of a group stay as they are.
+fn keeps(bench: &mut Bench, group: Group) -> Outcome {
+    bench.take_unloaded_library()?;
+    let mut watch = None;
+    let core = bench.core_watched(&mut || watch = Some(Watch::begin(group)))?;
+    let Some(mut watch) = watch else {
+        return Ok(());
+    };
+    watch.look(Moment::Loaded);
+    let from = core.up(FIRST_PORT).map_err(refused)?;
+    core.settle();
+    // Whether it is answered is another check's matter.
+    let _ = resolve(core, from, &by_lid(&Peer::number(1)));
+    watch.look(Moment::Opened);
+    core.port_down(FIRST_PORT);
+    core.settle();
+    watch.look(Moment::Closed);
+    watch.end()
+}
+
+/// A child whose parent is gone becomes this process's, and is seen.
+fn children(bench: &mut Bench) -> Outcome {
+    let adopt = |adopts: libc::c_ulong| {
+        // SAFETY: this option of prctl takes a number.
+        match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, adopts, 0, 0, 0) } {
+            0 => Ok(()),
+            _ => Err(cannot_run("prctl(PR_SET_CHILD_SUBREAPER)")(
+                std::io::Error::last_os_error(),
+            )),
+        }
+    };
+    adopt(1)?;
+    let outcome = keeps(bench, Group::Children);
+    adopt(0)?;
+    outcome
+}
