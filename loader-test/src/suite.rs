@@ -208,6 +208,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         resolve::DEMANDS,
         resolve::ANSWERS,
         resolve::CLIENTS,
+        resolve::MEMORY,
     ]
     .into_iter()
     .chain(path::CHECKS)

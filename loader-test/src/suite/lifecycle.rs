@@ -5,9 +5,11 @@ mod close;
 mod failure;
 mod growth;
 mod open;
+mod thread;
 
 use super::bench::{SUCCESS, able, by_addr, by_lid, expect_path, resolve};
 use super::fault::Fault;
+use super::resolve::memory;
 use super::{Check, Outcome, Status, failed};
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
@@ -18,8 +20,12 @@ use crate::suite::ability::Ability;
 
 /// What the process of a check finds in its environment, beside what is there.
 pub(super) fn environment(check: &Check) -> Option<(&'static str, &'static str)> {
-    (check.name == REOPEN_THOUSAND).then_some(growth::ENVIRONMENT)
+    [REOPEN_THOUSAND, memory::RESOLVE_MEMORY]
+        .contains(&check.name)
+        .then_some(growth::ENVIRONMENT)
 }
+
+pub(super) use growth::heap;
 
 /// The check that takes longest.
 pub(super) const REOPEN_THOUSAND: &str = "lifecycle-reopen-thousand";
@@ -390,6 +396,32 @@ pub(super) const CHECKS: &[Check] = &[
             )],
             status: &[Status::Failed],
             also: &[],
+        },
+    },
+    Check {
+        name: "lifecycle-core-thread",
+        rule: "no callback holds the core's only thread: opening and closing take less than 1 s, all others less than 20 ms",
+        harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
+        run: thread::held,
+        fault: Fault {
+            replace: &[(
+                "\tpthread_mutex_lock(&lock);\n\tep->counters[ACM_CNTR_RESOLVE]++;\n",
+                "\tpthread_mutex_lock(&lock);\n\tnanosleep(&(struct timespec) { .tv_nsec = 50000000 }, NULL);\n\tep->counters[ACM_CNTR_RESOLVE]++;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[
+                "load-*",
+                "process-*",
+                "lifecycle-*",
+                "resolve-*",
+                "path-*",
+                "query-*",
+                "sa-*",
+                "event-*",
+                "perf-*",
+                "hostile-*",
+            ],
         },
     },
     Check {

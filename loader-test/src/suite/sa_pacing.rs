@@ -4,8 +4,8 @@ use crate::suite::ability::Ability;
 use std::time::Duration;
 
 use super::bench::{
-    Bench, HASTY, SUCCESS, by_gid, by_lid, expect_path, expect_status, expected_path, hold, let_go,
-    refused, reply, resolve,
+    Bench, ERRORS, HASTY, SUCCESS, by_addr, by_gid, by_lid, expect_path, expect_status,
+    expected_path, hold, let_go, refused, reply, resolve,
 };
 use super::fault::Fault;
 use super::{Check, Outcome, Status, failed};
@@ -71,6 +71,28 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "sa-deadline",
+        rule: "when the SA is silent, every client is answered by its deadline, timeout x (retries + 1)",
+        harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
+        run: deadline,
+        fault: Fault {
+            replace: &[(
+                "\tdev->patience = (uint64_t) options.timeout * (options.retries + 1);\n",
+                "\tdev->patience = (uint64_t) options.timeout * (options.retries + 1) * 5;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[
+                "lifecycle-*",
+                "path-*",
+                "perf-*",
+                "query-*",
+                "resolve-*",
+                "sa-*",
+            ],
+        },
+    },
+    Check {
         name: "sa-own-deadline",
         rule: "a client times out by its own deadline, not by that of an earlier client's query",
         harmed: Harmed::Client,
@@ -92,6 +114,34 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
 ];
+
+/// Asks for what the SA keeps silent about, in every way. The ledger has the answers that come late.
+fn deadline(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up_with(&["timeout 400", "retries 1"])?;
+    core.sa().script(|question| {
+        if question.is_path_query() {
+            Reaction::Silence
+        } else {
+            Reaction::Answer
+        }
+    });
+    let own = core.address(from).clone();
+    let (by_number, other) = (Peer::number(3), Peer::number(4));
+    let query = Message::query(&Path::default().with_dgid(other.gid()));
+    let mut ids: Vec<u64> = [
+        by_lid(&by_number),
+        by_gid(&by_number),
+        by_addr(&own, &Addr::Ip([10, 9, 9, 9].into())),
+    ]
+    .iter()
+    .map(|message| core.resolve_from(from, message))
+    .collect();
+    ids.push(core.query_from(from, &query));
+    for id in ids {
+        expect_status(&reply(core, id)?, &ERRORS)?;
+    }
+    Ok(())
+}
 
 /// Fails if the SDK had to answer for the provider.
 fn nothing_dropped(core: &StandIn) -> Outcome {

@@ -59,6 +59,21 @@ pub(super) const CHECKS: &[Check] = &[
             also: &[],
         },
     },
+    Check {
+        name: "path-sl-refused",
+        rule: "an SL that the SA grants on no path to a port is refused to the client, and costs the next one nothing",
+        harmed: Harmed::Client,
+        needs: &[Ability::AnswersByLid],
+        run: sl_refused,
+        fault: Fault {
+            replace: &[(
+                "\t} else if (mad->sa_mad.mad_hdr.status == htobe16(UMAD_SA_STATUS_NO_RECORDS << 8)) {\n",
+                "\t} else if (service_level(&path->question)) {\n\t\tpath->question.qosclass_sl &= htobe16(0xfff0);\n\t\tpath->ask_at = now;\n\t\treturn;\n\t} else if (mad->sa_mad.mad_hdr.status == htobe16(UMAD_SA_STATUS_NO_RECORDS << 8)) {\n",
+            )],
+            status: &[Status::Failed],
+            also: &["path-asked-again", "path-record-differs"],
+        },
+    },
 ];
 
 const ALIAS: u64 = 0x0010_00a1;
@@ -109,6 +124,33 @@ fn components(bench: &mut Bench) -> Outcome {
                 }
                 expect_path(&answer, &expected_record(core, &asked))
                     .map_err(when(format!("{name}, {way}")))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Two peers whose paths have other SLs.
+fn sl_refused(bench: &mut Bench) -> Outcome {
+    const SLS: [u16; 2] = [6, 9];
+    let (core, from) = bench.up_with(HASTY)?;
+    let own = core.port(FIRST_PORT).gid();
+    let peers = [Peer::number(3), Peer::number(4)];
+    core.refuse_sls(&peers[0], &[6, 7, 8]);
+    core.refuse_sls(&peers[1], &[9, 10]);
+    for way in WAYS {
+        for sl in [SLS[0], SLS[1], 0, SLS[0]] {
+            for peer in &peers {
+                let asked = Path::default().with_dgid(peer.gid()).with_sgid(own);
+                let asked = asked.with_qos_sl(sl);
+                let answer = ask(core, from, way, &asked)?;
+                let expected = expected_record(core, &asked);
+                // Refused by the SA, and so by the provider.
+                if expected.plain().is_none() && answer.status != SUCCESS {
+                    continue;
+                }
+                let case = format!("SL {sl} to {}, {way}", peer.name);
+                expect_path(&answer, &expected).map_err(when(case))?;
             }
         }
     }

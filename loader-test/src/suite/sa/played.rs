@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::stand_in::fabric::Peer;
-use crate::stand_in::message::Path;
+use crate::stand_in::message::{Message, Path};
 use crate::stand_in::sa::{COMP_DLID, COMP_SGID, GET, PATH_RECORD, Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, MadFaults, StandIn};
 use crate::suite::bench::{
@@ -174,6 +174,43 @@ pub(super) fn across_a_close(bench: &mut Bench, reopened_first: bool) -> Outcome
         return Err(failed(format!("{old:?} or an error"), format!("{first:?}")));
     }
     good_again(core, from, &peer)
+}
+
+/// How long what a provider puts off may take to come: the pause before it asks again, at most.
+const PUT_OFF: Duration = Duration::from_millis(300);
+
+/// Queries are out, others wait for room or for a pause to end, and one was refused, when the port closes.
+pub(super) fn ask_after_close(bench: &mut Bench) -> Outcome {
+    const BUSY: u16 = 0x0001;
+    let (core, from) = bench.up_with(&[HASTY, &["sa_depth 2"]].concat())?;
+    let refused = Peer::number(1);
+    core.sa().script(move |question| match question {
+        question if asks_for(question, &refused) => Reaction::Status(BUSY),
+        question if question.is_path_query() => Reaction::Hold,
+        _ => Reaction::Answer,
+    });
+    let ids: Vec<u64> = (1..=8)
+        .map(|number| core.resolve_from(from, &by_lid(&Peer::number(number))))
+        .collect();
+    let query = Message::query(&Path::default().with_dgid(Peer::number(9).gid()));
+    let query = core.query_from(from, &query);
+    if wait_for(core, &Peer::number(2)).is_none() {
+        return Err(failed("a query for a destination", "none"));
+    }
+    core.port_down(FIRST_PORT);
+    let asked = core.sa().questions().len();
+    std::thread::sleep(PUT_OFF);
+    // What is asked for an endpoint that is gone, the ledger has.
+    for id in ids.into_iter().chain([query]) {
+        reply(core, id)?;
+    }
+    match core.sa().questions().len() - asked {
+        0 => Ok(()),
+        more => Err(failed(
+            "no MAD to the SA once the endpoint is closed",
+            format!("{more} more"),
+        )),
+    }
 }
 
 fn wait_for(core: &StandIn, peer: &Peer) -> Option<Question> {
