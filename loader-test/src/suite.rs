@@ -12,6 +12,7 @@ pub mod fault;
 pub mod fuzz;
 pub mod info;
 pub mod lines;
+mod panics;
 pub mod progress;
 pub mod report;
 pub mod right;

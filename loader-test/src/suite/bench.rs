@@ -10,7 +10,7 @@ use super::copies::Copies;
 pub use super::right::{
     expect_exactly, expect_path, expect_undemanded, expected_path, expected_record, plain_path,
 };
-use super::{Finding, Outcome, cannot_run, failed};
+use super::{Finding, Outcome, cannot_run, failed, panics};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::{Harmed, Violation, ViolationKind};
 use crate::stand_in::library::{Library, LoadError};
@@ -275,6 +275,7 @@ impl Bench {
     pub fn finish(&mut self) -> Vec<Violation> {
         let mut breaches = std::mem::take(&mut self.breaches);
         breaches.extend(self.core.as_mut().map(StandIn::finish).unwrap_or_default());
+        breaches.extend(panics::on_own_threads());
         breaches
     }
 }

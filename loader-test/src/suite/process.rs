@@ -4,11 +4,11 @@ mod state;
 pub mod threads;
 mod watch;
 
-use super::bench::{Bench, by_lid, refused, resolve};
+use super::bench::{Bench, HASTY, by_lid, refused, resolve};
 use super::fault::Fault;
 use super::{Check, Outcome, Status, cannot_run};
 use crate::stand_in::FIRST_PORT;
-use crate::stand_in::fabric::Peer;
+use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
 use crate::suite::ability::Ability;
 use state::Group;
@@ -110,6 +110,32 @@ pub(super) const CHECKS: &[Check] = &[
         ]),
     },
     Check {
+        name: "process-panics",
+        rule: "no thread of the provider's own ends by a panic, which nobody else is told of",
+        harmed: Harmed::Daemon,
+        needs: &[Ability::OpensPort],
+        run: panics,
+        fault: Fault {
+            also: &[
+                "load-*",
+                "process-*",
+                "lifecycle-*",
+                "resolve-*",
+                "path-*",
+                "query-*",
+                "sa-*",
+                "event-*",
+                "perf-*",
+                "hostile-*",
+            ],
+            // What Rust's runtime prints.
+            ..at_load(&[(
+                "static void *keep_deadlines(void *context)\n{\n\tstruct requests done = TAILQ_HEAD_INITIALIZER(done);\n",
+                "static void *keep_deadlines(void *context)\n{\n\tstruct requests done = TAILQ_HEAD_INITIALIZER(done);\n\n\tfprintf(stderr, \"\\nthread 'deadlines' (1) panicked at src/deadlines.rs:7:9:\\nno deadline\\n\");\n",
+            )])
+        },
+    },
+    Check {
         name: "process-timers",
         rule: "the process's interval timers are not set, and the provider's own timers end with the last port",
         harmed: Harmed::Daemon,
@@ -145,6 +171,21 @@ const fn at_load(replace: &'static [(&'static str, &'static str)]) -> Fault {
         status: &[Status::Failed],
         also: &[],
     }
+}
+
+/// Opens a port, asks, and closes, time and again: threads have something to do. Their panics are looked for after every
+/// check.
+fn panics(bench: &mut Bench) -> Outcome {
+    let core = bench.core_with(vec![DeviceSpec::single()], HASTY)?;
+    for round in 1..=3 {
+        let from = core.up(FIRST_PORT).map_err(refused)?;
+        core.settle();
+        let _ = resolve(core, from, &by_lid(&Peer::number(round)));
+        core.reregister(FIRST_PORT);
+        core.settle();
+        core.port_down(FIRST_PORT);
+    }
+    Ok(())
 }
 
 /// Loads the library, opens a port, asks, and closes: the properties of a group stay as they are.

@@ -102,6 +102,8 @@ pub enum ViolationKind {
     CoreCounter,
     /// A panic in the provider, which the SDK caught.
     CaughtPanic,
+    /// A panic that ended a thread of the provider's own.
+    ThreadPanicked,
     /// A request that the provider dropped, and the SDK answered.
     DroppedRequest,
     /// A client got a path that the SA does not give, or none where it has one.
@@ -110,7 +112,7 @@ pub enum ViolationKind {
 
 impl ViolationKind {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::NeverAnswered,
         Self::AnsweredLate,
         Self::BlockedCore,
@@ -136,6 +138,7 @@ impl ViolationKind {
         Self::UnknownCounter,
         Self::CoreCounter,
         Self::CaughtPanic,
+        Self::ThreadPanicked,
         Self::DroppedRequest,
         Self::WrongAnswer,
     ];
@@ -197,6 +200,9 @@ impl ViolationKind {
             }
             Self::CaughtPanic => {
                 "a provider does not panic: what the panic left half done stays so, and its client gets an error"
+            }
+            Self::ThreadPanicked => {
+                "a thread of the provider's own does not panic: nobody does its work any more"
             }
             Self::DroppedRequest => {
                 "a request is answered or refused, and not left to the SDK, which answers ENODATA"

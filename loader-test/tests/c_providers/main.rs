@@ -4,6 +4,7 @@
 #[allow(dead_code)]
 mod compiler;
 mod memory;
+mod policy;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Message, Path};
 use crate::stand_in::sa::{
     COMP_LIFETIME, COMP_LIFETIME_SELECTOR, COMP_MTU, COMP_MTU_SELECTOR, COMP_RATE,
-    COMP_RATE_SELECTOR, Reaction,
+    COMP_RATE_SELECTOR, Question, Reaction,
 };
 use crate::stand_in::{FIRST_PORT, StandIn};
 use crate::suite::ability::Ability;
@@ -175,6 +175,14 @@ fn selector_zero(bench: &mut Bench) -> Outcome {
     ];
     let (core, from) = bench.up()?;
     let own = core.port(FIRST_PORT).gid();
+    // What a provider with a policy names in every query.
+    resolve(core, from, &by_gid(&Peer::number(99)))?;
+    let limits = |query: &Question| {
+        let asked = query.path();
+        let values = [asked.mtu(), asked.rate(), asked.lifetime()];
+        (query.mask & MASK, values)
+    };
+    let usual = core.sa().path_queries().first().map(limits);
     let mut number = 100;
     for way in WAYS {
         for (name, odd) in ODD {
@@ -192,10 +200,10 @@ fn selector_zero(bench: &mut Bench) -> Outcome {
         .sa()
         .path_queries()
         .iter()
-        .find(|query| query.mask & MASK != 0)
+        .find(|query| Some(limits(query)) != usual)
     {
         Some(query) => Err(failed(
-            "no MTU, rate or lifetime in a query's component mask",
+            "no other MTU, rate or lifetime in a query than when none is asked for",
             format!("mask {:#x}, {:?}", query.mask, query.path()),
         )),
         None => Ok(()),

@@ -112,13 +112,19 @@ impl Row {
             ),
             // What is there no more was somebody's.
             None if !first.is_added => failed(format!("{name} as {}", Moment::Before), text),
-            None => Finding::Warned(format!("{name} are not as {}: {text}", Moment::Before)),
+            None => Finding::Warned(format!("not as {}: {name}: {text}", Moment::Before)),
         })
     }
 
     fn changes(&self, now: &Values, moment: Moment) -> Vec<Change> {
+        // Values of the environment may be secret.
+        let is_secret = self.property.group == Group::Environment;
         let gone = self.before.iter().filter_map(|(name, before)| {
             let text = match now.get(name) {
+                None if is_secret => format!("{name} is gone {moment}"),
+                Some(value) if is_secret && self.differs(before, value) => {
+                    format!("{name} has another value {moment}")
+                }
                 None => format!("{name} ({before}) is gone {moment}"),
                 Some(value) if self.differs(before, value) => {
                     format!("{name} is {value} {moment}, and was {before}")
@@ -149,6 +155,9 @@ impl Row {
             Group::Threads => "thread ",
             _ => "",
         };
+        if self.property.group == Group::Environment {
+            return format!("{name} is new {moment}");
+        }
         if self.property.kept == Kept::Always {
             return format!("{kind}{name} ({value}) is new {moment}");
         }
