@@ -117,7 +117,9 @@ pub(super) const CHECKS: &[Check] = &[
 
 /// Asks for what the SA keeps silent about, in every way. The ledger has the answers that come late.
 fn deadline(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(&["timeout 400", "retries 1"])?;
+    let (core, from) = bench.up_with(HASTY)?;
+    // What has not come by then is late.
+    core.patience = core.deadline() * 2 + Duration::from_secs(2);
     core.sa().script(|question| {
         if question.is_path_query() {
             Reaction::Silence
@@ -138,7 +140,13 @@ fn deadline(bench: &mut Bench) -> Outcome {
     .collect();
     ids.push(core.query_from(from, &query));
     for id in ids {
-        expect_status(&reply(core, id)?, &ERRORS)?;
+        let Some(answer) = core.reply(id) else {
+            return Err(failed(
+                format!("an answer after {:?}", core.deadline()),
+                format!("none after {:?}", core.patience),
+            ));
+        };
+        expect_status(&answer, &ERRORS)?;
     }
     Ok(())
 }

@@ -294,7 +294,7 @@ impl Ledger {
     /// Says what the deadline of requests is. An answer is late after twice that and some more: one request may need two
     /// queries, and a busy machine is no fault of the provider's.
     pub(super) fn set_deadline(&mut self, deadline: Duration) {
-        const ALLOWANCE: Duration = Duration::from_secs(1);
+        const ALLOWANCE: Duration = Duration::from_millis(1500);
         self.late_after = Some(deadline * 2 + ALLOWANCE);
     }
 

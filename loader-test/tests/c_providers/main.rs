@@ -1,5 +1,6 @@
 //! The example providers in C and C++ are built as their first comment says, and pass all that applies to them.
 
+mod abilities;
 #[path = "../faults/compiler.rs"]
 #[allow(dead_code)]
 mod compiler;
