@@ -61,7 +61,7 @@ pub use door::{CAUGHT_PANIC, guard};
 pub use handle::OpenVerbsError;
 pub use handle::{Closed, DeviceHandle, EndpointHandle, PortAttributes, PortError, PortHandle};
 pub use host::{Host, HostTable, LogLevel, LogWriter, MissingHostFunctions};
-pub use load::{Exported, Turn, load, turn};
+pub use load::{Exported, Turn, load, turn, unload};
 pub use provider::{
     AddressState, Device, DeviceState, Endpoint, EndpointState, Error, LocalAddress, NotInfiniBand,
     Plain, Port, PortState, Provider,

@@ -160,6 +160,14 @@ pub unsafe fn load<P: Exported>(
     Ok(slot.table())
 }
 
+/// Ends the provider that [`load`] loaded into this process, as a next one would: what it has kept is dropped now. The table
+/// must not be used any more; what was opened must have been closed.
+pub fn unload<P: Exported>() {
+    let loaded = P::slot().loaded.write().take();
+    // Outside the lock: the provider may have much to drop.
+    drop(loaded);
+}
+
 /// What an exported `provider_query` does.
 ///
 /// # Safety

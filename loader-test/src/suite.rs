@@ -14,8 +14,10 @@ pub mod fault;
 pub mod fuzz;
 pub mod info;
 pub mod lines;
+mod panics;
 pub mod progress;
 pub mod report;
+pub mod right;
 pub mod run;
 pub mod summary;
 pub mod table;
@@ -26,6 +28,7 @@ mod lifecycle;
 mod load;
 mod path;
 mod perf;
+mod process;
 mod query;
 mod resolve;
 mod sa;
@@ -214,11 +217,13 @@ impl Check {
 pub fn all() -> impl Iterator<Item = &'static Check> {
     [
         load::CHECKS,
+        process::CHECKS,
         lifecycle::CHECKS,
         resolve::DESTINATIONS,
         resolve::DEMANDS,
         resolve::ANSWERS,
         resolve::CLIENTS,
+        resolve::MEMORY,
     ]
     .into_iter()
     .chain(path::CHECKS)

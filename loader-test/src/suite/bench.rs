@@ -8,11 +8,14 @@ use acm_prov_api::check;
 use serde::{Deserialize, Serialize};
 
 use super::copies::Copies;
-use super::{Finding, Outcome, cannot_run, failed};
+pub use super::right::{
+    expect_exactly, expect_path, expect_undemanded, expected_path, expected_record, plain_path,
+};
+use super::{Finding, Outcome, cannot_run, failed, panics};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::{Harmed, Violation, ViolationKind};
 use crate::stand_in::library::{Library, LoadError};
-use crate::stand_in::message::{Addr, Message, PATH, Path as PathRecord, Reply};
+use crate::stand_in::message::{Addr, Message, Path as PathRecord, Reply};
 use crate::stand_in::sa::{Question, Reaction};
 use crate::stand_in::trace::Trace;
 use crate::stand_in::{AddressId, FIRST_PORT, Refused, Setup, StandIn};
@@ -29,6 +32,8 @@ pub const EDESTTYPE: u8 = 10;
 pub const HASTY: &[&str] = &["timeout 500", "retries 1"];
 /// Long deadlines, for who has the time.
 pub const UNHURRIED: &[&str] = &["timeout 4000", "retries 1"];
+/// A LID that no port has until a peer is given it.
+pub const ELSEWHERE: u16 = 700;
 /// Every ACM status that is an error.
 pub const ERRORS: [u8; 9] = [1, 2, 3, 5, 6, 7, 8, 9, 10];
 
@@ -75,7 +80,6 @@ impl Time {
 
     /// How long an answer is waited for whose deadline is this: so that the check comes to its end by itself.
     fn patience(self, deadline: Duration) -> Duration {
-        let deadline = self.deadline.unwrap_or_default().max(deadline);
         let [least, most] = Self::BEYOND;
         deadline + (self.limit.saturating_sub(deadline) / 2).clamp(least, most)
     }
@@ -291,16 +295,40 @@ impl Bench {
             options,
             folder: self.folder.clone(),
             trace,
+            deadline: self.time.deadline,
         })
     }
 
+    /// The usual core. `about_to_load` is called when everything of the core's is there, and nothing of the provider's.
+    ///
+    /// # Errors
+    /// If the core would not load the library.
+    pub fn core_watched(
+        &mut self,
+        about_to_load: &mut dyn FnMut(),
+    ) -> Result<&mut StandIn, Finding> {
+        let mut options = StandIn::default_options(&self.folder);
+        options.extend(self.options.iter().cloned());
+        let setup = self.setup(vec![DeviceSpec::single()], options)?;
+        self.start_watched(setup, about_to_load)
+    }
+
     fn start(&mut self, setup: Setup) -> Result<&mut StandIn, Finding> {
+        self.start_watched(setup, &mut || ())
+    }
+
+    fn start_watched(
+        &mut self,
+        setup: Setup,
+        about_to_load: &mut dyn FnMut(),
+    ) -> Result<&mut StandIn, Finding> {
         // A core before this one is closed first, like every core: the provider would go on working for it.
         if let Some(mut earlier) = self.core.take() {
             self.breaches.extend(earlier.finish());
             self.lateness = self.lateness.max(lateness_of(&earlier));
         }
-        let mut core = StandIn::start(setup, &self.library).map_err(not_loaded)?;
+        let mut core =
+            StandIn::start_watched(setup, &self.library, about_to_load).map_err(not_loaded)?;
         core.patience = self.time.patience(core.deadline());
         self.provider_name = core.provider_name();
         Ok(self.core.insert(core))
@@ -350,6 +378,7 @@ impl Bench {
     pub fn finish(&mut self) -> Vec<Violation> {
         let mut breaches = std::mem::take(&mut self.breaches);
         breaches.extend(self.core.as_mut().map(StandIn::finish).unwrap_or_default());
+        breaches.extend(panics::on_own_threads());
         breaches
     }
 }
@@ -431,29 +460,6 @@ pub fn resolve(core: &mut StandIn, from: AddressId, message: &Message) -> Result
     reply(core, id)
 }
 
-/// The record that the SA has for a path from the first port to a peer.
-pub fn expected_path(core: &StandIn, peer: &Peer) -> PathRecord {
-    expected_record(core, &PathRecord::default().with_dgid(peer.gid()))
-}
-
-/// The record that the SA has for a question from the first port and, if it names no other, its first partition.
-pub fn expected_record(core: &StandIn, asked: &PathRecord) -> PathRecord {
-    known_record(core, asked).unwrap_or_default()
-}
-
-/// The same; none if the SA refuses the question.
-pub fn known_record(core: &StandIn, asked: &PathRecord) -> Option<PathRecord> {
-    let port = core.port(FIRST_PORT);
-    let mut asked = *asked;
-    if asked.sgid() == [0; 16] {
-        asked = asked.with_sgid(port.gid());
-    }
-    if asked.pkey() == 0 {
-        asked = asked.with_pkey(port.pkeys[0]);
-    }
-    core.subnet().path(&asked, asked.comp_mask(), 0).ok()
-}
-
 /// The SA keeps its answers to path queries back until [`let_go`].
 pub fn hold(core: &StandIn) {
     core.sa().script(|question| {
@@ -492,56 +498,33 @@ pub fn by_addr(source: &Addr, destination: &Addr) -> Message {
     }
 }
 
-/// Checks that an answer is a success with this path, field by field.
-///
-/// # Errors
-/// What differs.
-pub fn expect_path(reply: &Reply, expected: &PathRecord) -> Outcome {
-    if reply.status != SUCCESS {
-        return Err(failed(
-            format!("status 0 and {expected:?}"),
-            format!("status {}", reply.status),
-        ));
-    }
-    let Some((_, code, field)) = reply.entry(0) else {
-        return Err(failed(
-            "an answer with a path",
-            format!("length {}", reply.length),
-        ));
-    };
-    if code != PATH {
-        return Err(failed(
-            format!("entry 0 of type {PATH:#x}"),
-            format!("type {code:#x}"),
-        ));
-    }
-    expect_record(&PathRecord(field), expected)
-}
-
-/// Checks a path field by field.
-///
-/// # Errors
-/// If one differs.
-pub fn expect_record(seen: &PathRecord, expected: &PathRecord) -> Outcome {
-    // The SA's hints for itself and reserved bytes do not matter to clients.
-    let comparable = |path: &PathRecord| {
-        let mut path = path.with_reversible_numpath(path.reversible_numpath() & 0x80);
-        path.0[57..].fill(0);
-        path
-    };
-    if comparable(seen) == comparable(expected) {
-        Ok(())
-    } else {
-        Err(failed(format!("{expected:?}"), format!("{seen:?}")))
-    }
-}
-
 /// Skips the check if the provider says that it cannot resolve what was asked: a type that it does not know, or an address
-/// that it does not find; one that asks a multicast group for addresses finds nobody there.
+/// that it does not find; one that asks a multicast group for addresses finds nobody there. A request that the provider
+/// dropped says no such thing, nor does a provider that complains about its options.
 ///
 /// # Errors
-/// That it is skipped.
+/// That it is skipped; or what the provider failed in.
 pub fn able(core: &StandIn, reply: &Reply, what: &str) -> Outcome {
+    if reply.status == SUCCESS {
+        return Ok(());
+    }
+    // Neither is a provider's word for what it can do.
+    let violations = core.violations();
+    let is_drop = |violation: &&Violation| violation.kind == ViolationKind::DroppedRequest;
+    if let Some(dropped) = violations.iter().find(is_drop) {
+        return Err(Finding::Breach {
+            kind: dropped.kind,
+            harmed: dropped.harmed,
+            expected: format!("an answer of the provider's own to a request for {what}"),
+            seen: dropped.text.clone(),
+        });
+    }
+    if let Some(complaint) = core.complaints().first() {
+        return Err(failed(
+            format!("{what} resolved, or refused by a provider that likes its options"),
+            format!("status {}, and in the log: {complaint}", reply.status),
+        ));
+    }
     let reason = match reply.status {
         ENODATA | EDESTTYPE => format!("refused with status {}", reply.status),
         ETIMEDOUT if joins_group(core) => {

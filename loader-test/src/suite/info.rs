@@ -314,6 +314,7 @@ impl InfoChildCommand {
             options,
             folder: self.folder.clone(),
             trace: None,
+            deadline: None,
         });
         if let Err(error) = core {
             loaded

@@ -5,20 +5,27 @@ mod close;
 mod failure;
 mod growth;
 mod open;
+mod thread;
 
 use super::bench::{SUCCESS, able, by_addr, by_lid, expect_path, resolve};
 use super::fault::Fault;
+use super::resolve::memory;
 use super::{Check, Outcome, Status, failed};
-use crate::stand_in::fabric::{Peer, path_record};
+use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Path};
+use crate::stand_in::right::Expected;
 use crate::stand_in::{AddressId, StandIn};
 use crate::suite::ability::{Ability, OPENS, SERVES};
 
 /// What the process of a check finds in its environment, beside what is there.
 pub(super) fn environment(check: &Check) -> Option<(&'static str, &'static str)> {
-    (check.name == REOPEN_THOUSAND).then_some(growth::ENVIRONMENT)
+    [REOPEN_THOUSAND, memory::RESOLVE_MEMORY]
+        .contains(&check.name)
+        .then_some(growth::ENVIRONMENT)
 }
+
+pub(super) use growth::heap;
 
 /// The check that takes longest.
 pub(super) const REOPEN_THOUSAND: &str = "lifecycle-reopen-thousand";
@@ -409,6 +416,33 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "lifecycle-core-thread",
+        rule: "no callback holds the core's only thread: opening and closing take less than 1 s, all others less than 20 ms",
+        harmed: Harmed::Daemon,
+        how: "opens, resolves, queries, asks for counters, reregisters and closes, and times each callback less what it waited for a processor",
+        needs: &[Ability::OpensPort],
+        run: thread::held,
+        fault: Fault {
+            replace: &[(
+                "\tpthread_mutex_lock(&lock);\n\tep->counters[ACM_CNTR_RESOLVE]++;\n",
+                "\tpthread_mutex_lock(&lock);\n\tnanosleep(&(struct timespec) { .tv_nsec = 50000000 }, NULL);\n\tep->counters[ACM_CNTR_RESOLVE]++;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[
+                "load-*",
+                "process-*",
+                "lifecycle-*",
+                "resolve-*",
+                "path-*",
+                "query-*",
+                "sa-*",
+                "event-*",
+                "perf-*",
+                "hostile-*",
+            ],
+        },
+    },
+    Check {
         name: "lifecycle-verb-fails",
         rule: "whichever verb fails during an open, the open fails and leaves its context unwritten, or what opened works; the next open is whole again",
         harmed: Harmed::Client,
@@ -469,8 +503,7 @@ fn serves(core: &mut StandIn, from: AddressId, peer: u16) -> Outcome {
         .with_sgid(port.gid())
         .with_dlid(peer.lid)
         .with_pkey(pkey);
-    let record = path_record(&asked, std::slice::from_ref(port)).unwrap_or_default();
-    expect_path(&reply, &record)
+    expect_path(&reply, &Expected::new(asked, core.subnet()))
 }
 
 /// Checks that an own address leads to its own port.

@@ -209,7 +209,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Daemon,
         how: "loads and closes the library as a core of another version does, looks for threads, and ends by exit()",
         needs: &[Ability::Loads],
-        run: unload::rejected_by_the_core,
+        run: unload::rejected,
         fault: Fault {
             replace: &[
                 (
@@ -221,6 +221,38 @@ pub(super) const CHECKS: &[Check] = &[
                     "static void *idle(void *unused)\n{\n\tfor (;;)\n\t\tpause();\n}\n\n__attribute__((constructor))\nstatic void start(void)\n{\n\tpthread_t thread;\n\n\tpthread_create(&thread, NULL, idle, NULL);\n}\n\nstatic struct acm_provider provider = {",
                 ),
             ],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "load-rejected-exit",
+        rule: "an exit handler of a provider that the core rejects and unloads goes with it",
+        harmed: Harmed::Daemon,
+        how: "loads and closes the library as a core of another version does, and ends by exit()",
+        needs: &[],
+        run: unload::rejected_then_exit,
+        fault: Fault {
+            replace: &[(
+                "static struct acm_provider provider = {",
+                "static void tidy_up(int status, void *unused)\n{\n\tacm_log(0, \"exit status %d\\n\", status);\n}\n\n__attribute__((constructor))\nstatic void start(void)\n{\n\ton_exit(tidy_up, NULL);\n}\n\nstatic struct acm_provider provider = {",
+            )],
+            status: &[Status::Failed],
+            also: &[],
+        },
+    },
+    Check {
+        name: "load-rejected-fork",
+        rule: "a fork handler of a provider that the core rejects and unloads goes with it",
+        harmed: Harmed::Daemon,
+        how: "loads and closes the library as a core of another version does, and forks",
+        needs: &[],
+        run: unload::rejected_then_fork,
+        fault: Fault {
+            replace: &[(
+                "static struct acm_provider provider = {",
+                "static void hold(void)\n{\n\tpthread_mutex_lock(&lock);\n}\n\nstatic void let_go(void)\n{\n\tpthread_mutex_unlock(&lock);\n}\n\nint __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library);\n\n__attribute__((constructor))\nstatic void start(void)\n{\n\t__register_atfork(hold, let_go, let_go, NULL);\n}\n\nstatic struct acm_provider provider = {",
+            )],
             status: &[Status::Failed],
             also: &[],
         },
@@ -275,6 +307,7 @@ pub(super) const CHECKS: &[Check] = &[
 /// What is wrong from the first moment on fails every check.
 const EVERYTHING: &[&str] = &[
     "load-*",
+    "process-*",
     "lifecycle-*",
     "resolve-*",
     "path-*",

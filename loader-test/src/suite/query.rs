@@ -1,14 +1,15 @@
 //! Checks of the family `query`: the SA is asked, whatever is known.
 
 use super::bench::{
-    Bench, ERRORS, ETIMEDOUT, HASTY, QUIET, SUCCESS, by_gid, expect_path, expect_record,
-    expect_status, expected_path, expected_record, hold, let_go, reply, resolve,
+    Bench, ELSEWHERE, ERRORS, ETIMEDOUT, HASTY, QUIET, SUCCESS, by_gid, expect_path, expect_status,
+    expected_path, expected_record, hold, let_go, reply, resolve,
 };
 use super::fault::Fault;
 use super::{Check, Outcome, Status, failed};
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{ENTRY, HEADER, Message, Path, Reply};
+use crate::stand_in::right::Expected;
 use crate::stand_in::sa::{COMP_SGID, Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::ability::Ability;
@@ -334,17 +335,15 @@ fn query(core: &mut StandIn, from: AddressId, asked: &Path) -> Result<Reply, sup
     reply(core, id)
 }
 
-fn expect_answer(answer: &Reply, expected: &Path) -> Outcome {
+fn expect_answer(answer: &Reply, expected: &Expected) -> Outcome {
     expect_status(answer, &[SUCCESS])?;
-    match answer.path() {
-        Some(path) if usize::from(answer.length) == HEADER + ENTRY => {
-            expect_record(&path, expected)
-        }
-        _ => Err(failed(
-            format!("one entry with {expected:?}"),
-            format!("length {}, {answer:?}", answer.length),
-        )),
+    if answer.path().is_some() && usize::from(answer.length) == HEADER + ENTRY {
+        return expect_path(answer, expected);
     }
+    Err(failed(
+        format!("one entry with {expected}"),
+        format!("length {}, {answer:?}", answer.length),
+    ))
 }
 
 fn answered_once(bench: &mut Bench) -> Outcome {
@@ -372,15 +371,9 @@ fn past_the_cache(bench: &mut Bench) -> Outcome {
     let (core, from) = bench.up()?;
     let peer = Peer::number(3);
     resolve(core, from, &by_gid(&peer))?;
-    let renewed = expected_path(core, &peer).with_qos_sl(7);
-    core.sa().script(move |question| {
-        if question.is_path_query() {
-            Reaction::Record(renewed)
-        } else {
-            Reaction::Answer
-        }
-    });
-    expect_answer(&query(core, from, &to(core, &peer))?, &renewed)
+    core.move_peer(&peer, ELSEWHERE);
+    let answer = query(core, from, &to(core, &peer))?;
+    expect_answer(&answer, &expected_path(core, &peer))
 }
 
 fn demands(bench: &mut Bench) -> Outcome {

@@ -4,8 +4,10 @@ mod answers;
 mod clients;
 mod demands;
 mod destinations;
+pub(super) mod memory;
 
 pub(super) use answers::CHECKS as ANSWERS;
 pub(super) use clients::CHECKS as CLIENTS;
 pub(super) use demands::CHECKS as DEMANDS;
 pub(super) use destinations::CHECKS as DESTINATIONS;
+pub(super) use memory::CHECKS as MEMORY;

@@ -12,8 +12,8 @@ use crate::stand_in::{FIRST_PORT, MadFaults};
 use crate::suite::ability::{Ability, SERVES};
 
 use played::{
-    across_a_close, core_fails_then_recovers, only, out_of_order, query_form, refresh,
-    refused_then_asked_again, spoilt_record, storm, too_late, transaction_ids,
+    across_a_close, ask_after_close, core_fails_then_recovers, only, out_of_order, query_form,
+    refresh, refused_then_asked_again, spoilt_record, storm, too_late, transaction_ids,
 };
 
 pub(super) const CHECKS: &[Check] = &[
@@ -348,6 +348,32 @@ pub(super) const CHECKS: &[Check] = &[
                 "sa-after-close",
                 "sa-after-reopen",
             ],
+        },
+    },
+    Check {
+        name: "sa-ask-after-close",
+        rule: "once an endpoint is closed nothing is asked for it: the daemon would follow its freed memory",
+        harmed: Harmed::Daemon,
+        how: "closes an endpoint while the SA is busy, and looks for queries after that",
+        needs: &[Ability::AnswersByLid],
+        run: ask_after_close,
+        fault: Fault {
+            replace: &[
+                (
+                    "static void from_sa(struct acm_sa_mad *mad);\n",
+                    "static void from_sa(struct acm_sa_mad *mad);\nstatic struct acm_sa_mad *late;\n",
+                ),
+                (
+                    "\tpthread_mutex_lock(&lock);\n\tforget(&ep->join);\n",
+                    "\tpthread_mutex_lock(&lock);\n\tif (ep->port->out > 1 && !late) {\n\t\tlate = acm_alloc_sa_mad(ep->acm, NULL, from_sa);\n\t\tif (late)\n\t\t\tlate->sa_mad.mad_hdr.tid = htobe64(new_tid());\n\t}\n\tforget(&ep->join);\n",
+                ),
+                (
+                    "\tport->dev->open_ports--;\n\tfree(port);\n",
+                    "\tport->dev->open_ports--;\n\tfree(port);\n\tif (late && acm_send_sa_mad(late))\n\t\tacm_free_sa_mad(late);\n\tlate = NULL;\n",
+                ),
+            ],
+            status: &[Status::Failed],
+            also: &["lifecycle-closed-memory", "lifecycle-close-in-flight"],
         },
     },
     Check {

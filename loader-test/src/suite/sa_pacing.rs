@@ -4,8 +4,8 @@ use crate::suite::ability::{Ability, SERVES};
 use std::time::Duration;
 
 use super::bench::{
-    Bench, HASTY, SUCCESS, by_gid, by_lid, expect_path, expect_status, expected_path, hold, let_go,
-    refused, reply, resolve,
+    Bench, ERRORS, HASTY, SUCCESS, by_addr, by_gid, by_lid, expect_path, expect_status,
+    expected_path, hold, let_go, refused, reply, resolve,
 };
 use super::fault::Fault;
 use super::{Check, Outcome, Status, failed};
@@ -78,6 +78,29 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "sa-deadline",
+        rule: "when the SA is silent, every client is answered by its deadline, timeout x (retries + 1)",
+        harmed: Harmed::Client,
+        how: "asks by resolve and query while the SA is silent, and measures when each client is answered",
+        needs: &[Ability::AnswersByLid],
+        run: deadline,
+        fault: Fault {
+            replace: &[(
+                "\tdev->patience = (uint64_t) options.timeout * (options.retries + 1);\n",
+                "\tdev->patience = (uint64_t) options.timeout * (options.retries + 1) * 5;\n",
+            )],
+            status: &[Status::Failed],
+            also: &[
+                "lifecycle-*",
+                "path-*",
+                "perf-*",
+                "query-*",
+                "resolve-*",
+                "sa-*",
+            ],
+        },
+    },
+    Check {
         name: "sa-own-deadline",
         rule: "a client times out by its own deadline, not by that of an earlier client's query",
         harmed: Harmed::Client,
@@ -100,6 +123,42 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
 ];
+
+/// Asks for what the SA keeps silent about, in every way. The ledger has the answers that come late.
+fn deadline(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up_with(HASTY)?;
+    // What has not come by then is late.
+    core.patience = core.deadline() * 2 + Duration::from_secs(2);
+    core.sa().script(|question| {
+        if question.is_path_query() {
+            Reaction::Silence
+        } else {
+            Reaction::Answer
+        }
+    });
+    let own = core.address(from).clone();
+    let (by_number, other) = (Peer::number(3), Peer::number(4));
+    let query = Message::query(&Path::default().with_dgid(other.gid()));
+    let mut ids: Vec<u64> = [
+        by_lid(&by_number),
+        by_gid(&by_number),
+        by_addr(&own, &Addr::Ip([10, 9, 9, 9].into())),
+    ]
+    .iter()
+    .map(|message| core.resolve_from(from, message))
+    .collect();
+    ids.push(core.query_from(from, &query));
+    for id in ids {
+        let Some(answer) = core.reply(id) else {
+            return Err(failed(
+                format!("an answer after {:?}", core.deadline()),
+                format!("none after {:?}", core.patience),
+            ));
+        };
+        expect_status(&answer, &ERRORS)?;
+    }
+    Ok(())
+}
 
 /// Fails if the SDK had to answer for the provider.
 fn nothing_dropped(core: &StandIn) -> Outcome {

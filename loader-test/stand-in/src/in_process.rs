@@ -47,6 +47,8 @@ use super::{Setup, StandIn};
 /// A [`StandIn`] with a provider of this process. Only one exists at a time, the SDK's `TestCore` included: another test that wants one waits.
 pub struct InProcess {
     core: StandIn,
+    /// Ends the provider.
+    unload: fn(),
     is_finished: bool,
     // Dropped in this order: the provider's files outlive the core, the turn ends last.
     _folder: TempDir,
@@ -88,22 +90,36 @@ impl InProcess {
             options: lines,
             folder: folder.path().to_owned(),
             trace: None,
+            deadline: None,
         })
         .unwrap_or_else(|error| panic!("the core's own files: {error}"));
         // SAFETY: the table's functions are this core's, which do what the core's do, on any thread.
         let provider = unsafe { acm_prov_api::load::<P>(StandIn::host_table()) }?;
         Ok(Self {
             core: StandIn::with_provider(shared, devices, provider),
+            unload: acm_prov_api::unload::<P>,
             is_finished: false,
             _folder: folder,
             _turn: turn,
         })
     }
 
-    /// Closes everything, waits for what is on its way, and gives the breaches of the contract that the books hold.
+    /// Closes everything, waits for what is on its way, and gives the breaches of the contract that the books hold. The
+    /// provider ends with it: a request that it has kept all the time is seen here, and in no later test.
     pub fn finish(mut self) -> Vec<Violation> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Vec<Violation> {
         self.is_finished = true;
-        self.core.finish()
+        let before = self.core.finish();
+        (self.unload)();
+        // What it lets go of now, it had kept.
+        let mut breaches = self.core.violations();
+        let known = |breach: &Violation| breaches.contains(breach);
+        let outstanding: Vec<_> = before.into_iter().filter(|breach| !known(breach)).collect();
+        breaches.extend(outstanding);
+        breaches
     }
 }
 
@@ -126,7 +142,7 @@ impl Drop for InProcess {
         if self.is_finished {
             return;
         }
-        let breaches = self.core.finish();
+        let breaches = self.end();
         if !std::thread::panicking() {
             assert!(
                 breaches.is_empty(),

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::message::{Kind, Reply};
+use super::clock;
+use super::message::{Kind, Path, Reply};
 
 /// Who suffers from a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +54,10 @@ pub struct Violation {
 pub enum ViolationKind {
     /// A request got no answer.
     NeverAnswered,
+    /// A request got its answer long after its deadline.
+    AnsweredLate,
+    /// Callbacks that held the core's only thread.
+    BlockedCore,
     /// A request got two answers.
     AnsweredTwice,
     /// An answer to a client that did not ask.
@@ -97,16 +102,20 @@ pub enum ViolationKind {
     CoreCounter,
     /// A panic in the provider, which the SDK caught.
     CaughtPanic,
+    /// A panic that ended a thread of the provider's own.
+    ThreadPanicked,
     /// A request that the provider dropped, and the SDK answered.
     DroppedRequest,
-    /// A client that the provider should have served got another answer. Checks find this; the books do not.
+    /// A client got a path that the SA does not give, or none where it has one.
     WrongAnswer,
 }
 
 impl ViolationKind {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 28] = [
         Self::NeverAnswered,
+        Self::AnsweredLate,
+        Self::BlockedCore,
         Self::AnsweredTwice,
         Self::ForeignId,
         Self::ChangedTid,
@@ -129,6 +138,7 @@ impl ViolationKind {
         Self::UnknownCounter,
         Self::CoreCounter,
         Self::CaughtPanic,
+        Self::ThreadPanicked,
         Self::DroppedRequest,
         Self::WrongAnswer,
     ];
@@ -138,6 +148,12 @@ impl ViolationKind {
         match self {
             Self::NeverAnswered => {
                 "every request is answered: an unanswered one hangs its client and costs one of 1,022 slots"
+            }
+            Self::AnsweredLate => {
+                "every request is answered by its deadline, timeout x (retries + 1): its client waits for the answer"
+            }
+            Self::BlockedCore => {
+                "a callback returns at once: the core has one thread, and serves nobody else meanwhile"
             }
             Self::AnsweredTwice => {
                 "no request is answered twice: the second answer can reach the next client of the slot"
@@ -185,6 +201,9 @@ impl ViolationKind {
             Self::CaughtPanic => {
                 "a provider does not panic: what the panic left half done stays so, and its client gets an error"
             }
+            Self::ThreadPanicked => {
+                "a thread of the provider's own does not panic: nobody does its work any more"
+            }
             Self::DroppedRequest => {
                 "a request is answered or refused, and not left to the SDK, which answers ENODATA"
             }
@@ -200,6 +219,8 @@ pub struct Request {
     pub kind: Kind,
     /// Its transaction id.
     pub tid: u64,
+    /// The path record that it asks for, whole, and the state of the subnet then.
+    pub wanted: Option<(Path, u64)>,
     /// When.
     pub asked: Instant,
     /// When the first answer came.
@@ -230,14 +251,83 @@ pub struct Ledger {
     pub requests: BTreeMap<u64, Request>,
     /// MADs by address.
     pub mads: HashMap<usize, MadState>,
+    /// How long after its request an answer is late; `None`: nothing is late.
+    pub late_after: Option<Duration>,
+    /// How long the process had waited for processors when this ledger began.
+    waited_before: Duration,
+    /// By callback, which of its last calls held the core's thread for too long: the last one in bit 0.
+    slow_calls: HashMap<&'static str, u8>,
     /// The breaches, each kind with its first few.
     violations: Vec<Violation>,
 }
 
+/// What the core's answering functions return when the client is gone.
+pub(super) const CONNECTION_LOST: i32 = 5;
+
 /// Breaches of one kind that are kept: more say nothing new.
 const KEPT: usize = 5;
 
+/// How many of its last calls of a callback are looked at, as a mask, and how many of them are too many.
+const LAST_CALLS: u8 = 0b111;
+const TOO_MANY_SLOW: u32 = 2;
+
+/// How long a callback may hold the core's thread.
+pub fn callback_limit(callback: &str) -> Duration {
+    if callback.starts_with("open_") || callback.starts_with("close_") {
+        Duration::from_secs(1)
+    } else {
+        Duration::from_millis(20)
+    }
+}
+
 impl Ledger {
+    /// A ledger of a core whose requests have this deadline.
+    pub(super) fn new(deadline: Duration) -> Self {
+        let mut ledger = Self {
+            waited_before: clock::process_waited(),
+            ..Self::default()
+        };
+        ledger.set_deadline(deadline);
+        ledger
+    }
+
+    /// Says what the deadline of requests is. An answer is late after twice that and some more: one request may need two
+    /// queries, and a busy machine is no fault of the provider's.
+    pub(super) fn set_deadline(&mut self, deadline: Duration) {
+        const ALLOWANCE: Duration = Duration::from_millis(1500);
+        self.late_after = Some(deadline * 2 + ALLOWANCE);
+    }
+
+    /// Takes in that a call of a callback is over, and how long it took if that was too long. One slow call can be the
+    /// machine's fault: two of the last three are the provider's.
+    pub(super) fn callback_over(&mut self, callback: &'static str, too_long: Option<Duration>) {
+        let Some(took) = too_long else {
+            if let Some(calls) = self.slow_calls.get_mut(callback) {
+                *calls <<= 1;
+            }
+            return;
+        };
+        let calls = self.slow_calls.entry(callback).or_default();
+        *calls = *calls << 1 | 1;
+        let slow = (*calls & LAST_CALLS).count_ones();
+        if slow < TOO_MANY_SLOW {
+            return;
+        }
+        let text = format!(
+            "{callback} held the core's only thread for {took:.0?}, and {slow} of its last 3 calls for more than {:?}",
+            callback_limit(callback)
+        );
+        self.breach(ViolationKind::BlockedCore, Harmed::Daemon, text);
+    }
+
+    /// Whether an answer that comes now to a request of `asked` is late, and how late.
+    fn lateness(&self, asked: Instant) -> Option<Duration> {
+        let elapsed = asked.elapsed();
+        let limit = self.late_after.filter(|limit| elapsed > *limit)?;
+        let waited = clock::process_waited().saturating_sub(self.waited_before);
+        (elapsed > limit + waited).then_some(elapsed)
+    }
+
     /// Writes a breach down.
     pub fn breach(&mut self, kind: ViolationKind, harmed: Harmed, text: impl Into<String>) {
         if self
@@ -269,7 +359,6 @@ impl Ledger {
 
     /// Takes an answer in; what the core would return.
     pub fn answered(&mut self, id: u64, reply: Reply, by: Kind) -> i32 {
-        const CONNECTION_LOST: i32 = 5;
         let Some(request) = self.requests.get_mut(&id) else {
             self.breach(
                 ViolationKind::ForeignId,
@@ -279,9 +368,16 @@ impl Ledger {
             return CONNECTION_LOST;
         };
         let (tid, kind, connected) = (request.tid, request.kind, request.connected);
-        let answers = request.replies.len();
+        let (asked, answers) = (request.asked, request.replies.len());
         request.replies.push(reply.clone());
         request.answered.get_or_insert_with(Instant::now);
+        if let Some(late) = self.lateness(asked).filter(|_| answers == 0) {
+            self.breach(
+                ViolationKind::AnsweredLate,
+                Harmed::Client,
+                format!("client {id} got its answer after {late:.1?}"),
+            );
+        }
         if answers > 0 {
             self.breach(
                 ViolationKind::AnsweredTwice,
@@ -318,5 +414,42 @@ impl Ledger {
             .values()
             .filter(|state| matches!(state, MadState::Given | MadState::Returned))
             .count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(ledger: &Ledger) -> Vec<ViolationKind> {
+        ledger
+            .violations()
+            .iter()
+            .map(|breach| breach.kind)
+            .collect()
+    }
+
+    #[test]
+    fn one_slow_call_is_no_breach_and_two_of_three_are() {
+        let slow = Some(Duration::from_millis(50));
+        let mut ledger = Ledger::default();
+        for too_long in [slow, None, None, slow] {
+            ledger.callback_over("resolve", too_long);
+        }
+        ledger.callback_over("query", slow);
+        assert_eq!(kinds(&ledger), []);
+        ledger.callback_over("resolve", None);
+        ledger.callback_over("resolve", slow);
+        assert_eq!(kinds(&ledger), [ViolationKind::BlockedCore]);
+        assert!(ledger.violations()[0].text.contains("resolve"));
+    }
+
+    #[test]
+    fn opens_and_closes_may_take_longer() {
+        assert_eq!(
+            callback_limit("open_endpoint"),
+            callback_limit("close_port")
+        );
+        assert!(callback_limit("close_device") > callback_limit("add_address"));
     }
 }

@@ -8,6 +8,8 @@
 //!
 //! The functions that a provider calls are exported by name; one core at a time is behind them.
 
+mod clock;
+mod complaints;
 pub mod fabric;
 pub mod hide;
 pub mod in_process;
@@ -16,6 +18,7 @@ pub mod library;
 pub mod memory;
 pub mod message;
 pub mod recorder;
+pub mod right;
 pub mod sa;
 pub mod subnet;
 pub mod trace;
@@ -31,7 +34,7 @@ mod shared;
 use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::path::{Path as FilePath, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,7 +43,7 @@ use acm_prov_api::abi::{
 };
 use fabric_sim::model::adapter::Adapter;
 
-use fabric::{DeviceSpec, PortSpec};
+use fabric::{DeviceSpec, Peer, PortSpec};
 use ledger::{Harmed, Ledger, Violation, ViolationKind};
 use library::Library;
 use memory::Lent;
@@ -66,6 +69,9 @@ pub struct Setup {
     pub folder: PathBuf,
     /// The file that a trace goes to.
     pub trace: Option<trace::Trace>,
+    /// The deadline that the provider has shown, if it does not read `timeout` and `retries`: requests get this much time
+    /// where the options say less.
+    pub deadline: Option<Duration>,
 }
 
 /// A port of the core's, by device and port number from 1.
@@ -135,8 +141,6 @@ pub struct StandIn {
     shared: Arc<Shared>,
     provider: &'static acm_provider,
     devices: Vec<Device>,
-    next_client: u64,
-    next_tid: u64,
     waited_in_vain: AtomicBool,
     /// How long a request may take before a check gives it up: the provider's own deadline and some more.
     pub patience: Duration,
@@ -162,8 +166,23 @@ impl StandIn {
     /// # Errors
     /// Why the library is not accepted, or that the core's own files cannot be written.
     pub fn start(setup: Setup, library: &FilePath) -> Result<Self, library::LoadError> {
+        Self::start_watched(setup, library, &mut || ())
+    }
+
+    /// The same. `about_to_load` is called when everything of the core's is there, and nothing of the provider's.
+    ///
+    /// # Errors
+    /// Why the library is not accepted, or that the core's own files cannot be written.
+    pub fn start_watched(
+        setup: Setup,
+        library: &FilePath,
+        about_to_load: &mut dyn FnMut(),
+    ) -> Result<Self, library::LoadError> {
         let (shared, devices) =
             Self::prepare(setup).map_err(|error| library::LoadError::NoCore(error.to_string()))?;
+        // Opens what it reads.
+        clock::Stopwatch::start();
+        about_to_load();
         let provider = Library::open_by_any_name(library)?.provider()?;
         Ok(Self::with_provider(shared, devices, provider))
     }
@@ -193,6 +212,7 @@ impl StandIn {
             options,
             folder,
             trace,
+            deadline,
         } = setup;
         let write = |name: &str, text: &str| {
             let path = folder.join(name);
@@ -204,8 +224,11 @@ impl StandIn {
                 .cloned()
         };
         let hosts = write("hosts", &fabric::hosts_file())?;
+        let options: Vec<String> = options
+            .iter()
+            .map(|line| line.replace(HOSTS, &hosts.to_string_lossy()))
+            .collect();
         let text = options.join("\n") + "\n";
-        let text = text.replace(HOSTS, &hosts.to_string_lossy());
         let mut options_file = write("ibacm_opts.cfg", &text)?;
         let recorder = Arc::new(Recorder::new(&folder, trace)?);
         if options.is_empty() {
@@ -225,8 +248,9 @@ impl StandIn {
                 })
                 .unwrap_or(default)
         };
-        let ledger = Arc::new(Mutex::new(Ledger::default()));
         let time_out = Duration::from_millis(number("timeout", 2000) * (number("retries", 2) + 1));
+        let deadline = deadline.map_or(time_out, |shown| shown.max(time_out));
+        let ledger = Arc::new(Mutex::new(Ledger::new(deadline)));
         let subnet = Arc::new(Mutex::new(Subnet {
             ports: devices
                 .iter()
@@ -261,7 +285,8 @@ impl StandIn {
             number("log_level", 0) as c_int,
             recorder,
             subnet,
-            time_out,
+            deadline,
+            complaints::pairs(&options),
         );
         let shared = Arc::new(shared);
         exports::install(&shared);
@@ -281,13 +306,11 @@ impl StandIn {
         devices: Vec<Device>,
         provider: &'static acm_provider,
     ) -> Self {
-        let patience = shared.time_out + Duration::from_secs(8);
+        let patience = shared.deadline() + Duration::from_secs(8);
         Self {
             shared,
             provider,
             devices,
-            next_client: 1,
-            next_tid: 0x5a5a_0000_0000_0001,
             waited_in_vain: AtomicBool::new(false),
             patience,
             hides_closed: false,
@@ -312,18 +335,32 @@ impl StandIn {
 
     /// Another port that the SA knows, besides the [peers](fabric::peers), until a port of this node changes.
     pub fn add_neighbour(&self, port: PortSpec) {
-        lock(&self.shared.subnet).ports.push(port);
+        self.shared.change_subnet(|subnet| subnet.ports.push(port));
     }
 
     /// Whether service id and QoS class choose a path, from now on. The SA's ClassPortInfo says so; at first they do not.
     pub fn set_qos(&self, qos: bool) {
-        lock(&self.shared.subnet).qos = qos;
+        self.shared.change_subnet(|subnet| subnet.qos = qos);
     }
 
     /// Whether the SA draws an SL for each query, from now on, and so refuses a query that names one, as OpenSM can with
     /// the routing DFSSSP.
     pub fn set_draws_sl(&self, draws: bool) {
-        lock(&self.shared.subnet).draws_sl = draws;
+        self.shared.change_subnet(|subnet| subnet.draws_sl = draws);
+    }
+
+    /// Has the SA refuse queries for paths to a peer that name one of these SLs, from now on.
+    pub fn refuse_sls(&self, peer: &Peer, sls: &[u8]) {
+        self.shared.change_subnet(|subnet| {
+            subnet.refused_sls.insert(peer.lid, sls.to_vec());
+        });
+    }
+
+    /// Gives a peer another LID, as a reboot can. It must be one that no other port has.
+    pub fn move_peer(&self, peer: &Peer, lid: u16) {
+        self.shared.change_subnet(|subnet| {
+            subnet.moved.insert(peer.guid, lid);
+        });
     }
 
     /// What the SA knows, and how it chooses paths.
@@ -347,14 +384,25 @@ impl StandIn {
         &self.shared.sa
     }
 
-    /// `timeout` × (`retries` + 1): the deadline that the options set.
+    /// The deadline of requests: `timeout` × (`retries` + 1), or what the provider has shown if that is longer.
     pub fn deadline(&self) -> Duration {
-        self.shared.time_out
+        self.shared.deadline()
+    }
+
+    /// Gives requests this deadline, for a provider that does not read `timeout` and `retries`.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.patience = self.patience.saturating_sub(self.deadline()) + deadline;
+        self.shared.set_deadline(deadline);
     }
 
     /// The log so far: level and text.
     pub fn log(&self) -> Vec<(c_int, String)> {
         self.shared.lines()
+    }
+
+    /// The lines of the log that is always written in which the provider complains about its options.
+    pub fn complaints(&self) -> Vec<String> {
+        self.shared.complaints()
     }
 
     /// The core's own set of counters, in the order of acm.h.
@@ -375,6 +423,12 @@ impl StandIn {
     /// MADs that the provider holds: neither freed nor with the core.
     pub fn mads_held(&self) -> usize {
         lock(&self.shared.ledger).mads_held()
+    }
+
+    /// Whether the ledger judges every path that a client gets, from now on: one that the SA does not give is a
+    /// [`WrongAnswer`](ViolationKind::WrongAnswer). [`judge`](Self::judge) looks at one client.
+    pub fn judge_answers(&self, judges: bool) {
+        self.shared.judges_answers.store(judges, Ordering::Relaxed);
     }
 
     /// The breaches so far.
@@ -407,7 +461,7 @@ impl StandIn {
             .iter()
             .flat_map(|device| device.spec.ports.clone())
             .collect();
-        lock(&self.shared.subnet).ports = specs;
+        self.shared.change_subnet(|subnet| subnet.ports = specs);
     }
 
     /// The port as it is now.

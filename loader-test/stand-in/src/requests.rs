@@ -7,7 +7,7 @@ use super::ledger::{Harmed, Request, ViolationKind};
 use super::memory::Lent;
 use super::message::{self, Addr, FLAG_QUERY_SA, Kind, Message, PATH, Path, Reply};
 use super::sa::Question;
-use super::shared::lock;
+use super::shared::{self, lock};
 use super::{AddressId, PortId, StandIn};
 
 impl StandIn {
@@ -61,15 +61,15 @@ impl StandIn {
     }
 
     fn play(&mut self, from: AddressId, message: &Message, kind: Kind, id: Option<u64>) -> u64 {
-        let id = id.unwrap_or(self.next_client);
-        if id == self.next_client {
-            self.next_client += 1;
-        }
-        let message = message.with_tid(self.next_tid);
-        self.next_tid = self.next_tid.wrapping_add(0x0000_0001_0000_0001);
+        let id = id.unwrap_or_else(shared::next_client);
+        let message = message.with_tid(shared::next_tid());
         let request = Request {
             kind,
             tid: message.tid(),
+            wanted: (message.code(0) == PATH).then(|| {
+                let wanted = self.whole(from, &Path(message.field(0)));
+                (wanted, self.shared.subnet_changes())
+            }),
             asked: Instant::now(),
             answered: None,
             connected: true,

@@ -2,15 +2,19 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use acm_prov_api::abi::{acm_endpoint, acm_port, acm_sa_handler_fn, acm_sa_mad};
 use acm_prov_api::{CAUGHT_PANIC, DROPPED_REQUEST};
 
-use super::ledger::{Harmed, Ledger, MadState, ViolationKind};
+use super::clock::Stopwatch;
+use super::complaints::is_complaint;
+use super::ledger::{CONNECTION_LOST, Harmed, Ledger, MadState, ViolationKind, callback_limit};
 use super::message::{Gid, Kind, Reply};
 use super::recorder::{self, Recorder, printable};
+use super::right::Expected;
 use super::sa::SaThread;
 use super::subnet::Subnet;
 
@@ -22,6 +26,15 @@ const POISON: u8 = 0xdb;
 pub(super) struct KnownEndpoint {
     pub port: usize,
     pub open: bool,
+}
+
+/// What a MAD was allocated with.
+#[derive(Clone, Copy)]
+struct Origin {
+    handler: Option<acm_sa_handler_fn>,
+    /// The endpoint's address.
+    endpoint: usize,
+    port: usize,
 }
 
 /// Failures of the core that a check can order.
@@ -42,18 +55,41 @@ pub(super) struct Shared {
     pub options_file: CString,
     pub log_level: c_int,
     lines: Mutex<Vec<(c_int, String)>>,
+    /// The lines of the options file, and what the provider has against them.
+    options: Vec<(String, String)>,
+    complaints: Mutex<Vec<String>>,
     counters: Mutex<[u64; 7]>,
     gids: Mutex<HashMap<usize, Vec<Gid>>>,
     pub endpoints: Mutex<HashMap<usize, KnownEndpoint>>,
-    handlers: Mutex<HashMap<usize, (Option<acm_sa_handler_fn>, usize)>>,
+    origins: Mutex<HashMap<usize, Origin>>,
     pub mad_faults: Mutex<MadFaults>,
     mad_calls: Mutex<(usize, usize)>,
     replied: Condvar,
     pub recorder: Arc<Recorder>,
     /// What the SA knows.
     pub subnet: Arc<Mutex<Subnet>>,
-    /// `timeout` x (`retries` + 1).
-    pub time_out: Duration,
+    deadline: Mutex<Duration>,
+    /// How often the subnet has changed.
+    subnet_changes: AtomicU64,
+    /// Whether the ledger judges every path that is answered.
+    pub judges_answers: AtomicBool,
+    /// Where the ids of this core's clients begin, and its transaction ids: earlier ones are of an earlier core.
+    first_client: u64,
+    first_tid: u64,
+}
+
+/// The id of the next client of any core in this process, and the transaction id of its request.
+static NEXT_CLIENT: AtomicU64 = AtomicU64::new(1);
+const FIRST_TID: u64 = 0x5a5a_0000_0000_0001;
+static NEXT_TID: AtomicU64 = AtomicU64::new(FIRST_TID);
+
+pub(super) fn next_client() -> u64 {
+    NEXT_CLIENT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Different in both halves from that of every other request.
+pub(super) fn next_tid() -> u64 {
+    NEXT_TID.fetch_add(0x0000_0001_0000_0001, Ordering::Relaxed)
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -68,7 +104,8 @@ impl Shared {
         log_level: c_int,
         recorder: Arc<Recorder>,
         subnet: Arc<Mutex<Subnet>>,
-        time_out: Duration,
+        deadline: Duration,
+        options: Vec<(String, String)>,
     ) -> Self {
         Self {
             ledger,
@@ -76,17 +113,48 @@ impl Shared {
             options_file,
             log_level,
             lines: Mutex::default(),
+            options,
+            complaints: Mutex::default(),
             counters: Mutex::default(),
             gids: Mutex::default(),
             endpoints: Mutex::default(),
-            handlers: Mutex::default(),
+            origins: Mutex::default(),
             mad_faults: Mutex::default(),
             mad_calls: Mutex::default(),
             replied: Condvar::new(),
             recorder,
             subnet,
-            time_out,
+            deadline: Mutex::new(deadline),
+            subnet_changes: AtomicU64::new(0),
+            judges_answers: AtomicBool::new(false),
+            first_client: NEXT_CLIENT.load(Ordering::Relaxed),
+            first_tid: NEXT_TID.load(Ordering::Relaxed),
         }
+    }
+
+    /// Changes what the SA knows.
+    pub fn change_subnet(&self, change: impl FnOnce(&mut Subnet)) {
+        change(&mut lock(&self.subnet));
+        self.subnet_changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn subnet_changes(&self) -> u64 {
+        self.subnet_changes.load(Ordering::Relaxed)
+    }
+
+    pub fn deadline(&self) -> Duration {
+        *lock(&self.deadline)
+    }
+
+    pub fn set_deadline(&self, deadline: Duration) {
+        *lock(&self.deadline) = deadline;
+        lock(&self.ledger).set_deadline(deadline);
+    }
+
+    /// A callback has returned.
+    pub fn callback_over(&self, callback: &'static str, watch: &Stopwatch) {
+        let too_long = watch.longer_than(callback_limit(callback));
+        lock(&self.ledger).callback_over(callback, too_long);
     }
 
     pub fn trace(&self, name: &str, arguments: impl FnOnce() -> String) {
@@ -104,6 +172,9 @@ impl Shared {
         }
         if level <= 0 {
             self.look_for_faults(text);
+            if is_complaint(text, &self.options) {
+                lock(&self.complaints).push(printable(text));
+            }
         }
         if level <= self.log_level {
             lock(&self.lines).push((level, text.trim_end_matches('\n').to_owned()));
@@ -126,6 +197,10 @@ impl Shared {
                 format!("the log says: {}", printable(text)),
             );
         }
+    }
+
+    pub fn complaints(&self) -> Vec<String> {
+        lock(&self.complaints).clone()
     }
 
     pub fn lines(&self) -> Vec<(c_int, String)> {
@@ -200,9 +275,46 @@ impl Shared {
                 _ => self.count_of_core(0),
             }
         }
+        if self.is_of_an_earlier_core(id, reply.tid) {
+            return CONNECTION_LOST;
+        }
+        self.judge(id, &reply);
         let code = lock(&self.ledger).answered(id, reply, by);
         self.replied.notify_all();
         code
+    }
+
+    /// Whether the SA gives the path in an answer, if nothing has changed since it was asked for.
+    fn judge(&self, id: u64, reply: &Reply) {
+        let Some(path) = reply.path().filter(|_| reply.status == 0) else {
+            return;
+        };
+        let wanted = lock(&self.ledger)
+            .requests
+            .get(&id)
+            .and_then(|request| request.wanted);
+        let Some((asked, changes)) = wanted else {
+            return;
+        };
+        if !self.judges_answers.load(Ordering::Relaxed) || changes != self.subnet_changes() {
+            return;
+        }
+        let expected = Expected::new(asked, lock(&self.subnet).clone());
+        if !expected.is_met_by(&path) {
+            lock(&self.ledger).breach(
+                ViolationKind::WrongAnswer,
+                Harmed::Client,
+                format!("client {id} got {path:?} instead of {expected}"),
+            );
+        }
+    }
+
+    /// Whether an answer is for a client of a core that was there before in this process: it is not in this ledger.
+    fn is_of_an_earlier_core(&self, id: u64, tid: u64) -> bool {
+        match id {
+            0 => (FIRST_TID..self.first_tid).contains(&tid),
+            id => id < self.first_client,
+        }
     }
 
     /// Waits until `ready` sees what it wants in the books; `None` when that does not come.
@@ -237,12 +349,15 @@ impl Shared {
             format!("endpoint {endpoint:p}, context {context:p}")
         });
         let known = lock(&self.endpoints).get(&endpoint.addr()).copied();
-        let Some(endpoint) = known.filter(|endpoint| endpoint.open) else {
+        let Some(KnownEndpoint { port, .. }) = known.filter(|endpoint| endpoint.open) else {
             if !endpoint.is_null() {
                 lock(&self.ledger).breach(
                     ViolationKind::MadForClosedEndpoint,
                     Harmed::Daemon,
-                    "acm_alloc_sa_mad for an endpoint that is closed: its memory is freed by then",
+                    format!(
+                        "acm_alloc_sa_mad for an endpoint that is closed, on thread {}: its memory is freed by then",
+                        thread_name()
+                    ),
                 );
             }
             return std::ptr::null_mut();
@@ -256,7 +371,15 @@ impl Shared {
         let mad = Box::into_raw(Box::new(acm_sa_mad { context, ..mad }));
         let address = mad.expose_provenance();
         lock(&self.ledger).mads.insert(address, MadState::Given);
-        lock(&self.handlers).insert(address, (handler, endpoint.port));
+        let endpoint = endpoint.addr();
+        lock(&self.origins).insert(
+            address,
+            Origin {
+                handler,
+                endpoint,
+                port,
+            },
+        );
         mad
     }
 
@@ -284,12 +407,12 @@ impl Shared {
 
     pub fn send_mad(&self, mad: *mut acm_sa_mad) -> c_int {
         let call = next(&mut lock(&self.mad_calls).1);
-        let known = lock(&self.handlers).get(&mad.addr()).copied();
+        let known = lock(&self.origins).get(&mad.addr()).copied();
         self.trace("acm_send_sa_mad", || match known {
             Some(_) => format!("{mad:p}: {}", super::sa::describe(mad)),
             None => format!("{mad:p}"),
         });
-        let Some((handler, port)) = known else {
+        let Some(origin) = known else {
             lock(&self.ledger).breach(
                 ViolationKind::MadSentTwice,
                 Harmed::Daemon,
@@ -316,8 +439,28 @@ impl Shared {
                 None => return -libc::EINVAL,
             }
         }
-        self.sa.send(port, mad.addr(), handler);
+        if !self.is_open(origin.endpoint) {
+            let mut ledger = lock(&self.ledger);
+            ledger.breach(
+                ViolationKind::MadForClosedEndpoint,
+                Harmed::Daemon,
+                format!(
+                    "acm_send_sa_mad after close_endpoint, on thread {}: the daemon follows the endpoint's freed memory",
+                    thread_name()
+                ),
+            );
+            // The provider has it still, as after every refusal.
+            ledger.mads.insert(mad.addr(), MadState::Given);
+            return -libc::EINVAL;
+        }
+        self.sa.send(origin.port, mad.addr(), origin.handler);
         0
+    }
+
+    fn is_open(&self, endpoint: usize) -> bool {
+        lock(&self.endpoints)
+            .get(&endpoint)
+            .is_some_and(|known| known.open)
     }
 
     /// Empties the books of what is over.
@@ -333,9 +476,9 @@ impl Shared {
             .extract_if(|_, state| *state == MadState::Freed)
             .map(|(address, _)| address)
             .collect();
-        let mut handlers = lock(&self.handlers);
+        let mut origins = lock(&self.origins);
         for address in freed {
-            handlers.remove(&address);
+            origins.remove(&address);
             let mad = std::ptr::with_exposed_provenance_mut::<acm_sa_mad>(address);
             // SAFETY: made by `Box::into_raw` in `alloc_mad`, freed by the provider, and in no book any more.
             drop(unsafe { Box::from_raw(mad) });
@@ -364,6 +507,12 @@ impl Shared {
             }
         }
     }
+}
+
+/// The name of the thread that this is.
+fn thread_name() -> String {
+    let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
+    format!("{:?}", name.trim_end())
 }
 
 fn next(count: &mut usize) -> usize {

@@ -1,5 +1,7 @@
 //! What the SA knows of the subnet, and what it says: paths as OpenSM chooses them, and its ClassPortInfo.
 
+use std::collections::BTreeMap;
+
 use super::fabric::{
     ALIAS, FAR_PREFIX, PEERS, PREFIX, Peer, PortSpec, ROUTER_GUID, ROUTER_LID, gid_in,
 };
@@ -30,6 +32,10 @@ pub struct Subnet {
     pub qos: bool,
     /// Whether the routing draws an SL for each query: a query that names one is refused, be it the one of the last answer.
     pub draws_sl: bool,
+    /// SLs that the SA grants on no path to a port, by the port's LID: it refuses a query that names one.
+    pub refused_sls: BTreeMap<u16, Vec<u8>>,
+    /// LIDs of peers that have another one than their usual one, by GUID.
+    pub moved: BTreeMap<u64, u16>,
 }
 
 /// An end of a path.
@@ -88,7 +94,7 @@ impl Subnet {
         )?;
         let sl = match (names(COMP_SL), self.draws_sl) {
             (true, true) => return Err(NO_RECORDS),
-            (true, false) => asked.qos_sl() & 0xf,
+            (true, false) => self.granted_sl(&destination, asked.qos_sl() & 0xf)?,
             (false, true) => 1 + (number % 14) as u16,
             (false, false) => self.level_of_service(asked, mask),
         };
@@ -119,6 +125,24 @@ impl Subnet {
             .with_lifetime(EXACTLY << 6 | lifetime))
     }
 
+    fn granted_sl(&self, destination: &End, sl: u16) -> Result<u16, u16> {
+        let refused = self.refused_sls.get(&destination.base);
+        match refused.is_some_and(|refused| refused.iter().any(|known| u16::from(*known) == sl)) {
+            true => Err(NO_RECORDS),
+            false => Ok(sl),
+        }
+    }
+
+    /// The LID of a peer by its GUID.
+    fn lid_of(&self, guid: u64) -> Option<u16> {
+        let number = guid.checked_sub(Peer::number(0).guid)?;
+        if !(1..=u64::from(PEERS)).contains(&number) {
+            return None;
+        }
+        let usual = Peer::number(number as u16).lid;
+        Some(self.moved.get(&guid).copied().unwrap_or(usual))
+    }
+
     /// The SL that the fabric's policy has for a service, a QoS class, a traffic class and a flow label. OpenSM's has the
     /// first two only, if QoS is on; some SAs have the others.
     fn level_of_service(&self, asked: &Path, mask: u64) -> u16 {
@@ -137,17 +161,13 @@ impl Subnet {
             return Err(NO_RECORDS);
         }
         let own = self.ports.iter().find(|port| port.guids.contains(&guid));
-        let peer = |guid: u64| {
-            let number = guid.checked_sub(Peer::number(0).guid)?;
-            (1..=u64::from(PEERS)).contains(&number).then_some(number)
-        };
         let lid = match own {
             Some(port) => port.lid,
             None if guid == ROUTER_GUID => ROUTER_LID,
-            None => {
-                let number = peer(guid).or_else(|| peer(guid.checked_sub(ALIAS)?));
-                Peer::number(number.ok_or(NO_RECORDS)? as u16).lid
-            }
+            None => self
+                .lid_of(guid)
+                .or_else(|| self.lid_of(guid.checked_sub(ALIAS)?))
+                .ok_or(NO_RECORDS)?,
         };
         let base = lid;
         Ok(End { guid, base, lid })
@@ -160,10 +180,16 @@ impl Subnet {
             .iter()
             .find(|port| port.lid != 0 && port.has_lid(lid));
         let number = lid.wrapping_sub(Peer::number(0).lid);
+        let moved = self.moved.iter().find(|(_, known)| **known == lid);
         let (guid, base) = match own {
             Some(port) => (port.guids[0], port.lid),
             None if lid == ROUTER_LID => (ROUTER_GUID, lid),
-            None if (1..=PEERS).contains(&number) => (Peer::number(number).guid, lid),
+            None if let Some((guid, _)) = moved => (*guid, lid),
+            None if (1..=PEERS).contains(&number)
+                && self.lid_of(Peer::number(number).guid) == Some(lid) =>
+            {
+                (Peer::number(number).guid, lid)
+            }
             None => return Err(NO_RECORDS),
         };
         Ok(End { guid, base, lid })
@@ -210,17 +236,17 @@ const REQUEST_INVALID: u16 = 0x0200;
 pub(super) const NO_RECORDS: u16 = 0x0300;
 
 const MTU_2048: u8 = 4;
-const MTUS: [u8; 5] = [1, 2, 3, 4, 5];
+pub(super) const MTUS: [u8; 5] = [1, 2, 3, 4, 5];
 const RATE_10: u8 = 3;
 /// Codes by speed, from 2.5 to 1,200 Gb/s.
-const RATES: [u8; 23] = [
+pub(super) const RATES: [u8; 23] = [
     2, 5, 3, 11, 6, 15, 19, 4, 7, 20, 12, 8, 9, 16, 13, 10, 14, 17, 18, 21, 22, 23, 24,
 ];
 const LIFETIME: u8 = 18;
 
 const GREATER: u8 = 0;
-const LESS: u8 = 1;
-const EXACTLY: u8 = 2;
+pub(super) const LESS: u8 = 1;
+pub(super) const EXACTLY: u8 = 2;
 
 /// What a path that could have `has` has under a demand: a selector in the upper two bits, a code below.
 fn limited(demand: Option<u8>, has: u8, order: &[u8]) -> Result<u8, u16> {
@@ -386,6 +412,45 @@ mod tests {
         assert_eq!(answer(&subnet, asked).unwrap().qos_sl(), 7);
         assert_eq!(answer(&subnet, asked).unwrap().service_id(), 0);
         assert_eq!(word(&subnet), 0xb5ea << 5 | 16);
+    }
+
+    #[test]
+    fn an_sl_is_refused_on_the_paths_to_some_peers() {
+        let (strict, lenient) = (Peer::number(3), Peer::number(4));
+        let mut subnet = subnet();
+        subnet.refused_sls.insert(strict.lid, vec![6, 7]);
+        let to = |peer: &Peer, sl| {
+            let asked = from_own().with_dgid(peer.gid()).with_qos_sl(sl);
+            answer(&subnet, asked).map(|path| path.qos_sl())
+        };
+        for (peer, sl, expected) in [
+            (&strict, 6, Err(0x0300)),
+            (&strict, 7, Err(0x0300)),
+            (&strict, 5, Ok(5)),
+            (&strict, 0, Ok(0)),
+            (&lenient, 6, Ok(6)),
+        ] {
+            assert_eq!(to(peer, sl), expected, "{sl} to {}", peer.name);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_moved_has_its_new_lid_alone() {
+        const NEW: u16 = 700;
+        let peer = Peer::number(3);
+        let mut subnet = subnet();
+        subnet.moved.insert(peer.guid, NEW);
+        for dgid in [peer.gid(), peer.alias_gid()] {
+            assert_eq!(
+                answer(&subnet, from_own().with_dgid(dgid)).unwrap().dlid(),
+                NEW
+            );
+        }
+        assert_eq!(
+            answer(&subnet, from_own().with_dlid(NEW)).unwrap().dgid(),
+            peer.gid()
+        );
+        assert_eq!(answer(&subnet, from_own().with_dlid(peer.lid)), Err(0x0300));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The example providers in C and C++ are built as their first comment says, and pass all that applies to them.
 
+mod abilities;
 #[path = "../faults/compiler.rs"]
 #[allow(dead_code)]
 mod compiler;
 mod memory;
+mod policy;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Checks that need the process to be fast, or look at it as a whole.
-const LEFT_OUT: &str =
-    "^load-|^hostile-random$|^resolve-many$|-thousand$|^wire-(flood|many|long|retries|stock)";
+const LEFT_OUT: &str = "^(load|process)-|^hostile-random$|^resolve-(many|memory)$|-thousand$|-core-thread$|^wire-(flood|many|long|retries|stock)";
 
 /// What valgrind finds about memory that a provider allocated or touched in the checks whose names match; `source` is a part
 /// of the name of its source file.
@@ -55,15 +54,16 @@ fn paragraphs(log: &str) -> impl Iterator<Item = String> {
         .filter(|paragraph| paragraph.contains(" 0x"))
 }
 
+/// What is in the name of a function of the harness.
+const CORE: [&str; 2] = ["loader_test", "acm_stand_in"];
+
 /// Whether an error is the provider's: a bad access with the provider anywhere in the stack, or a block that was allocated by
 /// the provider itself and not by the core on its behalf (which keeps MADs on purpose).
 fn concerns(error: &str, source: &str) -> bool {
     let mut frames = error.lines().filter(|line| line.contains(" 0x"));
     if error.contains(" lost in loss record ") {
-        let owner = frames.find(|frame| {
-            let is_harness = frame.contains("loader_test") || frame.contains("acm_stand_in");
-            is_harness || frame.contains(source)
-        });
+        let owner = frames
+            .find(|frame| frame.contains(source) || CORE.iter().any(|core| frame.contains(core)));
         owner.is_some_and(|frame| frame.contains(source))
     } else {
         frames.any(|frame| frame.contains(source))

@@ -3,6 +3,9 @@
 
 #![forbid(unsafe_code)]
 
+mod breaches;
+mod policy;
+
 use acm_prov_api::abi::AcmCounter;
 use acm_prov_api::prelude::*;
 use acm_prov_api::provider_table;

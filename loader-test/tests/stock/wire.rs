@@ -81,6 +81,7 @@ fn stocks_datagrams_are_those_of_the_file() {
         .into(),
         folder: folder.path().to_owned(),
         trace: None,
+        deadline: None,
     };
     let mut core = StandIn::start(setup, STOCK.as_ref()).unwrap();
     let adapter = fabric::adapters().unwrap().remove(0);

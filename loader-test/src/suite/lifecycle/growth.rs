@@ -8,6 +8,7 @@ use super::serves;
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::suite::bench::{Bench, refused};
+use crate::suite::process::threads::{newer_than, threads};
 use crate::suite::{Outcome, cannot_run, failed};
 
 const ROUNDS: usize = 1000;
@@ -39,8 +40,6 @@ struct Resources {
 
 impl Resources {
     fn now() -> Self {
-        // SAFETY: fills a struct of numbers.
-        let heap = unsafe { libc::mallinfo2() };
         let pages = |index| {
             fs::read_to_string("/proc/self/statm")
                 .ok()
@@ -50,7 +49,7 @@ impl Resources {
         };
         let entries = |folder| fs::read_dir(folder).map_or(0, Iterator::count);
         Self {
-            heap: heap.uordblks + heap.hblkhd,
+            heap: heap(),
             resident: pages(1),
             mapped: pages(0),
             descriptors: entries("/proc/self/fd"),
@@ -61,7 +60,10 @@ impl Resources {
     /// What has grown by more than chance since `before`, a window ago.
     fn growth_since(self, before: Self) -> Option<(&'static str, usize)> {
         const KIB: usize = 1024;
+        // Those that bring memory along with them first.
         let grown = [
+            ("threads", self.threads, before.threads, 0),
+            ("descriptors", self.descriptors, before.descriptors, 0),
             ("bytes of heap", self.heap, before.heap, 3 * KIB),
             (
                 "bytes in memory",
@@ -75,8 +77,6 @@ impl Resources {
                 before.mapped,
                 64 * 1024 * KIB,
             ),
-            ("descriptors", self.descriptors, before.descriptors, 0),
-            ("threads", self.threads, before.threads, 0),
         ];
         grown
             .into_iter()
@@ -93,6 +93,7 @@ pub(super) fn thousand(bench: &mut Bench) -> Outcome {
     let hosts = format!("addr_data_file {}", hosts.display());
     let ends = bench.deadline();
     let core = bench.core_with(vec![DeviceSpec::single()], &["log_level 0", &hosts])?;
+    let threads_before = threads();
     let mut before = Resources::now();
     let mut is_at_rest = false;
     let mut last_growth = None;
@@ -124,9 +125,18 @@ pub(super) fn thousand(bench: &mut Bench) -> Outcome {
         }
     }
     let (what, grown) = last_growth.unwrap_or(("resources", 0));
+    let mut seen = format!("{grown} {what} more in the last {WINDOW}");
+    if what == "threads" {
+        let left = newer_than(&threads_before);
+        let first = left.first().map_or("", String::as_str);
+        seen += &format!(
+            "; {} should have ended with a close, {first} for one",
+            left.len()
+        );
+    }
     Err(failed(
         format!("{WINDOW} rounds without growth among {MOST_ROUNDS}"),
-        format!("{grown} {what} more in the last {WINDOW}"),
+        seen,
     ))
 }
 
@@ -148,6 +158,13 @@ fn of_few(samples: &[Resources]) -> Outcome {
             format!("{grown} {what} more in the last {}", quarter * SAMPLED),
         )),
     }
+}
+
+/// Bytes of the heap that are in use.
+pub(in crate::suite) fn heap() -> usize {
+    // SAFETY: fills a struct of numbers.
+    let heap = unsafe { libc::mallinfo2() };
+    heap.uordblks + heap.hblkhd
 }
 
 /// What has grown and does not go by itself.

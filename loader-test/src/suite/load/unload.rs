@@ -1,5 +1,6 @@
 //! Libraries that are not taken: they go without a trace.
 
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs;
 use std::path::Path;
@@ -11,6 +12,8 @@ use crate::stand_in::hide::hide;
 use crate::stand_in::library::Library;
 use crate::suite::apart::{End, Exit};
 use crate::suite::bench::{Bench, HASTY, by_lid, not_loaded, resolve};
+use crate::suite::process::threads::{newer_than, threads};
+use crate::suite::run::signal_name;
 use crate::suite::{Finding, Outcome, failed};
 
 pub(super) fn missing_function(bench: &mut Bench) -> Outcome {
@@ -43,7 +46,8 @@ pub(super) fn refused_by_itself(bench: &mut Bench) -> Outcome {
                 let text = "a refused library stays in memory";
                 return Err(Finding::Warned(text.into()));
             }
-            no_more_than(threads, bench.patience_for_ends())
+            no_more_than(&threads, bench.patience_for_ends())?;
+            fork_once()
         })?;
         if let End::Came(Err(Finding::Skipped(_))) = end {
             continue;
@@ -58,25 +62,53 @@ pub(super) fn refused_by_itself(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-pub(super) fn rejected_by_the_core(bench: &mut Bench) -> Outcome {
+/// The process ends by way of what the library left to be called then.
+pub(super) fn rejected_then_exit(bench: &mut Bench) -> Outcome {
+    rejected_by_the_core(bench, Exit::WithHandlers, || Ok(()))
+}
+
+/// The process forks, by way of what the library left to be called then.
+pub(super) fn rejected_then_fork(bench: &mut Bench) -> Outcome {
+    rejected_by_the_core(bench, Exit::AtOnce, fork_once)
+}
+
+pub(super) fn rejected(bench: &mut Bench) -> Outcome {
+    rejected_by_the_core(bench, Exit::AtOnce, || Ok(()))
+}
+
+fn rejected_by_the_core(bench: &mut Bench, exit: Exit, then: fn() -> Outcome) -> Outcome {
     bench.take_unloaded_library()?;
+    let list = bench.folder().join("threads");
     let end = bench
-        .apart(Exit::WithHandlers, |bench| {
+        .apart(exit, |bench| {
             bench.install_core()?;
             let threads = threads();
             let library = Library::open_by_any_name(bench.library()).map_err(not_loaded)?;
             library.judge().map_err(not_loaded)?;
+            let started = newer_than(&threads).join("; ");
+            fs::write(&list, started).map_err(cannot_run)?;
             library.close();
             if is_mapped(bench.library()) {
                 // Pinned: whatever it has started goes on in memory that is there.
                 return Ok(());
             }
-            no_more_than(threads, bench.patience_for_ends())
+            no_more_than(&threads, bench.patience_for_ends())?;
+            then()
         })
         .map_err(cannot_run)?;
     match end {
         End::Came(outcome) => outcome,
-        End::Lost(how) => Err(failed("a library that can be closed", how)),
+        End::Lost(how) => {
+            let threads = fs::read_to_string(&list).unwrap_or_default();
+            let threads = match &*threads {
+                "" => threads,
+                threads => format!(
+                    "; loading it started {threads}: what loading starts ends before the library is unloaded"
+                ),
+            };
+            let seen = format!("{how}{threads}");
+            Err(failed("a library that can be closed", seen))
+        }
     }
 }
 
@@ -128,22 +160,48 @@ fn is_mapped(library: &Path) -> bool {
         .is_ok_and(|maps| maps.lines().any(|line| line.ends_with(&*path)))
 }
 
-fn threads() -> usize {
-    fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+/// Forks, and waits for the end of the copy, which does nothing.
+fn fork_once() -> Outcome {
+    // SAFETY: the copy ends at once. Handlers of the library's that run may crash, which is what is looked for.
+    match unsafe { libc::fork() } {
+        -1 => Err(cannot_run(std::io::Error::last_os_error())),
+        // SAFETY: ends the copy past all exit handlers.
+        0 => unsafe { libc::_exit(0) },
+        child => {
+            let mut status = 0;
+            // SAFETY: our own child, waited for once.
+            while unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
+                let error = std::io::Error::last_os_error();
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    return Err(cannot_run(error));
+                }
+            }
+            match libc::WIFSIGNALED(status) {
+                false => Ok(()),
+                true => Err(failed(
+                    "a process that can fork",
+                    format!(
+                        "the copy was ended by {}",
+                        signal_name(libc::WTERMSIG(status))
+                    ),
+                )),
+            }
+        }
+    }
 }
 
 /// Whether the threads are no more than they were; those that are about to end are given the time.
-fn no_more_than(before: usize, patience: Duration) -> Outcome {
+fn no_more_than(before: &BTreeMap<String, String>, patience: Duration) -> Outcome {
     let deadline = Instant::now() + patience;
     loop {
-        let now = threads();
-        if now <= before {
+        let left = newer_than(before);
+        if left.is_empty() {
             return Ok(());
         }
         if Instant::now() > deadline {
             return Err(failed(
-                "no thread of an unloaded library",
-                format!("{} in memory that is gone", now - before),
+                "no thread of an unloaded library: those that loading starts end before it",
+                format!("{}, in memory that is gone", left.join("; ")),
             ));
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -5,7 +5,10 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Kind, Path};
 use crate::suite::ability::Ability;
-use crate::suite::bench::{Bench, able, expect_path, expected_path, expected_record};
+use crate::suite::bench::{
+    Bench, able, by_gid, expect_exactly, expect_path, expect_undemanded, expected_path,
+    expected_record, resolve,
+};
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Outcome, Status, failed};
 
@@ -89,7 +92,7 @@ fn asked_again(bench: &mut Bench) -> Outcome {
                 let queries = core.sa().path_queries().len();
                 let again = ask(core, from, Kind::Resolve, &record)?;
                 let sa = if draws { ", drawn SLs" } else { "" };
-                expect_path(&again, &record).map_err(when(format!("{name}{sa}")))?;
+                expect_exactly(&again, &record).map_err(when(format!("{name}{sa}")))?;
                 let more = core.sa().path_queries().len() - queries;
                 if more > 0 {
                     let seen = format!("{more} more ({name}{sa})");
@@ -111,6 +114,8 @@ fn plainer(bench: &mut Bench) -> Outcome {
         ("traffic class 0x21", |path| path.with_tclass(0x21)),
     ];
     let (core, from) = bench.up()?;
+    let usual = resolve(core, from, &by_gid(&Peer::number(1)))?;
+    let usual = usual.path().unwrap_or_default();
     let mut number = 100;
     for (name, demand) in CASES {
         for is_gid_first in [true, false] {
@@ -128,10 +133,14 @@ fn plainer(bench: &mut Bench) -> Outcome {
             if answer.status == 0 {
                 expect_path(&answer, &expected_record(core, &asked)).map_err(when(name))?;
             }
+            let demanded = answer.path().unwrap_or_default();
             for asked in plain {
                 let answer = ask(core, from, Kind::Resolve, &asked)?;
+                let expected = expected_path(core, &peer);
                 let case = format!("after {name}");
-                expect_path(&answer, &expected_path(core, &peer)).map_err(when(case))?;
+                expect_path(&answer, &expected)
+                    .and_then(|()| expect_undemanded(&answer, &expected, &demanded, &usual))
+                    .map_err(when(case))?;
             }
         }
     }

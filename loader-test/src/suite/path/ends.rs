@@ -201,7 +201,7 @@ fn by_name(core: &mut StandIn, from: AddressId, peer: &Peer) -> Outcome {
     let own = core.address(from).clone();
     let answer = resolve(core, from, &by_addr(&own, &Addr::Name(peer.name.clone())))?;
     let expected = expected_path(core, peer);
-    let with_prefix = expected.dgid();
+    let with_prefix = expected.plain().unwrap_or_default().dgid();
     // The same host by the GID that it has in this subnet: without that, a provider that finds no name has no file.
     let known = ask(
         core,

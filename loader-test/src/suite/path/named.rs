@@ -6,13 +6,12 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Message, Path};
 use crate::stand_in::sa::{
     COMP_LIFETIME, COMP_LIFETIME_SELECTOR, COMP_MTU, COMP_MTU_SELECTOR, COMP_RATE,
-    COMP_RATE_SELECTOR, Reaction,
+    COMP_RATE_SELECTOR, Question, Reaction,
 };
 use crate::stand_in::{FIRST_PORT, StandIn};
 use crate::suite::ability::Ability;
 use crate::suite::bench::{
-    Bench, HASTY, SUCCESS, by_gid, expect_path, expected_path, expected_record, known_record,
-    refused, resolve,
+    Bench, HASTY, SUCCESS, by_gid, expect_path, expected_path, expected_record, refused, resolve,
 };
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Outcome, Status, failed};
@@ -75,6 +74,22 @@ pub(super) const CHECKS: &[Check] = &[
             also: &[],
         },
     },
+    Check {
+        name: "path-sl-refused",
+        rule: "an SL that the SA grants on no path to a port is refused to the client, and costs the next one nothing",
+        harmed: Harmed::Client,
+        how: "asks for an SL that the SA refuses, then without one, and looks at the answers and the queries",
+        needs: &[Ability::AnswersByLid],
+        run: sl_refused,
+        fault: Fault {
+            replace: &[(
+                "\t} else if (mad->sa_mad.mad_hdr.status == htobe16(UMAD_SA_STATUS_NO_RECORDS << 8)) {\n",
+                "\t} else if (service_level(&path->question)) {\n\t\tpath->question.qosclass_sl &= htobe16(0xfff0);\n\t\tpath->ask_at = now;\n\t\treturn;\n\t} else if (mad->sa_mad.mad_hdr.status == htobe16(UMAD_SA_STATUS_NO_RECORDS << 8)) {\n",
+            )],
+            status: &[Status::Failed],
+            also: &["path-asked-again", "path-record-differs"],
+        },
+    },
 ];
 
 const ALIAS: u64 = 0x0010_00a1;
@@ -123,11 +138,35 @@ fn components(bench: &mut Bench) -> Outcome {
                 if answer.status != SUCCESS {
                     continue;
                 }
-                match known_record(core, &asked) {
-                    Some(expected) => expect_path(&answer, &expected),
-                    None => Err(failed("an error, as the SA's", format!("{answer:?}"))),
+                expect_path(&answer, &expected_record(core, &asked))
+                    .map_err(when(format!("{name}, {way}")))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Two peers whose paths have other SLs.
+fn sl_refused(bench: &mut Bench) -> Outcome {
+    const SLS: [u16; 2] = [6, 9];
+    let (core, from) = bench.up_with(HASTY)?;
+    let own = core.port(FIRST_PORT).gid();
+    let peers = [Peer::number(3), Peer::number(4)];
+    core.refuse_sls(&peers[0], &[6, 7, 8]);
+    core.refuse_sls(&peers[1], &[9, 10]);
+    for way in WAYS {
+        for sl in [SLS[0], SLS[1], 0, SLS[0]] {
+            for peer in &peers {
+                let asked = Path::default().with_dgid(peer.gid()).with_sgid(own);
+                let asked = asked.with_qos_sl(sl);
+                let answer = ask(core, from, way, &asked)?;
+                let expected = expected_record(core, &asked);
+                // Refused by the SA, and so by the provider.
+                if expected.plain().is_none() && answer.status != SUCCESS {
+                    continue;
                 }
-                .map_err(when(format!("{name}, {way}")))?;
+                let case = format!("SL {sl} to {}, {way}", peer.name);
+                expect_path(&answer, &expected).map_err(when(case))?;
             }
         }
     }
@@ -152,6 +191,14 @@ fn selector_zero(bench: &mut Bench) -> Outcome {
     ];
     let (core, from) = bench.up()?;
     let own = core.port(FIRST_PORT).gid();
+    // What a provider with a policy names in every query.
+    resolve(core, from, &by_gid(&Peer::number(99)))?;
+    let limits = |query: &Question| {
+        let asked = query.path();
+        let values = [asked.mtu(), asked.rate(), asked.lifetime()];
+        (query.mask & MASK, values)
+    };
+    let usual = core.sa().path_queries().first().map(limits);
     let mut number = 100;
     for way in WAYS {
         for (name, odd) in ODD {
@@ -169,10 +216,10 @@ fn selector_zero(bench: &mut Bench) -> Outcome {
         .sa()
         .path_queries()
         .iter()
-        .find(|query| query.mask & MASK != 0)
+        .find(|query| Some(limits(query)) != usual)
     {
         Some(query) => Err(failed(
-            "no MTU, rate or lifetime in a query's component mask",
+            "no other MTU, rate or lifetime in a query than when none is asked for",
             format!("mask {:#x}, {:?}", query.mask, query.path()),
         )),
         None => Ok(()),
@@ -265,7 +312,7 @@ fn record_differs(bench: &mut Bench) -> Outcome {
             "DLID" => Path::default().with_dlid(peer.lid),
             _ => Path::default().with_dgid(peer.gid()),
         });
-        let bad = spoil(expected_record(core, &asked));
+        let bad = spoil(expected_record(core, &asked).plain().unwrap_or_default());
         answers_with(core, bad);
         let answer = resolve(core, from, &Message::path(&asked))?;
         if answer.status == SUCCESS {

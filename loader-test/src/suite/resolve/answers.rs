@@ -10,8 +10,8 @@ use crate::stand_in::message::{
 };
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::bench::{
-    Bench, EDESTTYPE, ENODATA, QUIET, SUCCESS, able, by_addr, by_gid, by_lid, expect_path,
-    expect_status, expected_path, hold, let_go, refused, reply, resolve,
+    Bench, ENODATA, QUIET, SUCCESS, able, by_addr, by_gid, by_lid, expect_path, expect_status,
+    expected_path, hold, let_go, refused, reply, resolve,
 };
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Outcome, Status, failed};
@@ -242,7 +242,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for an unknown path with the flag for no delay while the SA is silent, looks for the query, and asks again once the SA has answered",
         needs: &[Ability::AnswersByGid, Ability::Closes],
-        run: |bench| nodelay(bench, |_, peer| by_gid(peer).with_flags(0, FLAG_NODELAY)),
+        run: |bench| nodelay(bench, 0, |_, peer| by_gid(peer)),
         fault: Fault {
             replace: &[(
                 "\t\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\t\t*wanted = dest.info.path;\n",
@@ -258,11 +258,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for an unknown IP address with the flag for no delay on its entry while the SA is silent, and again once the SA has answered",
         needs: OPENS,
-        run: |bench| {
-            nodelay(bench, |own, peer| {
-                by_addr(own, &Addr::Ip(peer.ip)).with_flags(1, FLAG_NODELAY)
-            })
-        },
+        run: |bench| nodelay(bench, 1, |own, peer| by_addr(own, &Addr::Ip(peer.ip))),
         fault: Fault {
             replace: &[(
                 "\tcopy_entry(&dest, msg, msg->hdr.dst_index);\n\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n",
@@ -374,18 +370,20 @@ fn answered_once(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn nodelay(bench: &mut Bench, message: fn(&Addr, &Peer) -> Message) -> Outcome {
+/// `message` asks for a peer in the entry `index`.
+fn nodelay(bench: &mut Bench, index: usize, message: fn(&Addr, &Peer) -> Message) -> Outcome {
     // A deadline that is long beside the time that an answer takes on a busy machine.
     let (core, from) = bench.up_with(&["timeout 2000", "retries 0"])?;
-    let peer = Peer::number(3);
-    let message = message(&core.address(from).clone(), &peer);
+    let (peer, other) = (Peer::number(3), Peer::number(4));
+    let own = core.address(from).clone();
+    // What it refuses a client with time as well is no matter of the flag.
+    let unhurried = resolve(core, from, &message(&own, &other))?;
+    able(core, &unhurried, "such destinations")?;
+    let message = message(&own, &peer).with_flags(index, FLAG_NODELAY);
     hold(core);
     let asked = core.sa().path_queries().len();
     let before = Instant::now();
     let answer = resolve(core, from, &message)?;
-    if answer.status == EDESTTYPE {
-        return able(core, &answer, "such destinations");
-    }
     expect_status(&answer, &[ENODATA])?;
     if before.elapsed() >= core.deadline() {
         return Err(failed(

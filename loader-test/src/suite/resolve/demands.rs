@@ -5,7 +5,9 @@ use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::suite::ability::SERVES;
-use crate::suite::bench::{Bench, able, expect_path, expected_record, refused, reply, resolve};
+use crate::suite::bench::{
+    Bench, able, expect_path, expect_undemanded, expected_record, refused, reply, resolve,
+};
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Outcome, Status, failed};
 
@@ -109,6 +111,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
 fn demand(bench: &mut Bench, what: &str, demanding: fn(Path) -> Path) -> Outcome {
     let (core, from) = bench.up()?;
     core.set_qos(true);
+    let (mut usual, mut demanded) = (None, None);
     for (peer, order) in [
         (Peer::number(3), [false, true, false]),
         (Peer::number(4), [true, false, true]),
@@ -120,7 +123,15 @@ fn demand(bench: &mut Bench, what: &str, demanding: fn(Path) -> Path) -> Outcome
             if demands {
                 able(core, &answer, what)?;
             }
-            expect_path(&answer, &expected_record(core, &asked))?;
+            let expected = expected_record(core, &asked);
+            expect_path(&answer, &expected)?;
+            let path = answer.path().unwrap_or_default();
+            let usual = usual.get_or_insert(path);
+            if demands {
+                demanded = Some(path);
+            } else if let Some(demanded) = &demanded {
+                expect_undemanded(&answer, &expected, demanded, usual)?;
+            }
         }
     }
     Ok(())

@@ -1,14 +1,14 @@
 //! What the SA does in the checks of this family, and what must come of it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::stand_in::fabric::Peer;
-use crate::stand_in::message::Path;
+use crate::stand_in::message::{Message, Path};
 use crate::stand_in::sa::{COMP_DLID, COMP_SGID, GET, PATH_RECORD, Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, MadFaults, StandIn};
 use crate::suite::bench::{
-    Bench, ERRORS, HASTY, QUIET, SUCCESS, by_gid, by_lid, expect_path, expect_status,
-    expected_path, reply, resolve,
+    Bench, ELSEWHERE, ERRORS, HASTY, QUIET, SUCCESS, by_gid, by_lid, expect_path, expect_status,
+    expected_path, let_go, plain_path, reply, resolve,
 };
 use crate::suite::{Finding, Outcome, failed};
 
@@ -77,6 +77,9 @@ pub(super) fn core_fails_then_recovers(bench: &mut Bench, faults: MadFaults) -> 
     good_again(core, from, &peer)
 }
 
+/// How long queries that are sent at a time may take to reach the SA, on a busy machine.
+const AT_A_TIME: Duration = Duration::from_millis(1500);
+
 pub(super) fn out_of_order(bench: &mut Bench) -> Outcome {
     let (core, from) = bench.up_with(&["sa_depth 8"])?;
     let peers: Vec<Peer> = (3..=6).map(Peer::number).collect();
@@ -92,12 +95,23 @@ pub(super) fn out_of_order(bench: &mut Bench) -> Outcome {
         .iter()
         .map(|peer| core.resolve_from(from, &by_lid(peer)))
         .collect();
-    let Some(questions) = core.path_queries(before + peers.len()) else {
-        return Err(failed(
-            format!("{} queries at a time with sa_depth 8", peers.len()),
-            format!("{}", core.sa().path_queries().len() - before),
-        ));
-    };
+    let deadline = Instant::now() + AT_A_TIME;
+    while core.sa().path_queries().len() < before + peers.len() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let questions = core.sa().path_queries();
+    let out = questions.len() - before;
+    if out < peers.len() {
+        // Whether the others are asked for at all.
+        let_go(core);
+        for (id, peer) in ids.into_iter().zip(&peers) {
+            expect_path(&reply(core, id)?, &expected_path(core, peer))?;
+        }
+        return Err(Finding::Skipped(format!(
+            "the provider has {out} of {} queries out at a time, with sa_depth 8: no answer can overtake another",
+            peers.len()
+        )));
+    }
     for index in [2, 0, 3, 1] {
         core.sa()
             .release(questions[before + index].number, Reaction::Answer);
@@ -137,7 +151,10 @@ pub(super) fn across_a_close(bench: &mut Bench, reopened_first: bool) -> Outcome
     let Some(question) = wait_for(core, &peer) else {
         return Err(failed("a query for the destination", "none"));
     };
-    let old = expected_path(core, &peer);
+    let old = core
+        .subnet()
+        .path(&question.path(), question.mask, question.number);
+    let old = old.unwrap_or_default();
     core.port_down(FIRST_PORT);
     if !reopened_first {
         // The core's thread may be in the middle of an answer while its server closes the port.
@@ -159,9 +176,46 @@ pub(super) fn across_a_close(bench: &mut Bench, reopened_first: bool) -> Outcome
     good_again(core, from, &peer)
 }
 
+/// How long what a provider puts off may take to come: the pause before it asks again, at most.
+const PUT_OFF: Duration = Duration::from_millis(300);
+
+/// Queries are out, others wait for room or for a pause to end, and one was refused, when the port closes.
+pub(super) fn ask_after_close(bench: &mut Bench) -> Outcome {
+    const BUSY: u16 = 0x0001;
+    let (core, from) = bench.up_with(&[HASTY, &["sa_depth 2"]].concat())?;
+    let refused = Peer::number(1);
+    core.sa().script(move |question| match question {
+        question if asks_for(question, &refused) => Reaction::Status(BUSY),
+        question if question.is_path_query() => Reaction::Hold,
+        _ => Reaction::Answer,
+    });
+    let ids: Vec<u64> = (1..=8)
+        .map(|number| core.resolve_from(from, &by_lid(&Peer::number(number))))
+        .collect();
+    let query = Message::query(&Path::default().with_dgid(Peer::number(9).gid()));
+    let query = core.query_from(from, &query);
+    if wait_for(core, &Peer::number(2)).is_none() {
+        return Err(failed("a query for a destination", "none"));
+    }
+    core.port_down(FIRST_PORT);
+    let asked = core.sa().questions().len();
+    std::thread::sleep(PUT_OFF);
+    // What is asked for an endpoint that is gone, the ledger has.
+    for id in ids.into_iter().chain([query]) {
+        reply(core, id)?;
+    }
+    match core.sa().questions().len() - asked {
+        0 => Ok(()),
+        more => Err(failed(
+            "no MAD to the SA once the endpoint is closed",
+            format!("{more} more"),
+        )),
+    }
+}
+
 fn wait_for(core: &StandIn, peer: &Peer) -> Option<Question> {
-    let deadline = std::time::Instant::now() + core.patience;
-    while std::time::Instant::now() < deadline {
+    let deadline = Instant::now() + core.patience;
+    while Instant::now() < deadline {
         if let Some(question) = asked_for(core, peer).into_iter().next() {
             return Some(question);
         }
@@ -174,7 +228,7 @@ fn wait_for(core: &StandIn, peer: &Peer) -> Option<Question> {
 pub(super) fn spoilt_record(bench: &mut Bench, spoil: fn(Path) -> Path) -> Outcome {
     let (core, from) = bench.up_with(HASTY)?;
     let peer = Peer::number(3);
-    let bad = spoil(expected_path(core, &peer));
+    let bad = spoil(plain_path(core, &peer));
     core.sa().script(only(peer.clone(), Reaction::Record(bad)));
     let answer = resolve(core, from, &by_gid(&peer))?;
     if answer.status == SUCCESS {
@@ -286,21 +340,13 @@ pub(super) fn refresh(bench: &mut Bench) -> Outcome {
         &resolve(core, from, &by_gid(&peer))?,
         &expected_path(core, &peer),
     )?;
+    let Some(first) = asked_for(core, &peer).into_iter().next() else {
+        return Err(failed("a query for the destination", "none"));
+    };
     let before = asked_for(core, &peer).len();
     core.reregister(FIRST_PORT);
     core.settle();
-    let moved = expected_path(core, &peer)
-        .with_dlid(Peer::number(400).lid)
-        .with_qos_sl(3)
-        .with_rate(0x82);
-    let wanted = peer.gid();
-    core.sa().script(move |question| {
-        if question.is_path_query() && question.path().dgid() == wanted {
-            Reaction::Record(moved)
-        } else {
-            Reaction::Answer
-        }
-    });
+    core.move_peer(&peer, ELSEWHERE);
     let answer = resolve(core, from, &by_gid(&peer))?;
     let Some(renewal) = asked_for(core, &peer).into_iter().nth(before) else {
         return Err(Finding::Skipped(
@@ -308,8 +354,11 @@ pub(super) fn refresh(bench: &mut Bench) -> Outcome {
         ));
     };
     let demands = renewal.path();
-    if demands.dlid() != 0 || demands.qos_sl() != 0 || demands.mtu() != 0 || demands.rate() != 0 {
-        return Err(failed("a query for the GID alone", format!("{demands:?}")));
+    if (renewal.mask, demands) != (first.mask, first.path()) {
+        return Err(failed(
+            format!("the first query once more, {:?}", first.path()),
+            format!("{demands:?}"),
+        ));
     }
-    expect_path(&answer, &moved)
+    expect_path(&answer, &expected_path(core, &peer))
 }

@@ -269,6 +269,7 @@ impl NeighbourCommand {
             options,
             folder: self.folder.clone(),
             trace: None,
+            deadline: None,
         };
         let mut core = StandIn::start(setup, &self.library).map_err(io::Error::other)?;
         core.add_neighbour(PortSpec::new(self.tested_guid, self.tested_lid));

@@ -1,0 +1,55 @@
+//! The core's only thread, which the callbacks run on.
+
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::ledger::ViolationKind;
+use crate::stand_in::message::{Message, Path};
+use crate::stand_in::{FIRST_PORT, StandIn};
+use crate::suite::bench::{Bench, by_gid, by_lid, refused, reply};
+use crate::suite::{Finding, Outcome};
+
+/// As often as it takes to tell a callback that is slow from a machine that is.
+const TRIES: u16 = 3;
+
+/// Calls every callback several times. The ledger takes their time.
+pub(super) fn held(bench: &mut Bench) -> Outcome {
+    let core = bench.core()?;
+    for round in 0..TRIES {
+        let from = core.up(FIRST_PORT).map_err(refused)?;
+        core.settle();
+        let (known, new) = (Peer::number(1), Peer::number(10 + round));
+        for message in [by_lid(&known), by_gid(&new), by_lid(&known)] {
+            let id = core.resolve_from(from, &message);
+            is_free(core)?;
+            reply(core, id)?;
+        }
+        let asked = Message::query(&Path::default().with_dlid(known.lid));
+        let id = core.query_from(from, &asked);
+        is_free(core)?;
+        reply(core, id)?;
+        core.query_perf(FIRST_PORT, from.pkey);
+        core.reregister(FIRST_PORT);
+        is_free(core)?;
+        core.settle();
+        core.remove_address(from);
+        core.port_down(FIRST_PORT);
+        is_free(core)?;
+    }
+    Ok(())
+}
+
+/// Fails as soon as it is clear, before more of the same takes more time.
+fn is_free(core: &StandIn) -> Outcome {
+    let violations = core.violations();
+    let held = violations
+        .iter()
+        .find(|violation| violation.kind == ViolationKind::BlockedCore);
+    match held {
+        None => Ok(()),
+        Some(held) => Err(Finding::Breach {
+            kind: held.kind,
+            harmed: held.harmed,
+            expected: "callbacks that return at once".into(),
+            seen: held.text.clone(),
+        }),
+    }
+}

@@ -1,0 +1,237 @@
+//! Checks of the family `process`: what the daemon's process has is not the provider's to change.
+
+mod state;
+pub mod threads;
+mod watch;
+
+use super::bench::{Bench, HASTY, by_lid, refused, resolve};
+use super::fault::Fault;
+use super::{Check, Outcome, Status, cannot_run};
+use crate::stand_in::FIRST_PORT;
+use crate::stand_in::fabric::{DeviceSpec, Peer};
+use crate::stand_in::ledger::Harmed;
+use crate::suite::ability::Ability;
+use state::Group;
+use watch::{Moment, Watch};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "process-signals",
+        rule: "signals do what they did before: none is blocked, ignored or caught that was not",
+        harmed: Harmed::Operator,
+        how: "compares signal masks and what each signal does before load, after load, after opening and after closing",
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Signals),
+        fault: at_load(&[(
+            TABLE,
+            "#include <signal.h>\n\n__attribute__((constructor))\nstatic void be_unstoppable(void)\n{\n\tsigset_t all;\n\n\tsigfillset(&all);\n\tpthread_sigmask(SIG_SETMASK, &all, NULL);\n\tsignal(SIGTERM, SIG_IGN);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-folder",
+        rule: "the current folder and the umask are the daemon's",
+        harmed: Harmed::Daemon,
+        how: "compares the current folder and the umask before load, after load, after opening and after closing",
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Folder),
+        fault: at_load(&[(
+            TABLE,
+            "#include <unistd.h>\n\n__attribute__((constructor))\nstatic void go_home(void)\n{\n\tif (!chdir(\"/\"))\n\t\tumask(0);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-environment",
+        rule: "the environment and the locale are the daemon's",
+        harmed: Harmed::Daemon,
+        how: "compares the environment and the locale before load, after load, after opening and after closing",
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Environment),
+        fault: at_load(&[(
+            "\tread_options(dev);\n\tLIST",
+            "\tread_options(dev);\n\tsetenv(\"SA_EXAMPLE_DEVICE\", \"yes\", 1);\n\tLIST",
+        )]),
+    },
+    Check {
+        name: "process-limits",
+        rule: "resource limits and scheduling are the operator's",
+        harmed: Harmed::Operator,
+        how: "compares resource limits, niceness and scheduling before load, after load, after opening and after closing",
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Limits),
+        fault: at_load(&[(
+            TABLE,
+            "#include <sys/resource.h>\n\n__attribute__((constructor))\nstatic void want_less(void)\n{\n\tstruct rlimit limit;\n\n\tgetrlimit(RLIMIT_CORE, &limit);\n\tlimit.rlim_cur = limit.rlim_cur == 4096 ? 8192 : 4096;\n\tlimit.rlim_max = limit.rlim_max < 8192 ? limit.rlim_max : 8192;\n\tsetrlimit(RLIMIT_CORE, &limit);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-privileges",
+        rule: "who the process is, what it may do and what it is called is not changed",
+        harmed: Harmed::Operator,
+        how: "compares user and group ids, capabilities, prctl settings and the name before load, after load, after opening and after closing",
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Privileges),
+        fault: at_load(&[(
+            TABLE,
+            "#include <sys/prctl.h>\n\n__attribute__((constructor))\nstatic void harden(void)\n{\n\tprctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-descriptors",
+        rule: "descriptors of others are left alone, and the provider's own are closed with the last port",
+        harmed: Harmed::Daemon,
+        how: "compares what each descriptor leads to before load, after load and after opening, and counts them after closing",
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Descriptors),
+        fault: at_load(&[(
+            TABLE,
+            "#include <fcntl.h>\n#include <unistd.h>\n\n__attribute__((constructor))\nstatic void be_quiet(void)\n{\n\tdup2(open(\"/dev/null\", O_WRONLY), STDOUT_FILENO);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-children",
+        rule: "a process that the provider starts ends with the last port, and is waited for",
+        harmed: Harmed::Operator,
+        how: "opens, resolves and closes, and looks for processes below the check's own",
+        needs: &[Ability::OpensPort],
+        run: children,
+        fault: at_load(&[(
+            TABLE,
+            "#include <unistd.h>\n\n__attribute__((constructor))\nstatic void start_helper(void)\n{\n\tif (fork())\n\t\treturn;\n\tsetsid();\n\tif (!fork())\n\t\tfor (;;)\n\t\t\tpause();\n\t_exit(0);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-threads",
+        rule: "a thread of the provider's ends with the last port at the latest",
+        harmed: Harmed::Daemon,
+        how: "opens, resolves and closes, and looks for threads that were not there before",
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Threads),
+        fault: at_load(&[
+            (
+                TABLE,
+                "#include <unistd.h>\n\nstatic void *idle(void *unused)\n{\n\tfor (;;)\n\t\tpause();\n}\n\nstatic struct acm_provider provider = {",
+            ),
+            (
+                "static void read_options(struct device *dev)\n{\n",
+                "static void *idle(void *unused);\n\nstatic void read_options(struct device *dev)\n{\n\tstatic pthread_t thread;\n\n\tif (!thread)\n\t\tpthread_create(&thread, NULL, idle, NULL);\n",
+            ),
+        ]),
+    },
+    Check {
+        name: "process-panics",
+        rule: "no thread of the provider's own ends by a panic, which nobody else is told of",
+        harmed: Harmed::Daemon,
+        how: "opens, resolves and closes, and looks for a panic's message on standard error",
+        needs: &[Ability::OpensPort],
+        run: panics,
+        fault: Fault {
+            also: &[
+                "load-*",
+                "process-*",
+                "lifecycle-*",
+                "resolve-*",
+                "path-*",
+                "query-*",
+                "sa-*",
+                "event-*",
+                "perf-*",
+                "hostile-*",
+            ],
+            // What Rust's runtime prints.
+            ..at_load(&[(
+                "static void *keep_deadlines(void *context)\n{\n\tstruct requests done = TAILQ_HEAD_INITIALIZER(done);\n",
+                "static void *keep_deadlines(void *context)\n{\n\tstruct requests done = TAILQ_HEAD_INITIALIZER(done);\n\n\tfprintf(stderr, \"\\nthread 'deadlines' (1) panicked at src/deadlines.rs:7:9:\\nno deadline\\n\");\n",
+            )])
+        },
+    },
+    Check {
+        name: "process-timers",
+        rule: "the process's interval timers are not set, and the provider's own timers end with the last port",
+        harmed: Harmed::Daemon,
+        how: "compares interval timers and timer ids before load, after load, after opening and after closing",
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Timers),
+        fault: at_load(&[(
+            TABLE,
+            "#include <sys/time.h>\n\n__attribute__((constructor))\nstatic void set_alarm(void)\n{\n\tsetitimer(ITIMER_REAL, &(struct itimerval) { .it_value.tv_sec = 100000 }, NULL);\n}\n\nstatic struct acm_provider provider = {",
+        )]),
+    },
+    Check {
+        name: "process-memory",
+        rule: "no memory may be both written to and executed",
+        harmed: Harmed::Operator,
+        how: "looks through /proc/self/maps for memory that is writable and executable, before load and after opening",
+        needs: &[Ability::OpensPort],
+        run: |bench| keeps(bench, Group::Memory),
+        fault: Fault {
+            status: &[Status::Warned],
+            ..at_load(&[(
+                TABLE,
+                "#include <sys/mman.h>\n\n__attribute__((constructor))\nstatic void take_code(void)\n{\n\tmmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n}\n\nstatic struct acm_provider provider = {",
+            )])
+        },
+    },
+];
+
+/// Where a constructor can be put.
+const TABLE: &str = "static struct acm_provider provider = {";
+
+const fn at_load(replace: &'static [(&'static str, &'static str)]) -> Fault {
+    Fault {
+        replace,
+        status: &[Status::Failed],
+        also: &[],
+    }
+}
+
+/// Opens a port, asks, and closes, time and again: threads have something to do. Their panics are looked for after every
+/// check.
+fn panics(bench: &mut Bench) -> Outcome {
+    let core = bench.core_with(vec![DeviceSpec::single()], HASTY)?;
+    for round in 1..=3 {
+        let from = core.up(FIRST_PORT).map_err(refused)?;
+        core.settle();
+        let _ = resolve(core, from, &by_lid(&Peer::number(round)));
+        core.reregister(FIRST_PORT);
+        core.settle();
+        core.port_down(FIRST_PORT);
+    }
+    Ok(())
+}
+
+/// Loads the library, opens a port, asks, and closes: the properties of a group stay as they are.
+fn keeps(bench: &mut Bench, group: Group) -> Outcome {
+    bench.take_unloaded_library()?;
+    let mut watch = None;
+    let core = bench.core_watched(&mut || watch = Some(Watch::begin(group)))?;
+    let Some(mut watch) = watch else {
+        return Ok(());
+    };
+    watch.look(Moment::Loaded);
+    let from = core.up(FIRST_PORT).map_err(refused)?;
+    core.settle();
+    // Whether it is answered is another check's matter.
+    let _ = resolve(core, from, &by_lid(&Peer::number(1)));
+    watch.look(Moment::Opened);
+    core.port_down(FIRST_PORT);
+    core.settle();
+    watch.look(Moment::Closed);
+    watch.end()
+}
+
+/// A child whose parent is gone becomes this process's, and is seen.
+fn children(bench: &mut Bench) -> Outcome {
+    let adopt = |adopts: libc::c_ulong| {
+        // SAFETY: this option of prctl takes a number.
+        match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, adopts, 0, 0, 0) } {
+            0 => Ok(()),
+            _ => Err(cannot_run("prctl(PR_SET_CHILD_SUBREAPER)")(
+                std::io::Error::last_os_error(),
+            )),
+        }
+    };
+    adopt(1)?;
+    let outcome = keeps(bench, Group::Children);
+    adopt(0)?;
+    outcome
+}

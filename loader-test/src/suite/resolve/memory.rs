@@ -1,0 +1,95 @@
+//! What many requests cost in memory.
+
+use crate::stand_in::fabric::{Peer, gid};
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::message::{Addr, Message, Path};
+use crate::stand_in::{AddressId, StandIn};
+use crate::suite::ability::Ability;
+use crate::suite::bench::{Bench, by_addr, by_gid, by_lid, reply};
+use crate::suite::fault::Fault;
+use crate::suite::lifecycle::heap;
+use crate::suite::{Check, Outcome, Status, failed};
+
+pub(in crate::suite) const RESOLVE_MEMORY: &str = "resolve-memory";
+
+pub(in crate::suite) const CHECKS: &[Check] = &[Check {
+    name: RESOLVE_MEMORY,
+    rule: "requests, however many, take no memory once they are answered",
+    harmed: Harmed::Daemon,
+    how: "makes thousands of requests, window by window, and compares the heap between windows",
+    needs: &[Ability::AnswersByLid],
+    run: many_requests,
+    fault: Fault {
+        replace: &[(
+            "\tmemset(&wanted, 0, sizeof wanted);\n\ttake_up(ep, request);\n",
+            "\tmemset(&wanted, 0, sizeof wanted);\n\ttake_up(ep, request);\n\tif (!malloc(100))\n\t\treturn ENOMEM;\n",
+        )],
+        status: &[Status::Failed],
+        also: &["lifecycle-reopen-thousand"],
+    },
+}];
+
+/// Requests of each kind between two looks at the heap.
+const REQUESTS: usize = 1200;
+/// Windows at most, and how many without growth are enough: caches fill up, and come to rest.
+const WINDOWS: usize = 16;
+const AT_REST: usize = 2;
+/// Bytes a request that are no leak but chance.
+const ALLOWED: usize = 4;
+
+fn many_requests(bench: &mut Bench) -> Outcome {
+    let (core, from) = bench.up_with(&["log_level 0"])?;
+    let own = core.address(from).clone();
+    let (known, unknown) = (Peer::number(1), gid(0x0bad));
+    let kinds: [(&str, Message); 6] = [
+        ("a known LID", by_lid(&known)),
+        ("a known GID", by_gid(&known)),
+        (
+            "an unknown GID",
+            Message::path(&Path::default().with_dgid(unknown)),
+        ),
+        ("no destination", Message::path(&Path::default())),
+        ("its own address", by_addr(&own, &own)),
+        ("a host's address", by_addr(&own, &Addr::Ip(known.ip))),
+    ];
+    for (name, message) in &kinds {
+        if let Some(grown) = growth(core, from, message)? {
+            return Err(failed(
+                format!("no growth with {} requests for {name}", REQUESTS * WINDOWS),
+                format!("{grown} bytes of heap more with each {REQUESTS}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// By how much the heap grows in each window, if it does not come to rest.
+fn growth(
+    core: &mut StandIn,
+    from: AddressId,
+    message: &Message,
+) -> Result<Option<usize>, crate::suite::Finding> {
+    let (mut at_rest, mut last) = (0, 0);
+    for window in 0..WINDOWS {
+        core.forget_history();
+        let before = heap();
+        for _ in 0..REQUESTS {
+            let id = core.resolve_from(from, message);
+            let answer = reply(core, id)?;
+            // Those that a provider finds out by waiting for other nodes take long: one is enough.
+            if answer.status == crate::suite::bench::ETIMEDOUT {
+                return Ok(None);
+            }
+        }
+        core.settle();
+        core.forget_history();
+        last = heap().saturating_sub(before);
+        if window > 0 {
+            at_rest += usize::from(last <= REQUESTS * ALLOWED);
+        }
+        if at_rest >= AT_REST {
+            return Ok(None);
+        }
+    }
+    Ok(Some(last))
+}

@@ -1,0 +1,134 @@
+//! Whether a client got the path that it asked for.
+
+use std::fmt;
+
+use super::bench::SUCCESS;
+use super::{Outcome, failed};
+use crate::stand_in::fabric::Peer;
+use crate::stand_in::message::{PATH, Path, Reply};
+use crate::stand_in::right::{Expected, same};
+use crate::stand_in::{FIRST_PORT, StandIn};
+
+/// What a path is judged by.
+pub trait Right: fmt::Display {
+    /// Whether a path is right.
+    fn is_met_by(&self, path: &Path) -> bool;
+}
+
+/// Whatever the SA gives.
+impl Right for Expected {
+    fn is_met_by(&self, path: &Path) -> bool {
+        Self::is_met_by(self, path)
+    }
+}
+
+/// This record alone.
+struct Exactly<'a>(&'a Path);
+
+impl Right for Exactly<'_> {
+    fn is_met_by(&self, path: &Path) -> bool {
+        same(path, self.0)
+    }
+}
+
+impl fmt::Display for Exactly<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+/// What is right for a path from the first port to a peer.
+pub fn expected_path(core: &StandIn, peer: &Peer) -> Expected {
+    expected_record(core, &Path::default().with_dgid(peer.gid()))
+}
+
+/// What is right for a request from the first port and, if it names no other, its first partition.
+pub fn expected_record(core: &StandIn, asked: &Path) -> Expected {
+    Expected::new(whole(core, asked), core.subnet())
+}
+
+fn whole(core: &StandIn, asked: &Path) -> Path {
+    let port = core.port(FIRST_PORT);
+    let mut asked = *asked;
+    if asked.sgid() == [0; 16] {
+        asked = asked.with_sgid(port.gid());
+    }
+    if asked.pkey() == 0 {
+        asked = asked.with_pkey(port.pkeys[0]);
+    }
+    asked
+}
+
+/// The record that the SA has for a path from the first port to a peer.
+pub fn plain_path(core: &StandIn, peer: &Peer) -> Path {
+    expected_path(core, peer).plain().unwrap_or_default()
+}
+
+/// What a request and an answer can differ in while both lead to the same place.
+fn service(path: &Path) -> [u16; 4] {
+    let code = |byte: u8| u16::from(byte & 0x3f);
+    let (mtu, rate, lifetime) = (code(path.mtu()), code(path.rate()), code(path.lifetime()));
+    [path.qos_sl() & 0xf, mtu, rate, lifetime]
+}
+
+/// Checks that a plain request was not answered with the path of an earlier one that demanded more, `demanded`. `usual` is
+/// the provider's path for a plain request that nothing came before: it may have a policy.
+///
+/// # Errors
+/// If it was.
+pub fn expect_undemanded(
+    answer: &Reply,
+    expected: &Expected,
+    demanded: &Path,
+    usual: &Path,
+) -> Outcome {
+    let (Some(path), Some(plain)) = (answer.path(), expected.plain()) else {
+        return Ok(());
+    };
+    let seen = service(&path);
+    if seen == service(demanded) && seen != service(&plain) && seen != service(usual) {
+        return Err(failed(
+            format!("{plain:?}, or another path that was not demanded by an earlier request"),
+            format!("{path:?}"),
+        ));
+    }
+    Ok(())
+}
+
+/// Checks that an answer is a success with a right path.
+///
+/// # Errors
+/// What is wrong.
+pub fn expect_path(reply: &Reply, expected: &impl Right) -> Outcome {
+    if reply.status != SUCCESS {
+        return Err(failed(
+            format!("status 0 and {expected}"),
+            format!("status {}", reply.status),
+        ));
+    }
+    let Some((_, code, field)) = reply.entry(0) else {
+        return Err(failed(
+            "an answer with a path",
+            format!("length {}", reply.length),
+        ));
+    };
+    if code != PATH {
+        return Err(failed(
+            format!("entry 0 of type {PATH:#x}"),
+            format!("type {code:#x}"),
+        ));
+    }
+    let path = Path(field);
+    match expected.is_met_by(&path) {
+        true => Ok(()),
+        false => Err(failed(expected.to_string(), format!("{path:?}"))),
+    }
+}
+
+/// The same with this very record.
+///
+/// # Errors
+/// What is wrong.
+pub fn expect_exactly(reply: &Reply, expected: &Path) -> Outcome {
+    expect_path(reply, &Exactly(expected))
+}

@@ -1,0 +1,97 @@
+//! How long something took the provider, less the time in which a busy machine did not let it run.
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, Instant};
+
+/// Runs while a callback holds the thread that started it.
+pub(super) struct Stopwatch {
+    start: Instant,
+    waited: Duration,
+}
+
+impl Stopwatch {
+    /// Starts one.
+    pub fn start() -> Self {
+        Self {
+            waited: thread_waited(),
+            start: Instant::now(),
+        }
+    }
+
+    /// The time since the start in which the thread ran or slept, if that is more than `limit`.
+    pub fn longer_than(&self, limit: Duration) -> Option<Duration> {
+        let elapsed = self.start.elapsed();
+        if elapsed <= limit {
+            return None;
+        }
+        let waited = thread_waited().saturating_sub(self.waited);
+        Some(elapsed.saturating_sub(waited)).filter(|took| *took > limit)
+    }
+}
+
+/// How long this thread has been ready to run while others had the processors.
+fn thread_waited() -> Duration {
+    thread_local! {
+        static STATISTICS: RefCell<Option<(libc::pid_t, File)>> = const { RefCell::new(None) };
+    }
+    // SAFETY: it has no conditions.
+    let thread = unsafe { libc::gettid() };
+    STATISTICS.with_borrow_mut(|known| {
+        // The copy that fork makes of a thread is another thread.
+        if !matches!(known, Some((owner, _)) if *owner == thread) {
+            *known = File::open("/proc/thread-self/schedstat")
+                .ok()
+                .map(|file| (thread, file));
+        }
+        let mut text = [0; 64];
+        let length = known
+            .as_ref()
+            .and_then(|(_, file)| file.read_at(&mut text, 0).ok())
+            .unwrap_or(0);
+        second_number(&text[..length])
+    })
+}
+
+/// The same for all threads of this process that exist, summed.
+pub(super) fn process_waited() -> Duration {
+    fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|thread| fs::read(thread.path().join("schedstat")).ok())
+        .map(|text| second_number(&text))
+        .sum()
+}
+
+/// The second number of a `schedstat` file is the time on the run queue, in nanoseconds. A kernel without the file counts
+/// none.
+fn second_number(text: &[u8]) -> Duration {
+    let nanoseconds = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse().ok())
+        .unwrap_or(0);
+    Duration::from_nanos(nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_number_is_the_time_on_the_run_queue() {
+        assert_eq!(second_number(b"12 345 6\n"), Duration::from_nanos(345));
+        assert_eq!(second_number(b""), Duration::ZERO);
+        assert_eq!(second_number(b"12 x 6"), Duration::ZERO);
+    }
+
+    #[test]
+    fn sleep_counts_and_a_short_call_does_not() {
+        let watch = Stopwatch::start();
+        std::thread::sleep(Duration::from_millis(50));
+        let took = watch.longer_than(Duration::from_millis(20));
+        assert!(took >= Some(Duration::from_millis(50)), "{took:?}");
+        assert_eq!(watch.longer_than(Duration::from_hours(1)), None);
+    }
+}

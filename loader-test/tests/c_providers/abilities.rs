@@ -1,0 +1,86 @@
+//! What shows that a provider lacks an ability, and what does not.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{check, compiler};
+
+/// The good provider with another text in one place.
+fn changed(name: &str, text: &str, replacement: &str) -> PathBuf {
+    let good = compiler::sa_provider();
+    assert_eq!(good.matches(text).count(), 1, "{text}");
+    compiler::compile(name, &good.replacen(text, replacement, 1))
+}
+
+/// How one check ends on a library: its line, and what follows.
+fn outcome(library: &Path, name: &str, arguments: &[&str]) -> String {
+    let only = format!("^{name}$");
+    let arguments = [&["--only", &only], arguments].concat();
+    let output = check(&arguments, &[library]);
+    let told = String::from_utf8_lossy(&output.stdout);
+    let line = told
+        .find(&format!(" {name} "))
+        .unwrap_or_else(|| panic!("{told}"));
+    let start = told[..line].rfind('\n').map_or(0, |end| end + 1);
+    told[start..].to_owned()
+}
+
+const FINDS_HOSTS: &str = "\t\thost = find_host(ep->port->dev, dest.type, dest.info.addr);\n";
+
+#[test]
+fn a_provider_that_refuses_names_is_not_judged_by_them() {
+    let library = changed("knows-no-hosts", FINDS_HOSTS, "\t\thost = NULL;\n");
+    for name in [
+        "resolve-by-name",
+        "resolve-by-ip",
+        "resolve-nodelay-address",
+    ] {
+        let told = outcome(&library, name, &[]);
+        assert!(told.starts_with("skipped"), "{told}");
+        assert!(told.contains("refused with status 3"), "{told}");
+    }
+}
+
+#[test]
+fn a_request_that_was_dropped_is_no_absent_ability() {
+    let library = changed(
+        "drops-names",
+        FINDS_HOSTS,
+        "\t\thost = NULL;\n\t\tacm_log(0, \"mine: resolve: the request for a name was dropped unanswered; answering ENODATA\\n\");\n",
+    );
+    for name in [
+        "resolve-by-name",
+        "resolve-by-ip",
+        "resolve-nodelay-address",
+    ] {
+        let told = outcome(&library, name, &[]);
+        assert!(told.starts_with("failed"), "{told}");
+        assert!(told.contains("dropped unanswered"), "{told}");
+    }
+}
+
+#[test]
+fn a_provider_that_complains_about_its_options_lacks_no_ability() {
+    let folder = tempfile::tempdir().unwrap();
+    let opts = folder.path().join("opts");
+    fs::write(&opts, "addr_data_file /nowhere/hosts\n").unwrap();
+    let told = outcome(
+        &compiler::good(),
+        "resolve-by-name",
+        &["--opts", opts.to_str().unwrap()],
+    );
+    assert!(told.starts_with("failed"), "{told}");
+    assert!(told.contains("/nowhere/hosts: No such file"), "{told}");
+}
+
+#[test]
+fn a_provider_that_asks_one_thing_at_a_time_is_not_judged_by_overtaking_answers() {
+    let library = changed(
+        "asks-one-at-a-time",
+        "\tdev->depth = options.sa_depth + 1;\n",
+        "\tdev->depth = 1;\n",
+    );
+    let told = outcome(&library, "sa-out-of-order", &[]);
+    assert!(told.starts_with("skipped"), "{told}");
+    assert!(told.contains("1 of 4 queries out at a time"), "{told}");
+}
