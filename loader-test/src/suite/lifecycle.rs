@@ -14,10 +14,13 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Path};
 use crate::stand_in::{AddressId, StandIn};
 use crate::suite::ability::Ability;
+use crate::suite::fuzz;
 
 /// What the process of a check finds in its environment, beside what is there.
 pub(super) fn environment(check: &Check) -> Option<(&'static str, &'static str)> {
-    (check.name == REOPEN_THOUSAND).then_some(growth::ENVIRONMENT)
+    // Both look at how memory grows.
+    let looks = [REOPEN_THOUSAND, fuzz::FUZZ.name].contains(&check.name);
+    looks.then_some(growth::ENVIRONMENT)
 }
 
 /// The check that takes longest.
