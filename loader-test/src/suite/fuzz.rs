@@ -62,7 +62,7 @@ const REPLAYS: u64 = 1000;
 ///
 /// Stops at the first failure, leaves out of its sequence what it does not need, and writes the rest to a file, which
 /// --replay plays again. What a busy machine may bring about, such as an answer that does not come in time, counts if it
-/// comes again when nothing else is played. One of 32 sequences is played several times in one process, to see whether
+/// comes again when nothing else is played. One of 64 sequences is played several times in one process, to see whether
 /// memory is lost. Exit status: 0 if nothing failed, 1 if something did, 2 if the run could not take place.
 #[derive(Debug, Args)]
 pub struct FuzzCommand {

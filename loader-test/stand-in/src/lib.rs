@@ -204,7 +204,7 @@ impl StandIn {
                 })
                 .cloned()
         };
-        let hosts = write("hosts", &fabric::hosts_file())?;
+        let hosts = write("hosts", fabric::hosts_file())?;
         let text = options.join("\n") + "\n";
         let text = text.replace(HOSTS, &hosts.to_string_lossy());
         let mut options_file = write("ibacm_opts.cfg", &text)?;

@@ -10,13 +10,14 @@ use crate::stand_in::{FIRST_PORT, StandIn};
 const WARM_UP: usize = 2;
 /// Rounds that must all lose memory before it is looked into.
 const SUSPECTS: usize = 3;
-/// Windows that must all lose memory then, and the rounds of each.
-const WINDOWS: usize = 4;
-const WINDOW: usize = 8;
-/// Bytes a round that are no chance.
+/// Rounds that are played then, and how many of them must lose memory. What fills up slowly, or comes and goes, grows in a
+/// third of the rounds.
+const ROUNDS: usize = 32;
+const LOSING: usize = 30;
+/// Bytes that are no chance.
 const LOST: usize = 32;
 /// How long threads may take to give back what they have.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_millis(30);
 
 /// Plays the sequence several times; the violations, or how much memory is lost each time.
 pub(super) fn play(core: &mut StandIn, actions: &[Action]) -> Result<Vec<Violation>, String> {
@@ -30,31 +31,26 @@ pub(super) fn play(core: &mut StandIn, actions: &[Action]) -> Result<Vec<Violati
     for _ in 0..WARM_UP {
         violations.append(&mut round(core, &actions));
     }
-    let mut before = heap();
-    for _ in 0..SUSPECTS {
+    let start = heap();
+    let mut before = start;
+    let mut gains = 0;
+    for number in 0..SUSPECTS + ROUNDS {
         violations.append(&mut round(core, &actions));
         let now = settled_heap(before + LOST);
-        if now < before + LOST || !violations.is_empty() {
+        gains += usize::from(now >= before + LOST);
+        before = now;
+        if !violations.is_empty() || number < SUSPECTS && gains <= number {
             return Ok(violations);
         }
-        before = now;
     }
-    let start = before;
-    for _ in 0..WINDOWS {
-        for _ in 0..WINDOW {
-            violations.append(&mut round(core, &actions));
-        }
-        let now = settled_heap(before + LOST * WINDOW);
-        if now < before + LOST * WINDOW {
-            return Ok(violations);
-        }
-        before = now;
+    match gains >= SUSPECTS + LOSING {
+        true => Err(format!(
+            "heap lost in {gains} of {} rounds, {} bytes in each by the average",
+            SUSPECTS + ROUNDS,
+            before.saturating_sub(start) / gains
+        )),
+        false => Ok(violations),
     }
-    let rounds = WINDOWS * WINDOW;
-    Err(format!(
-        "{} bytes of heap lost in each of {rounds} rounds, by the average",
-        (before - start) / rounds
-    ))
 }
 
 /// Plays the sequence once, lets everything come back that is out, and closes all.

@@ -83,8 +83,8 @@ impl Cause {
     pub(super) fn counts_at_once(&self) -> bool {
         use ViolationKind as Kind;
         match self {
-            Self::Signal(_) | Self::Exit(_) | Self::Leak | Self::Panic => true,
-            Self::Hangs => false,
+            Self::Signal(_) | Self::Exit(_) | Self::Panic => true,
+            Self::Hangs | Self::Leak => false,
             Self::Violation(kind) => matches!(
                 kind,
                 Kind::AnsweredTwice

@@ -62,17 +62,28 @@ impl Pool {
         Ok(Self { stage, slots })
     }
 
-    /// Plays what `next` gives until it gives no more, and hands the result of each to `ended`.
+    /// Plays what `next` gives until it gives no more, at most `width` at a time, and hands the result of each to `ended`.
+    /// Those that are at work at `end` are ended, unless nothing has come to its end yet.
     ///
     /// # Errors
     /// Trouble of the harness's own.
     pub(super) fn run(
         &mut self,
+        width: usize,
+        end: Option<Instant>,
         mut next: impl FnMut() -> Option<Job>,
         mut ended: impl FnMut(Job, Option<Failure>) -> Flow,
     ) -> io::Result<()> {
+        let mut is_any_over = false;
         loop {
+            let now = Instant::now();
+            if is_any_over && end.is_some_and(|end| end <= now) {
+                self.slots.iter_mut().for_each(|slot| slot.work = None);
+                return Ok(());
+            }
             let Self { stage, slots } = self;
+            let width = width.clamp(1, slots.len());
+            let slots = &mut slots[..width];
             for slot in slots.iter_mut().filter(|slot| slot.work.is_none()) {
                 let Some(job) = next() else { break };
                 slot.start(stage, job)?;
@@ -85,15 +96,16 @@ impl Pool {
                 return Ok(());
             }
             let works = slots.iter().filter_map(|slot| slot.work.as_ref());
-            let first = works.map(|work| work.deadline).min();
-            let left = first.map_or(Duration::ZERO, |first| {
-                first.saturating_duration_since(Instant::now())
-            });
+            let deadlines = works.map(|work| work.deadline);
+            let first = deadlines.chain(end.filter(|_| is_any_over)).min();
+            let left = first.map_or(Duration::ZERO, |first| first.saturating_duration_since(now));
             fork::wait_for_any(&ends, left)?;
             for slot in slots.iter_mut() {
-                if let Some((job, failure)) = slot.end()?
-                    && ended(job, failure) == Flow::Stop
-                {
+                let Some((job, failure)) = slot.end()? else {
+                    continue;
+                };
+                is_any_over = true;
+                if ended(job, failure) == Flow::Stop {
                     slots.iter_mut().for_each(|slot| slot.work = None);
                     return Ok(());
                 }

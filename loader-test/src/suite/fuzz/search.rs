@@ -19,7 +19,7 @@ const MEASURED: u64 = 16;
 /// The most times that a part of a sequence is played before it counts as one that does not fail.
 const MOST_TRIES: u64 = 128;
 /// One of so many seeds is played again and again in one process, to see whether memory is lost.
-const REPEATED: u64 = 32;
+const REPEATED: u64 = 64;
 
 /// The sequence that a seed makes.
 pub(super) fn of_seed(seed: u64) -> Sequence {
@@ -27,6 +27,16 @@ pub(super) fn of_seed(seed: u64) -> Sequence {
         seed,
         repeated: seed % REPEATED == REPEATED - 1,
         actions: sequence::from_seed(seed),
+    }
+}
+
+/// How many sequences are played at a time to see whether they fail like this.
+fn width(like: &Failure) -> usize {
+    /// So few that the machine is not busy.
+    const FEW: usize = 2;
+    match like.cause.counts_at_once() {
+        true => usize::MAX,
+        false => FEW,
     }
 }
 
@@ -115,7 +125,7 @@ impl Search {
                 patience: PATIENCE,
             })
         };
-        self.pool.run(job, |job, failure| {
+        self.pool.run(usize::MAX, Some(self.end), job, |job, failure| {
             *sequences += 1;
             let Some(failure) = failure else {
                 return Flow::GoOn;
@@ -161,7 +171,7 @@ impl Search {
                 patience,
             })
         };
-        self.pool.run(next, |_, failure| {
+        self.pool.run(width(like), None, next, |_, failure| {
             failures += u64::from(failure.is_some_and(|failure| failure.cause == like.cause));
             Flow::GoOn
         })?;
@@ -184,7 +194,7 @@ impl Search {
                 patience: PATIENCE,
             })
         };
-        self.pool.run(next, |_, failure| match failure {
+        self.pool.run(width(like), None, next, |_, failure| match failure {
             Some(failure) if failure.cause == like.cause => {
                 found = Some(failure);
                 Flow::Stop

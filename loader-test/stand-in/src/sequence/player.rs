@@ -134,11 +134,16 @@ impl<'a> Player<'a> {
                 }
             }
             Action::Sa(mood) => self.mood(*mood),
-            Action::Mads(mood) => self.core.fail_mads(MadFaults {
-                no_memory: *mood == MadMood::NoMemory,
-                refuse: *mood == MadMood::Refused,
-                only_call: None,
-            }),
+            Action::Mads(mood) => {
+                if *mood != MadMood::Well {
+                    self.truth.is_troubled();
+                }
+                self.core.fail_mads(MadFaults {
+                    no_memory: *mood == MadMood::NoMemory,
+                    refuse: *mood == MadMood::Refused,
+                    only_call: None,
+                });
+            }
             Action::Settle => self.settle(),
             Action::Wait(milliseconds) => {
                 std::thread::sleep(Duration::from_millis((*milliseconds).into()));
@@ -231,6 +236,9 @@ impl<'a> Player<'a> {
             self.is_confused = mood == SaMood::Confused;
             self.note_truth(Instant::now());
         }
+        if mood != SaMood::Well {
+            self.truth.is_troubled();
+        }
         let sa = self.core.sa();
         match mood {
             SaMood::Well => sa.script(|_| Reaction::Answer),
@@ -247,8 +255,11 @@ impl<'a> Player<'a> {
 
     fn settle(&self) {
         let deadline = Instant::now() + SETTLES;
+        let mut pause = Duration::from_millis(1);
         while !self.core.sa().is_idle() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(pause);
+            // Whoever waits for a deadline costs the machine little.
+            pause *= 2;
         }
     }
 

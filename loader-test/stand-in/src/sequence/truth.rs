@@ -19,6 +19,8 @@ pub(super) struct Truth {
     epochs: Vec<Epoch>,
     /// When the provider was told to forget what it knew: an event or an open has ended.
     flushes: Vec<Instant>,
+    /// Since when the SA may have seemed silent to the provider.
+    trouble: Option<Instant>,
 }
 
 /// A request whose answer can be judged.
@@ -39,9 +41,17 @@ impl Truth {
         self.flushes.push(Instant::now());
     }
 
+    /// The SA cannot be asked, or not in time: whoever has an old path may take it for better than none. A provider may think
+    /// so for a while when the trouble is over.
+    pub(super) fn is_troubled(&mut self) {
+        self.trouble.get_or_insert_with(Instant::now);
+    }
+
     /// Whether a path was right at any time between the last flush before the request and the answer.
     pub(super) fn allows(&self, asked: &Asked, answered: Instant, answer: &Path) -> bool {
-        let from = self.flushes.iter().rev().find(|flush| **flush <= asked.at);
+        let is_troubled = self.trouble.is_some_and(|since| since <= answered);
+        let mut flushes = self.flushes.iter().rev();
+        let from = flushes.find(|flush| **flush <= asked.at && !is_troubled);
         let first = match from {
             Some(from) => self.epochs.iter().rposition(|epoch| epoch.since <= *from),
             None => None,
@@ -130,6 +140,10 @@ mod tests {
         assert!(truth.allows(&aware, Instant::now(), &new));
         // Who asked before gets either.
         assert!(truth.allows(&before, Instant::now(), &new));
+        // An old path is better than none, a path that never was is not.
+        truth.is_troubled();
+        assert!(truth.allows(&aware, Instant::now(), &old));
+        assert!(!truth.allows(&aware, Instant::now(), &Path::default()));
         truth.changes(Instant::now(), None);
         assert!(truth.allows(&aware, Instant::now(), &Path::default()));
     }
