@@ -55,8 +55,6 @@ pub(super) const FUZZ: Check = Check {
 const JOBS_A_PROCESSOR: usize = 24;
 /// How long over its time the process may be: a sequence that hangs is waited for.
 const GRACE: Duration = Duration::from_secs(120);
-/// How often a sequence from a file is played unless the command says otherwise.
-const REPLAYS: u64 = 1000;
 
 /// Plays random sequences of calls, of datagrams from other nodes, and of faults to a provider.
 ///
@@ -75,7 +73,7 @@ pub struct FuzzCommand {
     /// How long all of it may take, shrinking included, as 90s or 5m
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = duration)]
     time: Duration,
-    /// At most so many sequences [default: as many as there is time for; with --replay 1000]
+    /// At most so many sequences [default: as many as there is time for]
     #[arg(long, value_name = "N")]
     runs: Option<u64>,
     /// Sequences at a time [default: 24 for each processor, since most wait for deadlines]
@@ -110,7 +108,7 @@ impl FuzzCommand {
                 }
                 Task::Replay {
                     sequence: file.sequence,
-                    runs: self.runs.unwrap_or(REPLAYS),
+                    runs: self.runs,
                 }
             }
             None => Task::Search {

@@ -158,6 +158,10 @@ pub fn from_bytes(bytes: &[u8]) -> Vec<Action> {
 
 /// Peers from here on are in no hosts file: other nodes are asked for them, by providers that do that.
 const NOBODY_PRELOADED: u16 = 100;
+/// Peers that are asked for.
+const PEERS: u16 = 19;
+/// Peers that are asked for most of the time.
+const FEW_PEERS: u16 = 4;
 /// LIDs that this node's port gets.
 const OWN_LIDS: u16 = 50;
 /// LIDs that peers move to, which are nobody's at first.
@@ -165,16 +169,18 @@ const FREE_LIDS: u16 = 2000;
 
 impl Action {
     fn choose(choices: &mut Choices<'_>) -> Self {
-        let kind = choices.below(41);
-        let peer = 1 + choices.below(19) as u16;
+        let kind = choices.below(42);
+        // Mostly a few, so that one is often asked for again.
+        let peers = if choices.below(4) == 0 { PEERS } else { FEW_PEERS };
+        let peer = 1 + u16::from(choices.below(peers));
         match kind {
             0..2 => Self::Up,
             2 => Self::Down,
-            3 => Self::NewLid(OWN_LIDS + choices.below(40) as u16),
-            4 => Self::AddAddress(choices.below(5) as u16),
-            5 => Self::RemoveAddress(choices.below(5) as u16),
+            3 => Self::NewLid(OWN_LIDS + u16::from(choices.below(40))),
+            4 => Self::AddAddress(u16::from(choices.below(5))),
+            5 => Self::RemoveAddress(u16::from(choices.below(5))),
             6 => Self::Reregister,
-            7 => Self::Event(choices.below(25) as u32),
+            7 => Self::Event(u32::from(choices.below(25))),
             8..16 => {
                 const NODELAY: u32 = 1 << 30;
                 Self::Resolve {
@@ -200,11 +206,11 @@ impl Action {
             31 => Self::ResolveName {
                 peer: peer + NOBODY_PRELOADED,
             },
-            32 => Self::PeerMoves {
+            32 | 33 => Self::PeerMoves {
                 peer,
-                lid: FREE_LIDS + choices.below(100) as u16,
+                lid: FREE_LIDS + u16::from(choices.below(100)),
             },
-            33 => Self::Wait(1 + choices.below(20) as u8),
+            34 => Self::Wait(1 + choices.below(20)),
             _ => Self::Datagram {
                 seed: choices.any(),
             },
@@ -216,9 +222,9 @@ impl SaMood {
     fn choose(choices: &mut Choices<'_>) -> Self {
         const STATUSES: [u16; 6] = [0x0001, 0x0100, 0x0200, 0x0300, 0x0500, 0x000c];
         match choices.below(8) {
-            0 => Self::Refuses(STATUSES[choices.below(6) as usize]),
+            0 => Self::Refuses(STATUSES[usize::from(choices.below(6))]),
             1 => Self::Silent,
-            2 => Self::Slow(1 + choices.below(49) as u16),
+            2 => Self::Slow(1 + u16::from(choices.below(49))),
             3 => Self::Never,
             4 => Self::Confused,
             _ => Self::Well,

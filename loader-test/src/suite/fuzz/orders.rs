@@ -37,7 +37,10 @@ pub(super) enum Task {
     /// Sequences of seeds that count on from the first one.
     Search { first: u64, runs: Option<u64> },
     /// One sequence, until it fails.
-    Replay { sequence: Sequence, runs: u64 },
+    Replay {
+        sequence: Sequence,
+        runs: Option<u64>,
+    },
 }
 
 /// A sequence, and how it is played.
@@ -51,7 +54,7 @@ pub(super) struct Sequence {
     pub actions: Vec<Action>,
 }
 
-/// What a failure is about. Two failures are the same if this is.
+/// What a failure is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Cause {
@@ -77,6 +80,12 @@ impl Cause {
             Self::Hangs => Status::TimedOut,
             Self::Violation(_) | Self::Leak | Self::Panic => Status::Failed,
         }
+    }
+
+    /// Whether two failures have the same cause. How the process ends when memory is damaged is chance.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        use Cause::{Exit, Signal};
+        matches!((self, other), (Signal(_) | Exit(_), Signal(_) | Exit(_))) || self == other
     }
 
     /// Whether a busy machine cannot bring it about, so that having seen it once is enough.

@@ -9,15 +9,17 @@ use super::shrink::shrink;
 use crate::stand_in::sequence;
 
 /// How long past its deadline a request may stay unanswered, while many sequences are played at a time.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The same when a failure that a busy machine may bring about is looked at again alone.
 const PATIENCE_ALONE: Duration = Duration::from_secs(4);
 /// How often it is.
 const ALONE: u64 = 5;
-/// How often a sequence is played to see how often it fails.
-const MEASURED: u64 = 16;
-/// The most times that a part of a sequence is played before it counts as one that does not fail.
-const MOST_TRIES: u64 = 128;
+/// How often a sequence is played to see how often it fails; those of the second kind fail seldom.
+const MEASURED: [u64; 2] = [16, 256];
+/// A part of a sequence must fail so often, if the whole does not fail each time: one failure may be the last for long.
+const NEEDED: u64 = 3;
+/// The most times that a part is played for that.
+const MOST_TRIES: u64 = 1024;
 /// One of so many seeds is played again and again in one process, to see whether memory is lost.
 const REPEATED: u64 = 64;
 
@@ -32,12 +34,29 @@ pub(super) fn of_seed(seed: u64) -> Sequence {
 
 /// How many sequences are played at a time to see whether they fail like this.
 fn width(like: &Failure) -> usize {
-    /// So few that the machine is not busy.
-    const FEW: usize = 2;
+    /// So few that the machine is not busy: they mostly wait.
+    const FEW: usize = 8;
     match like.cause.counts_at_once() {
         true => usize::MAX,
         false => FEW,
     }
+}
+
+/// How often a part of a sequence must fail, and of how many times, to take the place of the whole, which failed so often.
+fn demand(failed: u64, played: u64) -> (u64, u64) {
+    match failed {
+        0 => (NEEDED, MOST_TRIES),
+        _ if failed == played => (1, 1),
+        // What fails as often as the whole is passed over once in sixteen times.
+        _ => (NEEDED, (2 * NEEDED * played).div_ceil(failed).min(MOST_TRIES)),
+    }
+}
+
+/// How a sequence is played to see whether it fails in the same way.
+struct Trial<'a> {
+    like: &'a Failure,
+    width: usize,
+    patience: Duration,
 }
 
 /// See the module.
@@ -96,9 +115,14 @@ impl Search {
     ///
     /// # Errors
     /// Trouble of the harness's own.
-    pub(super) fn replay(mut self, sequence: &Sequence, runs: u64) -> io::Result<Results> {
+    pub(super) fn replay(
+        mut self,
+        sequence: &Sequence,
+        runs: Option<u64>,
+    ) -> io::Result<Results> {
         let mut begun = 0;
         let end = self.end;
+        let runs = runs.unwrap_or(u64::MAX);
         let next = || {
             (begun < runs && (Instant::now() < end || begun == 0)).then(|| {
                 begun += 1;
@@ -142,66 +166,66 @@ impl Search {
 
     /// Whether a failure is none that a busy machine brings about: it comes again when nothing else is played.
     fn is_certain(&mut self, sequence: &Sequence, failure: &Failure) -> io::Result<bool> {
-        if failure.cause.counts_at_once() {
-            return Ok(true);
-        }
-        for _ in 0..ALONE {
-            if self.tries(sequence, failure, 1, PATIENCE_ALONE)? > 0 {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Plays a sequence so many times, and counts the failures of the same cause. Ends with the first one if the number of
-    /// them does not matter.
-    fn tries(
-        &mut self,
-        sequence: &Sequence,
-        like: &Failure,
-        times: u64,
-        patience: Duration,
-    ) -> io::Result<u64> {
-        let mut left = times;
-        let mut failures = 0;
-        let next = || {
-            left = left.checked_sub(1)?;
-            Some(Job {
-                sequence: sequence.clone(),
-                patience,
-            })
+        let trial = Trial {
+            like: failure,
+            width: 1,
+            patience: PATIENCE_ALONE,
         };
-        self.pool.run(width(like), None, next, |_, failure| {
-            failures += u64::from(failure.is_some_and(|failure| failure.cause == like.cause));
-            Flow::GoOn
-        })?;
-        Ok(failures)
+        let is_certain = failure.cause.counts_at_once();
+        Ok(is_certain || self.failures(sequence, &trial, 1, ALONE)?.is_some())
     }
 
-    /// Plays a sequence until it fails of the same cause, so many times at most.
-    fn fails(
+    /// Plays a sequence until it has failed so many times of the same cause, at most so many times; the last failure, if
+    /// they came to that number.
+    fn failures(
         &mut self,
         sequence: &Sequence,
-        like: &Failure,
+        trial: &Trial<'_>,
+        needed: u64,
         times: u64,
     ) -> io::Result<Option<Failure>> {
-        let mut left = times;
-        let mut found = None;
+        let (mut left, mut failed, mut found) = (times, 0, None);
         let next = || {
             left = left.checked_sub(1)?;
             Some(Job {
                 sequence: sequence.clone(),
-                patience: PATIENCE,
+                patience: trial.patience,
             })
         };
-        self.pool.run(width(like), None, next, |_, failure| match failure {
-            Some(failure) if failure.cause == like.cause => {
-                found = Some(failure);
-                Flow::Stop
+        self.pool.run(trial.width, None, next, |_, failure| {
+            let failure = failure.filter(|failure| failure.cause.is_like(&trial.like.cause));
+            failed += u64::from(failure.is_some());
+            found = failure.or(found.take());
+            match failed == needed {
+                true => Flow::Stop,
+                false => Flow::GoOn,
             }
-            _ => Flow::GoOn,
         })?;
-        Ok(found)
+        Ok(found.filter(|_| failed == needed))
+    }
+
+    /// Plays a sequence to see how often it fails of the same cause, and of how many times.
+    fn measure(&mut self, sequence: &Sequence, like: &Failure) -> io::Result<(u64, u64)> {
+        let mut measured = (0, 0);
+        for times in MEASURED {
+            let (mut left, mut failed) = (times, 0);
+            let next = || {
+                left = left.checked_sub(1)?;
+                Some(Job {
+                    sequence: sequence.clone(),
+                    patience: PATIENCE,
+                })
+            };
+            self.pool.run(width(like), None, next, |_, failure| {
+                failed += u64::from(failure.is_some_and(|seen| seen.cause.is_like(&like.cause)));
+                Flow::GoOn
+            })?;
+            measured = (failed, times);
+            if failed > 0 || Instant::now() > self.end {
+                break;
+            }
+        }
+        Ok(measured)
     }
 
     /// Shrinks what was found, within the time.
@@ -211,13 +235,8 @@ impl Search {
             return Ok(self.results);
         };
         let found_after = self.start.elapsed();
-        let failures = self.tries(&original, &failure, MEASURED, PATIENCE)?;
-        // A part that fails as often as the whole is missed once in a hundred times.
-        let tries = match failures {
-            MEASURED => 1,
-            0 => MOST_TRIES,
-            some => (5 * MEASURED / some).min(MOST_TRIES),
-        };
+        let (failed, played) = self.measure(&original, &failure)?;
+        let (needed, tries) = demand(failed, played);
         let mut shortest = original.clone();
         let mut actions = std::mem::take(&mut shortest.actions);
         let end = self.end;
@@ -226,14 +245,16 @@ impl Search {
                 actions: part.to_vec(),
                 ..shortest.clone()
             };
-            let fails = self.fails(&part, &failure, tries)?;
+            let trial = Trial {
+                like: &failure,
+                width: width(&failure),
+                patience: PATIENCE,
+            };
+            let fails = self.failures(&part, &trial, needed, tries)?;
             Ok(fails.map(|fails| failure = fails).is_some())
         })?;
         shortest.actions = actions;
-        let fails = (
-            self.tries(&shortest, &failure, MEASURED, PATIENCE)?,
-            MEASURED,
-        );
+        let fails = self.measure(&shortest, &failure)?;
         self.results.found = Some(Found {
             original,
             shortest,
@@ -244,5 +265,24 @@ impl Search {
             fails,
         });
         Ok(self.results)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_seldom_fails_is_played_often() {
+        assert_eq!(demand(16, 16), (1, 1));
+        assert_eq!(demand(8, 16), (3, 12));
+        assert_eq!(demand(1, 256), (3, 1024));
+        assert_eq!(demand(0, 256), (3, 1024));
+    }
+
+    #[test]
+    fn one_of_many_seeds_is_played_again_and_again() {
+        let repeated = (0..640).filter(|seed| of_seed(*seed).repeated).count();
+        assert_eq!(repeated, 10);
     }
 }

@@ -24,7 +24,8 @@ pub struct Player<'a> {
     from: Option<AddressId>,
     added: Vec<(u16, AddressId)>,
     moved: Vec<(u16, u16)>,
-    is_confused: bool,
+    sa_mood: SaMood,
+    mad_mood: MadMood,
     last: Option<u64>,
     datagrams: Datagrams,
     truth: Truth,
@@ -50,7 +51,8 @@ impl<'a> Player<'a> {
             from: None,
             added: Vec::new(),
             moved: Vec::new(),
-            is_confused: false,
+            sa_mood: SaMood::Well,
+            mad_mood: MadMood::Well,
             last: None,
             datagrams,
             truth,
@@ -135,6 +137,7 @@ impl<'a> Player<'a> {
             }
             Action::Sa(mood) => self.mood(*mood),
             Action::Mads(mood) => {
+                self.mad_mood = *mood;
                 if *mood != MadMood::Well {
                     self.truth.is_troubled();
                 }
@@ -158,7 +161,8 @@ impl<'a> Player<'a> {
         }
         // A provider may refuse while the core's functions fail; the core then tries no more until the next event.
         self.from = self.core.up(FIRST_PORT).ok();
-        self.truth.is_flushed();
+        let in_trouble = self.sa_mood != SaMood::Well || self.mad_mood != MadMood::Well;
+        self.truth.is_opened(in_trouble);
         if self.from.is_none() {
             self.core.port_down(FIRST_PORT);
         }
@@ -195,7 +199,8 @@ impl<'a> Player<'a> {
     }
 
     fn note_truth(&mut self, since: Instant) {
-        let subnet = (!self.is_confused).then(|| self.core.subnet());
+        let is_confused = self.sa_mood == SaMood::Confused;
+        let subnet = (!is_confused).then(|| self.core.subnet());
         self.truth.changes(since, subnet);
     }
 
@@ -232,8 +237,9 @@ impl<'a> Player<'a> {
     }
 
     fn mood(&mut self, mood: SaMood) {
-        if self.is_confused != (mood == SaMood::Confused) {
-            self.is_confused = mood == SaMood::Confused;
+        let was_confused = self.sa_mood == SaMood::Confused;
+        self.sa_mood = mood;
+        if was_confused != (mood == SaMood::Confused) {
             self.note_truth(Instant::now());
         }
         if mood != SaMood::Well {

@@ -19,8 +19,8 @@ pub(super) struct Truth {
     epochs: Vec<Epoch>,
     /// When the provider was told to forget what it knew: an event or an open has ended.
     flushes: Vec<Instant>,
-    /// Since when the SA may have seemed silent to the provider.
-    trouble: Option<Instant>,
+    /// From when on the SA may have seemed silent to the provider, and until when: the next open in good times.
+    troubles: Vec<(Instant, Option<Instant>)>,
 }
 
 /// A request whose answer can be judged.
@@ -44,12 +44,24 @@ impl Truth {
     /// The SA cannot be asked, or not in time: whoever has an old path may take it for better than none. A provider may think
     /// so for a while when the trouble is over.
     pub(super) fn is_troubled(&mut self) {
-        self.trouble.get_or_insert_with(Instant::now);
+        if !matches!(self.troubles.last(), Some((_, None))) {
+            self.troubles.push((Instant::now(), None));
+        }
+    }
+
+    /// The port was opened just now, and nothing of an earlier open is known there.
+    pub(super) fn is_opened(&mut self, in_trouble: bool) {
+        if let (false, Some((_, until))) = (in_trouble, self.troubles.last_mut()) {
+            until.get_or_insert_with(Instant::now);
+        }
+        self.is_flushed();
     }
 
     /// Whether a path was right at any time between the last flush before the request and the answer.
     pub(super) fn allows(&self, asked: &Asked, answered: Instant, answer: &Path) -> bool {
-        let is_troubled = self.trouble.is_some_and(|since| since <= answered);
+        let is_troubled = self.troubles.iter().any(|(from, until)| {
+            *from <= answered && until.is_none_or(|until| until >= asked.at)
+        });
         let mut flushes = self.flushes.iter().rev();
         let from = flushes.find(|flush| **flush <= asked.at && !is_troubled);
         let first = match from {
