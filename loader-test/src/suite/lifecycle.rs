@@ -17,10 +17,12 @@ use crate::stand_in::message::{Addr, Path};
 use crate::stand_in::right::Expected;
 use crate::stand_in::{AddressId, StandIn};
 use crate::suite::ability::{Ability, OPENS, SERVES};
+use crate::suite::fuzz;
 
 /// What the process of a check finds in its environment, beside what is there.
 pub(super) fn environment(check: &Check) -> Option<(&'static str, &'static str)> {
-    [REOPEN_THOUSAND, memory::RESOLVE_MEMORY]
+    // All of them look at how memory grows.
+    [REOPEN_THOUSAND, memory::RESOLVE_MEMORY, fuzz::FUZZ.name]
         .contains(&check.name)
         .then_some(growth::ENVIRONMENT)
 }

@@ -57,6 +57,12 @@ pub(super) fn abandon() {
     std::mem::forget(exchange(None));
 }
 
+/// Ends the installed core, and waits for its thread.
+pub(super) fn remove() {
+    let old = exchange(None);
+    drop(old);
+}
+
 fn exchange(core: Option<Arc<Shared>>) -> Option<Arc<Shared>> {
     let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
     std::mem::replace(&mut current, core)

@@ -1,7 +1,7 @@
 //! The fabric that the stand-in core pretends to be part of: its own ports, and the hosts that the SA knows.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use fabric_sim::model::adapter::{Adapter, Identity, LinkLayer};
 use fabric_sim::model::port::{PortSnapshot, STATE_ACTIVE};
@@ -206,7 +206,12 @@ pub fn peers() -> impl Iterator<Item = Peer> {
 pub const NAMED_PEERS: u16 = 64;
 
 /// The acm_hosts file that names the first peers.
-pub fn hosts_file() -> String {
+pub fn hosts_file() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(make_hosts_file);
+    &TEXT
+}
+
+fn make_hosts_file() -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
     for peer in peers().take(NAMED_PEERS.into()) {

@@ -15,11 +15,13 @@ pub mod hide;
 pub mod in_process;
 pub mod ledger;
 pub mod library;
+mod loaded;
 pub mod memory;
 pub mod message;
 pub mod recorder;
 pub mod right;
 pub mod sa;
+pub mod sequence;
 pub mod subnet;
 pub mod trace;
 pub mod wire;
@@ -27,6 +29,7 @@ pub mod wire;
 mod exports;
 #[macro_use]
 mod call;
+mod neighbours;
 mod ports;
 mod requests;
 mod shared;
@@ -223,7 +226,7 @@ impl StandIn {
                 })
                 .cloned()
         };
-        let hosts = write("hosts", &fabric::hosts_file())?;
+        let hosts = write("hosts", fabric::hosts_file())?;
         let options: Vec<String> = options
             .iter()
             .map(|line| line.replace(HOSTS, &hosts.to_string_lossy()))

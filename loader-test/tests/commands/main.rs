@@ -1,4 +1,4 @@
-//! `info`, `trace` and `fuzz`, on the example provider in C and on faulty ones made from it.
+//! `info` and `trace`, on the example provider in C and on faulty ones made from it.
 
 #[path = "../faults/compiler.rs"]
 #[allow(dead_code, reason = "part of it serves other tests")]
@@ -289,63 +289,4 @@ fn events_of(file: &Path) -> Vec<serde_json::Value> {
         }
     }
     events
-}
-
-#[test]
-fn fuzz_finds_shrinks_and_repeats() {
-    // A crash that needs no race: what fails once fails again, so that each step can be left out to see whether it matters.
-    let faulty = with(
-        "fuzz-crash",
-        "\tif (type != IBV_EVENT_CLIENT_REREGISTER)\n",
-        "\tif (type == IBV_EVENT_CLIENT_REREGISTER)\n\t\tabort();\n\telse\n",
-    );
-    let output = loader_test(&["fuzz", "--seed", "1", "--for", "120s"], &faulty);
-    let text = stdout(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(
-        text.contains("crashed") && text.contains("Reregister"),
-        "{text}"
-    );
-    let steps = text
-        .lines()
-        .skip_while(|line| !line.starts_with("the shortest"))
-        .skip(1)
-        .take_while(|line| *line != "ends so:")
-        .count();
-    assert!((1..=2).contains(&steps), "shrunk: {text}");
-    let again = text
-        .lines()
-        .find_map(|line| line.split_once("--seed "))
-        .unwrap()
-        .1;
-    let seed = again.split_whitespace().next().unwrap();
-    let output = loader_test(&["fuzz", "--seed", seed, "--runs", "1"], &faulty);
-    assert_eq!(output.status.code(), Some(1), "seed {seed} repeats it");
-}
-
-#[test]
-fn fuzz_finds_what_a_datagram_does() {
-    let good = compiler::mcast_provider();
-    let text = "\tif (!is_well_formed(mad) || ";
-    assert_eq!(good.matches(text).count(), 1);
-    let faulty = good.replace(
-        text,
-        "\tif (mad->mgmt_class == ACM_CLASS && mad->control != ACM_RESOLVE)\n\t\tabort();\n\tif (!is_well_formed(mad) || ",
-    );
-    let faulty = compiler::compile("fuzz-datagram", &faulty);
-    let output = loader_test(&["fuzz", "--seed", "1", "--for", "300s"], &faulty);
-    let told = stdout(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(
-        told.contains("crashed") && told.contains("Datagram"),
-        "{told}"
-    );
-}
-
-#[test]
-fn fuzz_finds_nothing_in_good_providers() {
-    for good in [compiler::good(), compiler::good_mcast()] {
-        let output = loader_test(&["fuzz", "--seed", "1000", "--runs", "40"], &good);
-        assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
-    }
 }

@@ -2,18 +2,18 @@
 
 use fastrand::Rng;
 
-use crate::stand_in::fabric::Peer;
-use crate::stand_in::message::Addr;
-use crate::stand_in::wire::{AcmMad, Datagram, LENGTH, Node, REQUEST, Wire, shared_group};
+use crate::fabric::Peer;
+use crate::message::Addr;
+use crate::wire::{AcmMad, Datagram, LENGTH, Node, REQUEST, Wire, shared_group};
 
 /// What the wire has shown of the provider.
-pub(super) struct Seen {
+pub(super) struct Datagrams {
     wire: Wire,
     queue_pair: u32,
     tid: u64,
 }
 
-impl Seen {
+impl Datagrams {
     pub(super) fn new(wire: Wire) -> Self {
         Self {
             wire,

@@ -1,0 +1,195 @@
+//! Plays sequences, several at a time, each in a process of its own.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::fork::{self, Copy, Ended};
+use super::orders::{Cause, Failure, Sequence};
+use super::part::{self, Part};
+use super::stage::Stage;
+use crate::stand_in::ledger::Harmed;
+use crate::stand_in::recorder;
+
+/// A sequence to be played.
+pub(super) struct Job {
+    /// The sequence.
+    pub sequence: Sequence,
+    /// How long a request may stay unanswered past its deadline before it counts as lost.
+    pub patience: Duration,
+}
+
+/// Whether a pool goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// With the next jobs.
+    GoOn,
+    /// No more: those at work are ended.
+    Stop,
+}
+
+/// See the module.
+pub(super) struct Pool {
+    stage: Stage,
+    slots: Vec<Slot>,
+}
+
+struct Slot {
+    folder: PathBuf,
+    work: Option<Work>,
+}
+
+struct Work {
+    job: Job,
+    copy: Copy,
+    deadline: Instant,
+}
+
+impl Pool {
+    /// With room for so many sequences at a time; their files are in `folder`.
+    ///
+    /// # Errors
+    /// If the folders cannot be made.
+    pub(super) fn new(stage: Stage, jobs: usize, folder: &Path) -> io::Result<Self> {
+        let slots = (0..jobs).map(|number| {
+            let folder = folder.join(format!("slot-{number}"));
+            fs::create_dir(&folder)?;
+            Ok(Slot { folder, work: None })
+        });
+        let slots = slots.collect::<io::Result<_>>()?;
+        Ok(Self { stage, slots })
+    }
+
+    /// Plays what `next` gives until it gives no more, at most `width` at a time, and hands the result of each to `ended`.
+    /// Those that are at work at `end` are ended, unless nothing has come to its end yet.
+    ///
+    /// # Errors
+    /// Trouble of the harness's own.
+    pub(super) fn run(
+        &mut self,
+        width: usize,
+        end: Option<Instant>,
+        mut next: impl FnMut() -> Option<Job>,
+        mut ended: impl FnMut(Job, Option<Failure>) -> Flow,
+    ) -> io::Result<()> {
+        let mut is_any_over = false;
+        loop {
+            let now = Instant::now();
+            if is_any_over && end.is_some_and(|end| end <= now) {
+                self.slots.iter_mut().for_each(|slot| slot.work = None);
+                return Ok(());
+            }
+            let Self { stage, slots } = self;
+            let width = width.clamp(1, slots.len());
+            let slots = &mut slots[..width];
+            for slot in slots.iter_mut().filter(|slot| slot.work.is_none()) {
+                let Some(job) = next() else { break };
+                slot.start(stage, job)?;
+            }
+            let ends: Vec<_> = slots
+                .iter()
+                .filter_map(|slot| Some(slot.work.as_ref()?.copy.as_fd()))
+                .collect();
+            if ends.is_empty() {
+                return Ok(());
+            }
+            let works = slots.iter().filter_map(|slot| slot.work.as_ref());
+            let deadlines = works.map(|work| work.deadline);
+            let first = deadlines.chain(end.filter(|_| is_any_over)).min();
+            let left = first.map_or(Duration::ZERO, |first| first.saturating_duration_since(now));
+            fork::wait_for_any(&ends, left)?;
+            for slot in slots.iter_mut() {
+                let Some((job, failure)) = slot.end()? else {
+                    continue;
+                };
+                is_any_over = true;
+                if ended(job, failure) == Flow::Stop {
+                    slots.iter_mut().for_each(|slot| slot.work = None);
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn start(&mut self, stage: &Stage, job: Job) -> io::Result<()> {
+        let limit = part::time_limit(&job);
+        let copy = fork::start(|| part::play(stage, &job, &self.folder))?;
+        let deadline = Instant::now() + limit;
+        self.work = Some(Work {
+            job,
+            copy,
+            deadline,
+        });
+        Ok(())
+    }
+
+    /// The job and its result, if it has come to an end or its time is over.
+    fn end(&mut self) -> io::Result<Option<(Job, Option<Failure>)>> {
+        let Some(work) = &mut self.work else {
+            return Ok(None);
+        };
+        let ended = work.copy.ended()?;
+        if ended.is_none() && Instant::now() < work.deadline {
+            return Ok(None);
+        }
+        let Some(Work { job, .. }) = self.work.take() else {
+            return Ok(None);
+        };
+        let failure = self.judge(ended, &job)?;
+        part::forget(&self.folder);
+        Ok(Some((job, failure)))
+    }
+
+    fn judge(&self, ended: Option<Ended>, job: &Job) -> io::Result<Option<Failure>> {
+        let place = recorder::last_call(&self.folder)
+            .map(|place| format!(", {place}"))
+            .unwrap_or_default();
+        let (cause, seen) = match ended {
+            Some(Ended::Exit(part::PLAYED)) => match part::result(&self.folder) {
+                Some(Part::Passed) => return Ok(None),
+                Some(Part::Failed(mut failure)) => {
+                    failure.log = recorder::last_lines(&self.folder);
+                    failure.output = part::output(&self.folder);
+                    return Ok(Some(failure));
+                }
+                Some(Part::Trouble(trouble)) => return Err(io::Error::other(trouble)),
+                // The provider has used the same code.
+                None => ended_by_itself(part::PLAYED, &place),
+            },
+            Some(Ended::Exit(fork::PANICKED)) => (
+                Cause::Panic,
+                format!(
+                    "a panic of the harness{place}: {}",
+                    part::output(&self.folder)
+                ),
+            ),
+            Some(Ended::Exit(code)) => ended_by_itself(code, &place),
+            Some(Ended::Signal(name)) => (
+                Cause::Signal(name.clone()),
+                format!("the process was ended by {name}{place}"),
+            ),
+            None => (
+                Cause::Hangs,
+                format!("not over after {:?}{place}", part::time_limit(job)),
+            ),
+        };
+        Ok(Some(Failure {
+            cause,
+            message: format!("expected: the sequence to come to its end\nseen: {seen}"),
+            harmed: Harmed::Daemon,
+            log: recorder::last_lines(&self.folder),
+            output: part::output(&self.folder),
+        }))
+    }
+}
+
+fn ended_by_itself(code: i32, place: &str) -> (Cause, String) {
+    (
+        Cause::Exit(code),
+        format!("the process was ended with exit code {code}{place}"),
+    )
+}

@@ -1,0 +1,288 @@
+//! Looks for a sequence that fails, and for the shortest part of it that still does.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::orders::{Failure, Found, Results, Sequence};
+use super::pool::{Flow, Job, Pool};
+use super::shrink::shrink;
+use crate::stand_in::sequence;
+
+/// How long past its deadline a request may stay unanswered, while many sequences are played at a time.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The same when a failure that a busy machine may bring about is looked at again alone.
+const PATIENCE_ALONE: Duration = Duration::from_secs(4);
+/// How often it is.
+const ALONE: u64 = 5;
+/// How often a sequence is played to see how often it fails; those of the second kind fail seldom.
+const MEASURED: [u64; 2] = [16, 256];
+/// A part of a sequence must fail so often, if the whole does not fail each time: one failure may be the last for long.
+const NEEDED: u64 = 3;
+/// The most times that a part is played for that.
+const MOST_TRIES: u64 = 1024;
+/// One of so many seeds is played again and again in one process, to see whether memory is lost.
+const REPEATED: u64 = 64;
+
+/// The sequence that a seed makes.
+pub(super) fn of_seed(seed: u64) -> Sequence {
+    Sequence {
+        seed,
+        repeated: seed % REPEATED == REPEATED - 1,
+        actions: sequence::from_seed(seed),
+    }
+}
+
+/// How many sequences are played at a time to see whether they fail like this.
+fn width(like: &Failure) -> usize {
+    /// So few that the machine is not busy: they mostly wait.
+    const FEW: usize = 8;
+    match like.cause.counts_at_once() {
+        true => usize::MAX,
+        false => FEW,
+    }
+}
+
+/// How often a part of a sequence must fail, and of how many times, to take the place of the whole, which failed so often.
+fn demand(failed: u64, played: u64) -> (u64, u64) {
+    match failed {
+        0 => (NEEDED, MOST_TRIES),
+        _ if failed == played => (1, 1),
+        // What fails as often as the whole is passed over once in sixteen times.
+        _ => (
+            NEEDED,
+            (2 * NEEDED * played).div_ceil(failed).min(MOST_TRIES),
+        ),
+    }
+}
+
+/// How a sequence is played to see whether it fails in the same way.
+struct Trial<'a> {
+    like: &'a Failure,
+    width: usize,
+    patience: Duration,
+}
+
+/// See the module.
+pub(super) struct Search {
+    pool: Pool,
+    start: Instant,
+    end: Instant,
+    results: Results,
+}
+
+impl Search {
+    /// Has so much time.
+    pub(super) fn new(pool: Pool, time: Duration, loads_anew: Option<String>) -> Self {
+        let start = Instant::now();
+        Self {
+            pool,
+            start,
+            end: start + time,
+            results: Results {
+                loads_anew,
+                ..Results::default()
+            },
+        }
+    }
+
+    /// Plays the sequences of seeds that count on from `first` until one fails.
+    ///
+    /// # Errors
+    /// Trouble of the harness's own.
+    pub(super) fn seeds(mut self, first: u64, runs: Option<u64>) -> io::Result<Results> {
+        let mut begun = 0;
+        let end = self.end;
+        let found = loop {
+            let most = runs.unwrap_or(u64::MAX);
+            // One at least, however little time there is.
+            let next = || {
+                (begun < most && (Instant::now() < end || begun == 0)).then(|| {
+                    begun += 1;
+                    of_seed(first.wrapping_add(begun - 1))
+                })
+            };
+            match self.first_failure(next)? {
+                Some((sequence, failure)) if self.is_certain(&sequence, &failure)? => {
+                    break Some((sequence, failure));
+                }
+                Some((sequence, failure)) => {
+                    self.results.not_again.push((sequence.seed, failure));
+                }
+                None => break None,
+            }
+        };
+        self.conclude(found)
+    }
+
+    /// Plays one sequence until it fails.
+    ///
+    /// # Errors
+    /// Trouble of the harness's own.
+    pub(super) fn replay(mut self, sequence: &Sequence, runs: Option<u64>) -> io::Result<Results> {
+        let mut begun = 0;
+        let end = self.end;
+        let runs = runs.unwrap_or(u64::MAX);
+        let next = || {
+            (begun < runs && (Instant::now() < end || begun == 0)).then(|| {
+                begun += 1;
+                sequence.clone()
+            })
+        };
+        let found = self.first_failure(next)?;
+        self.conclude(found)
+    }
+
+    /// Plays what `next` gives until one fails.
+    fn first_failure(
+        &mut self,
+        mut next: impl FnMut() -> Option<Sequence>,
+    ) -> io::Result<Option<(Sequence, Failure)>> {
+        let mut found: Option<(Sequence, Failure)> = None;
+        let sequences = &mut self.results.sequences;
+        let is_found = std::cell::Cell::new(false);
+        let job = || {
+            // Those at work come to their ends: they need not be played again.
+            let sequence = (!is_found.get()).then(&mut next).flatten()?;
+            Some(Job {
+                sequence,
+                patience: PATIENCE,
+            })
+        };
+        self.pool
+            .run(usize::MAX, Some(self.end), job, |job, failure| {
+                *sequences += 1;
+                let Some(failure) = failure else {
+                    return Flow::GoOn;
+                };
+                is_found.set(true);
+                let is_certain = failure.cause.counts_at_once();
+                if is_certain || found.is_none() {
+                    found = Some((job.sequence, failure));
+                }
+                if is_certain { Flow::Stop } else { Flow::GoOn }
+            })?;
+        Ok(found)
+    }
+
+    /// Whether a failure is none that a busy machine brings about: it comes again when nothing else is played.
+    fn is_certain(&mut self, sequence: &Sequence, failure: &Failure) -> io::Result<bool> {
+        let trial = Trial {
+            like: failure,
+            width: 1,
+            patience: PATIENCE_ALONE,
+        };
+        let is_certain = failure.cause.counts_at_once();
+        Ok(is_certain || self.failures(sequence, &trial, 1, ALONE)?.is_some())
+    }
+
+    /// Plays a sequence until it has failed so many times of the same cause, at most so many times; the last failure, if
+    /// they came to that number.
+    fn failures(
+        &mut self,
+        sequence: &Sequence,
+        trial: &Trial<'_>,
+        needed: u64,
+        times: u64,
+    ) -> io::Result<Option<Failure>> {
+        let (mut left, mut failed, mut found) = (times, 0, None);
+        let next = || {
+            left = left.checked_sub(1)?;
+            Some(Job {
+                sequence: sequence.clone(),
+                patience: trial.patience,
+            })
+        };
+        self.pool.run(trial.width, None, next, |_, failure| {
+            let failure = failure.filter(|failure| failure.cause.is_like(&trial.like.cause));
+            failed += u64::from(failure.is_some());
+            found = failure.or(found.take());
+            match failed == needed {
+                true => Flow::Stop,
+                false => Flow::GoOn,
+            }
+        })?;
+        Ok(found.filter(|_| failed == needed))
+    }
+
+    /// Plays a sequence to see how often it fails of the same cause, and of how many times.
+    fn measure(&mut self, sequence: &Sequence, like: &Failure) -> io::Result<(u64, u64)> {
+        let mut measured = (0, 0);
+        for times in MEASURED {
+            let (mut left, mut failed) = (times, 0);
+            let next = || {
+                left = left.checked_sub(1)?;
+                Some(Job {
+                    sequence: sequence.clone(),
+                    patience: PATIENCE,
+                })
+            };
+            self.pool.run(width(like), None, next, |_, failure| {
+                failed += u64::from(failure.is_some_and(|seen| seen.cause.is_like(&like.cause)));
+                Flow::GoOn
+            })?;
+            measured = (failed, times);
+            if failed > 0 || Instant::now() > self.end {
+                break;
+            }
+        }
+        Ok(measured)
+    }
+
+    /// Shrinks what was found, within the time.
+    fn conclude(mut self, found: Option<(Sequence, Failure)>) -> io::Result<Results> {
+        self.results.searched = self.start.elapsed();
+        let Some((original, mut failure)) = found else {
+            return Ok(self.results);
+        };
+        let found_after = self.start.elapsed();
+        let (failed, played) = self.measure(&original, &failure)?;
+        let (needed, tries) = demand(failed, played);
+        let mut shortest = original.clone();
+        let mut actions = std::mem::take(&mut shortest.actions);
+        let end = self.end;
+        let is_shrunk = shrink(&mut actions, end, |part| {
+            let part = Sequence {
+                actions: part.to_vec(),
+                ..shortest.clone()
+            };
+            let trial = Trial {
+                like: &failure,
+                width: width(&failure),
+                patience: PATIENCE,
+            };
+            let fails = self.failures(&part, &trial, needed, tries)?;
+            Ok(fails.map(|fails| failure = fails).is_some())
+        })?;
+        shortest.actions = actions;
+        let fails = self.measure(&shortest, &failure)?;
+        self.results.found = Some(Found {
+            original,
+            shortest,
+            failure,
+            found_after,
+            shrunk_after: self.start.elapsed(),
+            is_shrunk,
+            fails,
+        });
+        Ok(self.results)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_seldom_fails_is_played_often() {
+        assert_eq!(demand(16, 16), (1, 1));
+        assert_eq!(demand(8, 16), (3, 12));
+        assert_eq!(demand(1, 256), (3, 1024));
+        assert_eq!(demand(0, 256), (3, 1024));
+    }
+
+    #[test]
+    fn one_of_many_seeds_is_played_again_and_again() {
+        let repeated = (0..640).filter(|seed| of_seed(*seed).repeated).count();
+        assert_eq!(repeated, 10);
+    }
+}

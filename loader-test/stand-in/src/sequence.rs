@@ -1,0 +1,285 @@
+//! Random sequences of what can happen to a provider: calls, datagrams from other nodes, and faults of the SA and the core.
+//!
+//! A sequence is made from a seed ([`from_seed`]) or from the bytes of a fuzzer ([`from_bytes`]), and [`play`] plays it to
+//! the provider of any [`StandIn`](super::StandIn), so that a vendor's own fuzz target needs three lines:
+//!
+//! ```
+//! # use acm_prov_api::prelude::*;
+//! # struct Mine;
+//! # impl Provider for Mine {
+//! #     const NAME: &CStr = c"mine";
+//! #     type Endpoint = Plain;
+//! #     fn load(_: &Host, _: &Options) -> Result<Self, Error> { Ok(Self) }
+//! #     fn resolve(&self, _: &LocalAddress<Self>, request: ResolveRequest) { request.refuse(Status::ENODATA) }
+//! # }
+//! # acm_prov_api::provider_table!(Mine);
+//! use acm_stand_in::in_process::InProcess;
+//! use acm_stand_in::sequence;
+//!
+//! let data = [1, 2, 3];
+//! let mut core = InProcess::load::<Mine>(sequence::OPTIONS).expect("the provider loads");
+//! assert_eq!(sequence::play(&mut core, &sequence::from_bytes(&data)), []);
+//! ```
+
+mod choices;
+mod datagrams;
+mod player;
+mod truth;
+
+use serde::{Deserialize, Serialize};
+
+use choices::Choices;
+pub use player::{Player, play};
+
+/// Options that keep deadlines, and so sequences, short.
+pub const OPTIONS: &[&str] = &["timeout 60", "retries 1"];
+
+/// Actions of a sequence that a seed makes.
+const LENGTH: usize = 60;
+/// The most actions that are made from bytes.
+const LONGEST: usize = 1000;
+
+/// What can happen. Actions that make no sense at their place do nothing, so each part of a sequence is one, too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// The port comes up, with one endpoint and two addresses.
+    Up,
+    /// The port goes down.
+    Down,
+    /// The subnet manager gives the port another LID while it is down.
+    NewLid(u16),
+    /// The endpoint gets another address.
+    AddAddress(u16),
+    /// It loses it.
+    RemoveAddress(u16),
+    /// The subnet manager wants everybody to register again.
+    Reregister,
+    /// Another event.
+    Event(u32),
+    /// A peer gets another LID, and the subnet manager wants everybody to register again.
+    PeerMoves {
+        /// The peer's number.
+        peer: u16,
+        /// Its LID from now on.
+        lid: u16,
+    },
+    /// A client asks for the path to a peer.
+    Resolve {
+        /// The peer's number.
+        peer: u16,
+        /// By its GID, not by its LID.
+        by_gid: bool,
+        /// The flags of the request's entry.
+        flags: u32,
+    },
+    /// A client asks for a peer by name.
+    ResolveName {
+        /// The peer's number.
+        peer: u16,
+    },
+    /// A client wants the SA asked.
+    Query {
+        /// The peer's number.
+        peer: u16,
+    },
+    /// A client sends a message of noise.
+    Hostile {
+        /// What the noise is made from.
+        seed: u64,
+    },
+    /// Another node sends a datagram.
+    Datagram {
+        /// What the datagram is made from.
+        seed: u64,
+    },
+    /// The last client leaves.
+    Leave,
+    /// The SA behaves in this way from now on.
+    Sa(SaMood),
+    /// The core's MAD functions behave in this way from now on.
+    Mads(MadMood),
+    /// Waits until the SA has nothing to do, but not for long.
+    Settle,
+    /// Waits so many milliseconds.
+    Wait(u8),
+    /// An operator reads the counters.
+    Perf,
+}
+
+/// How the SA behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SaMood {
+    /// Answers.
+    Well,
+    /// Refuses with a MAD status.
+    Refuses(u16),
+    /// Does not answer: MADs come back after the time-out.
+    Silent,
+    /// Answers after so many milliseconds.
+    Slow(u16),
+    /// MADs never come back.
+    Never,
+    /// Answers with a record that nobody asked for.
+    Confused,
+}
+
+/// How the core's MAD functions behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MadMood {
+    /// As they should.
+    Well,
+    /// There is no memory for MADs.
+    NoMemory,
+    /// Sending fails.
+    Refused,
+}
+
+/// The sequence of a seed.
+pub fn from_seed(seed: u64) -> Vec<Action> {
+    let mut choices = Choices::from_seed(seed);
+    let mut actions: Vec<Action> = (0..LENGTH).map(|_| Action::choose(&mut choices)).collect();
+    // While nothing is open most actions do nothing.
+    if choices.below(8) > 0 {
+        actions[0] = Action::Up;
+    }
+    actions
+}
+
+/// The sequence that a fuzzer's bytes stand for. Other bytes at the end of it leave its beginning as it is.
+pub fn from_bytes(bytes: &[u8]) -> Vec<Action> {
+    let mut choices = Choices::from_bytes(bytes);
+    std::iter::from_fn(|| (!choices.is_used_up()).then(|| Action::choose(&mut choices)))
+        .take(LONGEST)
+        .collect()
+}
+
+/// Peers from here on are in no hosts file: other nodes are asked for them, by providers that do that.
+const NOBODY_PRELOADED: u16 = 100;
+/// Peers that are asked for.
+const PEERS: u16 = 19;
+/// Peers that are asked for most of the time.
+const FEW_PEERS: u16 = 4;
+/// LIDs that this node's port gets.
+const OWN_LIDS: u16 = 50;
+/// LIDs that peers move to, which are nobody's at first.
+const FREE_LIDS: u16 = 2000;
+
+impl Action {
+    fn choose(choices: &mut Choices<'_>) -> Self {
+        let kind = choices.below(42);
+        // Mostly a few, so that one is often asked for again.
+        let peers = if choices.below(4) == 0 {
+            PEERS
+        } else {
+            FEW_PEERS
+        };
+        let peer = 1 + u16::from(choices.below(peers));
+        match kind {
+            0..2 => Self::Up,
+            2 => Self::Down,
+            3 => Self::NewLid(OWN_LIDS + u16::from(choices.below(40))),
+            4 => Self::AddAddress(u16::from(choices.below(5))),
+            5 => Self::RemoveAddress(u16::from(choices.below(5))),
+            6 => Self::Reregister,
+            7 => Self::Event(u32::from(choices.below(25))),
+            8..16 => {
+                const NODELAY: u32 = 1 << 30;
+                Self::Resolve {
+                    peer,
+                    by_gid: choices.below(2) == 0,
+                    flags: if choices.below(4) == 0 { NODELAY } else { 0 },
+                }
+            }
+            16 => Self::ResolveName { peer },
+            17..20 => Self::Query { peer },
+            20..23 => Self::Hostile {
+                seed: choices.any(),
+            },
+            23 => Self::Leave,
+            24..28 => Self::Sa(SaMood::choose(choices)),
+            28 => Self::Mads(match choices.below(3) {
+                0 => MadMood::NoMemory,
+                1 => MadMood::Refused,
+                _ => MadMood::Well,
+            }),
+            29 => Self::Settle,
+            30 => Self::Perf,
+            31 => Self::ResolveName {
+                peer: peer + NOBODY_PRELOADED,
+            },
+            32 | 33 => Self::PeerMoves {
+                peer,
+                lid: FREE_LIDS + u16::from(choices.below(100)),
+            },
+            34 => Self::Wait(1 + choices.below(20)),
+            _ => Self::Datagram {
+                seed: choices.any(),
+            },
+        }
+    }
+}
+
+impl SaMood {
+    fn choose(choices: &mut Choices<'_>) -> Self {
+        const STATUSES: [u16; 6] = [0x0001, 0x0100, 0x0200, 0x0300, 0x0500, 0x000c];
+        match choices.below(8) {
+            0 => Self::Refuses(STATUSES[usize::from(choices.below(6))]),
+            1 => Self::Silent,
+            2 => Self::Slow(1 + u16::from(choices.below(49))),
+            3 => Self::Never,
+            4 => Self::Confused,
+            _ => Self::Well,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_a_sequence() {
+        assert_eq!(from_seed(7), from_seed(7));
+        assert_ne!(from_seed(7), from_seed(8));
+        assert_eq!(from_seed(7).len(), LENGTH);
+    }
+
+    #[test]
+    fn bytes_are_a_sequence_and_more_bytes_go_on_with_it() {
+        assert_eq!(from_bytes(&[]), []);
+        let bytes: Vec<u8> = (0..200).map(|n: u8| n.wrapping_mul(37)).collect();
+        let (short, long) = (from_bytes(&bytes[..100]), from_bytes(&bytes));
+        assert!(short.len() > 10, "{short:?}");
+        // The last one of the short sequence lacks some of its bytes.
+        assert_eq!(short[..short.len() - 1], long[..short.len() - 1]);
+        assert!(from_bytes(&vec![0; 100_000]).len() <= LONGEST);
+    }
+
+    #[test]
+    fn every_action_comes_about() {
+        let mut kinds: Vec<String> = (0..200)
+            .flat_map(from_seed)
+            .map(|action| {
+                let text = format!("{action:?}");
+                let end = text.find(|c: char| !c.is_alphanumeric());
+                text[..end.unwrap_or(text.len())].to_owned()
+            })
+            .collect();
+        kinds.sort();
+        kinds.dedup();
+        assert_eq!(kinds.len(), 19, "{kinds:?}");
+    }
+
+    #[test]
+    fn a_sequence_survives_a_file() {
+        let sequence = from_seed(3);
+        let text = serde_json::to_string(&sequence).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Vec<Action>>(&text).unwrap(),
+            sequence
+        );
+    }
+}
