@@ -283,7 +283,7 @@ fn under_the_real_daemon_the_examples_answer_what_the_sa_says() {
             "lid",
             "--by",
             "gid",
-            "--opts",
+            "--opt",
             "sa_example_join=yes",
         ])
         .output()
