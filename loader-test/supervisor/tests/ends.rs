@@ -76,10 +76,13 @@ fn a_program_that_is_not_there_is_an_error() {
 #[test]
 fn a_daemon_that_is_left_behind_is_named_and_killed() {
     let mark = mark(1);
-    let script = format!(
-        "setsid sh -c 'setsid sleep {mark} & exec sleep {mark}' & until [ $(pgrep -cfx 'sleep {mark}') = 2 ]; do :; done"
-    );
-    let mut program = start(&script);
+    let mut command = shell(&format!(
+        "setsid sh -c 'setsid sleep {mark} & exec sleep {mark}' & read line; :"
+    ));
+    command.stdin(Stdio::piped());
+    let mut program = Supervised::spawn(&mut command, Leftovers::END).unwrap();
+    wait_until("both to run", || running(&mark).len() == 2);
+    drop(program.take_stdin());
     assert!(program.wait().unwrap().success());
     assert_eq!(running(&mark), []);
     let names: Vec<_> = program
