@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
@@ -449,8 +450,16 @@ pub(crate) fn connect_unix(path: &Path) -> Result<UnixStream> {
     // The daemon listens without a backlog: a connection waits until it accepts, for ever if it hangs.
     set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE)).context(operation)?;
     let address = SocketAddrUnix::new(folder.join(name)).context(operation)?;
-    connect(&stream, &address).context(operation)?;
-    Ok(stream.into())
+    loop {
+        match connect(&stream, &address) {
+            // A signal of the terminal's, or a process that was stopped and goes on.
+            Err(Errno::INTR) => wait::check_signals()?,
+            other => {
+                other.context(operation)?;
+                return Ok(stream.into());
+            }
+        }
+    }
 }
 
 /// The entries of a request to resolve `destination`.

@@ -56,6 +56,9 @@ pub fn judged_fields(record: &PathRecord) -> impl Iterator<Item = (&'static str,
     judged.map(|(_, field, value)| (*field, value(record)))
 }
 
+/// The name of the field that holds the selectors.
+pub(crate) const SELECTORS: &str = "selectors of MTU, rate, packet lifetime";
+
 const FIELDS: [Field; 19] = [
     (true, "DLID", |r| r.dlid().to_string()),
     (true, "SLID", |r| r.slid().to_string()),
@@ -66,9 +69,7 @@ const FIELDS: [Field; 19] = [
     (true, "MTU", |r| r.mtu().to_string()),
     (true, "rate", |r| r.rate().to_string()),
     (true, "packet lifetime", |r| r.packet_lifetime().to_string()),
-    (true, "selectors of MTU, rate, packet lifetime", |r| {
-        format!("{:?}", r.selectors())
-    }),
+    (true, SELECTORS, |r| format!("{:?}", r.selectors())),
     (false, "flow label", |r| format!("0x{:05x}", r.flow_label())),
     (false, "hop limit", |r| r.hop_limit().to_string()),
     (false, "traffic class", |r| r.traffic_class().to_string()),

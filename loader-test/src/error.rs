@@ -133,11 +133,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the input is wrong or something is missing, so that nothing was started that has logs.
-    pub fn has_no_logs(&self) -> bool {
+    /// Whether nobody wants logs: the input is wrong, something is missing, or the user has stopped it.
+    pub fn needs_no_logs(&self) -> bool {
         matches!(
             self,
-            Self::MissingPackages { .. }
+            Self::Interrupted(_)
+                | Self::MissingPackages { .. }
                 | Self::NotBuilt { .. }
                 | Self::Input(_)
                 | Self::NotStarted { .. }

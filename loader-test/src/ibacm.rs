@@ -601,6 +601,16 @@ impl Host {
     /// Runs `ib_acme` in the daemon's namespace and returns what it prints, its exit status among it. One that waits for an
     /// answer that never comes is ended after `limit`.
     pub fn acme(&self, arguments: &[&str], limit: Duration) -> Result<String> {
+        self.acme_while(arguments, limit, || Ok(()))
+    }
+
+    /// The same; an error of `check` ends it.
+    pub fn acme_while(
+        &self,
+        arguments: &[&str],
+        limit: Duration,
+        check: impl Fn() -> Result<()>,
+    ) -> Result<String> {
         let _one_at_a_time = lock(&self.acme);
         Launch::new(
             &self.machine,
@@ -610,7 +620,7 @@ impl Host {
         )
         .args(arguments)
         .own_run(&self.directory)
-        .run(limit)
+        .run_while(limit, check)
         .map(|(status, output)| match status {
             Some(_) => output,
             None => format!("{output}ib_acme was ended: it hung\n"),

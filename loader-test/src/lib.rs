@@ -9,6 +9,9 @@
 //! administrator itself, and [`compare::compare`] holds one against the other. [`stock`] is the command that does all of
 //! it for every destination of a fabric.
 //!
+//! Each run has a network namespace of its own ([`namespace`]), and each of its programs a supervisor that ends what the program
+//! leaves behind.
+//!
 //! The runs need the Debian packages ibacm, opensm, ibsim-utils and libumad2sim0, and two parts of this workspace beside the
 //! running executable: the program `loader-test`, and `libfabric_sim.so` of fabric-sim.
 

@@ -10,7 +10,7 @@ use loader_test::error::{Error, Result};
 use loader_test::launch::{self, Plan};
 use loader_test::process::NOT_STARTED;
 use loader_test::rig::Rig;
-use loader_test::stock::{Form, Tally};
+use loader_test::stock::Form;
 use loader_test::suite::lines::OptionLines;
 use loader_test::{demo, kernel, namespace, sa, stock, suite, wait};
 
@@ -209,17 +209,19 @@ fn run_stock(options: &Stock) -> Result<ExitCode> {
     let forms: Vec<Form> = options.by.iter().map(|by| Form::from(*by)).collect();
     let mut out = io::stdout().lock();
     let result = stock::run(&rig, &forms, &mut out);
-    let is_clean = result.as_ref().is_ok_and(Tally::is_clean);
-    if !is_clean {
+    let wants_logs = match &result {
+        Ok(tally) => !tally.is_clean(),
+        Err(error) => !error.needs_no_logs(),
+    };
+    if wants_logs {
         rig.keep_logs();
     }
-    if !is_clean || options.logs.is_some() {
+    if wants_logs || options.logs.is_some() {
         eprintln!("the logs are in {}", rig.directory().display());
     }
     // Whatever it was: without an SA it says nothing about the provider.
     rig.check()?;
-    result?;
-    Ok(if is_clean {
+    Ok(if result?.is_clean() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

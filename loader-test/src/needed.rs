@@ -57,11 +57,12 @@ pub fn copy_needed(daemon: &Path, library: &Path, copy: &Path, root: &Path) -> R
                 continue;
             }
             if !place.starts_with(root) {
+                let path = normal(path);
+                let folder = path.parent().unwrap_or(&path);
                 return Err(Error::Input(format!(
-                    "{} finds {name} by $ORIGIN at {}, too far up to be copied with it; put the library's folder deeper or \
-                     set LD_LIBRARY_PATH",
+                    "{} finds {name} by $ORIGIN too far up to be copied with it; set LD_LIBRARY_PATH={}",
                     library.display(),
-                    path.display()
+                    folder.display()
                 )));
             }
             let operation = || format!("copy {} to {}", path.display(), place.display());

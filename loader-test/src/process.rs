@@ -212,9 +212,19 @@ impl Launch {
     /// Starts it and waits for its end, at most `limit` long; then it is killed. Returns its exit status, `None` if it was
     /// killed, and what it printed.
     pub fn run(self, limit: Duration) -> Result<(Option<ExitStatus>, String)> {
+        self.run_while(limit, || Ok(()))
+    }
+
+    /// The same; an error of `check` ends it.
+    pub fn run_while(
+        self,
+        limit: Duration,
+        check: impl Fn() -> Result<()>,
+    ) -> Result<(Option<ExitStatus>, String)> {
         let start = self.output.end();
         let process = self.start()?;
-        let status = match wait::until(process.name.as_str(), limit, || process.status()) {
+        let ended = || check().and_then(|()| process.status());
+        let status = match wait::until(process.name.as_str(), limit, ended) {
             Ok(status) if status.code() == Some(NOT_STARTED.into()) => {
                 return Err(process.ended(status));
             }

@@ -272,7 +272,7 @@ impl Rig {
             }),
             Err(error) => {
                 // Whoever reads the error wants the logs; nobody does if there was nothing to log.
-                folder.keep |= !error.has_no_logs();
+                folder.keep |= !error.needs_no_logs();
                 Err(error)
             }
         }

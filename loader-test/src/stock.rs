@@ -278,7 +278,8 @@ fn resolve_batch(
     let arguments = acme_arguments(targets);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let limit = PATIENCE * u32::try_from(targets.len()).unwrap_or(u32::MAX);
-    let printed = host.acme(&arguments, limit)?;
+    // Without an SA it would wait for each destination in turn.
+    let printed = host.acme_while(&arguments, limit, || rig.check())?;
     say(
         out,
         &format!(

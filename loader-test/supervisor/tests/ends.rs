@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -76,10 +76,13 @@ fn a_program_that_is_not_there_is_an_error() {
 #[test]
 fn a_daemon_that_is_left_behind_is_named_and_killed() {
     let mark = mark(1);
-    let script = format!(
-        "setsid sh -c 'setsid sleep {mark} & exec sleep {mark}' & until [ $(pgrep -cfx 'sleep {mark}') = 2 ]; do :; done"
-    );
-    let mut program = start(&script);
+    let mut command = shell(&format!(
+        "setsid sh -c 'setsid sleep {mark} & exec sleep {mark}' & read line; :"
+    ));
+    command.stdin(Stdio::piped());
+    let mut program = Supervised::spawn(&mut command, Leftovers::END).unwrap();
+    wait_until("both to run", || running(&mark).len() == 2);
+    drop(program.take_stdin());
     assert!(program.wait().unwrap().success());
     assert_eq!(running(&mark), []);
     let names: Vec<_> = program
@@ -236,6 +239,52 @@ fn streams_are_the_program_s() {
 
 /// The variable by which this program knows that it plays an owner.
 const OWNED: &str = "SUPERVISOR_TEST_OWNS";
+
+/// The variable by which it knows that it has to end while it starts a program.
+const ENDS: &str = "SUPERVISOR_TEST_ENDS";
+
+/// Not a test of its own: an owner that ends between the fork and the program's start.
+#[test]
+fn owner_that_ends() {
+    let Ok(folder) = std::env::var(ENDS) else {
+        return;
+    };
+    let owner = rustix::process::getpid();
+    let mut command = shell(&format!("touch {folder}/ran"));
+    let end_the_owner = move || {
+        fs::write(
+            format!("{folder}/pid"),
+            rustix::process::getpid().to_string(),
+        )?;
+        kill_process(owner, Signal::KILL)?;
+        while rustix::process::getppid() == Some(owner) {
+            thread::yield_now();
+        }
+        Ok(())
+    };
+    // SAFETY: this process has ended by the time; whatever the closure does in its copy harms nobody.
+    unsafe { command.pre_exec(end_the_owner) };
+    let _ = Supervised::spawn(&mut command, Leftovers::END);
+}
+
+#[test]
+fn without_its_owner_it_does_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "owner_that_ends"])
+        .env(ENDS, folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert_eq!(owner.wait().unwrap().signal(), Some(9));
+    let pid = fs::read_to_string(folder.path().join("pid")).unwrap();
+    wait_until("the forked one's end", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z")
+    });
+    assert!(!folder.path().join("ran").exists());
+}
 
 /// Not a test of its own: the owner that the next test kills.
 #[test]

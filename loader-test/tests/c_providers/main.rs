@@ -280,14 +280,7 @@ fn under_the_real_daemon_the_examples_answer_what_the_sa_says() {
     let output = Command::new(env!("CARGO_BIN_EXE_loader-test"))
         .arg("stock")
         .args([c.path(), cpp.path()])
-        .args([
-            "--by",
-            "lid",
-            "--by",
-            "gid",
-            "--opts",
-            "sa_example_join=yes",
-        ])
+        .args(["--by", "lid", "--by", "gid", "--opt", "sa_example_join=yes"])
         .output()
         .expect("loader-test");
     let told = String::from_utf8_lossy(&output.stdout);

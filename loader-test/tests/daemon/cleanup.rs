@@ -126,6 +126,22 @@ fn sigkill_leaves_nothing() {
     ends_by(Signal::KILL, None);
 }
 
+/// It leaves the daemon's session, its parent and the environment.
+#[test]
+fn a_daemon_of_the_providers_ends_with_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let pids = folder.path().join("pids");
+    let leaves = providers::build(&[&format!("LEAVES_A_DAEMON=\"{}\"", pids.display())]);
+    for command in ["stock", "info"] {
+        let mut run = Command::new(LOADER_TEST);
+        let output = run.arg(command).arg(leaves.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    for pid in fs::read_to_string(pids).unwrap().lines() {
+        assert!(!Path::new("/proc").join(pid).exists(), "{pid}");
+    }
+}
+
 fn programs(rig: &Rig) -> BTreeSet<Process> {
     let mut pids: Vec<_> = rig.hosts().iter().filter_map(|host| host.pid()).collect();
     pids.extend([rig.opensm().pid().unwrap(), rig.ibsim().process().pid()]);

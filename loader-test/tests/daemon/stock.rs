@@ -377,17 +377,17 @@ fn surroundings_that_cannot_be_had_are_named() {
 /// What the default filter of a container does.
 #[test]
 fn a_container_that_may_not_is_told_what_to_start_it_with() {
-    let refuse = "import ctypes, os, platform, struct, sys\n\
-        libc = ctypes.CDLL(None)\n\
-        number = {'x86_64': 272, 'aarch64': 97}[platform.machine()]\n\
-        word = lambda *fields: struct.pack('HBBI', *fields)\n\
-        code = ctypes.create_string_buffer(word(0x20, 0, 0, 0) + word(0x15, 0, 1, number) + word(6, 0, 0, 0x50001)\n\
-        \x20   + word(6, 0, 0, 0x7fff0000))\n\
-        program = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 4, ctypes.addressof(code)))\n\
-        assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0\n\
-        os.execv(sys.argv[1], sys.argv[1:])\n";
-    let mut command = Command::new("python3");
-    command.args(["-c", refuse, LOADER_TEST, "demo"]);
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("no_unshare");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/daemon/no_unshare.c");
+    let built = Command::new("cc")
+        .arg("-o")
+        .arg(&program)
+        .arg(source)
+        .status();
+    assert!(built.unwrap().success());
+    let mut command = Command::new(program);
+    command.args([LOADER_TEST, "demo"]);
     finish(command.arg(providers::stock()).output().unwrap()).expect(
         2,
         &[

@@ -19,7 +19,7 @@ pub(super) fn no_file(bench: &mut Bench) -> Outcome {
     });
     match outcome {
         Err(Finding::Failed { .. }) if bench.has_options() => Err(Finding::Skipped(
-            "the provider needs the options that it is tested with (--opts)".into(),
+            "the provider needs the options that it is tested with (--opts, --opt)".into(),
         )),
         outcome => outcome,
     }
