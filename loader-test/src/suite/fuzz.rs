@@ -183,6 +183,7 @@ fn play(bench: &mut Bench) -> Outcome {
         .and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()))
         .map_err(|error| Finding::CannotRun(format!("{}: {error}", path.display())))?;
     let core = bench.core_with(vec![DeviceSpec::single()], &["timeout 60", "retries 1"])?;
+    core.judge_answers(true);
     let mut session = Session {
         seen: Seen::new(core.wire(FIRST_PORT)),
         core,
