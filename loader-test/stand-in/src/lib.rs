@@ -50,7 +50,7 @@ use memory::Lent;
 use message::Addr;
 use recorder::Recorder;
 use sa::{Question, SaThread};
-use shared::{Shared, lock};
+use shared::{OptionsFile, Shared, lock};
 use subnet::Subnet;
 
 pub use exports::FUNCTIONS;
@@ -275,18 +275,14 @@ impl StandIn {
             }),
             Arc::clone(&recorder),
         );
-        let options_file =
+        let path =
             CString::new(options_file.as_os_str().as_encoded_bytes()).expect("a path has no NUL");
-        let shared = Shared::new(
-            ledger,
-            sa,
-            options_file,
-            number("log_level", 0) as c_int,
-            recorder,
-            subnet,
-            deadline,
-            complaints::pairs(&options),
-        );
+        let options = OptionsFile {
+            path,
+            log_level: number("log_level", 0) as c_int,
+            lines: complaints::pairs(&options),
+        };
+        let shared = Shared::new(ledger, sa, options, recorder, subnet, deadline);
         let shared = Arc::new(shared);
         exports::install(&shared);
         fabric_sim::fabric::install(adapters.clone());

@@ -48,6 +48,16 @@ pub struct MadFaults {
     pub only_call: Option<usize>,
 }
 
+/// ibacm_opts.cfg.
+pub(super) struct OptionsFile {
+    /// What the provider is told.
+    pub path: CString,
+    /// What it says about the log.
+    pub log_level: c_int,
+    /// Its lines: name and value.
+    pub lines: Vec<(String, String)>,
+}
+
 /// See the module.
 pub(super) struct Shared {
     pub ledger: Arc<Mutex<Ledger>>,
@@ -100,20 +110,18 @@ impl Shared {
     pub fn new(
         ledger: Arc<Mutex<Ledger>>,
         sa: SaThread,
-        options_file: CString,
-        log_level: c_int,
+        options: OptionsFile,
         recorder: Arc<Recorder>,
         subnet: Arc<Mutex<Subnet>>,
         deadline: Duration,
-        options: Vec<(String, String)>,
     ) -> Self {
         Self {
             ledger,
             sa,
-            options_file,
-            log_level,
+            options_file: options.path,
+            log_level: options.log_level,
             lines: Mutex::default(),
-            options,
+            options: options.lines,
             complaints: Mutex::default(),
             counters: Mutex::default(),
             gids: Mutex::default(),
