@@ -1,4 +1,4 @@
-//! A core to play providers against: all that ibacm is to a provider, in this process, with books on everything.
+//! A core to play providers against: all that ibacm is to a provider, in this process, with a ledger of everything.
 //!
 //! It does what the real core does (`acm.c` of rdma-core): the same order of calls on one thread, the same device and port
 //! pointers at every open, endpoints and messages that are gone after the call, addresses in an array that moves, SA MADs
@@ -431,7 +431,7 @@ impl StandIn {
         lock(&self.shared.ledger).violations().to_vec()
     }
 
-    /// Takes the breaches of a kind out of the books: the check deals with them itself.
+    /// Takes the breaches of a kind out of the ledger: the check deals with them itself.
     pub fn forgive(&self, kind: ViolationKind) -> Vec<Violation> {
         lock(&self.shared.ledger).forgive(kind)
     }
@@ -500,14 +500,14 @@ impl StandIn {
         [device, port, endpoint, self.address_context(id)]
     }
 
-    /// Empties the books of what is over and done with: for checks that look at how memory grows.
+    /// Empties the ledger of what is over and done with: for checks that look at how memory grows.
     pub fn forget_history(&self) {
         self.shared.forget_history();
         self.shared.sa.forget_questions();
         memory::give_up_taken_back();
     }
 
-    /// Closes everything, waits for what is on its way, and gives the breaches that the books hold.
+    /// Closes everything, waits for what is on its way, and gives the breaches that the ledger holds.
     pub fn finish(&mut self) -> Vec<Violation> {
         self.close_all();
         // Deadlines of what was in flight, then quiet.

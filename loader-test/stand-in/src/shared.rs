@@ -323,7 +323,7 @@ impl Shared {
         }
     }
 
-    /// Waits until `ready` sees what it wants in the books; `None` when that does not come.
+    /// Waits until `ready` sees what it wants in the ledger; `None` when that does not come.
     pub fn wait<R>(
         &self,
         patience: Duration,
@@ -469,7 +469,7 @@ impl Shared {
             .is_some_and(|known| known.open)
     }
 
-    /// Empties the books of what is over.
+    /// Empties the ledger of what is over.
     pub fn forget_history(&self) {
         self.check_freed_mads();
         lock(&self.lines).clear();
@@ -486,7 +486,7 @@ impl Shared {
         for address in freed {
             origins.remove(&address);
             let mad = std::ptr::with_exposed_provenance_mut::<acm_sa_mad>(address);
-            // SAFETY: made by `Box::into_raw` in `alloc_mad`, freed by the provider, and in no book any more.
+            // SAFETY: made by `Box::into_raw` in `alloc_mad`, freed by the provider, and in no ledger any more.
             drop(unsafe { Box::from_raw(mad) });
         }
         lock(&self.endpoints).retain(|_, endpoint| endpoint.open);
