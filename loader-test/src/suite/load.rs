@@ -142,7 +142,7 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\t.query_perf = query_perf,\n", "")],
             status: &[Status::Failed],
-            also: &["perf-*"],
+            also: &["perf-*", "lifecycle-core-thread"],
         },
     },
     Check {
@@ -186,7 +186,12 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &["load-rejected-unloads"],
+            also: &[
+                "load-rejected-unloads",
+                "load-rejected-exit",
+                "load-rejected-fork",
+                "process-threads",
+            ],
         },
     },
     Check {
@@ -207,7 +212,11 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "load-rejected-exit",
+                "load-rejected-fork",
+                "process-threads",
+            ],
         },
     },
     Check {
