@@ -363,7 +363,11 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &["lifecycle-closed-memory", "lifecycle-close-in-flight"],
+            also: &[
+                "lifecycle-closed-memory",
+                "lifecycle-close-in-flight",
+                "sa-deadline",
+            ],
         },
     },
     Check {
