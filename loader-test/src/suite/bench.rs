@@ -374,7 +374,7 @@ impl Bench {
         Ok((core, from))
     }
 
-    /// Closes everything and gives the breaches that the books hold: the end of every check.
+    /// Closes everything and gives the breaches that the ledger holds: the end of every check.
     pub fn finish(&mut self) -> Vec<Violation> {
         let mut breaches = std::mem::take(&mut self.breaches);
         breaches.extend(self.core.as_mut().map(StandIn::finish).unwrap_or_default());

@@ -47,6 +47,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "perf-monotonic",
                 "sa-refresh-unconstrained",
                 "sa-burst",
+                "lifecycle-core-thread",
             ],
         },
     },
@@ -162,7 +163,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Crashed],
-            also: &["lifecycle-reopen-thousand"],
+            also: &["lifecycle-reopen-thousand", "lifecycle-core-thread"],
         },
     },
     Check {

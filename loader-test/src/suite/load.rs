@@ -154,7 +154,7 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\t.query_perf = query_perf,\n", "")],
             status: &[Status::Failed],
-            also: &["perf-*"],
+            also: &["perf-*", "lifecycle-core-thread"],
         },
     },
     Check {
@@ -200,7 +200,12 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &["load-rejected-unloads"],
+            also: &[
+                "load-rejected-unloads",
+                "load-rejected-exit",
+                "load-rejected-fork",
+                "process-threads",
+            ],
         },
     },
     Check {
@@ -222,7 +227,11 @@ pub(super) const CHECKS: &[Check] = &[
                 ),
             ],
             status: &[Status::Failed],
-            also: &[],
+            also: &[
+                "load-rejected-exit",
+                "load-rejected-fork",
+                "process-threads",
+            ],
         },
     },
     Check {

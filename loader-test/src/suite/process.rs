@@ -192,8 +192,6 @@ fn panics(bench: &mut Bench) -> Outcome {
         let from = core.up(FIRST_PORT).map_err(refused)?;
         core.settle();
         let _ = resolve(core, from, &by_lid(&Peer::number(round)));
-        core.reregister(FIRST_PORT);
-        core.settle();
         core.port_down(FIRST_PORT);
     }
     Ok(())

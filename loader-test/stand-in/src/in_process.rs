@@ -25,15 +25,17 @@
 //! let wanted = Path::default().with_dlid(Peer::number(1).lid);
 //! let id = core.resolve_from(from, &Message::path(&wanted));
 //! assert_eq!(core.reply(id).expect("an answer").status, 3);
-//! // Closes all, waits for what is out, and looks into the books.
+//! // Closes all, waits for what is out, and gives the breaches in the ledger.
 //! assert_eq!(core.finish(), []);
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!
 //! The SA answers like OpenSM, for the peers of [`fabric`](super::fabric), their alias GIDs and the subnet behind the router;
 //! [`StandIn::set_qos`] says whether service ids choose paths, and [`StandIn::sa`] lets it fail. What [`finish`](InProcess::finish)
-//! returns are the breaches that make a conformance check fail or warn, a panic that the SDK caught and a request that was
-//! dropped among them. A core that is dropped without it panics if there are any.
+//! returns are the breaches that make a conformance check fail or warn: a panic that the SDK caught, a request that was dropped, an
+//! answer long after its deadline and a callback that held the core's thread are among them. A core that is dropped without it
+//! panics if there are any. [`StandIn::judge`] says whether a client got a path that the SA gives, also where the provider has
+//! a policy of its own; [`StandIn::refuse_sls`] makes the SA refuse an SL.
 
 use std::ops::{Deref, DerefMut};
 
@@ -104,7 +106,7 @@ impl InProcess {
         })
     }
 
-    /// Closes everything, waits for what is on its way, and gives the breaches of the contract that the books hold. The
+    /// Closes everything, waits for what is on its way, and gives the breaches of the contract that the ledger holds. The
     /// provider ends with it: a request that it has kept all the time is seen here, and in no later test.
     pub fn finish(mut self) -> Vec<Violation> {
         self.end()

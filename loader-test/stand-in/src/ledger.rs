@@ -244,7 +244,7 @@ pub enum MadState {
     Freed,
 }
 
-/// The books.
+/// The ledger.
 #[derive(Debug, Default)]
 pub struct Ledger {
     /// Requests by id.

@@ -1,4 +1,4 @@
-//! A core to play providers against: all that ibacm is to a provider, in this process, with books on everything.
+//! A core to play providers against: all that ibacm is to a provider, in this process, with a ledger of everything.
 //!
 //! It does what the real core does (`acm.c` of rdma-core): the same order of calls on one thread, the same device and port
 //! pointers at every open, endpoints and messages that are gone after the call, addresses in an array that moves, SA MADs
@@ -53,7 +53,7 @@ use memory::Lent;
 use message::Addr;
 use recorder::Recorder;
 use sa::{Question, SaThread};
-use shared::{Shared, lock};
+use shared::{OptionsFile, Shared, lock};
 use subnet::Subnet;
 
 pub use exports::FUNCTIONS;
@@ -279,18 +279,14 @@ impl StandIn {
             }),
             Arc::clone(&recorder),
         );
-        let options_file =
+        let path =
             CString::new(options_file.as_os_str().as_encoded_bytes()).expect("a path has no NUL");
-        let shared = Shared::new(
-            ledger,
-            sa,
-            options_file,
-            number("log_level", 0) as c_int,
-            recorder,
-            subnet,
-            deadline,
-            complaints::pairs(&options),
-        );
+        let options = OptionsFile {
+            path,
+            log_level: number("log_level", 0) as c_int,
+            lines: complaints::pairs(&options),
+        };
+        let shared = Shared::new(ledger, sa, options, recorder, subnet, deadline);
         let shared = Arc::new(shared);
         exports::install(&shared);
         fabric_sim::fabric::install(adapters.clone());
@@ -440,7 +436,7 @@ impl StandIn {
         lock(&self.shared.ledger).violations().to_vec()
     }
 
-    /// Takes the breaches of a kind out of the books: the check deals with them itself.
+    /// Takes the breaches of a kind out of the ledger: the check deals with them itself.
     pub fn forgive(&self, kind: ViolationKind) -> Vec<Violation> {
         lock(&self.shared.ledger).forgive(kind)
     }
@@ -509,14 +505,14 @@ impl StandIn {
         [device, port, endpoint, self.address_context(id)]
     }
 
-    /// Empties the books of what is over and done with: for checks that look at how memory grows.
+    /// Empties the ledger of what is over and done with: for checks that look at how memory grows.
     pub fn forget_history(&self) {
         self.shared.forget_history();
         self.shared.sa.forget_questions();
         memory::give_up_taken_back();
     }
 
-    /// Closes everything, waits for what is on its way, and gives the breaches that the books hold.
+    /// Closes everything, waits for what is on its way, and gives the breaches that the ledger holds.
     pub fn finish(&mut self) -> Vec<Violation> {
         self.close_all();
         // Deadlines of what was in flight, then quiet.

@@ -48,6 +48,16 @@ pub struct MadFaults {
     pub only_call: Option<usize>,
 }
 
+/// ibacm_opts.cfg.
+pub(super) struct OptionsFile {
+    /// What the provider is told.
+    pub path: CString,
+    /// What it says about the log.
+    pub log_level: c_int,
+    /// Its lines: name and value.
+    pub lines: Vec<(String, String)>,
+}
+
 /// See the module.
 pub(super) struct Shared {
     pub ledger: Arc<Mutex<Ledger>>,
@@ -100,20 +110,18 @@ impl Shared {
     pub fn new(
         ledger: Arc<Mutex<Ledger>>,
         sa: SaThread,
-        options_file: CString,
-        log_level: c_int,
+        options: OptionsFile,
         recorder: Arc<Recorder>,
         subnet: Arc<Mutex<Subnet>>,
         deadline: Duration,
-        options: Vec<(String, String)>,
     ) -> Self {
         Self {
             ledger,
             sa,
-            options_file,
-            log_level,
+            options_file: options.path,
+            log_level: options.log_level,
             lines: Mutex::default(),
-            options,
+            options: options.lines,
             complaints: Mutex::default(),
             counters: Mutex::default(),
             gids: Mutex::default(),
@@ -317,7 +325,7 @@ impl Shared {
         }
     }
 
-    /// Waits until `ready` sees what it wants in the books; `None` when that does not come.
+    /// Waits until `ready` sees what it wants in the ledger; `None` when that does not come.
     pub fn wait<R>(
         &self,
         patience: Duration,
@@ -463,7 +471,7 @@ impl Shared {
             .is_some_and(|known| known.open)
     }
 
-    /// Empties the books of what is over.
+    /// Empties the ledger of what is over.
     pub fn forget_history(&self) {
         self.check_freed_mads();
         lock(&self.lines).clear();
@@ -480,7 +488,7 @@ impl Shared {
         for address in freed {
             origins.remove(&address);
             let mad = std::ptr::with_exposed_provenance_mut::<acm_sa_mad>(address);
-            // SAFETY: made by `Box::into_raw` in `alloc_mad`, freed by the provider, and in no book any more.
+            // SAFETY: made by `Box::into_raw` in `alloc_mad`, freed by the provider, and in no ledger any more.
             drop(unsafe { Box::from_raw(mad) });
         }
         lock(&self.endpoints).retain(|_, endpoint| endpoint.open);

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// keeps what it freed in a cache of its own, and how full those are says nothing about the provider.
 pub(super) const ENVIRONMENT: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0");
 
-/// What the process has. In this process everything else is constant: the core empties its books after each round.
+/// What the process has. In this process everything else is constant: the core empties its ledger after each round.
 #[derive(Clone, Copy, Debug)]
 struct Resources {
     heap: usize,

@@ -81,6 +81,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "path-record-differs",
                 "path-asked-again",
                 "path-plainer",
+                "path-sl-refused",
             ],
         },
     },

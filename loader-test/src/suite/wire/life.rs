@@ -69,7 +69,7 @@ pub(super) const CHECKS: &[Check] = &[
         fault: Fault {
             replace: &[("\tif (group->qp)\n\t\tibv_destroy_qp(group->qp);\n", "")],
             status: &[Status::Failed],
-            also: &["lifecycle-reopen-thousand"],
+            also: &["lifecycle-reopen-thousand", "process-descriptors"],
         },
     },
 ];
