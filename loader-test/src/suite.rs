@@ -204,6 +204,7 @@ impl Check {
     /// Its rule with the section of the docs; checks that are none of the suite's have none.
     pub fn told_rule(&self) -> String {
         match self.family() {
+            _ if self.is_probe() => format!("{} (CHECKS.md, abilities)", self.rule),
             family if family == self.name => self.rule.to_owned(),
             family => format!("{} (CHECKS.md, {family})", self.rule),
         }

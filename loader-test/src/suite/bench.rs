@@ -56,8 +56,10 @@ pub struct Bench {
 /// The time that a check has.
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
-    /// After this it is ended.
+    /// After this it is ended; some checks have several times as much.
     pub limit: Duration,
+    /// What a slow provider gets beyond that.
+    pub extra: Duration,
     /// The deadline that the provider showed, if it is later than that of the options.
     pub deadline: Option<Duration>,
 }
@@ -66,6 +68,7 @@ impl Time {
     /// For who is in no hurry.
     pub const AMPLE: Self = Self {
         limit: Duration::from_secs(60),
+        extra: Duration::ZERO,
         deadline: None,
     };
     /// Limits below this one leave no time for the usual deadlines.
@@ -150,7 +153,7 @@ impl Bench {
 
     /// When a check that does something very often has to come to its end, and judge what it has done.
     pub fn deadline(&self) -> Instant {
-        self.started + self.time.limit * 3 / 4
+        self.started + self.time.limit * 3 / 5
     }
 
     /// Options for long deadlines: what is to succeed does, on a machine that is busy with other things.

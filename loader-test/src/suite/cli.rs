@@ -450,6 +450,7 @@ impl ChildCommand {
                 copies: None,
                 time: Time {
                     limit: Duration::from_millis(self.limit),
+                    extra: Duration::ZERO,
                     deadline: self.deadline.map(Duration::from_millis),
                 },
                 log_level: self.log_level,

@@ -18,7 +18,7 @@ mod verdict;
 
 use std::io;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -96,6 +96,7 @@ pub(super) fn run_prepared(
         plan,
         time: Time {
             limit: plan.time_limit,
+            extra: Duration::ZERO,
             deadline: None,
         },
         strays: LookForStrays::Always,

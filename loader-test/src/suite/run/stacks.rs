@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long gdb may take.
 const GDB_PATIENCE: Duration = Duration::from_secs(10);
 /// Checks of a process for which gdb is started: it takes seconds.
-const MOST_GDB: usize = 2;
+const MOST_GDB: usize = 4;
 /// The handler and the system's return from it.
 const OF_THE_HANDLER: usize = 2;
 /// Lines that are kept.
