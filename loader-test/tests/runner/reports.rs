@@ -36,7 +36,10 @@ fn json_follows_its_schema() {
     schema::assert_valid(&run.json);
     assert_eq!(run.json["libraries"][0]["name"], "one thing");
     for (path, value) in [
-        ("/schema", serde_json::json!(2)),
+        ("/schema", serde_json::json!(1)),
+        ("/complete", serde_json::json!("yes")),
+        ("/libraries/0/totals/blocked", serde_json::json!(-1)),
+        ("/libraries/0/abilities/0/status", serde_json::json!("absent")),
         ("/seed", serde_json::json!(-1)),
         ("/libraries/0/path", serde_json::json!(null)),
         ("/libraries/0/checks/0/status", serde_json::json!("ok")),
