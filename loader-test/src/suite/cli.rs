@@ -347,6 +347,11 @@ impl CheckCommand {
             true => Arc::new(Stop::new()?),
             false => Stop::at_signals()?,
         };
+        // Results that go to a file as well are wanted all the same.
+        let has_file = self.json.is_some() || self.junit.is_some();
+        if !has_file {
+            stop.when_nobody_reads()?;
+        }
         let stop = &*stop;
         let mut plan = plan.clone();
         if self.libraries.len() > 1 {
@@ -357,8 +362,6 @@ impl CheckCommand {
             }
         }
         let again = |report: &Report| self.again_for(library, report);
-        // Results that go to a file as well are wanted all the same.
-        let has_file = self.json.is_some() || self.junit.is_some();
         let stops = (!has_file).then_some(stop);
         if let (false, Some(stop)) = (output.say(&format!("{}\n", library.display())), stops) {
             stop.now();

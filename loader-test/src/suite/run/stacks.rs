@@ -24,7 +24,7 @@ const DEPTH: usize = 48;
 /// How long threads may take to write.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long gdb may take.
-const GDB_PATIENCE: Duration = Duration::from_secs(10);
+const GDB_PATIENCE: Duration = Duration::from_secs(30);
 /// Checks of a process for which gdb is started: it takes seconds.
 const MOST_GDB: usize = 4;
 /// The handler and the system's return from it.
@@ -224,7 +224,7 @@ fn by_gdb(pid: i32) -> Vec<String> {
         return Vec::new();
     };
     let started = Command::new("gdb")
-        .args(["-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex", "thread apply all backtrace", "-p"])
+        .args(["-nx", "-batch", "-iex", "set debuginfod enabled off", "-ex", "thread apply all backtrace", "-p"])
         .arg(pid.to_string())
         .stdin(Stdio::null())
         .stdout(copy)
