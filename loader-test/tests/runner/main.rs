@@ -1,7 +1,9 @@
 //! `loader-test check` and what bad providers do to it: each becomes the result of its check, and the rest goes on.
 
 mod bench;
+mod demands;
 mod evidence;
+mod kept;
 mod reports;
 mod schema;
 mod trouble;

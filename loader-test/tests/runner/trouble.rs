@@ -149,6 +149,35 @@ fn a_run_that_is_interrupted_cleans_up() {
     }
 }
 
+/// What is known is written, also when a run is stopped, and says that it is incomplete.
+#[test]
+fn a_run_that_is_stopped_leaves_results() {
+    let hanging = bench::file("stopped.pids");
+    let library = bad(
+        "stopped",
+        &[("OPEN", &format!("say_pid({hanging:?}); for_ever()"))],
+    );
+    let (json, junit) = (bench::file("stopped.json"), bench::file("stopped.xml"));
+    let reports = ["--json", json.to_str().unwrap(), "--junit", junit.to_str().unwrap()];
+    let arguments = [&["--timeout", "600"][..], &reports].concat();
+    let mut child = command(&library, "^(load-name|lifecycle-open-close)$", &arguments)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("a check that hangs", || {
+        fs::metadata(&hanging).is_ok_and(|file| file.len() > 0)
+    });
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    let results: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    crate::schema::assert_valid(&results);
+    assert_eq!(results["complete"], false, "{results:#}");
+    assert_eq!(results["libraries"][0]["abilities"][0]["name"], "ability-loads");
+    let junit = fs::read_to_string(junit).unwrap();
+    assert!(junit.contains("name=\"complete\" value=\"false\""), "{junit}");
+}
+
 /// Whether a process ends within what a test waits.
 fn ends(child: &mut Child) -> bool {
     let deadline = Instant::now() + PATIENCE;
