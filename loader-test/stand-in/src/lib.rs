@@ -11,6 +11,7 @@
 pub mod fabric;
 pub mod hide;
 pub mod in_process;
+pub mod leaks;
 pub mod ledger;
 pub mod library;
 pub mod memory;

@@ -10,6 +10,7 @@ use acm_prov_api::{CAUGHT_PANIC, DROPPED_REQUEST};
 
 use super::ledger::{Harmed, Ledger, MadState, ViolationKind};
 use super::message::{Gid, Kind, Reply};
+use super::leaks;
 use super::recorder::{self, Recorder, printable};
 use super::sa::SaThread;
 use super::subnet::Subnet;
@@ -253,7 +254,7 @@ impl Shared {
         }
         // SAFETY: an SA MAD of zeros is valid: bytes, integers, and a NULL context.
         let mad: acm_sa_mad = unsafe { std::mem::zeroed() };
-        let mad = Box::into_raw(Box::new(acm_sa_mad { context, ..mad }));
+        let mad = leaks::own(|| Box::into_raw(Box::new(acm_sa_mad { context, ..mad })));
         let address = mad.expose_provenance();
         lock(&self.ledger).mads.insert(address, MadState::Given);
         lock(&self.handlers).insert(address, (handler, endpoint.port));

@@ -7,8 +7,6 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
-use std::sync::OnceLock;
-use std::thread::Thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -156,18 +154,10 @@ pub fn child(
         });
     match (written, ending) {
         (Ok(()), Ending::AtOnce) => end(0),
-        (Ok(()), Ending::AtExit) => end_at_exit(),
+        // SAFETY: nothing here is used afterwards but by the handlers themselves; the result is stored.
+        (Ok(()), Ending::AtExit) => unsafe { libc::exit(0) },
         (Err(error), _) => complaints.end(&format!("{}: {error}", result.display())),
     }
-}
-
-/// Ends the process by way of all exit handlers.
-fn end_at_exit() -> ! {
-    // What the standard library keeps of the main thread is out of LeakSanitizer's sight otherwise.
-    static MAIN: OnceLock<Thread> = OnceLock::new();
-    let _ = MAIN.set(std::thread::current());
-    // SAFETY: nothing here is used afterwards but by the handlers themselves; the result is stored.
-    unsafe { libc::exit(0) }
 }
 
 /// Runs a check in this process.
