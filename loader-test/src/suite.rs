@@ -238,7 +238,12 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
 /// The check of a name, of the suite or of a command of its own.
 pub fn find(name: &str) -> Option<&'static Check> {
     all()
-        .chain([&fuzz::FUZZ, &session::SESSION, &load::PROBE, &ability::DEADLINE])
+        .chain([
+            &fuzz::FUZZ,
+            &session::SESSION,
+            &load::PROBE,
+            &ability::DEADLINE,
+        ])
         .chain(ability::Ability::ALL.map(ability::Ability::probe))
         .find(|check| check.name == name)
 }

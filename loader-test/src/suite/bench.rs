@@ -362,7 +362,10 @@ fn lateness_of(core: &StandIn) -> Option<Late> {
     let (mut missed, mut expired) = (core.waited_in_vain(), false);
     core.each_request(|request| {
         missed |= request.replies.is_empty();
-        expired |= request.replies.iter().any(|reply| reply.status == ETIMEDOUT);
+        expired |= request
+            .replies
+            .iter()
+            .any(|reply| reply.status == ETIMEDOUT);
     });
     match (missed, expired) {
         (true, _) => Some(Late::Missed),
@@ -586,7 +589,10 @@ pub fn judge(violations: Vec<Violation>) -> (Vec<Violation>, Vec<Violation>) {
 
 /// Whether a machine that is busy with other things can make a good provider break this rule.
 pub fn time_may_explain(kind: ViolationKind) -> bool {
-    matches!(kind, ViolationKind::NeverAnswered | ViolationKind::WrongAnswer)
+    matches!(
+        kind,
+        ViolationKind::NeverAnswered | ViolationKind::WrongAnswer
+    )
 }
 
 /// A while that is long enough to see that nothing happens, on a busy machine.

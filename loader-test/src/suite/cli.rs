@@ -224,10 +224,16 @@ impl CheckCommand {
             return None;
         }
         let check = match report.name.starts_with("ability-") {
-            true => all().find(|check| {
-                let needs = Ability::closure(check.needs.iter().copied());
-                needs.iter().any(|ability| ability.probe().name == report.name)
-            })?.name,
+            true => {
+                all()
+                    .find(|check| {
+                        let needs = Ability::closure(check.needs.iter().copied());
+                        needs
+                            .iter()
+                            .any(|ability| ability.probe().name == report.name)
+                    })?
+                    .name
+            }
             false => report.seen_by.first().map_or(&*report.name, String::as_str),
         };
         Some(self.again(library, check))
@@ -285,7 +291,10 @@ impl CheckCommand {
                 Err(error) => ended = Some(Err(error)),
             }
             tested.push(Tested {
-                again: results.all().map(|report| self.again_for(library, report)).collect(),
+                again: results
+                    .all()
+                    .map(|report| self.again_for(library, report))
+                    .collect(),
                 path: library.clone(),
                 is_complete,
                 results,
@@ -304,7 +313,8 @@ impl CheckCommand {
         }
         let run = report::Run {
             plan: &plan,
-            is_complete: tested.len() == self.libraries.len() && tested.iter().all(|one| one.is_complete),
+            is_complete: tested.len() == self.libraries.len()
+                && tested.iter().all(|one| one.is_complete),
             tested: &tested,
         };
         // What is known is written, however the run ended.

@@ -46,9 +46,8 @@ impl Baseline {
     /// # Errors
     /// If it cannot be read, or is of another form.
     pub fn read(path: &Path) -> io::Result<Self> {
-        let wrong = |problem: String| {
-            io::Error::other(format!("--baseline {}: {problem}", path.display()))
-        };
+        let wrong =
+            |problem: String| io::Error::other(format!("--baseline {}: {problem}", path.display()));
         let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
         let form: Form = serde_json::from_slice(&bytes)
             .map_err(|error| wrong(format!("not results of loader-test check --json: {error}")))?;
@@ -58,7 +57,8 @@ impl Baseline {
                 "has schema {schema} instead of {SCHEMA}; write it again with this version of loader-test"
             )));
         }
-        let file: File = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+        let file: File =
+            serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
         Ok(Self {
             file: path.display().to_string(),
             libraries: file.libraries,
@@ -78,7 +78,12 @@ impl Baseline {
             let names: Vec<&str> = self
                 .libraries
                 .iter()
-                .map(|earlier| earlier.name.as_deref().unwrap_or("a provider without a name"))
+                .map(|earlier| {
+                    earlier
+                        .name
+                        .as_deref()
+                        .unwrap_or("a provider without a name")
+                })
                 .collect();
             io::Error::other(format!(
                 "--baseline {}: holds results of {}, not of {}",
@@ -111,7 +116,13 @@ impl Demands<'_> {
         if let Some(require) = self.require {
             let wrong: Vec<String> = all()
                 .filter(|check| require.is_match(check.name))
-                .filter_map(|check| Some(format!("{} {}", check.name, how_it_failed(results, check.name)?)))
+                .filter_map(|check| {
+                    Some(format!(
+                        "{} {}",
+                        check.name,
+                        how_it_failed(results, check.name)?
+                    ))
+                })
                 .collect();
             if !wrong.is_empty() {
                 are_met = false;
@@ -154,7 +165,11 @@ impl Demands<'_> {
                 cut_list(&wrong)
             ));
         }
-        let unfinished = if is_complete { "" } else { "; the run is incomplete" };
+        let unfinished = if is_complete {
+            ""
+        } else {
+            "; the run is incomplete"
+        };
         output.say(&format!(
             "compared with {}: {} worse, {unknown} unknown now, {new} new, {filtered} filtered{unfinished}\n",
             baseline.file,

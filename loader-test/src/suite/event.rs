@@ -2,7 +2,6 @@
 
 mod hosts;
 
-use crate::suite::ability::{Ability, OPENS, SERVES};
 use super::bench::{
     Bench, QUIET, SUCCESS, by_lid, expect_path, expected_path, refused, reply, resolve,
 };
@@ -13,6 +12,7 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::stand_in::sa::{Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::suite::ability::{Ability, OPENS, SERVES};
 
 /// The check that waits for a file to be looked at, several times.
 pub(super) const HOSTS_UNREADABLE: &str = "event-hosts-unreadable";
@@ -240,7 +240,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "after a reopen with another LID no answer has the old SLID",
         harmed: Harmed::Client,
         how: "opens the port with another LID and looks at the SLID of paths that were known before",
-        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
+        needs: &[
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::Closes,
+        ],
         run: lid_change,
         fault: Fault {
             replace: &[(

@@ -28,7 +28,10 @@ pub fn of(name: &str) -> io::Result<String> {
 }
 
 fn of_check(check: &Check) -> String {
-    let mut text = format!("{}\n  rule: {}\n  harmed: {}\n  seen: {}\n", check.name, check.rule, check.harmed, check.how);
+    let mut text = format!(
+        "{}\n  rule: {}\n  harmed: {}\n  seen: {}\n",
+        check.name, check.rule, check.harmed, check.how
+    );
     let names = |abilities: &[Ability]| -> String {
         let names: Vec<&str> = abilities.iter().map(|ability| ability.name()).collect();
         names.join(", ")

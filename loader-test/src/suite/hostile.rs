@@ -2,7 +2,6 @@
 
 mod random;
 
-use crate::suite::ability::{OPENS, SERVES};
 use super::bench::{
     Bench, ERRORS, HASTY, by_addr, by_lid, expect_path, expect_status, expected_path, reply,
     resolve,
@@ -13,6 +12,7 @@ use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, ENTRIES, FLAG_DEST, FLAG_SOURCE, Message, NAME, Path, Reply};
 use crate::stand_in::{FIRST_PORT, StandIn};
+use crate::suite::ability::{OPENS, SERVES};
 
 pub(super) use random::SEED;
 

@@ -6,7 +6,6 @@ mod failure;
 mod growth;
 mod open;
 
-use crate::suite::ability::{Ability, OPENS, SERVES};
 use super::bench::{SUCCESS, able, by_addr, by_lid, expect_path, resolve};
 use super::fault::Fault;
 use super::{Check, Outcome, Status, failed};
@@ -14,6 +13,7 @@ use crate::stand_in::fabric::{Peer, path_record};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Path};
 use crate::stand_in::{AddressId, StandIn};
+use crate::suite::ability::{Ability, OPENS, SERVES};
 
 /// What the process of a check finds in its environment, beside what is there.
 pub(super) fn environment(check: &Check) -> Option<(&'static str, &'static str)> {

@@ -5,10 +5,10 @@ mod options;
 mod table;
 mod unload;
 
-use crate::suite::ability::{Ability, OPENS};
 use super::fault::Fault;
 use super::{Check, Status};
 use crate::stand_in::ledger::Harmed;
+use crate::suite::ability::{Ability, OPENS};
 
 /// Whether the library can be loaded at all. Not part of the suite: its checks say what is wrong if not.
 pub(super) const PROBE: Check = Check {

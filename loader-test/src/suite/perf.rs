@@ -178,7 +178,12 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "every path query to the SA counts once as a route query, in the endpoint's set and in the core's",
         harmed: Harmed::Operator,
         how: "makes two requests and a query, and looks at the counters of the endpoint and of the core",
-        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
+        needs: &[
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::AnswersQuery,
+            Ability::Closes,
+        ],
         run: |bench| {
             counted(bench, ROUTE_QUERY, 3, |core, from| {
                 resolve(core, from, &by_lid(&Peer::number(3)))?;

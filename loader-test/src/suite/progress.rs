@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::run::{Event, Report, Stop};
 use super::Status;
+use super::run::{Event, Report, Stop};
 use crate::stand_in::recorder::printable;
 use crate::words::counted;
 
@@ -90,7 +90,11 @@ pub fn details(report: &Report, again: Option<&str>) -> String {
         text += "  passed when it was repeated alone\n";
     }
     if !report.seen_by.is_empty() {
-        text += &format!("  seen by {}: {}\n", counted(report.seen_by.len(), "check"), cut_list(&report.seen_by));
+        text += &format!(
+            "  seen by {}: {}\n",
+            counted(report.seen_by.len(), "check"),
+            cut_list(&report.seen_by)
+        );
     }
     if report.status.is_bad(false) {
         text += &told(report);
@@ -240,7 +244,9 @@ impl<'a> Progress<'a> {
             return;
         }
         let again = (shown.again)(report);
-        let is_read = self.bar.suspend(|| shown.output.print(report, again.as_deref()));
+        let is_read = self
+            .bar
+            .suspend(|| shown.output.print(report, again.as_deref()));
         if let (false, Some(stop)) = (is_read, shown.stop) {
             stop.now();
         }

@@ -1,6 +1,5 @@
 //! Checks of the family `query`: the SA is asked, whatever is known.
 
-use crate::suite::ability::Ability;
 use super::bench::{
     Bench, ERRORS, ETIMEDOUT, HASTY, QUIET, SUCCESS, by_gid, expect_path, expect_record,
     expect_status, expected_path, expected_record, hold, let_go, reply, resolve,
@@ -12,6 +11,7 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{ENTRY, HEADER, Message, Path, Reply};
 use crate::stand_in::sa::{COMP_SGID, Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::suite::ability::Ability;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -153,7 +153,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "a query is answered with what the SA says now, not with what a cache holds",
         harmed: Harmed::Client,
         how: "resolves a peer, changes the SA's record, and puts a query for the same peer",
-        needs: &[Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
+        needs: &[
+            Ability::AnswersByGid,
+            Ability::AnswersQuery,
+            Ability::Closes,
+        ],
         run: past_the_cache,
         fault: Fault {
             replace: &[(
@@ -294,7 +298,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "an answer to a client that has left is given once, and the next client is served",
         harmed: Harmed::Client,
         how: "lets a client leave while the SA is silent, counts its answers, and makes a query and a request",
-        needs: &[Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
+        needs: &[
+            Ability::AnswersByGid,
+            Ability::AnswersQuery,
+            Ability::Closes,
+        ],
         run: client_gone,
         fault: Fault {
             replace: &[(

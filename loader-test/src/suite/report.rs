@@ -179,7 +179,10 @@ impl ReportFile {
         };
         match &file.path {
             Some(path) if is_special(path) => {
-                std::fs::File::options().write(true).open(path).map_err(named(path))?;
+                std::fs::File::options()
+                    .write(true)
+                    .open(path)
+                    .map_err(named(path))?;
             }
             Some(path) => drop(draft(path)?),
             None => {}
@@ -272,7 +275,9 @@ fn test_case(report: &Report, again: Option<&str>, strict: bool) -> TestCase {
     }
     match &mut status {
         // A success has no element for its text.
-        TestCaseStatus::Success { .. } if !text.is_empty() => said += &format!("{}: {text}\n", report.status),
+        TestCaseStatus::Success { .. } if !text.is_empty() => {
+            said += &format!("{}: {text}\n", report.status)
+        }
         TestCaseStatus::Success { .. } => {}
         _ => {
             // The statuses that JUnit does not know are told apart by their type.

@@ -2,7 +2,6 @@
 
 mod played;
 
-use crate::suite::ability::{Ability, SERVES};
 use super::bench::{ERRORS, ETIMEDOUT, HASTY, by_lid, expect_status, reply, resolve};
 use super::fault::Fault;
 use super::{Check, Status};
@@ -10,6 +9,7 @@ use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::sa::Reaction;
 use crate::stand_in::{FIRST_PORT, MadFaults};
+use crate::suite::ability::{Ability, SERVES};
 
 use played::{
     across_a_close, core_fails_then_recovers, only, out_of_order, query_form, refresh,
@@ -356,7 +356,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "a record for another destination than asked for is not given to the client",
         harmed: Harmed::Client,
         how: "lets the SA answer with the record of another peer, looks at the status, and asks again",
-        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
+        needs: &[
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::Closes,
+        ],
         run: |bench| {
             spoilt_record(bench, |path| {
                 path.with_dlid(Peer::number(9).lid)
@@ -377,7 +381,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "a record with DLID 0 is no path",
         harmed: Harmed::Client,
         how: "lets the SA answer with a record of DLID 0, looks at the status, and asks again",
-        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
+        needs: &[
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::Closes,
+        ],
         run: |bench| spoilt_record(bench, |path| path.with_dlid(0)),
         fault: Fault {
             replace: &[(
@@ -393,7 +401,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "a record that starts at another port is not given to the client",
         harmed: Harmed::Client,
         how: "lets the SA answer with a record of another SGID, looks at the status, and asks again",
-        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
+        needs: &[
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::Closes,
+        ],
         run: |bench| spoilt_record(bench, |path| path.with_sgid(gid(0x0bad))),
         fault: Fault {
             replace: &[("\t       same_gid(&record->sgid, &question->sgid) &&\n", "")],
@@ -406,7 +418,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "a path query is a GET of PathRecord of class SA, and names the source GID, which some SAs insist on",
         harmed: Harmed::Client,
         how: "looks at class, method, attribute, component mask and source of the queries for a LID and for a GID",
-        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
+        needs: &[
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::Closes,
+        ],
         run: query_form,
         fault: Fault {
             replace: &[(

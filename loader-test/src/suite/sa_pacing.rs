@@ -24,7 +24,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "a client whose query the core does not take gets its path later, or a status that says so; not ENODATA, which means that there is no path",
         harmed: Harmed::Client,
         how: "lets the core take no MAD, looks at the status that three clients get, and asks again",
-        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
+        needs: &[
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::Closes,
+        ],
         run: refused_status,
         fault: Fault {
             replace: &[

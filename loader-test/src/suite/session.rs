@@ -1,6 +1,5 @@
 //! A session that touches every callback once: what `loader-test trace` shows.
 
-use crate::suite::ability::Ability;
 use super::bench::{Bench, by_gid, by_lid, refused, reply};
 use super::fault::Fault;
 use super::{Check, Outcome};
@@ -8,6 +7,7 @@ use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
+use crate::suite::ability::Ability;
 
 /// Not part of the suite: it has no rule of its own.
 pub(super) const SESSION: Check = Check {

@@ -51,7 +51,9 @@ fn totals(results: &Results) -> String {
     match &results.cut_short {
         None => {}
         Some(CutShort::Stopped) => text += "; stopped, so incomplete",
-        Some(CutShort::MaxFailures) => text += "; incomplete: as many failures as --max-failures allows",
+        Some(CutShort::MaxFailures) => {
+            text += "; incomplete: as many failures as --max-failures allows"
+        }
         Some(CutShort::Trouble(_)) => text += "; incomplete",
     }
     text + "\n"
@@ -106,26 +108,47 @@ fn gist(report: &Report) -> &str {
         .message
         .lines()
         .find_map(|line| line.trim_start().strip_prefix("seen: "));
-    seen.or_else(|| report.message.lines().next()).unwrap_or_default()
+    seen.or_else(|| report.message.lines().next())
+        .unwrap_or_default()
 }
 
 /// What makes a run fail or warn: missing abilities, then the checks, then departures, worst first. Results of one cause
 /// are one line.
 fn causes(results: &Results, strict: bool) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    let of = |status| results.checks.iter().filter(move |report| report.status == status);
-    let causes: Vec<&str> = results.missing().filter_map(|report| report.cause.as_deref()).collect();
-    let is_of_an_ability = |report: &&Report| report.cause.as_deref().is_some_and(|cause| causes.contains(&cause));
+    let of = |status| {
+        results
+            .checks
+            .iter()
+            .filter(move |report| report.status == status)
+    };
+    let causes: Vec<&str> = results
+        .missing()
+        .filter_map(|report| report.cause.as_deref())
+        .collect();
+    let is_of_an_ability = |report: &&Report| {
+        report
+            .cause
+            .as_deref()
+            .is_some_and(|cause| causes.contains(&cause))
+    };
     let bad = [Status::Crashed, Status::TimedOut, Status::Failed];
     let same = bad.into_iter().flat_map(of).filter(is_of_an_ability);
     lines.extend(grouped(results.missing().chain(same)));
     for status in bad {
-        lines.extend(grouped(of(status).filter(|report| !is_of_an_ability(report))));
+        lines.extend(grouped(
+            of(status).filter(|report| !is_of_an_ability(report)),
+        ));
     }
     let mut warned: Vec<String> = grouped(of(Status::Warned)).collect();
     warned.extend(results.breaches.iter().map(|breach| {
         let checks = counted(breach.seen_by.len(), "check");
-        format!("{:<9} {}: seen by {checks}: {}", breach.status, breach.name, gist(breach))
+        format!(
+            "{:<9} {}: seen by {checks}: {}",
+            breach.status,
+            breach.name,
+            gist(breach)
+        )
     }));
     if strict || !warned.is_empty() {
         lines.append(&mut warned);
@@ -173,7 +196,10 @@ fn remarks(results: &Results) -> Vec<String> {
         .map(|report| &*report.name)
         .collect();
     if !repeated.is_empty() {
-        lines.push(format!("passed only when repeated alone: {}", cut_list(&repeated)));
+        lines.push(format!(
+            "passed only when repeated alone: {}",
+            cut_list(&repeated)
+        ));
     }
     lines
 }
@@ -183,7 +209,11 @@ fn consequences(results: &Results) -> Vec<String> {
     let mut lines = Vec::new();
     for status in [Status::Blocked, Status::Skipped] {
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-        for report in results.checks.iter().filter(|report| report.status == status) {
+        for report in results
+            .checks
+            .iter()
+            .filter(|report| report.status == status)
+        {
             let reason = report.message.lines().next().unwrap_or_default();
             match reasons.iter_mut().find(|(known, _)| *known == reason) {
                 Some((_, names)) => names.push(&report.name),
@@ -219,15 +249,40 @@ mod tests {
         let results = Results {
             abilities: vec![
                 report("ability-loads", Status::Passed, None, ""),
-                report("ability-closes", Status::TimedOut, None, "expected: a\n  seen: it hangs"),
+                report(
+                    "ability-closes",
+                    Status::TimedOut,
+                    None,
+                    "expected: a\n  seen: it hangs",
+                ),
             ],
             checks: vec![
                 report("load-a", Status::Passed, None, ""),
-                report("sa-a", Status::Failed, Some("never-answered"), "expected: x\n  seen: none"),
+                report(
+                    "sa-a",
+                    Status::Failed,
+                    Some("never-answered"),
+                    "expected: x\n  seen: none",
+                ),
                 report("sa-b", Status::Failed, None, "expected: x\n  seen: 7"),
-                report("sa-c", Status::Failed, Some("never-answered"), "expected: y\n  seen: none"),
-                report("sa-d", Status::Crashed, Some("SIGSEGV inside resolve"), "seen: bang"),
-                report("sa-e", Status::Blocked, None, "not run: it needs the ability closes, which is missing"),
+                report(
+                    "sa-c",
+                    Status::Failed,
+                    Some("never-answered"),
+                    "expected: y\n  seen: none",
+                ),
+                report(
+                    "sa-d",
+                    Status::Crashed,
+                    Some("SIGSEGV inside resolve"),
+                    "seen: bang",
+                ),
+                report(
+                    "sa-e",
+                    Status::Blocked,
+                    None,
+                    "not run: it needs the ability closes, which is missing",
+                ),
                 report("sa-f", Status::Skipped, None, "no names"),
             ],
             ..Results::default()

@@ -72,5 +72,6 @@ fn switch(name: &CStr) -> Option<Switch> {
     // SAFETY: a terminated name.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     // SAFETY: sanitizer/lsan_interface.h gives both this signature.
-    (!address.is_null()).then(|| unsafe { std::mem::transmute::<*mut libc::c_void, Switch>(address) })
+    (!address.is_null())
+        .then(|| unsafe { std::mem::transmute::<*mut libc::c_void, Switch>(address) })
 }

@@ -155,7 +155,10 @@ impl StandIn {
 
     /// Looks at all requests of the books.
     pub fn each_request(&self, mut look: impl FnMut(&Request)) {
-        lock(&self.shared.ledger).requests.values().for_each(&mut look);
+        lock(&self.shared.ledger)
+            .requests
+            .values()
+            .for_each(&mut look);
     }
 
     /// Requests that have no answer.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use acm_prov_api::abi::{acm_endpoint, acm_port, acm_sa_handler_fn, acm_sa_mad};
 use acm_prov_api::{CAUGHT_PANIC, DROPPED_REQUEST};
 
+use super::leaks;
 use super::ledger::{Harmed, Ledger, MadState, ViolationKind};
 use super::message::{Gid, Kind, Reply};
-use super::leaks;
 use super::recorder::{self, Recorder, printable};
 use super::sa::SaThread;
 use super::subnet::Subnet;

@@ -186,7 +186,10 @@ fn every_check_fails_on_its_own_faulty_provider_which_has_the_abilities_that_it_
         let results = results(&[check], &faulty(check)?, &plan);
         let missing: Vec<_> = results.missing().map(shown).collect();
         if !missing.is_empty() {
-            return Err(format!("abilities are missing:\n  {}", missing.join("\n  ")));
+            return Err(format!(
+                "abilities are missing:\n  {}",
+                missing.join("\n  ")
+            ));
         }
         let [report] = &results.checks[..] else {
             return Err("was not run".to_owned());
@@ -251,14 +254,21 @@ fn no_other_check_fails_on_a_faulty_provider() {
             let results = results(checks, &library, &plan(jobs));
             let is_undeclared =
                 |report: &Report| report.status.is_bad(true) && !fault.may_show(&report.name);
-            results.all().filter(|report| is_undeclared(report)).cloned().collect()
+            results
+                .all()
+                .filter(|report| is_undeclared(report))
+                .cloned()
+                .collect()
         };
         let suspects = undeclared_of(&others, CHECKS_AT_A_TIME);
         let suspects: Vec<_> = others
             .iter()
             .copied()
             .filter(|other| {
-                let is_it = |report: &Report| report.name == other.name || report.seen_by.iter().any(|name| name == other.name);
+                let is_it = |report: &Report| {
+                    report.name == other.name
+                        || report.seen_by.iter().any(|name| name == other.name)
+                };
                 suspects.iter().any(is_it)
             })
             .collect();

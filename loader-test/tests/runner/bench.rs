@@ -58,7 +58,10 @@ impl Run {
             .iter()
             .filter_map(|list| library[list].as_array())
             .flatten()
-            .filter(|result| !["passed", "skipped", "blocked"].contains(&result["status"].as_str().unwrap_or_default()))
+            .filter(|result| {
+                !["passed", "skipped", "blocked"]
+                    .contains(&result["status"].as_str().unwrap_or_default())
+            })
             .map(|result| result["name"].as_str().expect("a name").to_owned())
             .collect()
     }

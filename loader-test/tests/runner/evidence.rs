@@ -70,8 +70,14 @@ fn a_request_that_was_dropped_is_a_warning() {
     }
     let breach = run.check("breach-dropped-request");
     assert_eq!(breach["status"], "warned");
-    assert_eq!(breach["seen_by"], serde_json::json!(["resolve-by-lid", "resolve-once"]));
-    assert!(run.message("breach-dropped-request").contains("LID 3"), "{run:?}");
+    assert_eq!(
+        breach["seen_by"],
+        serde_json::json!(["resolve-by-lid", "resolve-once"])
+    );
+    assert!(
+        run.message("breach-dropped-request").contains("LID 3"),
+        "{run:?}"
+    );
     assert!(run.stdout.contains("seen by 2 checks"), "{}", run.stdout);
     assert_eq!(run.code, 0);
     assert_eq!(check(&library, only, &["--strict"]).code, 1);
@@ -144,10 +150,14 @@ fn a_crash_says_where_and_shows_the_last_words() {
 /// Whether a frame of the library is among the stacks that a result shows.
 fn shows_frame(run: &Run, result: &str, function: &str, library: &Path) -> bool {
     let file = library.file_name().unwrap().to_str().unwrap();
-    run.check(result)["stacks"].as_array().unwrap().iter().any(|line| {
-        let line = line.as_str().unwrap();
-        line.contains(function) && line.contains(file)
-    })
+    run.check(result)["stacks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|line| {
+            let line = line.as_str().unwrap();
+            line.contains(function) && line.contains(file)
+        })
 }
 
 #[test]
@@ -163,14 +173,25 @@ fn a_check_that_hangs_shows_all_stacks() {
     ] {
         assert!(run.message(opens).contains(part), "{part}: {run:?}");
     }
-    assert!(shows_frame(&run, opens, "open_device+", &library), "{run:?}");
-    assert!(run.stdout.contains("the stacks of all threads:"), "{}", run.stdout);
+    assert!(
+        shows_frame(&run, opens, "open_device+", &library),
+        "{run:?}"
+    );
+    assert!(
+        run.stdout.contains("the stacks of all threads:"),
+        "{}",
+        run.stdout
+    );
 
     // A thread that takes no signals is left to gdb.
     let deaf = "sigset_t all; sigfillset(&all); sigprocmask(SIG_BLOCK, &all, NULL); for_ever()";
     let library = bad("hangs-deaf", &[("OPEN", deaf)]);
     let run = check(&library, "^lifecycle-open-close$", &["--timeout", "1"]);
-    assert!(run.stdout.contains("does not answer signals"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("does not answer signals"),
+        "{}",
+        run.stdout
+    );
     if Command::new("gdb").arg("--version").output().is_ok() {
         let is_told = |line: &serde_json::Value| {
             let line = line.as_str().unwrap();
@@ -190,12 +211,17 @@ fn a_check_that_hangs_shows_all_stacks() {
         "static void take_number(",
         "static void take_number(",
     );
-    let run = check(&forgets, "^sa-storm$", &["--timeout", "1", "--opts", "/dev/null"]);
+    let run = check(
+        &forgets,
+        "^sa-storm$",
+        &["--timeout", "1", "--opts", "/dev/null"],
+    );
     let by_lid = "ability-answers-by-lid";
     assert_eq!(run.status(by_lid), "timed-out", "{run:?}");
     let message = run.message(by_lid);
     assert!(
-        message.contains(", which returned: the check still waited") && !message.contains("hangs in the provider"),
+        message.contains(", which returned: the check still waited")
+            && !message.contains("hangs in the provider"),
         "{message}"
     );
 }
@@ -262,7 +288,10 @@ fn a_library_that_does_not_load_is_told_once() {
         let run = check(library, "^sa-", &[]);
         assert_eq!(run.bad(), ["ability-loads"], "{run:?}");
         assert_eq!(run.code, 1);
-        assert!(run.statuses().iter().all(|(_, status)| status == "blocked"), "{run:?}");
+        assert!(
+            run.statuses().iter().all(|(_, status)| status == "blocked"),
+            "{run:?}"
+        );
     }
 }
 

@@ -62,7 +62,11 @@ fn a_callback_that_crashes() {
         let run = opening(name, does, &[]);
         assert_eq!(run.status(OPENS), "crashed");
         assert_eq!(run.check(OPENS)["signal"], signal);
-        assert_eq!(run.check(OPENS)["repeated"], false, "a crash counts at once");
+        assert_eq!(
+            run.check(OPENS)["repeated"],
+            false,
+            "a crash counts at once"
+        );
         for part in [
             "expected: ",
             "seen: ",
@@ -162,7 +166,11 @@ fn standard_output_is_reported_and_kept_apart() {
     assert_eq!(run.status("load-quiet"), "warned");
     let breach = run.check("breach-standard-output");
     assert_eq!(breach["status"], "warned", "{run:?}");
-    assert_eq!(breach["seen_by"], serde_json::json!(["load-name"]), "{run:?}");
+    assert_eq!(
+        breach["seen_by"],
+        serde_json::json!(["load-name"]),
+        "{run:?}"
+    );
     let output = run.check("load-name")["output"].as_str().unwrap();
     assert_eq!(output, "{ \"schema\": 7 }\u{1b}[31m\n");
     assert!(!run.stdout.contains('\u{1b}'), "{run:?}");
@@ -401,6 +409,8 @@ fn a_slow_provider_gets_the_time() {
     );
     let run = check(&slow, "^lifecycle-open-close$", &["--timeout", "1"]);
     assert_eq!(run.status("lifecycle-open-close"), "passed", "{run:?}");
-    let duration = run.check("lifecycle-open-close")["duration_ms"].as_u64().unwrap();
+    let duration = run.check("lifecycle-open-close")["duration_ms"]
+        .as_u64()
+        .unwrap();
     assert!(Duration::from_millis(duration) >= Duration::from_millis(1600));
 }

@@ -36,7 +36,15 @@ fn json_follows_its_schema() {
     let totals = &run.json["libraries"][0]["totals"];
     let count = |status: &str| totals[status].as_u64().unwrap();
     assert_eq!(
-        ["passed", "failed", "blocked", "crashed", "abilities_missing", "breaches"].map(count),
+        [
+            "passed",
+            "failed",
+            "blocked",
+            "crashed",
+            "abilities_missing",
+            "breaches"
+        ]
+        .map(count),
         [1, 1, 3, 0, 1, 0]
     );
     schema::assert_valid(&run.json);
@@ -45,7 +53,10 @@ fn json_follows_its_schema() {
         ("/schema", serde_json::json!(1)),
         ("/complete", serde_json::json!("yes")),
         ("/libraries/0/totals/blocked", serde_json::json!(-1)),
-        ("/libraries/0/abilities/0/status", serde_json::json!("absent")),
+        (
+            "/libraries/0/abilities/0/status",
+            serde_json::json!("absent"),
+        ),
         ("/seed", serde_json::json!(-1)),
         ("/libraries/0/path", serde_json::json!(null)),
         ("/libraries/0/checks/0/status", serde_json::json!("ok")),
@@ -121,8 +132,17 @@ fn junit_says_the_same() {
     assert_eq!(families[2], "loader-test.load");
     assert_eq!(families[6], "loader-test.resolve");
     // The whole text is in the element's body, its first line in the attribute.
-    let failed = suite.test_cases.iter().find(|case| case.name.as_str() == "load-name").unwrap();
-    let TestCaseStatus::NonSuccess { message, description, .. } = &failed.status else {
+    let failed = suite
+        .test_cases
+        .iter()
+        .find(|case| case.name.as_str() == "load-name")
+        .unwrap();
+    let TestCaseStatus::NonSuccess {
+        message,
+        description,
+        ..
+    } = &failed.status
+    else {
         panic!("{text}");
     };
     let body = description.as_deref().unwrap();
@@ -130,7 +150,10 @@ fn junit_says_the_same() {
         assert!(body.contains(part), "{part}: {text}");
     }
     assert_eq!(message.as_deref().map(|line| line.lines().count()), Some(1));
-    assert!(text.contains("<property name=\"complete\" value=\"true\"/>"), "{text}");
+    assert!(
+        text.contains("<property name=\"complete\" value=\"true\"/>"),
+        "{text}"
+    );
 }
 
 /// Sequences that change colours.
@@ -284,14 +307,29 @@ fn a_report_takes_its_place_when_it_is_whole() {
     let file = folder.join("results.json");
     fs::write(&file, "an earlier one").unwrap();
     let before = fs::metadata(&file).unwrap().ino();
-    let run = bench::run(command(&good(), "^load-name$", &["--json", file.to_str().unwrap()]));
+    let run = bench::run(command(
+        &good(),
+        "^load-name$",
+        &["--json", file.to_str().unwrap()],
+    ));
     assert_eq!(run.code, 0, "{run:?}");
     let metadata = fs::metadata(&file).unwrap();
     assert_ne!(metadata.ino(), before, "another file takes the place");
-    assert_eq!(metadata.permissions().mode() & 0o444, 0o444, "everybody may read it");
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "and nothing else is left");
+    assert_eq!(
+        metadata.permissions().mode() & 0o444,
+        0o444,
+        "everybody may read it"
+    );
+    assert_eq!(
+        fs::read_dir(&folder).unwrap().count(),
+        1,
+        "and nothing else is left"
+    );
     let text = fs::read_to_string(&file).unwrap();
-    assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{text}");
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&text).is_ok(),
+        "{text}"
+    );
     // A device stays what it is.
     let run = bench::run(command(&good(), "^load-name$", &["--json", "/dev/null"]));
     assert_eq!(run.code, 0, "{run:?}");

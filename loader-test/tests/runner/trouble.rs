@@ -67,7 +67,10 @@ fn what_makes_no_sense_is_refused() {
     let good = good.to_str().unwrap();
     for (arguments, says) in [
         (&["check", good, "--timeout", "0"][..], "--timeout"),
-        (&["check", good, "--timeout", "18446744073709551615"], "--timeout"),
+        (
+            &["check", good, "--timeout", "18446744073709551615"],
+            "--timeout",
+        ),
         (&["check", good, "--jobs", "0"], "--jobs"),
         (&["check", missing], missing),
         (&["fuzz", missing], missing),
@@ -158,7 +161,12 @@ fn a_run_that_is_stopped_leaves_results() {
         &[("OPEN", &format!("say_pid({hanging:?}); for_ever()"))],
     );
     let (json, junit) = (bench::file("stopped.json"), bench::file("stopped.xml"));
-    let reports = ["--json", json.to_str().unwrap(), "--junit", junit.to_str().unwrap()];
+    let reports = [
+        "--json",
+        json.to_str().unwrap(),
+        "--junit",
+        junit.to_str().unwrap(),
+    ];
     let arguments = [&["--timeout", "600"][..], &reports].concat();
     let mut child = command(&library, "^(load-name|lifecycle-open-close)$", &arguments)
         .stdout(Stdio::null())
@@ -173,9 +181,15 @@ fn a_run_that_is_stopped_leaves_results() {
     let results: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     crate::schema::assert_valid(&results);
     assert_eq!(results["complete"], false, "{results:#}");
-    assert_eq!(results["libraries"][0]["abilities"][0]["name"], "ability-loads");
+    assert_eq!(
+        results["libraries"][0]["abilities"][0]["name"],
+        "ability-loads"
+    );
     let junit = fs::read_to_string(junit).unwrap();
-    assert!(junit.contains("name=\"complete\" value=\"false\""), "{junit}");
+    assert!(
+        junit.contains("name=\"complete\" value=\"false\""),
+        "{junit}"
+    );
 }
 
 /// Whether a process ends within what a test waits.

@@ -158,7 +158,12 @@ mod tests {
     #[test]
     fn an_ability_comes_after_those_that_it_needs() {
         let all = Ability::closure([Ability::Reregisters]);
-        let names = [Ability::Loads, Ability::OpensPort, Ability::AnswersByLid, Ability::Reregisters];
+        let names = [
+            Ability::Loads,
+            Ability::OpensPort,
+            Ability::AnswersByLid,
+            Ability::Reregisters,
+        ];
         assert_eq!(all, names);
     }
 }

@@ -2,10 +2,10 @@
 
 use acm_prov_api::check::Finding as Fault;
 
-use crate::suite::ability::Ability;
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::library::Library;
+use crate::suite::ability::Ability;
 use crate::suite::bench::{Bench, by_lid, not_loaded, refused, resolve};
 use crate::suite::{Finding, Outcome, failed};
 

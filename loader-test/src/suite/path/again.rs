@@ -1,10 +1,10 @@
 //! What an answer is good for afterwards: the record asked for once more, and a plainer request.
 
-use crate::suite::ability::Ability;
 use super::{Demand, ask, when};
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Kind, Path};
+use crate::suite::ability::Ability;
 use crate::suite::bench::{Bench, able, expect_path, expected_path, expected_record};
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Outcome, Status, failed};
@@ -15,7 +15,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "a record that was handed out, asked for as it is, is handed out again, and the SA is not asked about it",
         harmed: Harmed::Client,
         how: "asks for the record that it was given, with four demands, and counts the queries that reach the SA",
-        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
+        needs: &[
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::Closes,
+        ],
         run: asked_again,
         fault: Fault {
             replace: &[(
@@ -31,7 +35,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "the answer to a request that demands more does not answer a plainer one",
         harmed: Harmed::Client,
         how: "asks with a demand and then without, by LID and by GID, and compares the plain path with the SA's record",
-        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
+        needs: &[
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::Closes,
+        ],
         run: plainer,
         fault: Fault {
             replace: &[

@@ -1,11 +1,11 @@
 //! Where a path leads: GID and LID together, hints beside an address, and GIDs that are not the LID's own.
 
-use crate::suite::ability::Ability;
 use super::{WAYS, as_the_kernel, ask, when};
 use crate::stand_in::fabric::{DeviceSpec, FAR_PREFIX, Peer, ROUTER_LID, gid_in};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, FLAG_DEST, FLAG_SOURCE, Kind, Message, PATH, Path};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, ENODATA, SUCCESS, able, by_addr, by_gid, by_lid, expect_path, expected_path,
     expected_record, refused, reply, resolve,
@@ -19,7 +19,12 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "a request that names a GID and another port's LID is refused or leads to the GID, never to the other port",
         harmed: Harmed::Client,
         how: "asks for the GID of one peer and the LID of another, by resolve and by query, before and after both are known",
-        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
+        needs: &[
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::AnswersQuery,
+            Ability::Closes,
+        ],
         run: gid_and_lid,
         fault: Fault {
             replace: &[(
@@ -51,7 +56,12 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "a path to a GID behind a router, or to an alias GID, does not make its LID lead to that GID",
         harmed: Harmed::Client,
         how: "asks for a GID behind a router and an alias GID, and for the LID of each, by resolve and by query",
-        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
+        needs: &[
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::AnswersQuery,
+            Ability::Closes,
+        ],
         run: far_gid,
         fault: Fault {
             replace: &[(
@@ -67,7 +77,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "in a subnet with a prefix of its own, a GID that is written with fe80:: leads where it does with the prefix",
         harmed: Harmed::Client,
         how: "opens a port in a subnet with a prefix of its own, and asks for GIDs with fe80::, by resolve and by query",
-        needs: &[Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
+        needs: &[
+            Ability::AnswersByGid,
+            Ability::AnswersQuery,
+            Ability::Closes,
+        ],
         run: link_local,
         fault: Fault {
             replace: &[(

@@ -1,6 +1,5 @@
 //! What a request names of a path besides its ends: it goes to the SA, or is compared with the SA's answer.
 
-use crate::suite::ability::Ability;
 use super::{Demand, WAYS, ask, when};
 use crate::stand_in::fabric::{DeviceSpec, Peer, gid};
 use crate::stand_in::ledger::Harmed;
@@ -10,6 +9,7 @@ use crate::stand_in::sa::{
     COMP_RATE_SELECTOR, Reaction,
 };
 use crate::stand_in::{FIRST_PORT, StandIn};
+use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, HASTY, SUCCESS, by_gid, expect_path, expected_path, expected_record, known_record,
     refused, resolve,
@@ -23,7 +23,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "each component that a request names is met by the answer, or the request is refused: none is dropped",
         harmed: Harmed::Client,
         how: "asks with 13 demands in turn, by resolve and by query, of known and of new peers, and compares each path",
-        needs: &[Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
+        needs: &[
+            Ability::AnswersByGid,
+            Ability::AnswersQuery,
+            Ability::Closes,
+        ],
         run: components,
         fault: Fault {
             replace: &[("\tquestion->flowlabel_hoplimit = flow_label(wanted);\n", "")],
@@ -36,7 +40,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "an MTU, rate or packet lifetime with selector 0 is no demand: it is neither put to the SA nor compared",
         harmed: Harmed::Client,
         how: "asks with an MTU, rate or lifetime of selector 0, by resolve and by query, and looks at the queries' component masks",
-        needs: &[Ability::AnswersByGid, Ability::AnswersQuery, Ability::Closes],
+        needs: &[
+            Ability::AnswersByGid,
+            Ability::AnswersQuery,
+            Ability::Closes,
+        ],
         run: selector_zero,
         fault: Fault {
             replace: &[(
@@ -52,7 +60,11 @@ pub(super) const CHECKS: &[Check] = &[
         rule: "a record of the SA's that differs from what was asked for, be it in one component, is not handed out",
         harmed: Harmed::Client,
         how: "lets the SA answer with a record that differs in one of 16 components, and looks at the status",
-        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
+        needs: &[
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::Closes,
+        ],
         run: record_differs,
         fault: Fault {
             replace: &[(

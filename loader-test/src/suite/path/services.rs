@@ -1,12 +1,12 @@
 //! Service ids and QoS classes: the SA's ClassPortInfo says whether they choose a path.
 
-use crate::suite::ability::Ability;
 use super::{as_the_kernel, when};
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::Path;
 use crate::stand_in::sa::{Question, Reaction};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, ENODATA, HASTY, SUCCESS, able, expect_path, expect_status, expected_record, refused,
     reply,

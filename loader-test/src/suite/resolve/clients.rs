@@ -1,10 +1,10 @@
 //! Who asks: the kernel, librdmacm, many at once, and some that do not wait.
 
-use crate::suite::ability::{Ability, OPENS, SERVES};
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, FLAG_DEST, FLAG_NODELAY, FLAG_SOURCE, Message, PATH, Path};
+use crate::suite::ability::{Ability, OPENS, SERVES};
 use crate::suite::bench::{
     Bench, QUIET, able, by_gid, by_lid, expect_path, expected_path, hold, let_go, reply, resolve,
 };
@@ -70,7 +70,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         rule: "a message is the core's again when resolve returns: nothing of it is read afterwards",
         harmed: Harmed::Daemon,
         how: "takes the message away when resolve returns, lets the SA answer, and compares the paths",
-        needs: &[Ability::AnswersByLid, Ability::AnswersByGid, Ability::Closes],
+        needs: &[
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::Closes,
+        ],
         run: message_gone,
         fault: Fault {
             replace: &[

@@ -1,10 +1,10 @@
 //! What a request demands of a path besides where it leads.
 
-use crate::suite::ability::SERVES;
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
+use crate::suite::ability::SERVES;
 use crate::suite::bench::{Bench, able, expect_path, expected_record, refused, reply, resolve};
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Outcome, Status, failed};

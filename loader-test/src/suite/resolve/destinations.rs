@@ -1,10 +1,10 @@
 //! What a path is asked to: LIDs, GIDs, names and IP addresses, in every spelling.
 
-use crate::suite::ability::{Ability, OPENS, SERVES};
 use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
+use crate::suite::ability::{Ability, OPENS, SERVES};
 use crate::suite::bench::{
     Bench, EDESTTYPE, ERRORS, ETIMEDOUT, HASTY, able, by_addr, by_gid, by_lid, expect_path,
     expect_status, expected_path, refused, resolve,

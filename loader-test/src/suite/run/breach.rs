@@ -52,7 +52,11 @@ mod tests {
             shown,
             [
                 ("breach-dirty-header", "sa-storm".to_owned(), Status::Warned),
-                ("breach-missing-ack", "load-quiet sa-storm".to_owned(), Status::Warned),
+                (
+                    "breach-missing-ack",
+                    "load-quiet sa-storm".to_owned(),
+                    Status::Warned
+                ),
             ]
         );
         assert!(breaches[1].message.contains("MissingAck in load-quiet"));

@@ -77,7 +77,9 @@ impl Job<'_> {
         // The signals for the stacks may wake it up.
         let place = recorder::last_call(self.folder);
         let stacks = match &ended {
-            None if !stop.is_set() => stacks::of_all_threads(child.id(), self.folder, &self.plan.program),
+            None if !stop.is_set() => {
+                stacks::of_all_threads(child.id(), self.folder, &self.plan.program)
+            }
             _ => Vec::new(),
         };
         // Whatever the provider started dies with its check.
@@ -125,7 +127,11 @@ impl Job<'_> {
             .args(plan.options.iter().map(|line| format!("--line={line}")))
             .arg(format!("--log-level={}", plan.log_level))
             .arg(format!("--limit={}", milliseconds(self.limit())))
-            .args(self.time.deadline.map(|deadline| format!("--deadline={}", milliseconds(deadline))))
+            .args(
+                self.time
+                    .deadline
+                    .map(|deadline| format!("--deadline={}", milliseconds(deadline))),
+            )
             .arg("--folder")
             .arg(self.folder)
             .arg("--result")
@@ -192,8 +198,15 @@ impl Job<'_> {
                         None => format!("exit code {}", ended.code().unwrap_or(-1)),
                     };
                     let place_told = place.map(|place| format!(", {place}"));
-                    let by = if report.signal.is_some() { "by" } else { "with" };
-                    let seen = format!("the process was ended {by} {how}{}", place_told.unwrap_or_default());
+                    let by = if report.signal.is_some() {
+                        "by"
+                    } else {
+                        "with"
+                    };
+                    let seen = format!(
+                        "the process was ended {by} {how}{}",
+                        place_told.unwrap_or_default()
+                    );
                     report.cause = Some(cause_of(&how, place));
                     report.message = lost(check, &seen);
                 }
@@ -210,7 +223,9 @@ fn not_over(limit: Duration, place: Option<&str>) -> String {
             format!("not over after {limit:?}, {place}: the core hangs in the provider")
         }
         Some(place) => {
-            format!("not over after {limit:?}, {place}, which returned: the check still waited for the provider")
+            format!(
+                "not over after {limit:?}, {place}, which returned: the check still waited for the provider"
+            )
         }
         None => format!("not over after {limit:?}; the provider was not called yet"),
     }

@@ -165,12 +165,17 @@ pub struct Results {
 impl Results {
     /// Every result: abilities, checks, departures.
     pub fn all(&self) -> impl Iterator<Item = &Report> {
-        self.abilities.iter().chain(&self.checks).chain(&self.breaches)
+        self.abilities
+            .iter()
+            .chain(&self.checks)
+            .chain(&self.breaches)
     }
 
     /// The abilities that are missing.
     pub fn missing(&self) -> impl Iterator<Item = &Report> {
-        self.abilities.iter().filter(|report| report.status.is_bad(false))
+        self.abilities
+            .iter()
+            .filter(|report| report.status.is_bad(false))
     }
 
     /// The provider's name, if anything came to know it.

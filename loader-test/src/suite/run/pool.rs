@@ -104,7 +104,11 @@ impl<'a> Run<'a> {
     }
 
     fn cut_short(&self, is_incomplete: bool) -> Option<CutShort> {
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let trouble = self
+            .trouble
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if self.stop.is_set() {
             return Some(CutShort::Stopped);
         }
@@ -133,7 +137,11 @@ impl<'a> Run<'a> {
     ) -> Found {
         let needs = checks.iter().flat_map(|check| check.needs.iter().copied());
         let wanted = Ability::closure(needs);
-        let answers = [Ability::AnswersByLid, Ability::AnswersByGid, Ability::AnswersQuery];
+        let answers = [
+            Ability::AnswersByLid,
+            Ability::AnswersByGid,
+            Ability::AnswersQuery,
+        ];
         // In this process nobody waits for deadlines that are too long, but a person who can see why.
         let mut wants_deadline =
             !self.plan.in_process && wanted.iter().any(|ability| answers.contains(ability));
@@ -144,13 +152,18 @@ impl<'a> Run<'a> {
                 .filter(|ability| found.blocks(ability.needs()).is_none())
                 .map(|ability| ability.probe())
                 .collect();
-            if wants_deadline && step.iter().any(|ability| answers.contains(ability)) && !probes.is_empty() {
+            if wants_deadline
+                && step.iter().any(|ability| answers.contains(ability))
+                && !probes.is_empty()
+            {
                 probes.push(&DEADLINE);
                 wants_deadline = false;
             }
             for report in self.probe_together(&probes, *time, repeats) {
                 if report.name == DEADLINE.name {
-                    time.deadline = report.shown_deadline.filter(|shown| *shown > LEAST_DEADLINE);
+                    time.deadline = report
+                        .shown_deadline
+                        .filter(|shown| *shown > LEAST_DEADLINE);
                     continue;
                 }
                 let of_report = |ability: &&Ability| ability.probe().name == report.name;
@@ -166,7 +179,9 @@ impl<'a> Run<'a> {
         // Clients who wait for the SA are answered later than the limit was meant for.
         time.extra += time.deadline.unwrap_or_default() * 2;
         results.abilities.sort_by_key(|report| {
-            Ability::ALL.iter().position(|ability| ability.probe().name == report.name)
+            Ability::ALL
+                .iter()
+                .position(|ability| ability.probe().name == report.name)
         });
         found
     }
@@ -180,7 +195,10 @@ impl<'a> Run<'a> {
         let reports: Mutex<Vec<Report>> = Mutex::default();
         self.each(probes, |probe| {
             let report = self.one(probe, time)?;
-            reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+            reports
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(report);
             Ok(())
         });
         let mut reports = reports.into_inner().unwrap_or_default();
@@ -212,7 +230,10 @@ impl<'a> Run<'a> {
                 true => (self.tell)(Event::Postponed(check)),
                 false => self.ended(&report),
             }
-            reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+            reports
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(report);
             Ok(())
         });
         reports.into_inner().unwrap_or_default()
@@ -231,7 +252,11 @@ impl<'a> Run<'a> {
 
     /// Repeats what time explains, one at a time.
     fn repeat(&self, reports: &mut Vec<Report>, time: Time, repeats: &mut Repeats) {
-        let troubled = self.troubled.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let troubled = self
+            .troubled
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(check) = troubled.filter(|_| !self.is_over()) {
             (self.tell)(Event::Begun(check));
             match self.one(check, time) {
@@ -279,7 +304,11 @@ impl<'a> Run<'a> {
     }
 
     /// Does something for each of the checks, as many at a time as is planned, until the run is over.
-    fn each(&self, checks: &[&'static Check], body: impl Fn(&'static Check) -> io::Result<()> + Sync) {
+    fn each(
+        &self,
+        checks: &[&'static Check],
+        body: impl Fn(&'static Check) -> io::Result<()> + Sync,
+    ) {
         let next = AtomicUsize::new(0);
         let work = || {
             while let Some(check) = checks.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -327,7 +356,12 @@ impl<'a> Run<'a> {
     }
 
     /// Runs a check in this process.
-    fn here(&self, check: &'static Check, folder: &Path, copies: &Arc<Copies>) -> io::Result<Report> {
+    fn here(
+        &self,
+        check: &'static Check,
+        folder: &Path,
+        copies: &Arc<Copies>,
+    ) -> io::Result<Report> {
         let subject = Subject {
             library: self.library.to_owned(),
             options: self.plan.options.clone(),

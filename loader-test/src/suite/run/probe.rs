@@ -114,7 +114,10 @@ mod tests {
         let mut found = Found::default();
         let bad = Report::new("ability-opens-port", Status::Failed, String::new());
         found.note(Ability::OpensPort, &bad);
-        assert_eq!(found.blocks(&[Ability::Reregisters]), Some(Ability::OpensPort));
+        assert_eq!(
+            found.blocks(&[Ability::Reregisters]),
+            Some(Ability::OpensPort)
+        );
         assert_eq!(found.blocks(&[Ability::Loads]), None);
         assert_eq!(found.blocks(&[]), None);
     }

@@ -28,7 +28,9 @@ impl Repeats {
         let is_of_interest = report.status.is_bad(true) || report.status == Status::Skipped;
         is_of_interest
             && self.left > 0
-            && report.late.is_some_and(|late| !self.given_up.contains(&late))
+            && report
+                .late
+                .is_some_and(|late| !self.given_up.contains(&late))
     }
 
     /// Takes notice of what came of a repetition, and makes one result of the two.
@@ -65,7 +67,11 @@ mod tests {
             (Status::Skipped, Some(Late::Missed), true),
             (Status::Passed, Some(Late::Expired), false),
         ] {
-            assert_eq!(repeats.wants(&report(status, late)), expected, "{status} {late:?}");
+            assert_eq!(
+                repeats.wants(&report(status, late)),
+                expected,
+                "{status} {late:?}"
+            );
         }
     }
 

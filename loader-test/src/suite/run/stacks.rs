@@ -102,7 +102,11 @@ fn write_hex(push: &mut impl FnMut(u8), number: usize) {
 /// The stacks of all threads of a child and of the copies that it made of itself, as lines.
 pub(super) fn of_all_threads(child: u32, folder: &Path, program: &Path) -> Vec<String> {
     let processes = with_descendants(child as i32);
-    let answering: Vec<i32> = processes.iter().copied().filter(|pid| answers(*pid)).collect();
+    let answering: Vec<i32> = processes
+        .iter()
+        .copied()
+        .filter(|pid| answers(*pid))
+        .collect();
     let threads: Vec<(i32, i32)> = answering
         .iter()
         .flat_map(|pid| threads_of(*pid).into_iter().map(|thread| (*pid, thread)))
@@ -145,7 +149,11 @@ fn with_descendants(pid: i32) -> Vec<i32> {
         for thread in threads_of(parent) {
             let children = fs::read_to_string(format!("/proc/{parent}/task/{thread}/children"));
             let children = children.unwrap_or_default();
-            all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+            all.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|pid| pid.parse::<i32>().ok()),
+            );
         }
         next += 1;
     }
@@ -174,11 +182,15 @@ fn field_of_status(pid: i32, field: &str) -> Option<u64> {
 }
 
 fn headline(pid: i32, thread: i32) -> String {
-    let of = |file: &str| fs::read_to_string(format!("/proc/{pid}/task/{thread}/{file}")).unwrap_or_default();
+    let of = |file: &str| {
+        fs::read_to_string(format!("/proc/{pid}/task/{thread}/{file}")).unwrap_or_default()
+    };
     let name = printable(&of("comm"));
     let stat = of("stat");
     // The name may have brackets in it.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
     let state = match state {
         Some('R') => "running",
         Some('S') => "sleeping",
@@ -224,7 +236,15 @@ fn by_gdb(pid: i32) -> Vec<String> {
         return Vec::new();
     };
     let started = Command::new("gdb")
-        .args(["-nx", "-batch", "-iex", "set debuginfod enabled off", "-ex", "thread apply all backtrace", "-p"])
+        .args([
+            "-nx",
+            "-batch",
+            "-iex",
+            "set debuginfod enabled off",
+            "-ex",
+            "thread apply all backtrace",
+            "-p",
+        ])
         .arg(pid.to_string())
         .stdin(Stdio::null())
         .stdout(copy)
@@ -243,7 +263,11 @@ fn by_gdb(pid: i32) -> Vec<String> {
     let mut lines = vec!["by gdb:".to_owned()];
     let text = read_again(output).unwrap_or_default();
     let is_stack = |line: &&str| line.starts_with("Thread ") || line.starts_with('#');
-    lines.extend(text.lines().filter(is_stack).map(|line| format!("    {}", printable(line))));
+    lines.extend(
+        text.lines()
+            .filter(is_stack)
+            .map(|line| format!("    {}", printable(line))),
+    );
     match lines.len() {
         1 => Vec::new(),
         _ => lines,

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::io::Errno;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -62,7 +62,10 @@ impl Stop {
             let stdout = io::stdout();
             let mut pipe = [PollFd::new(&stdout, PollFlags::empty())];
             while let Ok(_) | Err(Errno::INTR) = poll(&mut pipe, None) {
-                if pipe[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+                if pipe[0]
+                    .revents()
+                    .intersects(PollFlags::ERR | PollFlags::HUP)
+                {
                     return stop.now();
                 }
             }

@@ -33,7 +33,9 @@ impl Symbols {
     /// For stacks in copies of a program, whose own functions do not matter.
     pub fn new(program: &Path) -> Self {
         Self {
-            program: program.canonicalize().unwrap_or_else(|_| program.to_owned()),
+            program: program
+                .canonicalize()
+                .unwrap_or_else(|_| program.to_owned()),
             known: HashMap::new(),
         }
     }
@@ -64,7 +66,10 @@ impl Symbols {
     }
 
     fn frame(&mut self, offset: u64, path: &Path) -> String {
-        let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        let file = path
+            .file_name()
+            .unwrap_or(path.as_os_str())
+            .to_string_lossy();
         let functions = self
             .known
             .entry(path.to_owned())
@@ -109,7 +114,13 @@ impl Functions {
             .symbols()
             .chain(file.dynamic_symbols())
             .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
-            .filter_map(|symbol| Some((symbol.address(), symbol.size(), symbol.name().ok()?.to_owned())));
+            .filter_map(|symbol| {
+                Some((
+                    symbol.address(),
+                    symbol.size(),
+                    symbol.name().ok()?.to_owned(),
+                ))
+            });
         let mut functions = Self {
             segments: segments.collect(),
             symbols: symbols.collect(),
@@ -125,7 +136,9 @@ impl Functions {
             .iter()
             .find(|(start, end, _)| (*start..*end).contains(&offset))?;
         let address = address + (offset - start);
-        let behind = self.symbols.partition_point(|(start, ..)| *start <= address);
+        let behind = self
+            .symbols
+            .partition_point(|(start, ..)| *start <= address);
         let (start, size, name) = self.symbols[..behind].last()?;
         // One that does not say how long it is may reach so far.
         let is_inside = *size == 0 || address < start + size;
@@ -146,7 +159,10 @@ mod tests {
     fn lines_of_the_map_are_read() {
         let line = "7f00-8f00 r-xp 00001000 fe:01 1234                       /lib/my file.so";
         let found = mapped(line).unwrap();
-        assert_eq!((found.start, found.end, found.offset), (0x7f00, 0x8f00, 0x1000));
+        assert_eq!(
+            (found.start, found.end, found.offset),
+            (0x7f00, 0x8f00, 0x1000)
+        );
         assert_eq!(found.path, Path::new("/lib/my file.so"));
         assert!(mapped("7f00-8f00 rw-p 00000000 00:00 0                  [heap]").is_none());
         assert!(mapped("7f00-8f00 rw-p 00000000 00:00 0").is_none());
@@ -159,7 +175,10 @@ mod tests {
         let address = lines_of_the_map_are_read as fn() as usize as u64;
         let mut symbols = Symbols::new(Path::new("/another"));
         let told = symbols.told(&[address], &maps);
-        assert!(told[0].contains("lines_of_the_map_are_read+0x0"), "{told:?}");
+        assert!(
+            told[0].contains("lines_of_the_map_are_read+0x0"),
+            "{told:?}"
+        );
         let mut own = Symbols::new(&program);
         assert_eq!(own.told(&[address], &maps), ["    (loader-test)"]);
     }

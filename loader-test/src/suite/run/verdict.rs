@@ -77,7 +77,8 @@ impl Departure {
         match self.kind {
             DepartureKind::Breach(kind) => of_the_books(kind),
             DepartureKind::Printed => {
-                "the provider writes to the core's log and not to standard output (CHECKS.md, load)".to_owned()
+                "the provider writes to the core's log and not to standard output (CHECKS.md, load)"
+                    .to_owned()
             }
         }
     }

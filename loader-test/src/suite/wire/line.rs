@@ -81,10 +81,17 @@ pub fn speaks(core: &StandIn, wire: &Wire, pkey: u16) -> Outcome {
     while !wire.groups().contains(&group) {
         if Instant::now() > deadline {
             core.note_vain_wait();
-            let asked = |question: &Question| question.is_join() && question.record.starts_with(&group);
+            let asked =
+                |question: &Question| question.is_join() && question.record.starts_with(&group);
             if core.sa().questions().iter().any(asked) {
-                let expected = format!("a member of the stock provider's group within {:?}", core.patience);
-                return Err(failed(expected, "the join was sent, and the port is no member"));
+                let expected = format!(
+                    "a member of the stock provider's group within {:?}",
+                    core.patience
+                );
+                return Err(failed(
+                    expected,
+                    "the join was sent, and the port is no member",
+                ));
             }
             let text = "the provider makes a queue pair, and does not join the multicast group of the stock provider";
             return Err(Finding::Skipped(text.into()));

@@ -1,11 +1,11 @@
 //! Datagrams that are no requests of the protocol.
 
-use crate::suite::ability::OPENS;
 use super::line::{Line, line, own_name, stranger};
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Gid};
 use crate::stand_in::wire::{AcmMad, Datagram, Node};
+use crate::suite::ability::OPENS;
 use crate::suite::bench::{Bench, refused};
 use crate::suite::fault::Fault;
 use crate::suite::{Check, Outcome, Status};

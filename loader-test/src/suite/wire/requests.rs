@@ -3,10 +3,7 @@
 use crate::suite::ability::OPENS;
 use std::time::{Duration, Instant};
 
-use super::line::{
-    ASK_AGAIN, Line, answers, line, mad, own_ip, own_name, shown, speaks,
-    stranger,
-};
+use super::line::{ASK_AGAIN, Line, answers, line, mad, own_ip, own_name, shown, speaks, stranger};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::Addr;

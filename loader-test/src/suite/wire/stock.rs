@@ -57,11 +57,7 @@ pub(super) const CHECKS: &[Check] = &[
 /// The stock provider's node.
 const NUMBER: u16 = 100;
 
-fn neighbour(
-    folder: &Path,
-    options: &[&str],
-    core: &StandIn,
-) -> Result<Neighbour, Finding> {
+fn neighbour(folder: &Path, options: &[&str], core: &StandIn) -> Result<Neighbour, Finding> {
     let library = stock_library().ok_or_else(|| {
         Finding::Skipped(
             "rdma-core's libibacmp.so is not installed: it is the other side of this check".into(),
