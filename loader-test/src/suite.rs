@@ -197,6 +197,8 @@ impl Check {
         match self.name {
             lifecycle::REOPEN_THOUSAND | wire::FLOOD_MEMORY => 10,
             event::HOSTS_UNREADABLE => 6,
+            // Two nodes wait for each other.
+            _ if self.family() == "wire" => 2,
             _ => 1,
         }
     }

@@ -73,14 +73,14 @@ impl Time {
     };
     /// Limits below this one leave no time for the usual deadlines.
     const LONG: Duration = Duration::from_secs(15);
-    /// What is waited beyond a deadline, at most and at least.
+    /// What is waited beyond a deadline, at least and at most. The stock provider looks at deadlines every two seconds.
     const BEYOND: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(8)];
 
     /// How long an answer is waited for whose deadline is this: so that the check comes to its end by itself.
     fn patience(self, deadline: Duration) -> Duration {
         let deadline = self.deadline.unwrap_or_default().max(deadline);
         let [least, most] = Self::BEYOND;
-        deadline + (self.limit.saturating_sub(deadline) / 2).clamp(least, most)
+        deadline + (self.limit.saturating_sub(deadline) * 4 / 5).clamp(least, most)
     }
 
     /// Long deadlines that fit in the limit: what is to succeed does, on a machine that is busy with other things.
@@ -94,7 +94,7 @@ impl Time {
     /// The lines of ibacm_opts.cfg by which the deadlines fit in the limit.
     fn options(self) -> &'static [&'static str] {
         match self.limit < Self::LONG {
-            true => &["timeout 1000", "retries 1"],
+            true => &["timeout 800", "retries 1"],
             false => &[],
         }
     }

@@ -51,7 +51,8 @@ pub struct CheckCommand {
     /// Warnings count as failures
     #[arg(long)]
     strict: bool,
-    /// Time limit per check in seconds (ten times that for lifecycle-reopen-thousand and wire-flood-memory)
+    /// Time limit per check in seconds (ten times that for lifecycle-reopen-thousand and wire-flood-memory, twice for other
+    /// checks of the family wire, six times for event-hosts-unreadable)
     ///
     /// A provider that opens slowly, or shows a later deadline than the options set, gets more.
     #[arg(long, value_name = "S", default_value_t = run::DEFAULT_LIMIT.as_secs(), value_parser = value_parser!(u64).range(1..=LONGEST_TIMEOUT))]
