@@ -131,6 +131,7 @@ struct Launch {
 }
 
 fn main() -> ExitCode {
+    loader_test::stand_in::leaks::ignore_own();
     let result = match Command::parse().what {
         What::Check(command) => command
             .run()

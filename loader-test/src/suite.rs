@@ -200,6 +200,8 @@ impl Check {
         match self.name {
             lifecycle::REOPEN_THOUSAND | wire::FLOOD_MEMORY => 10,
             event::HOSTS_UNREADABLE => 6,
+            // Two nodes wait for each other.
+            _ if self.family() == "wire" => 2,
             _ => 1,
         }
     }
@@ -207,6 +209,7 @@ impl Check {
     /// Its rule with the section of the docs; checks that are none of the suite's have none.
     pub fn told_rule(&self) -> String {
         match self.family() {
+            _ if self.is_probe() => format!("{} (CHECKS.md, abilities)", self.rule),
             family if family == self.name => self.rule.to_owned(),
             family => format!("{} (CHECKS.md, {family})", self.rule),
         }

@@ -61,8 +61,10 @@ pub struct Bench {
 /// The time that a check has.
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
-    /// After this it is ended.
+    /// After this it is ended; some checks have several times as much.
     pub limit: Duration,
+    /// What a slow provider gets beyond that.
+    pub extra: Duration,
     /// The deadline that the provider showed, if it is later than that of the options.
     pub deadline: Option<Duration>,
 }
@@ -71,17 +73,18 @@ impl Time {
     /// For who is in no hurry.
     pub const AMPLE: Self = Self {
         limit: Duration::from_secs(60),
+        extra: Duration::ZERO,
         deadline: None,
     };
     /// Limits below this one leave no time for the usual deadlines.
     const LONG: Duration = Duration::from_secs(15);
-    /// What is waited beyond a deadline, at most and at least.
+    /// What is waited beyond a deadline, at least and at most. The stock provider looks at deadlines every two seconds.
     const BEYOND: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(8)];
 
     /// How long an answer is waited for whose deadline is this: so that the check comes to its end by itself.
     fn patience(self, deadline: Duration) -> Duration {
         let [least, most] = Self::BEYOND;
-        deadline + (self.limit.saturating_sub(deadline) / 2).clamp(least, most)
+        deadline + (self.limit.saturating_sub(deadline) * 4 / 5).clamp(least, most)
     }
 
     /// Long deadlines that fit in the limit: what is to succeed does, on a machine that is busy with other things.
@@ -95,7 +98,7 @@ impl Time {
     /// The lines of ibacm_opts.cfg by which the deadlines fit in the limit.
     fn options(self) -> &'static [&'static str] {
         match self.limit < Self::LONG {
-            true => &["timeout 1000", "retries 1"],
+            true => &["timeout 800", "retries 1"],
             false => &[],
         }
     }
@@ -154,7 +157,7 @@ impl Bench {
 
     /// When a check that does something very often has to come to its end, and judge what it has done.
     pub fn deadline(&self) -> Instant {
-        self.started + self.time.limit * 3 / 4
+        self.started + self.time.limit * 3 / 5
     }
 
     /// Options for long deadlines: what is to succeed does, on a machine that is busy with other things.

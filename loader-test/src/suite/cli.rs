@@ -50,7 +50,8 @@ pub struct CheckCommand {
     /// Warnings count as failures
     #[arg(long)]
     strict: bool,
-    /// Time limit per check in seconds (ten times that for lifecycle-reopen-thousand and wire-flood-memory)
+    /// Time limit per check in seconds (ten times that for lifecycle-reopen-thousand and wire-flood-memory, twice for other
+    /// checks of the family wire, six times for event-hosts-unreadable)
     ///
     /// A provider that opens slowly, or shows a later deadline than the options set, gets more.
     #[arg(long, value_name = "S", default_value_t = run::DEFAULT_LIMIT.as_secs(), value_parser = value_parser!(u64).range(1..=LONGEST_TIMEOUT))]
@@ -360,6 +361,11 @@ impl CheckCommand {
             true => Arc::new(Stop::new()?),
             false => Stop::at_signals()?,
         };
+        // Results that go to a file as well are wanted all the same.
+        let has_file = self.json.is_some() || self.junit.is_some();
+        if !has_file {
+            stop.when_nobody_reads()?;
+        }
         let stop = &*stop;
         let mut plan = plan.clone();
         if self.libraries.len() > 1 {
@@ -370,8 +376,6 @@ impl CheckCommand {
             }
         }
         let again = |report: &Report| self.again_for(library, report);
-        // Results that go to a file as well are wanted all the same.
-        let has_file = self.json.is_some() || self.junit.is_some();
         let stops = (!has_file).then_some(stop);
         if let (false, Some(stop)) = (output.say(&format!("{}\n", library.display())), stops) {
             stop.now();
@@ -459,6 +463,7 @@ impl ChildCommand {
                 copies: None,
                 time: Time {
                     limit: Duration::from_millis(self.limit),
+                    extra: Duration::ZERO,
                     deadline: self.deadline.map(Duration::from_millis),
                 },
                 log_level: self.log_level,

@@ -18,7 +18,7 @@ mod verdict;
 
 use std::io;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -91,6 +91,7 @@ pub(super) fn run_prepared(
         plan,
         time: Time {
             limit: plan.time_limit,
+            extra: Duration::ZERO,
             deadline: None,
         },
     };

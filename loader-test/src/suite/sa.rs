@@ -244,6 +244,7 @@ pub(super) const CHECKS: &[Check] = &[
             )],
             status: &[Status::Failed],
             also: &[
+                "path-service-ids-untold",
                 "hostile-random",
                 "perf-error",
                 "query-error-low-byte",

@@ -13,6 +13,7 @@ mod complaints;
 pub mod fabric;
 pub mod hide;
 pub mod in_process;
+pub mod leaks;
 pub mod ledger;
 pub mod library;
 mod loaded;

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::leaks;
 use super::trace::Trace;
 
 /// The file with the calls, a slot for each thread of the core's.
@@ -112,10 +113,12 @@ impl Recorder {
             let separator = if meaning.is_empty() { "" } else { "; " };
             trace.begin(name, &format!("{meaning}{separator}{}", arguments()));
         }
+        leaks::provider_begins();
     }
 
     /// It is over.
     pub fn end(&self, caller: Caller, name: &str, result: impl FnOnce() -> String) {
+        leaks::provider_ends();
         self.write(&[OVER], caller);
         if let Some(trace) = &self.trace {
             trace.end(name, &result());

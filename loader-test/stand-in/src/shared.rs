@@ -11,6 +11,7 @@ use acm_prov_api::{CAUGHT_PANIC, DROPPED_REQUEST};
 
 use super::clock::Stopwatch;
 use super::complaints::is_complaint;
+use super::leaks;
 use super::ledger::{CONNECTION_LOST, Harmed, Ledger, MadState, ViolationKind, callback_limit};
 use super::message::{Gid, Kind, Reply};
 use super::recorder::{self, Recorder, printable};
@@ -376,7 +377,7 @@ impl Shared {
         }
         // SAFETY: an SA MAD of zeros is valid: bytes, integers, and a NULL context.
         let mad: acm_sa_mad = unsafe { std::mem::zeroed() };
-        let mad = Box::into_raw(Box::new(acm_sa_mad { context, ..mad }));
+        let mad = leaks::own(|| Box::into_raw(Box::new(acm_sa_mad { context, ..mad })));
         let address = mad.expose_provenance();
         lock(&self.ledger).mads.insert(address, MadState::Given);
         let endpoint = endpoint.addr();

@@ -20,10 +20,13 @@ pub struct Run {
 }
 
 impl Run {
-    /// A check's result on the first library.
+    /// A result on the first library: of a check, an ability or a departure.
     pub fn check(&self, name: &str) -> &Value {
-        self.checks()
+        let library = &self.json["libraries"][0];
+        ["checks", "abilities", "breaches"]
             .iter()
+            .filter_map(|list| library[list].as_array())
+            .flatten()
             .find(|check| check["name"] == name)
             .unwrap_or_else(|| panic!("no check {name}: {self:?}"))
     }
@@ -45,6 +48,21 @@ impl Run {
         self.checks()
             .iter()
             .map(|check| (text(&check["name"]), text(&check["status"])))
+            .collect()
+    }
+
+    /// Every result on the first library that is not passed, skipped or blocked.
+    pub fn bad(&self) -> Vec<String> {
+        let library = &self.json["libraries"][0];
+        ["abilities", "checks", "breaches"]
+            .iter()
+            .filter_map(|list| library[list].as_array())
+            .flatten()
+            .filter(|result| {
+                !["passed", "skipped", "blocked"]
+                    .contains(&result["status"].as_str().unwrap_or_default())
+            })
+            .map(|result| result["name"].as_str().expect("a name").to_owned())
             .collect()
     }
 
@@ -159,14 +177,9 @@ pub fn run(mut command: Command) -> Run {
     }
 }
 
-/// What a command writes to a terminal.
+/// What a command that succeeds writes to a terminal.
 pub fn terminal(command: Command) -> String {
     on_terminal(command, 0)
-}
-
-/// The same when checks fail.
-pub fn terminal_of_failure(command: Command) -> String {
-    on_terminal(command, 1)
 }
 
 fn on_terminal(mut command: Command, code: i32) -> String {

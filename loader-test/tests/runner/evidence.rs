@@ -63,9 +63,24 @@ fn a_request_that_was_dropped_is_a_warning() {
         "dropped",
         "resolve: the request for LID 3 was dropped unanswered; answering ENODATA",
     );
-    let run = check(&library, "^resolve-by-lid$", &[]);
-    assert_eq!(run.status("resolve-by-lid"), "warned");
-    assert!(run.message("resolve-by-lid").contains("LID 3"), "{run:?}");
+    let only = "^resolve-(by-lid|once)$";
+    let run = check(&library, only, &[]);
+    for name in ["resolve-by-lid", "resolve-once"] {
+        assert_eq!(run.status(name), "passed", "{run:?}");
+    }
+    let breach = run.check("breach-dropped-request");
+    assert_eq!(breach["status"], "warned");
+    assert_eq!(
+        breach["seen_by"],
+        serde_json::json!(["resolve-by-lid", "resolve-once"])
+    );
+    assert!(
+        run.message("breach-dropped-request").contains("LID 3"),
+        "{run:?}"
+    );
+    assert!(run.stdout.contains("seen by 2 checks"), "{}", run.stdout);
+    assert_eq!(run.code, 0);
+    assert_eq!(check(&library, only, &["--strict"]).code, 1);
 }
 
 #[test]
@@ -113,9 +128,10 @@ fn a_crash_says_where_and_shows_the_last_words() {
     );
     let run = check(&library, "^lifecycle-open-close$", &[]);
     for part in [
+        "crashed   ability-opens-port",
         "SIGABRT, inside open_device (device ",
         "rule: ",
-        "(CHECKS.md, lifecycle)",
+        "(CHECKS.md, abilities)",
         "harmed: the daemon",
         "    undefined symbol: x",
     ] {
@@ -124,21 +140,90 @@ fn a_crash_says_where_and_shows_the_last_words() {
     let library = bad("crashes-early", &[("LOAD", "abort()")]);
     let run = check(&library, "^load-(exports|name)$", &[]);
     assert!(
-        run.message("load-name").contains("inside dlopen"),
+        run.message("ability-loads").contains("inside dlopen"),
         "{run:?}"
     );
+    assert_eq!(run.status("load-exports"), "passed");
+    assert_eq!(run.status("load-name"), "blocked");
+}
+
+/// Whether a frame of the library is among the stacks that a result shows.
+fn shows_frame(run: &Run, result: &str, function: &str, library: &Path) -> bool {
+    let file = library.file_name().unwrap().to_str().unwrap();
+    run.check(result)["stacks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|line| {
+            let line = line.as_str().unwrap();
+            line.contains(function) && line.contains(file)
+        })
+}
+
+#[test]
+fn a_check_that_hangs_shows_all_stacks() {
     let library = bad("hangs-there", &[("OPEN", "for_ever()")]);
     let run = check(&library, "^lifecycle-open-close$", &["--timeout", "1"]);
+    let opens = "ability-opens-port";
     for part in [
         "1s, inside open_device (device ",
+        "the core hangs in the provider",
         "rule: ",
         "harmed: the daemon",
     ] {
-        assert!(
-            run.message("lifecycle-open-close").contains(part),
-            "{run:?}"
-        );
+        assert!(run.message(opens).contains(part), "{part}: {run:?}");
     }
+    assert!(
+        shows_frame(&run, opens, "open_device+", &library),
+        "{run:?}"
+    );
+    assert!(
+        run.stdout.contains("the stacks of all threads:"),
+        "{}",
+        run.stdout
+    );
+
+    // A thread that takes no signals is left to gdb.
+    let deaf = "sigset_t all; sigfillset(&all); sigprocmask(SIG_BLOCK, &all, NULL); for_ever()";
+    let library = bad("hangs-deaf", &[("OPEN", deaf)]);
+    let run = check(&library, "^lifecycle-open-close$", &["--timeout", "1"]);
+    assert!(
+        run.stdout.contains("does not answer signals"),
+        "{}",
+        run.stdout
+    );
+    if Command::new("gdb").arg("--version").output().is_ok() {
+        let is_told = |line: &serde_json::Value| {
+            let line = line.as_str().unwrap();
+            line.contains("open_device (") && line.contains("libhangs-deaf.so")
+        };
+        let stacks = run.check(opens)["stacks"].as_array().unwrap();
+        assert!(stacks.iter().any(is_told), "{run:?}");
+    } else {
+        println!("gdb is not installed: its part is not looked at");
+    }
+
+    // What waits for a provider that has returned does not blame the call.
+    let forgets = changed(
+        "forgets",
+        "\t\tacm_resolve_response(request->id, &msg);\n",
+        "\t\t(void) msg;\n",
+        "static void take_number(",
+        "static void take_number(",
+    );
+    let run = check(
+        &forgets,
+        "^sa-storm$",
+        &["--timeout", "1", "--opts", "/dev/null"],
+    );
+    let by_lid = "ability-answers-by-lid";
+    assert_eq!(run.status(by_lid), "timed-out", "{run:?}");
+    let message = run.message(by_lid);
+    assert!(
+        message.contains(", which returned: the check still waited")
+            && !message.contains("hangs in the provider"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -162,16 +247,7 @@ fn what_breaks_another_rule_is_told_by_that_rule() {
         !run.message("load-quiet").contains("standard output"),
         "{run:?}"
     );
-    let run = check(&bad("refuses-all", &[]), "^load-odd-options$", &[]);
-    for part in [
-        "rule: a client is answered with the SA's path",
-        "harmed: a client",
-    ] {
-        assert!(
-            run.message("load-odd-options").contains(part),
-            "{part}: {run:?}"
-        );
-    }
+    assert_eq!(run.check("load-quiet")["cause"], "never-answered");
 }
 
 #[test]
@@ -192,43 +268,45 @@ fn a_library_that_does_not_load_is_told_once() {
         );
         for (name, status) in run.statuses() {
             if !name.starts_with("load-") {
-                assert_eq!(status, "skipped", "{name}");
+                assert_eq!(status, "blocked", "{name}");
                 assert_eq!(
                     run.message(&name),
-                    "not looked at: the library does not load"
+                    "not run: it needs the ability loads, which is missing"
                 );
             }
         }
-        assert!(!run.stdout.contains("resolve-by-lid"), "{}", run.stdout);
+        assert!(!run.stdout.contains("resolve-by-lid "), "{}", run.stdout);
         assert!(
             run.stdout
-                .contains("checks not looked at: the library does not load\n")
+                .contains(" not run: it needs the ability loads, which is missing\n")
         );
         if *library != crashes {
             let within = check(library, "", &["--in-process"]);
             assert_eq!(within.statuses(), run.statuses());
         }
-        // Without that family the first one says it.
+        // Whatever is chosen, the ability says it, and it alone.
         let run = check(library, "^sa-", &[]);
-        let bad: Vec<_> = run
-            .statuses()
-            .into_iter()
-            .filter(|(_, status)| status != "skipped")
-            .collect();
-        assert_eq!((run.code, bad.len()), (1, 1), "{run:?}");
+        assert_eq!(run.bad(), ["ability-loads"], "{run:?}");
+        assert_eq!(run.code, 1);
+        assert!(
+            run.statuses().iter().all(|(_, status)| status == "blocked"),
+            "{run:?}"
+        );
     }
 }
 
 #[test]
-fn results_are_told_in_the_order_of_the_list() {
-    let run = check(&good(), "^(load|query)-", &["--jobs", "8"]);
+fn results_are_told_as_checks_end() {
+    // The first of the list takes a second.
+    let run = check(&good(), "^(sa-never|sa-storm)$", &["--jobs", "2"]);
     let told: Vec<_> = run
         .stdout
         .lines()
         .filter(|line| line.contains(" ms"))
         .map(|line| line.split_whitespace().nth(1).unwrap().to_owned())
         .collect();
-    assert_eq!(told, run.names());
+    assert_eq!(run.names(), ["sa-never", "sa-storm"]);
+    assert_eq!(told, ["sa-storm", "sa-never"]);
 }
 
 /// Runs a line as a shell does.
@@ -270,7 +348,7 @@ fn the_command_that_repeats_a_check_runs_as_it_is_printed() {
         .arg(&junit);
     let told = run(command);
     let results: serde_json::Value = serde_json::from_slice(&fs::read(results).unwrap()).unwrap();
-    let again = results["libraries"][0]["checks"][0]["again"]
+    let again = results["libraries"][0]["abilities"][1]["again"]
         .as_str()
         .unwrap();
     assert!(
@@ -281,7 +359,7 @@ fn the_command_that_repeats_a_check_runs_as_it_is_printed() {
         "--strict",
         "--timeout 25",
         "--opts",
-        "--only '^lifecycle-open-close$'",
+        "--only '^load-query-twice$'",
     ] {
         assert!(again.contains(part), "{part}: {again}");
     }
@@ -294,7 +372,7 @@ fn the_command_that_repeats_a_check_runs_as_it_is_printed() {
     assert_eq!(repeated.code, 1, "{repeated:?}");
     assert!(
         repeated.stdout.ends_with(
-            "1 check: 0 passed, 0 failed, 0 warned, 0 skipped, 1 crashed, 0 timed-out\n"
+            "1 check: 0 passed, 0 failed, 0 warned, 0 skipped, 1 blocked, 0 crashed, 0 timed-out; 1 ability is missing\n"
         )
     );
 

@@ -1,7 +1,9 @@
 //! `loader-test check` and what bad providers do to it: each becomes the result of its check, and the rest goes on.
 
 mod bench;
+mod demands;
 mod evidence;
+mod kept;
 mod reports;
 mod schema;
 mod trouble;
@@ -23,22 +25,31 @@ fn ended(file: &std::path::Path) {
     }
 }
 
-/// What a provider does when a device is opened becomes the two checks' result; the third one passes.
+/// The ability that the two checks need.
+const OPENS: &str = "ability-opens-port";
+
+/// What a provider does when a device is opened becomes the result of the ability, once; the two checks are blocked, and the
+/// third one passes.
 fn opening(name: &str, does: &str, arguments: &[&str]) -> Run {
     let library = bad(name, &[("OPEN", does)]);
     let run = check(&library, TWO_OPEN_ONE_DOES_NOT, arguments);
     assert_eq!(run.status("load-name"), "passed", "{run:?}");
+    assert_eq!(run.bad(), [OPENS], "{run:?}");
+    for name in ["lifecycle-open-close", "lifecycle-two-ports"] {
+        assert_eq!(run.status(name), "blocked", "{run:?}");
+        assert_eq!(run.check(name)["blocked_by"], "opens-port");
+    }
+    assert_eq!(run.code, 1, "{run:?}");
+    schema::assert_valid(&run.json);
     run
 }
 
 #[test]
 fn a_callback_that_hangs() {
     let run = opening("hangs", "for_ever()", &["--timeout", "2"]);
-    for name in ["lifecycle-open-close", "lifecycle-two-ports"] {
-        assert_eq!(run.status(name), "timed-out");
-        assert!(run.message(name).contains("2s"), "{run:?}");
-    }
-    assert_eq!(run.code, 1);
+    assert_eq!(run.status(OPENS), "timed-out");
+    assert!(run.message(OPENS).contains("2s"), "{run:?}");
+    assert_eq!(run.check(OPENS)["repeated"], true, "{run:?}");
 }
 
 #[test]
@@ -49,20 +60,22 @@ fn a_callback_that_crashes() {
         ("usr1", "raise(SIGUSR1)", "signal 10"),
     ] {
         let run = opening(name, does, &[]);
-        for name in ["lifecycle-open-close", "lifecycle-two-ports"] {
-            assert_eq!(run.status(name), "crashed");
-            assert_eq!(run.check(name)["signal"], signal);
-            for part in [
-                "expected: ",
-                "seen: ",
-                signal,
-                "rule: ",
-                "harmed: the daemon",
-            ] {
-                assert!(run.message(name).contains(part), "{part}: {run:?}");
-            }
+        assert_eq!(run.status(OPENS), "crashed");
+        assert_eq!(run.check(OPENS)["signal"], signal);
+        assert_eq!(
+            run.check(OPENS)["repeated"],
+            false,
+            "a crash counts at once"
+        );
+        for part in [
+            "expected: ",
+            "seen: ",
+            signal,
+            "rule: ",
+            "harmed: the daemon",
+        ] {
+            assert!(run.message(OPENS).contains(part), "{part}: {run:?}");
         }
-        assert_eq!(run.code, 1);
     }
 }
 
@@ -70,19 +83,17 @@ fn a_callback_that_crashes() {
 fn a_callback_that_ends_the_process() {
     for (name, does) in [("_exit", "_exit(0)"), ("exit", "exit(0)")] {
         let run = opening(name, does, &[]);
-        assert_eq!(run.status("lifecycle-open-close"), "crashed");
-        assert!(run.message("lifecycle-open-close").contains("exit code 0"));
-        assert!(run.check("lifecycle-open-close")["signal"].is_null());
-        assert_eq!(run.code, 1);
+        assert_eq!(run.status(OPENS), "crashed");
+        assert!(run.message(OPENS).contains("exit code 0"));
+        assert!(run.check(OPENS)["signal"].is_null());
     }
 }
 
 #[test]
 fn a_callback_that_kills_its_process_group() {
     let run = opening("kills-group", "kill(0, SIGKILL)", &["--jobs", "3"]);
-    assert_eq!(run.status("lifecycle-open-close"), "crashed");
-    assert_eq!(run.check("lifecycle-two-ports")["signal"], "SIGKILL");
-    assert_eq!(run.code, 1);
+    assert_eq!(run.status(OPENS), "crashed");
+    assert_eq!(run.check(OPENS)["signal"], "SIGKILL");
 }
 
 #[test]
@@ -90,7 +101,8 @@ fn a_callback_that_leaves_its_process_group() {
     let left = bench::file("leaves-group.pids");
     let does = format!("say_pid({left:?}); setpgid(0, getpgid(getppid())); for_ever()");
     let run = opening("leaves-group", &does, &["--timeout", "2"]);
-    assert_eq!(run.status("lifecycle-open-close"), "timed-out");
+    assert_eq!(run.status(OPENS), "timed-out");
+    // Once more alone.
     assert_eq!(pids(&left).len(), 2);
     ended(&left);
 }
@@ -125,7 +137,8 @@ fn processes_that_a_provider_leaves_behind() {
         let _ = fs::remove_file(&left);
         // The check itself goes on until the other one is there.
         let waits = format!("{does} while (access({left:?}, F_OK)) usleep(1000)");
-        opening(name, &waits, &[]);
+        let library = bad(name, &[("OPEN", &waits)]);
+        check(&library, TWO_OPEN_ONE_DOES_NOT, &[]);
         assert_ne!(pids(&left), [0_i32; 0], "{name}");
         ended(&left);
     }
@@ -136,15 +149,15 @@ fn a_result_that_a_provider_writes_is_none() {
     for (name, text) in [("garbage", "{ \\\"status\\\": "), ("nothing", "")] {
         let does = format!("write_result(\"{text}\"); _exit(0)");
         let run = opening(name, &does, &[]);
-        assert_eq!(run.status("lifecycle-open-close"), "crashed");
+        assert_eq!(run.status(OPENS), "crashed");
     }
     // A check that comes to its end overwrites whatever was there.
-    let run = opening("overwritten", "write_result(\"garbage\")", &[]);
-    assert_eq!(run.status("lifecycle-open-close"), "failed");
-    assert!(
-        run.message("lifecycle-open-close").contains("status 3"),
-        "{run:?}"
-    );
+    let library = bad("overwritten", &[("OPEN", "write_result(\"garbage\")")]);
+    let run = check(&library, TWO_OPEN_ONE_DOES_NOT, &[]);
+    assert_eq!(run.status(OPENS), "passed", "{run:?}");
+    let by_lid = "ability-answers-by-lid";
+    assert_eq!(run.status(by_lid), "failed", "{run:?}");
+    assert!(run.message(by_lid).contains("status 3"), "{run:?}");
 }
 
 #[test]
@@ -157,10 +170,13 @@ fn standard_output_is_reported_and_kept_apart() {
         )],
     );
     let run = check(&library, "^load-(name|quiet)$", &[]);
-    assert_eq!(run.status("load-name"), "warned");
+    assert_eq!(run.status("load-name"), "passed");
     assert_eq!(run.status("load-quiet"), "warned");
-    assert!(
-        run.message("load-name").contains("standard output"),
+    let breach = run.check("breach-standard-output");
+    assert_eq!(breach["status"], "warned", "{run:?}");
+    assert_eq!(
+        breach["seen_by"],
+        serde_json::json!(["load-name"]),
         "{run:?}"
     );
     let output = run.check("load-name")["output"].as_str().unwrap();
@@ -194,7 +210,8 @@ fn the_parent_never_loads_the_library() {
     let run = check(&library, "^load-(name|size)$", &[]);
     assert_eq!(run.code, 0);
     let pids = pids(&loaded);
-    assert_eq!(pids.len(), 2, "{run:?}");
+    // One of them is the probe whether it loads.
+    assert_eq!(pids.len(), 3, "{run:?}");
     assert!(!pids.contains(&run.pid), "{run:?}");
 }
 
@@ -247,22 +264,25 @@ fn exit_codes() {
 }
 
 #[test]
-fn files_that_the_daemon_passes_over() {
-    let (folder, link) = (bench::file("folder.so"), bench::file("link.so"));
-    let versioned = bench::file("libgood.so.1.0.0");
-    fs::create_dir(&folder).unwrap();
+fn a_file_that_the_daemon_passes_over_fails_one_check_and_the_rest_is_judged() {
+    let (link, versioned) = (bench::file("link.so"), bench::file("libgood.so.1.0.0"));
     std::os::unix::fs::symlink(good(), &link).unwrap();
     fs::copy(good(), &versioned).unwrap();
-    for (file, of_the_name, of_the_kind) in [
-        (&folder, "passed", "failed"),
-        (&link, "passed", "failed"),
-        (&versioned, "failed", "passed"),
-    ] {
-        let run = check(file, "^load-(file-name|regular-file|name)$", &[]);
-        assert_eq!(run.status("load-file-name"), of_the_name, "{run:?}");
-        assert_eq!(run.status("load-regular-file"), of_the_kind, "{run:?}");
-        assert_eq!(run.status("load-name"), "failed", "{run:?}");
+    let only = "^(load-|resolve-by-lid$)";
+    for (file, fails) in [(&link, "load-regular-file"), (&versioned, "load-file-name")] {
+        let run = check(file, only, &[]);
+        assert_eq!(run.bad(), [fails], "{run:?}");
+        assert_eq!(run.status("resolve-by-lid"), "passed");
+        assert_eq!(run.code, 1);
     }
+    // In a folder there is nothing to judge.
+    let folder = bench::file("folder.so");
+    fs::create_dir(&folder).unwrap();
+    let run = check(&folder, only, &[]);
+    assert_eq!(run.status("load-file-name"), "passed");
+    assert_eq!(run.status("load-regular-file"), "failed");
+    assert_eq!(run.status("ability-loads"), "failed");
+    assert_eq!(run.status("resolve-by-lid"), "blocked");
 }
 
 #[test]
@@ -287,6 +307,7 @@ fn in_process_a_good_provider_gives_the_same_results() {
     // Every check but those that take long by waiting.
     let arguments = ["--skip", "^(lifecycle-reopen-thousand|sa-late|perf-error)$"];
     let apart = check(&good(), "", &arguments);
+    assert_eq!(apart.bad(), [""; 0], "{apart:?}");
     let within = check(&good(), "", &[&arguments[..], &["--in-process"]].concat());
     assert_eq!(apart.statuses(), within.statuses());
     assert_eq!((apart.code, within.code), (0, 0));
@@ -333,7 +354,7 @@ fn options_reach_the_provider() {
     let with = check(&library, "^load-name$", &["--opts", file.to_str().unwrap()]);
     assert_eq!(with.status("load-name"), "passed", "{with:?}");
     let without = check(&library, "^load-name$", &[]);
-    assert_eq!(without.status("load-name"), "crashed", "{without:?}");
+    assert_eq!(without.status("ability-loads"), "crashed", "{without:?}");
 }
 
 #[test]
@@ -378,18 +399,26 @@ fn several_libraries_in_one_run() {
         .iter()
         .map(|library| library["checks"][0]["status"].as_str().unwrap())
         .collect();
-    assert_eq!(statuses, ["passed", "crashed"]);
+    assert_eq!(statuses, ["passed", "blocked"]);
+    assert_eq!(libraries[1]["abilities"][0]["status"], "crashed");
     assert_eq!(run.code, 1);
     schema::assert_valid(&run.json);
 }
 
 #[test]
-fn a_time_limit_ends_a_check_and_no_other() {
-    let slow = bad("slow", &[("OPEN", "usleep(300000)")]);
-    let run = check(&slow, "^lifecycle-open-close$", &["--timeout", "20"]);
-    assert_eq!(run.status("lifecycle-open-close"), "failed");
+fn a_slow_provider_gets_the_time() {
+    let opens = "static int open_device(const struct acm_device *acm, void **dev_context)\n{\n";
+    let slow = bench::changed(
+        "slow",
+        opens,
+        &format!("{opens}\tnanosleep(&(struct timespec) {{ .tv_nsec = 400000000 }}, NULL);\n"),
+        "static void take_number(",
+        "static void take_number(",
+    );
+    let run = check(&slow, "^lifecycle-open-close$", &["--timeout", "1"]);
+    assert_eq!(run.status("lifecycle-open-close"), "passed", "{run:?}");
     let duration = run.check("lifecycle-open-close")["duration_ms"]
         .as_u64()
         .unwrap();
-    assert!(Duration::from_millis(duration) >= Duration::from_millis(300));
+    assert!(Duration::from_millis(duration) >= Duration::from_millis(1600));
 }

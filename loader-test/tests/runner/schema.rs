@@ -75,6 +75,7 @@ fn is_of_type(value: &Value, rule: &Value) -> bool {
             "array" => value.is_array(),
             "string" => value.is_string(),
             "null" => value.is_null(),
+            "boolean" => value.is_boolean(),
             "integer" => value.is_i64() || value.is_u64(),
             other => panic!("teach this test the type {other}"),
         },

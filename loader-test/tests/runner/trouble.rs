@@ -25,11 +25,10 @@ fn trouble_of_the_harness_is_not_the_providers() {
     assert_eq!(run.code, 2, "{run:?}");
     assert!(
         run.stderr
-            .starts_with("loader-test: could not run: lifecycle-open-close: "),
+            .starts_with("loader-test: could not run: ability-opens-port: "),
         "{run:?}"
     );
-    assert!(run.stdout.contains("passed    load-name"), "{run:?}");
-    assert!(!run.stdout.contains("crashed"), "{run:?}");
+    assert!(!run.stdout.contains("crashed  "), "{run:?}");
     for arguments in [&["fuzz", "--runs", "1"][..], &["trace", "-o", "/dev/null"]] {
         let mut command = loader_test(arguments);
         command.arg(&library).env("TMPDIR", &place);
@@ -52,7 +51,7 @@ fn trouble_of_the_harness_is_not_the_providers() {
         &[],
     );
     assert_eq!(
-        (run.code, run.status("lifecycle-open-close")),
+        (run.code, run.status("ability-opens-port")),
         (1, "crashed"),
         "{run:?}"
     );
@@ -68,6 +67,10 @@ fn what_makes_no_sense_is_refused() {
     let good = good.to_str().unwrap();
     for (arguments, says) in [
         (&["check", good, "--timeout", "0"][..], "--timeout"),
+        (
+            &["check", good, "--timeout", "18446744073709551615"],
+            "--timeout",
+        ),
         (&["check", good, "--jobs", "0"], "--jobs"),
         (&["check", missing], missing),
         (&["fuzz", missing], missing),
@@ -147,6 +150,46 @@ fn a_run_that_is_interrupted_cleans_up() {
         let left: Vec<_> = fs::read_dir(&place).unwrap().flatten().collect();
         assert!(left.is_empty(), "{name}: {left:?}");
     }
+}
+
+/// What is known is written, also when a run is stopped, and says that it is incomplete.
+#[test]
+fn a_run_that_is_stopped_leaves_results() {
+    let hanging = bench::file("stopped.pids");
+    let library = bad(
+        "stopped",
+        &[("OPEN", &format!("say_pid({hanging:?}); for_ever()"))],
+    );
+    let (json, junit) = (bench::file("stopped.json"), bench::file("stopped.xml"));
+    let reports = [
+        "--json",
+        json.to_str().unwrap(),
+        "--junit",
+        junit.to_str().unwrap(),
+    ];
+    let arguments = [&["--timeout", "600"][..], &reports].concat();
+    let mut child = command(&library, "^(load-name|lifecycle-open-close)$", &arguments)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("a check that hangs", || {
+        fs::metadata(&hanging).is_ok_and(|file| file.len() > 0)
+    });
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    let results: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    crate::schema::assert_valid(&results);
+    assert_eq!(results["complete"], false, "{results:#}");
+    assert_eq!(
+        results["libraries"][0]["abilities"][0]["name"],
+        "ability-loads"
+    );
+    let junit = fs::read_to_string(junit).unwrap();
+    assert!(
+        junit.contains("name=\"complete\" value=\"false\""),
+        "{junit}"
+    );
 }
 
 /// Whether a process ends within what a test waits.

@@ -57,8 +57,11 @@ impl Job<'_> {
         // It holds the other end of `life`.
         drop(command);
         let mut stacks = Vec::new();
+        let has_ended = ends_within(&child, self.patience(), stop)?;
+        // The signals for the stacks may wake it up.
+        let place = recorder::last_call(self.folder);
         // Whatever the provider started ends with its check.
-        let status = match ends_within(&child, self.patience(), stop)? {
+        let status = match has_ended {
             true => Some(child.wait()?),
             false => {
                 if !stop.is_set() {
@@ -73,7 +76,7 @@ impl Job<'_> {
             return Err(stopped());
         }
         let printed = read(&stdout);
-        let mut report = self.report(status);
+        let mut report = self.report(status, place.as_deref());
         if let (Status::Crashed, Some(trouble)) = (report.status, trouble(life)) {
             return Err(io::Error::other(format!("{}: {trouble}", self.check.name)));
         }
@@ -124,7 +127,10 @@ impl Job<'_> {
     }
 
     fn limit(&self) -> Duration {
-        self.time.limit.saturating_mul(self.check.time_factor())
+        self.time
+            .limit
+            .saturating_mul(self.check.time_factor())
+            .saturating_add(self.time.extra)
     }
 
     /// How long its end is waited for.
@@ -136,14 +142,13 @@ impl Job<'_> {
     }
 
     /// What a child's end means.
-    fn report(&self, ended: Option<ExitStatus>) -> Report {
+    fn report(&self, ended: Option<ExitStatus>, place: Option<&str>) -> Report {
         let check = self.check;
         let mut report = Report::new(check.name, Status::Crashed, String::new());
         let verdict = std::fs::read(self.result())
             .ok()
             .and_then(|text| serde_json::from_slice::<Verdict>(&text).ok());
         let is_clean = ended.is_some_and(|ended| ended.success());
-        let place = recorder::last_call(self.folder);
         match verdict {
             Some(verdict) if is_clean => verdict.into_report(&mut report),
             // It ends by way of its exit handlers, which come after the verdict.
@@ -153,10 +158,10 @@ impl Job<'_> {
             }
             _ => match ended {
                 None => {
-                    let seen = not_over(self.limit(), place.as_deref());
+                    let seen = not_over(self.limit(), place);
                     report.status = Status::TimedOut;
                     report.late = Some(Late::Hung);
-                    report.cause = Some(cause_of("not over", place.as_deref()));
+                    report.cause = Some(cause_of("not over", place));
                     report.message = lost(check, &seen);
                 }
                 Some(ended) => {
@@ -167,7 +172,7 @@ impl Job<'_> {
                         }
                         None => format!("exit code {}", ended.code().unwrap_or(-1)),
                     };
-                    let place_told = place.as_deref().map(|place| format!(", {place}"));
+                    let place_told = place.map(|place| format!(", {place}"));
                     let by = if report.signal.is_some() {
                         "by"
                     } else {
@@ -177,7 +182,7 @@ impl Job<'_> {
                         "the process was ended {by} {how}{}",
                         place_told.unwrap_or_default()
                     );
-                    report.cause = Some(cause_of(&how, place.as_deref()));
+                    report.cause = Some(cause_of(&how, place));
                     report.message = lost(check, &seen);
                 }
             },
@@ -212,6 +217,10 @@ fn cause_of(how: &str, place: Option<&str>) -> String {
 
 /// What exit handlers did after a check whose verdict is known.
 fn report_exit(report: &mut Report, check: &Check, ended: Option<ExitStatus>) {
+    // An ability is there all the same; the checks that need it show what the handlers do.
+    if check.is_probe() {
+        return;
+    }
     let how = match ended {
         None => format!("not over {AT_EXIT:?} after the check"),
         Some(ended) => match ended.signal() {

@@ -16,6 +16,9 @@ pub const DEFAULT_JOBS: usize = 16;
 /// A check's time limit unless the plan says otherwise.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(5);
 
+/// Results that are repeated in a run, at most.
+const DEFAULT_REPEATS: usize = 5;
+
 /// How checks are run.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -43,6 +46,8 @@ pub struct Plan {
     pub log_level: i32,
     /// Checks whose abilities are missing are not run.
     pub blocks: bool,
+    /// Bad results that time explains are repeated, at most so many.
+    pub repeats: usize,
     /// No further check begins after so many bad results.
     pub max_failures: Option<usize>,
 }
@@ -63,6 +68,7 @@ impl Plan {
             at_exit: false,
             log_level: 0,
             blocks: true,
+            repeats: DEFAULT_REPEATS,
             max_failures: None,
         }
     }

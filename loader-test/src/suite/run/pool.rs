@@ -67,9 +67,10 @@ impl<'a> Run<'a> {
     /// Everything, until it is done or cut short.
     pub fn whole(&self, checks: &[&'static Check]) -> Results {
         let mut results = Results::default();
-        let mut repeats = Repeats::default();
+        let mut repeats = Repeats::new(self.plan.repeats);
         let mut time = Time {
             limit: self.plan.time_limit,
+            extra: Duration::ZERO,
             deadline: None,
         };
         let found = match self.plan.blocks {
@@ -169,14 +170,14 @@ impl<'a> Run<'a> {
                 if let Some(ability) = step.iter().find(of_report) {
                     found.note(*ability, &report);
                     if *ability == Ability::OpensPort {
-                        time.limit += probe::extra_time(&report);
+                        time.extra += probe::extra_time(&report);
                     }
                 }
                 results.abilities.push(report);
             }
         }
         // Clients who wait for the SA are answered later than the limit was meant for.
-        time.limit += time.deadline.unwrap_or_default() * 2;
+        time.extra += time.deadline.unwrap_or_default() * 2;
         results.abilities.sort_by_key(|report| {
             Ability::ALL
                 .iter()
@@ -268,7 +269,7 @@ impl<'a> Run<'a> {
                 Err(error) => self.note_trouble(error),
             }
         }
-        let none = Repeats::default();
+        let none = Repeats::new(self.plan.repeats);
         for report in reports {
             let was_postponed = !self.plan.in_process && none.wants(report);
             let check = crate::suite::find(&report.name);

@@ -65,7 +65,7 @@ pub(super) fn extra_time(opens_port: &Report) -> Duration {
 
 /// What the provider said of its options: lines of the log at level 0 with the name or the value of one.
 pub(super) fn complaints(results: &Results, options: &[String]) -> Vec<String> {
-    let mut words = vec!["ibacm_opts.cfg"];
+    let mut words = vec!["ibacm_opts.cfg", "addr_preload", "addr_data_file"];
     for line in options {
         let mut pair = line.split_whitespace();
         words.extend(pair.next());

@@ -6,23 +6,28 @@ use super::plan::Report;
 use crate::suite::Status;
 use crate::suite::bench::Late;
 
-/// Results that are repeated in a run.
-const MOST: usize = 5;
-
 /// Which results are still repeated.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Repeats {
-    done: usize,
+    left: usize,
     /// Kinds that came again.
     given_up: HashSet<Late>,
 }
 
 impl Repeats {
+    /// So many at most.
+    pub fn new(most: usize) -> Self {
+        Self {
+            left: most,
+            given_up: HashSet::new(),
+        }
+    }
+
     /// Whether this result is to be repeated.
     pub fn wants(&self, report: &Report) -> bool {
         let is_of_interest = report.status.is_bad(true) || report.status == Status::Skipped;
         is_of_interest
-            && self.done < MOST
+            && self.left > 0
             && report
                 .late
                 .is_some_and(|late| !self.given_up.contains(&late))
@@ -30,7 +35,7 @@ impl Repeats {
 
     /// Takes notice of what came of a repetition, and makes one result of the two.
     pub fn done(&mut self, first: &Report, mut again: Report) -> Report {
-        self.done += 1;
+        self.left = self.left.saturating_sub(1);
         again.repeated = true;
         again.duration_ms += first.duration_ms;
         if let Some(late) = first.late.filter(|_| again.late == first.late) {
@@ -53,7 +58,7 @@ mod tests {
 
     #[test]
     fn what_time_does_not_explain_is_not_repeated() {
-        let repeats = Repeats::default();
+        let repeats = Repeats::new(5);
         for (status, late, expected) in [
             (Status::TimedOut, Some(Late::Hung), true),
             (Status::Failed, Some(Late::Expired), true),
@@ -72,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_kind_that_comes_again_is_given_up() {
-        let mut repeats = Repeats::default();
+        let mut repeats = Repeats::new(5);
         let hung = report(Status::TimedOut, Some(Late::Hung));
         let result = repeats.done(&hung, hung.clone());
         assert!(result.repeated);
@@ -82,9 +87,9 @@ mod tests {
 
     #[test]
     fn five_are_repeated() {
-        let mut repeats = Repeats::default();
+        let mut repeats = Repeats::new(5);
         let hung = report(Status::TimedOut, Some(Late::Hung));
-        for _ in 0..MOST {
+        for _ in 0..5 {
             assert!(repeats.wants(&hung));
             repeats.done(&hung, report(Status::Passed, None));
         }

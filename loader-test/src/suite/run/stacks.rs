@@ -24,9 +24,9 @@ const DEPTH: usize = 48;
 /// How long threads may take to write.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long gdb may take.
-const GDB_PATIENCE: Duration = Duration::from_secs(10);
+const GDB_PATIENCE: Duration = Duration::from_secs(30);
 /// Checks of a process for which gdb is started: it takes seconds.
-const MOST_GDB: usize = 2;
+const MOST_GDB: usize = 4;
 /// The handler and the system's return from it.
 const OF_THE_HANDLER: usize = 2;
 /// Lines that are kept.
@@ -239,7 +239,7 @@ fn by_gdb(pid: i32) -> Vec<String> {
         .args([
             "-nx",
             "-batch",
-            "-ex",
+            "-iex",
             "set debuginfod enabled off",
             "-ex",
             "thread apply all backtrace",

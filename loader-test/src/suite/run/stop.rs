@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -49,6 +50,30 @@ impl Stop {
                 }
             })?;
         Ok(Arc::clone(known.insert(stop)))
+    }
+
+    /// Ends it when standard output is a pipe that nobody reads any longer, also while there is nothing to write.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn when_nobody_reads(self: &Arc<Self>) -> io::Result<()> {
+        let stop = Arc::clone(self);
+        let watch = move || {
+            let stdout = io::stdout();
+            let mut pipe = [PollFd::new(&stdout, PollFlags::empty())];
+            while let Ok(_) | Err(Errno::INTR) = poll(&mut pipe, None) {
+                if pipe[0]
+                    .revents()
+                    .intersects(PollFlags::ERR | PollFlags::HUP)
+                {
+                    return stop.now();
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("reader".into())
+            .spawn(watch)
+            .map(drop)
     }
 
     /// Of a run that goes on.
