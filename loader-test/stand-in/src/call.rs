@@ -10,8 +10,10 @@ macro_rules! call {
         recorder.begin($crate::recorder::Caller::Core, stringify!($slot), &meaning, || {
             format!("{:?}", ($($argument,)*))
         });
+        let providers = $crate::allocations::Whose::providers();
         // SAFETY: the arguments are what acm_prov.h asks for. What the provider does with them is what is being tested.
         let result = unsafe { callback($($argument),*) };
+        drop(providers);
         let recorder = &$core.shared.recorder;
         recorder.end($crate::recorder::Caller::Core, stringify!($slot), || format!("{result:?}"));
         result
