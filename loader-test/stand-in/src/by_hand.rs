@@ -159,10 +159,11 @@ impl ByHand {
         self.core.port_down(FIRST_PORT);
     }
 
-    /// Closes everything.
+    /// Closes everything, a device too whose port did not open.
     pub fn close(&mut self) {
         self.source = None;
         self.core.close_all();
+        self.core.close_forgotten_devices();
     }
 
     /// The contexts of device, port, endpoint and source address.

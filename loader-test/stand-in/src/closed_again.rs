@@ -1,4 +1,4 @@
-//! Calls that no core makes: a second close.
+//! Calls that no core makes: a second close, and the close of a device whose port did not open.
 
 use std::ffi::c_void;
 
@@ -21,6 +21,18 @@ impl StandIn {
         call!(self, close_endpoint(endpoint));
         call!(self, close_port(port));
         call!(self, close_device(device));
+    }
+
+    /// Closes the devices that are open without a port: ibacm forgets them, and opens them again with the next port.
+    pub fn close_forgotten_devices(&mut self) {
+        for device in 0..self.devices.len() {
+            let known = &mut self.devices[device];
+            if known.users > 0 || known.context.is_null() {
+                continue;
+            }
+            let context = std::mem::replace(&mut known.context, std::ptr::null_mut());
+            call!(self, close_device(context));
+        }
     }
 
     /// Takes all breaches out of the books: the test has dealt with them.
