@@ -45,7 +45,8 @@ use super::fabric::DeviceSpec;
 use super::ledger::Violation;
 use super::{Setup, StandIn};
 
-/// A [`StandIn`] with a provider of this process. Only one exists at a time, the SDK's `TestCore` included: another test that wants one waits.
+/// A [`StandIn`] with a provider of this process. Only one exists at a time: another test that wants one
+/// waits.
 pub struct InProcess {
     core: StandIn,
     is_finished: bool,

@@ -222,7 +222,11 @@ fn verbs_that_fail_leave_nothing_behind() {
         fault::fail_call(number);
         let opened = core.try_open();
         fault::stop();
-        assert!(opened.is_err(), "although {call} failed");
+        // The SDK looks at the port, too, and can do without what it does not see.
+        assert!(
+            opened.is_err() || *call == "ibv_query_port",
+            "although {call} failed"
+        );
         close(&mut core);
         wait_for_threads(0, &format!("after {call} failed"));
     }
