@@ -10,20 +10,19 @@ mod verdict;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
 use tempfile::TempDir;
 
 use super::bench::Subject;
 use super::copies::Copies;
 use super::{Check, Status, load};
+use crate::signals;
 use crate::stand_in::recorder;
 
 use child::LookForStrays;
@@ -87,14 +86,15 @@ impl Report {
 }
 
 /// Ends a run early: no further check begins, and those at work are killed.
-pub struct Stop(OwnedFd);
-
-/// The exit status that a signal asks for; 0 while none came.
-static SIGNALLED: AtomicU8 = AtomicU8::new(0);
+pub struct Stop {
+    /// Can be read from once it is ended.
+    ended: OwnedFd,
+    end: OwnedFd,
+}
 
 /// The exit status that a signal asks for, if one came that [`Stop::at_signals`] heard.
 pub fn signalled() -> Option<u8> {
-    Some(SIGNALLED.load(Ordering::Relaxed)).filter(|status| *status != 0)
+    signals::came().map(|number| u8::try_from(128 + number).unwrap_or(1))
 }
 
 impl Stop {
@@ -110,20 +110,7 @@ impl Stop {
             return Ok(Arc::clone(stop));
         }
         let stop = Arc::new(Self::new()?);
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let heard = Arc::clone(&stop);
-        std::thread::Builder::new()
-            .name("signals".into())
-            .spawn(move || {
-                for number in &mut signals {
-                    if signalled().is_some() {
-                        let _ = emulate_default_handler(number);
-                    }
-                    let status = u8::try_from(128 + number).unwrap_or(1);
-                    SIGNALLED.store(status, Ordering::Relaxed);
-                    heard.now();
-                }
-            })?;
+        signals::catch_and_write(&stop.end)?;
         Ok(Arc::clone(known.insert(stop)))
     }
 
@@ -132,25 +119,23 @@ impl Stop {
     /// # Errors
     /// If there is no descriptor left.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(
-            0,
-            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-        )?))
+        let (ended, end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self { ended, end })
     }
 
     /// Ends it.
     pub fn now(&self) {
         // It can only fail by having been done very often already.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.end, &[1]);
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.ended.as_fd()
     }
 
     /// Whether it is ended.
     pub fn is_set(&self) -> bool {
-        let mut set = [PollFd::new(&self.0, PollFlags::IN)];
+        let mut set = [PollFd::new(&self.ended, PollFlags::IN)];
         poll(&mut set, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 }
