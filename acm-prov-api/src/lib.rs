@@ -11,8 +11,9 @@
 //! | feature | what it adds |
 //! | --- | --- |
 //! | `cache` | the path cache engine, module `cache` |
-//! | `testing` | a core in the process, for a provider's unit tests, module `testing` |
 //! | `verbs` | `DeviceHandle::open_verbs`, a verbs context of the provider's own, and `rdma_access` for what to do with it; example `smi_port` |
+//!
+//! Unit tests of a provider run it under the package `acm-stand-in`, ibacm's core in the process.
 
 #[cfg(panic = "abort")]
 compile_error!(
@@ -51,7 +52,8 @@ mod request;
 pub mod sa;
 mod subnet_path;
 pub mod sync;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, feature = "own-tests"))]
+#[doc(hidden)]
 pub mod testing;
 
 pub use abi::AcmStatus as Status;

@@ -1,4 +1,5 @@
-//! A small core in this process, for a provider's own unit tests: no daemon, no fabric.
+//! A small core in this process, for this crate's own tests. Providers are tested with the package `acm-stand-in`, which
+//! depends on this one.
 //!
 //! [`TestCore`] loads a provider through its table, opens one device, port and endpoint, plays requests to it, keeps the
 //! answers, and lets the test play the SA: what the provider asks waits until the test answers it or lets it time out. One
@@ -61,8 +62,6 @@ pub struct TestCore {
     more_devices: Vec<(Context, Box<acm_device>)>,
     contexts: [*mut c_void; 4],
     _verbs: Box<[u64; 512]>,
-    #[cfg(feature = "verbs")]
-    context: Option<std::sync::Arc<rdma_access::verbs::Context>>,
     next_id: u64,
     options_file: Option<std::path::PathBuf>,
     expects_panics: bool,
@@ -142,8 +141,6 @@ impl TestCore {
             more_devices: Vec::new(),
             contexts: [ptr::null_mut(); 4],
             _verbs: verbs,
-            #[cfg(feature = "verbs")]
-            context: None,
             next_id: 1,
             options_file,
             expects_panics: false,
@@ -229,14 +226,6 @@ impl TestCore {
     pub fn close_virtual_function(&mut self, context: Context) {
         call!(self.close_device(context.0));
         self.more_devices.retain(|(opened, _)| *opened != context);
-    }
-
-    /// Takes a real device, such as a simulated one, as the one that is opened: for providers that open it for themselves.
-    /// To be called before [`open`](Self::open).
-    #[cfg(feature = "verbs")]
-    pub fn use_device(&mut self, context: std::sync::Arc<rdma_access::verbs::Context>) {
-        self.device.verbs = context.as_ptr().cast();
-        self.context = Some(context);
     }
 
     /// Adds an address to the endpoint; its context, or `None` if the provider refused.

@@ -19,6 +19,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::error::{Context, Error, Result};
 use crate::record::{Gid, Lid, PathRecord};
+use crate::stand_in::message::{self, ENTRIES as MOST_ENTRIES, ENTRY, HEADER, RESOLVE};
 use crate::wait::{self, is_temporary};
 
 /// How long an answer may take: longer than the daemon's own deadlines as rigs set them.
@@ -27,40 +28,38 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a wait for an answer looks whether a signal came.
 const SLICE: Duration = Duration::from_millis(200);
 
-const HEADER: usize = 16;
-const ENTRY: usize = 72;
 const INFO: usize = 64;
-const MOST_ENTRIES: usize = 8;
 const ENDPOINT: usize = 80;
 const VERSION: u8 = 1;
 
-const RESOLVE: u8 = 1;
 const PERF_QUERY: u8 = 2;
 const ENDPOINT_QUERY: u8 = 3;
 /// Set in the operation of an answer.
-pub const ACKNOWLEDGE: u8 = 0x80;
+pub const ACKNOWLEDGE: u8 = message::ACK;
 
 /// Types of an [`Entry`].
 pub mod kind {
     #![allow(missing_docs)]
-    pub const NAME: u16 = 1;
-    pub const IP: u16 = 2;
-    pub const IP6: u16 = 3;
-    pub const GID: u16 = 4;
-    pub const LID: u16 = 5;
-    pub const PATH: u16 = 0x10;
+    use crate::stand_in::message;
+    pub const NAME: u16 = message::NAME;
+    pub const IP: u16 = message::IP;
+    pub const IP6: u16 = message::IP6;
+    pub const GID: u16 = message::GID;
+    pub const LID: u16 = message::LID;
+    pub const PATH: u16 = message::PATH;
 }
 
 /// Flags of an [`Entry`].
 pub mod flag {
+    use crate::stand_in::message;
     /// It is the source.
-    pub const SOURCE: u32 = 1;
+    pub const SOURCE: u32 = message::FLAG_SOURCE;
     /// It is the destination.
-    pub const DESTINATION: u32 = 1 << 1;
+    pub const DESTINATION: u32 = message::FLAG_DEST;
     /// Answer from the cache or not at all.
-    pub const NO_DELAY: u32 = 1 << 30;
+    pub const NO_DELAY: u32 = message::FLAG_NODELAY;
     /// Let the provider ask the SA.
-    pub const QUERY_SA: u32 = 1 << 31;
+    pub const QUERY_SA: u32 = message::FLAG_QUERY_SA;
 }
 
 /// Status of an answer.

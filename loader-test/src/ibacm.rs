@@ -5,7 +5,6 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
@@ -14,7 +13,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fabric_sim::control::LinkStatus;
+use fabric_sim::control::{self, ControlError, LinkStatus};
 use fabric_sim::model::link_faults::LinkFaults;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
@@ -662,34 +661,29 @@ impl Host {
     /// Sets what happens to datagrams that the daemon sends from now on; [`LinkFaults::default`] is nothing. A daemon that is
     /// started again has none.
     pub fn set_link_faults(&self, faults: LinkFaults) -> Result<()> {
-        self.control(&format!("faults {} {faults}", self.port.number))
-            .map(drop)
+        let port = self.port.number;
+        self.adapter(|adapter| adapter.set_link_faults(port, faults))
     }
 
     /// What happens to datagrams that the daemon sends, and to how many it did since that was set.
     pub fn link_faults(&self) -> Result<LinkStatus> {
-        let answer = self.control(&format!("faults {}", self.port.number))?;
-        answer
-            .parse()
-            .map_err(|error| Error::protocol("fabric-sim", format!("{error}")))
+        self.adapter(|adapter| adapter.link_faults(self.port.number))
     }
 
     /// Gives the simulated adapter a command and returns what follows the "ok" of its answer. `event CLIENT_REREGISTER 1`
     /// raises an event; the others are in the documentation of fabric-sim's `control`.
     pub fn control(&self, command: &str) -> Result<String> {
+        self.adapter(|adapter| adapter.command(command))
+    }
+
+    /// Lets the simulated adapter do something.
+    fn adapter<R>(
+        &self,
+        does: impl FnOnce(&mut control::Client) -> std::result::Result<R, ControlError>,
+    ) -> Result<R> {
         let path = self.directory.join(CONTROL);
-        let operation = || format!("give {} the command {command}", path.display());
-        let mut stream = connect_unix(&path)?;
-        stream.set_read_timeout(Some(PATIENCE)).context(operation)?;
-        writeln!(stream, "{command}").context(operation)?;
-        let mut line = String::new();
-        BufReader::new(stream)
-            .read_line(&mut line)
-            .context(operation)?;
-        let details = line.trim_end().strip_prefix("ok");
-        let details = details.ok_or_else(|| {
-            Error::protocol("fabric-sim", format!("{command}: {}", line.trim_end()))
-        })?;
-        Ok(details.trim_start().to_owned())
+        control::Client::over(connect_unix(&path)?, path)
+            .and_then(|mut adapter| does(&mut adapter))
+            .map_err(|error| Error::protocol("fabric-sim", error.to_string()))
     }
 }

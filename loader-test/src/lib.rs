@@ -37,6 +37,7 @@ pub mod programs;
 pub mod record;
 pub mod rig;
 pub mod sa;
+pub mod signals;
 pub mod stock;
 pub mod suite;
 pub mod wait;

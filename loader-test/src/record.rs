@@ -1,9 +1,11 @@
-//! The values that paths are made of, and the 64 bytes of a path record, read and written on their own so that a
-//! mistake of the SDK cannot hide here.
+//! The values that paths are made of, and the 64 bytes of a path record in these. Where each field lies is the stand-in
+//! core's to know, which does not ask the SDK, so that a mistake of that cannot hide here.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
+
+use crate::stand_in::message::Path;
 
 /// A local identifier, in host order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,86 +72,88 @@ impl PathRecord {
     /// A record of zeros: nothing is asked for.
     pub const EMPTY: Self = Self([0; Self::SIZE]);
 
-    fn bytes<const N: usize>(&self, offset: usize) -> [u8; N] {
-        std::array::from_fn(|i| self.0[offset + i])
+    /// The record as the stand-in core has it, which knows where each field lies.
+    fn path(&self) -> Path {
+        Path(self.0)
     }
 
-    fn put(&mut self, offset: usize, bytes: &[u8]) -> &mut Self {
-        self.0[offset..offset + bytes.len()].copy_from_slice(bytes);
+    fn set(&mut self, path: Path) -> &mut Self {
+        self.0 = path.0;
         self
     }
 
     /// Service ID.
     pub fn service_id(&self) -> u64 {
-        u64::from_be_bytes(self.bytes(0))
+        self.path().service_id()
     }
     /// Destination GID.
     pub fn dgid(&self) -> Gid {
-        Gid(self.bytes(8))
+        Gid(self.path().dgid())
     }
     /// Source GID.
     pub fn sgid(&self) -> Gid {
-        Gid(self.bytes(24))
+        Gid(self.path().sgid())
     }
     /// Destination LID.
     pub fn dlid(&self) -> Lid {
-        Lid(u16::from_be_bytes(self.bytes(40)))
+        Lid(self.path().dlid())
     }
     /// Source LID.
     pub fn slid(&self) -> Lid {
-        Lid(u16::from_be_bytes(self.bytes(42)))
+        Lid(self.path().slid())
     }
     /// Flow label, 20 bits.
     pub fn flow_label(&self) -> u32 {
-        (u32::from_be_bytes(self.bytes(44)) >> 8) & 0xf_ffff
+        (self.path().flow_hop() >> 8) & 0xf_ffff
     }
     /// Whether raw traffic is meant, the highest bit of the word.
     pub fn raw_traffic(&self) -> bool {
-        self.0[44] & 0x80 != 0
+        self.path().flow_hop() >> 31 != 0
     }
     /// Hop limit.
     pub fn hop_limit(&self) -> u8 {
-        self.0[47]
+        self.path().flow_hop() as u8
     }
     /// Traffic class.
     pub fn traffic_class(&self) -> u8 {
-        self.0[48]
+        self.path().tclass()
     }
     /// Whether the path can be used in both directions.
     pub fn reversible(&self) -> bool {
-        self.0[49] & 0x80 != 0
+        self.path().reversible_numpath() & 0x80 != 0
     }
     /// Number of paths asked for, 7 bits.
     pub fn number_of_paths(&self) -> u8 {
-        self.0[49] & 0x7f
+        self.path().reversible_numpath() & 0x7f
     }
     /// P_Key with its membership bit.
     pub fn pkey(&self) -> u16 {
-        u16::from_be_bytes(self.bytes(50))
+        self.path().pkey()
     }
     /// QoS class, 12 bits.
     pub fn qos_class(&self) -> u16 {
-        u16::from_be_bytes(self.bytes(52)) >> 4
+        self.path().qos_sl() >> 4
     }
     /// Service level, 4 bits.
     pub fn sl(&self) -> u8 {
-        self.0[53] & 0xf
+        (self.path().qos_sl() & 0xf) as u8
     }
     /// MTU code: 1 to 5 stand for 256 to 4096 bytes.
     pub fn mtu(&self) -> u8 {
-        self.0[54] & VALUE_MASK
+        self.path().mtu() & VALUE_MASK
     }
     /// Rate code as in `enum ibv_rate` of <infiniband/verbs.h>: 2 stands for 2.5 Gb/s, 3 for 10 Gb/s.
     pub fn rate(&self) -> u8 {
-        self.0[55] & VALUE_MASK
+        self.path().rate() & VALUE_MASK
     }
     /// Packet lifetime: 4.096 µs times two to the power of this.
     pub fn packet_lifetime(&self) -> u8 {
-        self.0[56] & VALUE_MASK
+        self.path().lifetime() & VALUE_MASK
     }
     /// The selectors of MTU, rate and packet lifetime: 0 greater, 1 less, 2 exactly, 3 best.
     pub fn selectors(&self) -> [u8; 3] {
-        [54, 55, 56].map(|offset| self.0[offset] >> SELECTOR_SHIFT)
+        let path = self.path();
+        [path.mtu(), path.rate(), path.lifetime()].map(|byte| byte >> SELECTOR_SHIFT)
     }
     /// Preference: 0 is the best.
     pub fn preference(&self) -> u8 {
@@ -158,56 +162,60 @@ impl PathRecord {
 
     /// Sets the service ID.
     pub fn set_service_id(&mut self, id: u64) -> &mut Self {
-        self.put(0, &id.to_be_bytes())
+        self.set(self.path().with_service_id(id))
     }
     /// Sets the destination GID.
     pub fn set_dgid(&mut self, gid: Gid) -> &mut Self {
-        self.put(8, &gid.0)
+        self.set(self.path().with_dgid(gid.0))
     }
     /// Sets the source GID.
     pub fn set_sgid(&mut self, gid: Gid) -> &mut Self {
-        self.put(24, &gid.0)
+        self.set(self.path().with_sgid(gid.0))
     }
     /// Sets the destination LID.
     pub fn set_dlid(&mut self, lid: Lid) -> &mut Self {
-        self.put(40, &lid.0.to_be_bytes())
+        self.set(self.path().with_dlid(lid.0))
     }
     /// Sets the source LID.
     pub fn set_slid(&mut self, lid: Lid) -> &mut Self {
-        self.put(42, &lid.0.to_be_bytes())
+        self.set(self.path().with_slid(lid.0))
     }
     /// Sets the flow label (its low 20 bits) and the hop limit.
     pub fn set_flow_label_and_hop_limit(&mut self, flow_label: u32, hop_limit: u8) -> &mut Self {
         let word = ((flow_label & 0xf_ffff) << 8) | u32::from(hop_limit);
-        self.put(44, &word.to_be_bytes())
+        self.set(self.path().with_flow_hop(word))
     }
     /// Sets the traffic class.
     pub fn set_traffic_class(&mut self, class: u8) -> &mut Self {
-        self.put(48, &[class])
+        self.set(self.path().with_tclass(class))
     }
     /// Sets whether the path shall be reversible, and how many paths are asked for (7 bits).
     pub fn set_reversible_and_number(&mut self, reversible: bool, number: u8) -> &mut Self {
-        self.put(49, &[(u8::from(reversible) << 7) | (number & 0x7f)])
+        let byte = (u8::from(reversible) << 7) | (number & 0x7f);
+        self.set(self.path().with_reversible_numpath(byte))
     }
     /// Sets the P_Key.
     pub fn set_pkey(&mut self, pkey: u16) -> &mut Self {
-        self.put(50, &pkey.to_be_bytes())
+        self.set(self.path().with_pkey(pkey))
     }
     /// Sets the QoS class (12 bits) and the service level (4 bits).
     pub fn set_qos_class_and_sl(&mut self, qos_class: u16, sl: u8) -> &mut Self {
-        self.put(52, &((qos_class << 4) | u16::from(sl & 0xf)).to_be_bytes())
+        self.set(
+            self.path()
+                .with_qos_sl((qos_class << 4) | u16::from(sl & 0xf)),
+        )
     }
     /// Sets the MTU byte, selector included.
     pub fn set_mtu_byte(&mut self, byte: u8) -> &mut Self {
-        self.put(54, &[byte])
+        self.set(self.path().with_mtu(byte))
     }
     /// Sets the rate byte, selector included.
     pub fn set_rate_byte(&mut self, byte: u8) -> &mut Self {
-        self.put(55, &[byte])
+        self.set(self.path().with_rate(byte))
     }
     /// Sets the packet lifetime byte, selector included.
     pub fn set_packet_lifetime_byte(&mut self, byte: u8) -> &mut Self {
-        self.put(56, &[byte])
+        self.set(self.path().with_lifetime(byte))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The provider in a test core: what clients get, and what the SA is asked.
+//! The provider in a core whose SA is the test: what clients get, and what the SA is asked.
 
 mod allocations;
 mod random;
@@ -7,15 +7,15 @@ mod stand_in;
 use acm_prov_api::abi::{AcmCounter, Be16};
 use acm_prov_api::dump::Routes;
 use acm_prov_api::prelude::*;
-use acm_prov_api::testing::{Answer, Request, TestCore};
+use acm_stand_in::by_hand::{Answer, ByHand, Request};
 
 use crate::PathCache;
 
 /// Deadlines that a test can wait for.
 const QUICK: &str = "timeout 150\nretries 1\n";
 
-fn opened(options: &str) -> TestCore {
-    let mut core = TestCore::load::<PathCache>(options);
+fn opened(options: &str) -> ByHand {
+    let mut core = ByHand::load::<PathCache>(options);
     core.open();
     core
 }
@@ -31,11 +31,11 @@ fn path(set: impl FnOnce(&mut PathRecord)) -> Request {
 }
 
 fn peer(lid: u16) -> Gid {
-    Gid::new(TestCore::GID.subnet_prefix(), 0x2000 + u64::from(lid))
+    Gid::new(ByHand::GID.subnet_prefix(), 0x2000 + u64::from(lid))
 }
 
 /// Resolves with the SA's help.
-fn learn(core: &mut TestCore, request: &Request) -> Answer {
+fn learn(core: &mut ByHand, request: &Request) -> Answer {
     let id = core.resolve(request);
     core.wait_for_sa_questions(1);
     core.sa_answers_with(|_| ());
@@ -44,7 +44,7 @@ fn learn(core: &mut TestCore, request: &Request) -> Answer {
 
 /// Resolves from memory: the SA is not asked.
 #[track_caller]
-fn known(core: &mut TestCore, request: &Request) -> PathRecord {
+fn known(core: &mut ByHand, request: &Request) -> PathRecord {
     let id = core.resolve(request);
     let answers = core.answers(id);
     assert_eq!(answers.len(), 1, "answered within the call");
@@ -52,7 +52,7 @@ fn known(core: &mut TestCore, request: &Request) -> PathRecord {
     answers[0].path.unwrap()
 }
 
-fn counted(core: &TestCore, counter: AcmCounter) -> (u64, u64) {
+fn counted(core: &mut ByHand, counter: AcmCounter) -> (u64, u64) {
     let index = usize::try_from(counter.0).unwrap();
     (core.endpoint_counters()[index], core.core_counters()[index])
 }
@@ -75,14 +75,14 @@ fn a_path_that_is_known_answers_all_that_it_meets() {
         path(|p| {
             p.set_dlid(Lid(7))
                 .set_pkey(PKey(0x7fff))
-                .set_sgid(TestCore::GID);
+                .set_sgid(ByHand::GID);
         }),
     ] {
         assert_eq!(known(&mut core, &request), first);
     }
-    assert_eq!(counted(&core, AcmCounter::ROUTE_QUERY), (1, 1));
-    assert_eq!(counted(&core, AcmCounter::ROUTE_CACHE), (5, 5));
-    assert_eq!(counted(&core, AcmCounter::RESOLVE).0, 6);
+    assert_eq!(counted(&mut core, AcmCounter::ROUTE_QUERY), (1, 1));
+    assert_eq!(counted(&mut core, AcmCounter::ROUTE_CACHE), (5, 5));
+    assert_eq!(counted(&mut core, AcmCounter::RESOLVE).0, 6);
 }
 
 #[test]
@@ -169,7 +169,10 @@ fn a_gid_with_the_default_prefix_is_the_ports_own_subnets() {
     let file = hosts.path().display();
     let mut core = opened(&format!("addr_preload acm_hosts\naddr_data_file {file}\n"));
     core.close_port();
-    core.set_gids(&[Gid::new(0xfec0_0000_0000_0001, 0x10)]);
+    core.change_port(|port| {
+        port.prefix = 0xfec0_0000_0000_0001;
+        port.guids = vec![0x10];
+    });
     core.open();
     let port: Gid = "fec0::1:0:0:0:2007".parse().unwrap();
     let asked = path(|p| {
@@ -200,7 +203,7 @@ fn one_query_answers_everyone_who_waits() {
         assert_eq!((answer.status, answer.path), (Status::SUCCESS, first));
     }
     assert!(core.sa_questions().is_empty());
-    assert_eq!(counted(&core, AcmCounter::ROUTE_QUERY), (1, 1));
+    assert_eq!(counted(&mut core, AcmCounter::ROUTE_QUERY), (1, 1));
 }
 
 #[test]
@@ -441,12 +444,9 @@ fn a_thousand_reopens_leave_no_thread() {
 #[test]
 fn own_addresses_are_answered_locally() {
     let mut core = opened("");
-    let own = Address::Ip(TestCore::SOURCE);
+    let own = Address::Ip(ByHand::SOURCE);
     let record = known(&mut core, &Request::destination(&own));
-    assert_eq!(
-        (record.sgid(), record.dgid()),
-        (TestCore::GID, TestCore::GID)
-    );
+    assert_eq!((record.sgid(), record.dgid()), (ByHand::GID, ByHand::GID));
     assert_eq!(
         (record.slid(), record.dlid(), record.pkey()),
         (Lid(1), Lid(1), PKey(0xffff))
@@ -498,7 +498,7 @@ fn names_and_ip_addresses_lead_through_the_hosts_file() {
         p.set_dlid(Lid(7));
     });
     assert_eq!(core.wait_for_answer(id).path.unwrap().dlid(), Lid(7));
-    assert_eq!(counted(&core, AcmCounter::ADDR_CACHE), (1, 1));
+    assert_eq!(counted(&mut core, AcmCounter::ADDR_CACHE), (1, 1));
     for address in [
         Address::Ip([10, 0, 0, 7].into()),
         Address::Ip6("fd00::7".parse().unwrap()),
@@ -508,7 +508,7 @@ fn names_and_ip_addresses_lead_through_the_hosts_file() {
             Lid(7)
         );
     }
-    assert_eq!(counted(&core, AcmCounter::ADDR_CACHE), (1, 1));
+    assert_eq!(counted(&mut core, AcmCounter::ADDR_CACHE), (1, 1));
     let id = core.resolve(&Request::destination(&Address::Name(
         Name::new("node8").unwrap(),
     )));
@@ -627,7 +627,7 @@ fn the_dumps_of_real_fabrics_give_every_path() {
         (fixtures.join("opensm-full-v1-4hosts.dump"), 6),
         (of_324_hosts, 324 + 27),
     ] {
-        let routes = Routes::read(&file, TestCore::GID.interface_id(), Lid(1));
+        let routes = Routes::read(&file, ByHand::GID.interface_id(), Lid(1));
         assert_eq!(routes.len(), ports);
         let mut core = opened(&format!(
             "route_preload opensm_full_v1\nroute_data_file {}\n",
@@ -635,7 +635,7 @@ fn the_dumps_of_real_fabrics_give_every_path() {
         ));
         for (destination, route) in routes.iter() {
             let path = known(&mut core, &lid(destination.0));
-            let gid = Gid::new(TestCore::GID.subnet_prefix(), route.guid);
+            let gid = Gid::new(ByHand::GID.subnet_prefix(), route.guid);
             assert_eq!((path.dlid(), path.dgid()), (destination, gid));
             assert_eq!(
                 (path.sl(), path.mtu(), path.rate()),
@@ -663,7 +663,7 @@ fn an_address_that_was_added_twice_is_gone_once_it_is_removed() {
     let request = Request::destination(&address);
     core.add_address(&address).unwrap();
     let again = core.add_address(&address).unwrap();
-    assert_eq!(known(&mut core, &request).dgid(), TestCore::GID);
+    assert_eq!(known(&mut core, &request).dgid(), ByHand::GID);
     core.remove_address(again);
     assert_eq!(learn(&mut core, &request).path.unwrap().dgid(), peer(7));
 }

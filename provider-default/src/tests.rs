@@ -13,7 +13,7 @@ use acm_prov_api::abi::{
     AcmCounter, UMAD_SA_ATTR_MCMEMBER_REC, UMAD_SA_ATTR_PATH_REC, umad_sa_packet,
 };
 use acm_prov_api::prelude::*;
-use acm_prov_api::testing::{Answer, Request, TestCore};
+use acm_stand_in::by_hand::{Answer, ByHand, Request};
 
 use crate::McastSa;
 use peer::{MLID, Peer, SHARED};
@@ -22,14 +22,15 @@ use peer::{MLID, Peer, SHARED};
 const QUICK: &str = "timeout 150\nretries 1\n";
 
 /// A core with the provider loaded on the adapter `sim1`.
-fn loaded(options: &str) -> TestCore {
-    let mut core = TestCore::load::<McastSa>(options);
-    core.use_device(peer::context(1));
+fn loaded(options: &str) -> ByHand {
+    let core = ByHand::try_load::<McastSa>(options, peer::devices());
+    let core = core.unwrap_or_else(|error| panic!("mcast-sa does not load: {error}"));
+    peer::connect();
     core
 }
 
 /// With everything open, and the shared group joined.
-fn opened(options: &str) -> TestCore {
+fn opened(options: &str) -> ByHand {
     let mut core = loaded(options);
     core.open();
     grant_join(&core);
@@ -41,18 +42,19 @@ fn attribute(packet: &umad_sa_packet) -> u16 {
 }
 
 /// The SA grants the join that was asked first.
-fn grant_join(core: &TestCore) {
+fn grant_join(core: &ByHand) {
     let asked = core.wait_for_sa_questions(1)[0];
     assert_eq!(attribute(&asked), UMAD_SA_ATTR_MCMEMBER_REC);
     core.sa_answers(|packet| packet.data[36..38].copy_from_slice(&MLID.0.to_be_bytes()));
+    peer::join(&peer::providers());
 }
 
 /// The SA answers the question for a path to a peer, which must be the oldest one.
-fn give_path(core: &TestCore, to: &Peer) -> PathRecord {
+fn give_path(core: &ByHand, to: &Peer) -> PathRecord {
     let asked = core.wait_for_sa_questions(1)[0];
     assert_eq!(attribute(&asked), UMAD_SA_ATTR_PATH_REC);
     let asked = PathRecord::from_bytes(asked.data.first_chunk().unwrap());
-    assert_eq!((asked.sgid(), asked.dgid()), (TestCore::GID, to.gid()));
+    assert_eq!((asked.sgid(), asked.dgid()), (ByHand::GID, to.gid()));
     assert_eq!(
         (asked.dlid(), asked.slid(), asked.mtu()),
         (Lid(0), Lid(0), 0),
@@ -67,7 +69,7 @@ fn give_path(core: &TestCore, to: &Peer) -> PathRecord {
 }
 
 /// The same for several peers, whose questions may come in any order.
-fn give_paths(core: &TestCore, to: &[&Peer]) {
+fn give_paths(core: &ByHand, to: &[&Peer]) {
     for asked in core.wait_for_sa_questions(to.len()) {
         let dgid = PathRecord::from_bytes(asked.data.first_chunk().unwrap()).dgid();
         give_path(core, to.iter().find(|peer| peer.gid() == dgid).unwrap());
@@ -84,15 +86,15 @@ fn name(text: &str) -> Address {
 
 /// The address that the core's requests come from.
 fn source() -> Address {
-    Address::Ip(TestCore::SOURCE)
+    Address::Ip(ByHand::SOURCE)
 }
 
-fn resolve(core: &mut TestCore, destination: Address) -> u64 {
+fn resolve(core: &mut ByHand, destination: Address) -> u64 {
     core.resolve(&Request::destination(&destination))
 }
 
 /// Resolves an address that a peer has, with the peer's and the SA's help.
-fn learn(core: &mut TestCore, peer: &mut Peer, address: Address) -> Answer {
+fn learn(core: &mut ByHand, peer: &mut Peer, address: Address) -> Answer {
     let id = resolve(core, address);
     peer.answers(address);
     give_path(core, peer);
@@ -101,7 +103,7 @@ fn learn(core: &mut TestCore, peer: &mut Peer, address: Address) -> Answer {
 
 /// Resolves from memory: neither a peer nor the SA is asked.
 #[track_caller]
-fn known(core: &mut TestCore, destination: Address) -> PathRecord {
+fn known(core: &mut ByHand, destination: Address) -> PathRecord {
     let id = resolve(core, destination);
     let answers = core.answers(id);
     assert_eq!(
@@ -114,13 +116,13 @@ fn known(core: &mut TestCore, destination: Address) -> PathRecord {
     answers[0].path.unwrap()
 }
 
-fn counted(core: &TestCore, counter: AcmCounter) -> (u64, u64) {
+fn counted(core: &mut ByHand, counter: AcmCounter) -> (u64, u64) {
     let index = usize::try_from(counter.0).unwrap();
     (core.endpoint_counters()[index], core.core_counters()[index])
 }
 
 /// The provider's queue pair, as a peer sees it.
-fn provider_qp(core: &mut TestCore, peer: &mut Peer) -> rdma_access::Qpn {
+fn provider_qp(core: &mut ByHand, peer: &mut Peer) -> rdma_access::Qpn {
     resolve(core, ip(99));
     peer.request_for(ip(99)).qp_number
 }

@@ -60,14 +60,24 @@ impl Client {
     /// # Errors
     /// If nobody serves it.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, ControlError> {
-        let path = path.as_ref().to_owned();
-        let connect = || {
-            let stream = UnixStream::connect(&path)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            Ok(stream)
-        };
-        match connect() {
-            Ok(stream) => Ok(Self {
+        let path = path.as_ref();
+        match UnixStream::connect(path) {
+            Ok(stream) => Self::over(stream, path),
+            Err(error) => Err(ControlError::Io {
+                path: path.to_owned(),
+                error,
+            }),
+        }
+    }
+
+    /// Over a connection to the socket at a path, for callers whose path is too long for an address.
+    ///
+    /// # Errors
+    /// If the connection takes no time limit.
+    pub fn over(stream: UnixStream, path: impl Into<PathBuf>) -> Result<Self, ControlError> {
+        let path = path.into();
+        match stream.set_read_timeout(Some(PATIENCE)) {
+            Ok(()) => Ok(Self {
                 path,
                 stream: BufReader::new(stream),
             }),

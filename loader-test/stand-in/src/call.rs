@@ -11,8 +11,10 @@ macro_rules! call {
             format!("{:?}", ($($argument,)*))
         });
         let watch = $crate::clock::Stopwatch::start();
+        let providers = $crate::allocations::Whose::providers();
         // SAFETY: the arguments are what acm_prov.h asks for. What the provider does with them is what is being tested.
         let result = unsafe { callback($($argument),*) };
+        drop(providers);
         $core.shared.callback_over(stringify!($slot), &watch);
         let recorder = &$core.shared.recorder;
         recorder.end($crate::recorder::Caller::Core, stringify!($slot), || format!("{result:?}"));

@@ -14,6 +14,7 @@ use acm_prov_api::abi::{
     acm_sa_handler_fn, acm_sa_mad, ibv_context, ibv_gid, ibv_mtu, ibv_path_record, ibv_rate,
 };
 
+use super::allocations::Whose;
 use super::message::{self, Kind, Path, Reply};
 use super::recorder::Caller;
 use super::shared::Shared;
@@ -102,6 +103,7 @@ fn told(name: &str, arguments: impl FnOnce() -> String) {
 /// `text` is a terminated string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_stand_in_log(level: c_int, text: *const c_char) {
+    let _cores = Whose::cores();
     if let Some(core) = core() {
         // SAFETY: the caller's promise.
         core.log(level, &unsafe { CStr::from_ptr(text) }.to_string_lossy());
@@ -177,6 +179,7 @@ extern "C" fn acm_get_opts_file() -> *const c_char {
 
 #[unsafe(no_mangle)]
 extern "C" fn acm_increment_counter(counter: AcmCounter) {
+    let _cores = Whose::cores();
     if let Some(core) = core() {
         core.count(counter.0);
     }
@@ -186,6 +189,7 @@ extern "C" fn acm_increment_counter(counter: AcmCounter) {
 /// `gid` may be read.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_gid_index(port: *mut acm_port, gid: *mut ibv_gid) -> u8 {
+    let _cores = Whose::cores();
     told("acm_gid_index", || format!("{port:p}, {gid:p}"));
     let Some(core) = core() else { return 0 };
     // SAFETY: the caller's promise.
@@ -200,6 +204,7 @@ unsafe extern "C" fn acm_gid_index(port: *mut acm_port, gid: *mut ibv_gid) -> u8
 /// `gid` may be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_get_gid(port: *mut acm_port, index: c_int, gid: *mut ibv_gid) -> c_int {
+    let _cores = Whose::cores();
     told("acm_get_gid", || format!("{port:p}, {index}"));
     let Some(core) = core() else { return -1 };
     match usize::try_from(index)
@@ -228,6 +233,7 @@ unsafe extern "C" fn acm_path_comp_mask(path: *mut ibv_path_record) -> Be64 {
 /// # Safety
 /// `msg` is a message of the length that it states.
 unsafe fn respond(id: u64, msg: *const acm_msg, by: Kind) -> c_int {
+    let _cores = Whose::cores();
     let Some(core) = core() else { return -1 };
     // SAFETY: the caller's promise.
     core.answered(id, unsafe { Reply::read(msg.cast()) }, by)

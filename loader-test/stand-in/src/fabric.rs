@@ -51,7 +51,14 @@ pub struct PortSpec {
     pub active: bool,
     /// Whether it is an Ethernet port.
     pub ethernet: bool,
+    /// Its MTU, by its code in verbs.h; what the SA says of paths does not depend on it.
+    pub mtu: u8,
+    /// Its width and its speed, by their codes in verbs.h; see [`mtu`](Self::mtu).
+    pub rate: (u8, u8),
 }
+
+/// PortInfo.CapabilityMask: the port has extended speeds.
+const CAP_EXTENDED_SPEEDS: u32 = 1 << 14;
 
 impl PortSpec {
     /// An active port in the default partition.
@@ -65,6 +72,8 @@ impl PortSpec {
             pkeys: vec![0xffff],
             active: true,
             ethernet: false,
+            mtu: 4,
+            rate: (2, 1),
         }
     }
 
@@ -85,7 +94,15 @@ impl PortSpec {
 
     /// As fabric-sim shows it.
     pub(super) fn snapshot(&self) -> PortSnapshot {
+        let (width, speed) = self.rate;
+        // FDR and faster have a field of their own.
+        let speed_ext = speed >> 4;
         let info = PortInfo {
+            capability_mask: match speed_ext {
+                0 => 0,
+                _ => CAP_EXTENDED_SPEEDS,
+            },
+            speed_ext_active: speed_ext,
             gid_prefix: self.prefix,
             lid: self.lid,
             lmc: self.lmc,
@@ -96,10 +113,10 @@ impl PortSpec {
                 fabric_sim::model::port::STATE_DOWN
             },
             physical_state: if self.active { 5 } else { 2 },
-            mtu_cap: 4,
-            neighbor_mtu: 4,
-            width_active: 2,
-            speed_active: 1,
+            mtu_cap: self.mtu,
+            neighbor_mtu: self.mtu,
+            width_active: width,
+            speed_active: speed & 0xf,
             subnet_timeout: 18,
             ..PortInfo::default()
         };

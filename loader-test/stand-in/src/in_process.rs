@@ -38,6 +38,7 @@
 //! a policy of its own; [`StandIn::refuse_sls`] makes the SA refuse an SL.
 
 use std::ops::{Deref, DerefMut};
+use std::path::Path;
 
 use acm_prov_api::{Exported, Turn};
 use tempfile::TempDir;
@@ -46,7 +47,8 @@ use super::fabric::DeviceSpec;
 use super::ledger::Violation;
 use super::{Setup, StandIn};
 
-/// A [`StandIn`] with a provider of this process. Only one exists at a time, the SDK's `TestCore` included: another test that wants one waits.
+/// A [`StandIn`] with a provider of this process. Only one exists at a time: another test that wants one
+/// waits.
 pub struct InProcess {
     core: StandIn,
     /// Ends the provider.
@@ -80,13 +82,39 @@ impl InProcess {
         devices: Vec<DeviceSpec>,
         options: &[&str],
     ) -> Result<Self, acm_prov_api::Error> {
+        Self::load_configured::<P>(devices, |folder| {
+            let mut lines = StandIn::default_options(folder);
+            lines.extend(options.iter().map(|line| (*line).to_owned()));
+            lines
+        })
+    }
+
+    /// The same with these lines of ibacm_opts.cfg and no others; without any there is no such file.
+    ///
+    /// # Errors
+    /// The provider's own, from its `load`.
+    ///
+    /// # Panics
+    /// If the core's own files cannot be written.
+    pub fn load_with_exactly<P: Exported>(
+        devices: Vec<DeviceSpec>,
+        options: &[&str],
+    ) -> Result<Self, acm_prov_api::Error> {
+        Self::load_configured::<P>(devices, |_| {
+            options.iter().map(|line| (*line).to_owned()).collect()
+        })
+    }
+
+    fn load_configured<P: Exported>(
+        devices: Vec<DeviceSpec>,
+        options: impl FnOnce(&Path) -> Vec<String>,
+    ) -> Result<Self, acm_prov_api::Error> {
         let turn = acm_prov_api::turn();
         let folder = tempfile::Builder::new()
             .prefix("acm-stand-in-")
             .tempdir()
             .unwrap_or_else(|error| panic!("a temporary folder: {error}"));
-        let mut lines = StandIn::default_options(folder.path());
-        lines.extend(options.iter().map(|line| (*line).to_owned()));
+        let lines = options(folder.path());
         let (shared, devices) = StandIn::prepare(Setup {
             devices,
             options: lines,

@@ -8,6 +8,8 @@
 //!
 //! The functions that a provider calls are exported by name; one core at a time is behind them.
 
+pub mod allocations;
+pub mod by_hand;
 mod clock;
 mod complaints;
 pub mod fabric;
@@ -30,6 +32,7 @@ pub mod wire;
 mod exports;
 #[macro_use]
 mod call;
+pub mod closed_again;
 mod neighbours;
 mod ports;
 mod requests;

@@ -1,6 +1,8 @@
 //! The subnet administrator and the core's queue in front of it: one thread, `sa_depth` MADs a port at a time, faults on
 //! demand.
 
+mod by_hand;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -11,6 +13,8 @@ use acm_prov_api::abi::{acm_sa_handler_fn, acm_sa_mad};
 use super::ledger::{Harmed, Ledger, MadState, ViolationKind};
 use super::message::Path;
 use super::recorder::{Caller, Recorder};
+
+pub use by_hand::Held;
 
 /// Component mask bits of a PathRecord query (IBA vol. 1, 15.2.5.16).
 pub const COMP_DGID: u64 = 1 << 2;
@@ -547,7 +551,7 @@ pub(super) fn describe(mad: *const acm_sa_mad) -> String {
 }
 
 /// The method of an answer (IBA vol. 1, 15.2.2): what was set is told like what was asked for.
-fn response_to(method: u8) -> u8 {
+pub(super) fn response_to(method: u8) -> u8 {
     const RESPONSE: u8 = 0x80;
     match method {
         SET => GET | RESPONSE,

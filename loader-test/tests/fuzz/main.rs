@@ -114,21 +114,20 @@ fn damage() -> Vec<Value> {
     causes
 }
 
-/// The endpoint is closed without the lock: the SA's answer comes at the same time.
+/// Requests are taken up without the lock: the SA's answers come at the same time.
 #[test]
 fn a_race_is_found() {
-    let begin = "\tpthread_mutex_lock(&lock);\n\tforget(&ep->join);\n\tfor (i = 0;";
-    let end = "\tLIST_REMOVE(ep, entry);\n\tpthread_mutex_unlock(&lock);\n\tfree(ep);\n";
+    let begin = "\tpthread_mutex_lock(&lock);\n\tep->counters[ACM_CNTR_RESOLVE]++;\n";
+    let end = "nodelay, false, &done);\n\t}\n\tpthread_mutex_unlock(&lock);\n";
     let mut causes = damage();
     causes.push(json!({ "violation": "answered-twice" }));
-    causes.push(json!({ "violation": "mad-for-closed-endpoint" }));
     causes.push(json!({ "violation": "never-answered" }));
     causes.push(json!("hangs"));
     finds(
         "fuzz-race",
         &[
-            (begin, "\tforget(&ep->join);\n\tfor (i = 0;"),
-            (end, "\tLIST_REMOVE(ep, entry);\n\tfree(ep);\n"),
+            (begin, "\tep->counters[ACM_CNTR_RESOLVE]++;\n"),
+            (end, "nodelay, false, &done);\n\t}\n"),
         ],
         &causes,
     );

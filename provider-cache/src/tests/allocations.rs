@@ -1,7 +1,8 @@
 //! What a request takes whose path is known: no memory, from the C table to the answer.
 
 use acm_prov_api::prelude::*;
-use acm_prov_api::testing::{Allocations, Request, TestCore};
+use acm_stand_in::allocations::Allocations;
+use acm_stand_in::by_hand::{ByHand, Request};
 
 use super::{known, opened, peer};
 
@@ -9,7 +10,7 @@ use super::{known, opened, peer};
 static ALLOCATOR: Allocations = Allocations;
 
 /// Asks until the SA is asked for nothing more; then a request must take no memory.
-fn is_free_when_known(core: &mut TestCore, form: &str, request: &Request) {
+fn is_free_when_known(core: &mut ByHand, form: &str, request: &Request) {
     loop {
         let id = core.resolve(request);
         if core.sa_questions().is_empty() {
@@ -51,7 +52,7 @@ fn a_request_that_is_answered_from_memory_takes_none() {
     for (form, request) in [
         ("NAME", destination(name)),
         ("IP", destination(Address::Ip(ip))),
-        ("own IP", destination(Address::Ip(TestCore::SOURCE))),
+        ("own IP", destination(Address::Ip(ByHand::SOURCE))),
         ("IP6", destination(Address::Ip6("fd00::7".parse().unwrap()))),
         ("mapped IP6", destination(Address::Ip6(ip.to_ipv6_mapped()))),
         ("GID", destination(Address::Gid(gid))),

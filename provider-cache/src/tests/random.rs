@@ -29,7 +29,7 @@ impl Random {
 }
 
 struct History {
-    core: TestCore,
+    core: ByHand,
     random: Random,
     /// The port has this LID in its current opening, and every opening has another.
     opening: u16,

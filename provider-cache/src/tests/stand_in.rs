@@ -1,10 +1,10 @@
-//! The provider under the core of the conformance harness, whose books see every MAD and every answer.
+//! The provider under the stand-in core with an SA of its own.
 
-use loader_test::stand_in::FIRST_PORT;
-use loader_test::stand_in::fabric::Peer;
-use loader_test::stand_in::in_process::InProcess;
-use loader_test::stand_in::message::{Addr, Message, Path};
-use loader_test::stand_in::sa::Reaction;
+use acm_stand_in::FIRST_PORT;
+use acm_stand_in::fabric::Peer;
+use acm_stand_in::in_process::InProcess;
+use acm_stand_in::message::{Addr, Message, Path};
+use acm_stand_in::sa::Reaction;
 
 use crate::PathCache;
 

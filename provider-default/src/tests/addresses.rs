@@ -20,11 +20,11 @@ fn a_name_is_resolved_by_multicast_and_its_path_by_the_sa() {
     assert_eq!((answer.status, answer.path), (Status::SUCCESS, Some(given)));
     // The second time nobody is asked.
     assert_eq!(known(&mut core, name("NODE2")), given);
-    assert_eq!(counted(&core, AcmCounter::ADDR_QUERY), (1, 1));
-    assert_eq!(counted(&core, AcmCounter::ROUTE_QUERY), (1, 1));
-    assert_eq!(counted(&core, AcmCounter::ROUTE_CACHE), (1, 1));
-    assert_eq!(counted(&core, AcmCounter::ADDR_CACHE), (0, 0));
-    assert_eq!(counted(&core, AcmCounter::RESOLVE).0, 2);
+    assert_eq!(counted(&mut core, AcmCounter::ADDR_QUERY), (1, 1));
+    assert_eq!(counted(&mut core, AcmCounter::ROUTE_QUERY), (1, 1));
+    assert_eq!(counted(&mut core, AcmCounter::ROUTE_CACHE), (1, 1));
+    assert_eq!(counted(&mut core, AcmCounter::ADDR_CACHE), (0, 0));
+    assert_eq!(counted(&mut core, AcmCounter::RESOLVE).0, 2);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn with_route_prot_acm_the_group_says_what_the_path_is_like() {
     let path = core.wait_for_answer(id).path.unwrap();
     assert_eq!(
         (path.dgid(), path.dlid(), path.sgid(), path.slid()),
-        (peer.gid(), Lid(2), TestCore::GID, Lid(1))
+        (peer.gid(), Lid(2), ByHand::GID, Lid(1))
     );
     assert_eq!(
         (path.mtu(), path.rate(), path.packet_lifetime(), path.sl()),
@@ -84,8 +84,8 @@ fn with_route_prot_acm_the_group_says_what_the_path_is_like() {
         "with selectors, as an SA's record has them"
     );
     assert_eq!(known(&mut core, ip(2)), path);
-    assert_eq!(counted(&core, AcmCounter::ROUTE_QUERY).0, 0);
-    assert_eq!(counted(&core, AcmCounter::ROUTE_CACHE).0, 1);
+    assert_eq!(counted(&mut core, AcmCounter::ROUTE_QUERY).0, 0);
+    assert_eq!(counted(&mut core, AcmCounter::ROUTE_CACHE).0, 1);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn own_addresses_are_answered_at_once() {
     core.add_address(&name("me")).unwrap();
     for address in [source(), name("ME")] {
         let path = known(&mut core, address);
-        assert_eq!((path.sgid(), path.dgid()), (TestCore::GID, TestCore::GID));
+        assert_eq!((path.sgid(), path.dgid()), (ByHand::GID, ByHand::GID));
         assert_eq!((path.slid(), path.dlid()), (Lid(1), Lid(1)));
     }
 }
@@ -129,7 +129,7 @@ fn what_a_client_demands_is_the_sas_to_say() {
     let id = core.resolve(&Request::hinted(&source(), &wanted));
     let asked = core.wait_for_sa_questions(1)[0];
     let asked = PathRecord::from_bytes(asked.data.first_chunk().unwrap());
-    assert_eq!((asked.dgid(), asked.service_id()), (TestCore::GID, 9));
+    assert_eq!((asked.dgid(), asked.service_id()), (ByHand::GID, 9));
     core.sa_answers_with(|path| {
         path.set_dlid(Lid(1)).set_sl(4);
     });
@@ -165,7 +165,7 @@ fn requests_are_sent_again_until_the_deadline() {
     let answer = core.wait_for_answer(id);
     assert_eq!(answer.status, Status::ETIMEDOUT);
     assert_eq!(
-        counted(&core, AcmCounter::ADDR_QUERY).0,
+        counted(&mut core, AcmCounter::ADDR_QUERY).0,
         1,
         "tries are not queries"
     );
@@ -217,8 +217,8 @@ fn hosts_are_known_and_only_their_paths_are_asked_for() {
     let given = give_path(&core, &peer);
     assert_eq!(core.wait_for_answer(id).path, Some(given));
     assert_eq!(known(&mut core, ip(2)), given);
-    assert_eq!(counted(&core, AcmCounter::ADDR_CACHE).0, 1);
-    assert_eq!(counted(&core, AcmCounter::ADDR_QUERY).0, 0);
+    assert_eq!(counted(&mut core, AcmCounter::ADDR_CACHE).0, 1);
+    assert_eq!(counted(&mut core, AcmCounter::ADDR_QUERY).0, 0);
     // Fault 28: what the operator says holds, whoever claims the address.
     Peer::at(3).asks(5, ip(9), ip(2));
     core.wait_for_log("claims 10.0.0.2, which is another's by the hosts file");
@@ -249,7 +249,7 @@ fn preloaded_paths_are_answered_without_the_sa() {
     let path = known(&mut core, Address::Lid(Lid(2)));
     assert_eq!(
         (path.dgid(), path.dlid(), path.sgid(), path.slid()),
-        (peer.gid(), Lid(2), TestCore::GID, Lid(1))
+        (peer.gid(), Lid(2), ByHand::GID, Lid(1))
     );
     assert_eq!(
         path.to_bytes()[50..56],
@@ -326,8 +326,8 @@ fn one_request_serves_all_who_ask_at_once() {
     }
     assert_eq!(
         (
-            counted(&core, AcmCounter::ADDR_QUERY).0,
-            counted(&core, AcmCounter::ROUTE_QUERY).0
+            counted(&mut core, AcmCounter::ADDR_QUERY).0,
+            counted(&mut core, AcmCounter::ROUTE_QUERY).0
         ),
         (1, 1)
     );
@@ -436,7 +436,7 @@ fn the_dumps_of_real_fabrics_give_every_path() {
         (fixtures.join("opensm-full-v1-4hosts.dump"), 6),
         (of_324_hosts, 324 + 27),
     ] {
-        let routes = Routes::read(&file, TestCore::GID.interface_id(), Lid(1));
+        let routes = Routes::read(&file, ByHand::GID.interface_id(), Lid(1));
         assert_eq!(routes.len(), ports);
         let mut core = opened(&format!(
             "route_preload opensm_full_v1\nroute_data_file {}\n",
@@ -444,7 +444,7 @@ fn the_dumps_of_real_fabrics_give_every_path() {
         ));
         for (lid, route) in routes.iter() {
             let path = known(&mut core, Address::Lid(lid));
-            let gid = Gid::new(TestCore::GID.subnet_prefix(), route.guid);
+            let gid = Gid::new(ByHand::GID.subnet_prefix(), route.guid);
             assert_eq!((path.dlid(), path.dgid()), (lid, gid));
             assert_eq!(
                 (path.sl(), path.mtu(), path.rate()),

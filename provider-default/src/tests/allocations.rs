@@ -1,7 +1,8 @@
 //! What a request takes whose path is known: no memory, from the C table to the answer.
 
 use acm_prov_api::prelude::*;
-use acm_prov_api::testing::{Allocations, Request, TestCore};
+use acm_stand_in::allocations::Allocations;
+use acm_stand_in::by_hand::{ByHand, Request};
 
 use super::peer::Peer;
 use super::{give_path, grant_join, ip, loaded, name};
@@ -13,8 +14,7 @@ static ALLOCATOR: Allocations = Allocations;
 fn a_request_that_is_answered_from_memory_takes_none() {
     let folder = tempfile::tempdir().unwrap();
     let hosts = folder.path().join("hosts");
-    let mut peer = Peer::at(2);
-    let gid = peer.gid();
+    let gid = Gid::new(ByHand::GID.subnet_prefix(), 0x2002);
     std::fs::write(
         &hosts,
         format!("node2 {gid}\n10.0.0.2 {gid}\nfd00::2 {gid}\n"),
@@ -24,6 +24,7 @@ fn a_request_that_is_answered_from_memory_takes_none() {
         "addr_preload acm_hosts\naddr_data_file {}\n",
         hosts.display()
     ));
+    let mut peer = Peer::at(2);
     core.open();
     grant_join(&core);
     let learnt = ip(3);
@@ -41,7 +42,7 @@ fn a_request_that_is_answered_from_memory_takes_none() {
     for (form, request) in [
         ("NAME", destination(name("NODE2"))),
         ("IP", destination(ip(2))),
-        ("own IP", destination(Address::Ip(TestCore::SOURCE))),
+        ("own IP", destination(Address::Ip(ByHand::SOURCE))),
         ("learnt IP", destination(learnt)),
         ("learnt IP, mapped", destination(Address::Ip6(mapped))),
         ("IP6", destination(Address::Ip6("fd00::2".parse().unwrap()))),

@@ -23,7 +23,7 @@ fn a_request_for_an_own_address_is_answered_by_unicast_on_the_sas_path() {
     );
     // Both sides know each other now.
     assert_eq!(known(&mut core, ip(2)).dlid(), Lid(2));
-    assert_eq!(counted(&core, AcmCounter::ADDR_QUERY), (0, 0));
+    assert_eq!(counted(&mut core, AcmCounter::ADDR_QUERY), (0, 0));
 }
 
 /// A stock peer asks for the address as its client wrote it.
@@ -32,7 +32,7 @@ fn a_request_for_an_own_ipv4_address_in_ipv6_form_is_answered() {
     let core = opened("");
     let mut peer = Peer::at(2);
     let mut request = super::peer::request(8, source(), ip(2));
-    for (kind, field, ip) in [(16, 24, TestCore::SOURCE), (18, 88, [10, 0, 0, 2].into())] {
+    for (kind, field, ip) in [(16, 24, ByHand::SOURCE), (18, 88, [10, 0, 0, 2].into())] {
         request[kind] = 3;
         request[field..field + 16].copy_from_slice(&ip.to_ipv6_mapped().octets());
     }
@@ -120,7 +120,7 @@ fn a_request_for_another_is_not_answered() {
 fn the_own_gid_and_lid_are_addresses_too() {
     let core = opened("");
     let mut peer = Peer::at(2);
-    peer.asks(1, Address::Gid(TestCore::GID), ip(2));
+    peer.asks(1, Address::Gid(ByHand::GID), ip(2));
     give_path(&core, &peer);
     peer.answer_to(1);
     peer.asks(2, Address::Lid(Lid(1)), ip(2));

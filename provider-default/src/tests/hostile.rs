@@ -4,7 +4,7 @@ use super::*;
 use crate::wire::{Body, Datagram, Groups};
 
 /// A core that waits for the owner of 10.0.0.2, and the tid and queue pair of its request.
-fn waiting() -> (TestCore, Peer, u64, peer::Came) {
+fn waiting() -> (ByHand, Peer, u64, peer::Came) {
     let mut core = opened("timeout 60000\n");
     let mut peer = Peer::at(2);
     let id = resolve(&mut core, ip(2));
@@ -13,7 +13,7 @@ fn waiting() -> (TestCore, Peer, u64, peer::Came) {
 }
 
 /// What was sent came to nothing, and the service goes on.
-fn goes_on(core: &TestCore, peer: &mut Peer, id: u64, request: &peer::Came) {
+fn goes_on(core: &ByHand, peer: &mut Peer, id: u64, request: &peer::Came) {
     assert!(core.answers(id).is_empty());
     peer.unicast(&peer::answer(request.datagram.tid), request.qp_number);
     give_path(core, peer);
@@ -115,7 +115,7 @@ fn an_answer_with_a_guessed_tid_comes_to_nothing() {
 fn an_answer_with_a_group_that_is_not_ours_comes_to_nothing() {
     let (core, mut peer, id, request) = waiting();
     let other: Gid = "ff15:4001:ffff:7:500::".parse().unwrap();
-    for groups in [&[][..], &[other], &[Gid::ZERO], &[TestCore::GID]] {
+    for groups in [&[][..], &[other], &[Gid::ZERO], &[ByHand::GID]] {
         let body = Body::Answer {
             status: 0,
             destination: None,

@@ -118,7 +118,7 @@ fn with_route_prot_acm_an_address_is_asked_for_again_after_a_reregistration() {
         assert_eq!(core.wait_for_answer(id).path.unwrap().dlid(), Lid(4));
     }
     assert_eq!(known(&mut core, ip(2)).dlid(), Lid(4));
-    assert_eq!(counted(&core, AcmCounter::ADDR_QUERY).0, 3);
+    assert_eq!(counted(&mut core, AcmCounter::ADDR_QUERY).0, 3);
     assert!(core.sa_questions().is_empty());
 }
 
@@ -133,7 +133,7 @@ fn with_route_prot_sa_an_address_is_kept_across_a_reregistration() {
     let id = resolve(&mut core, ip(2));
     give_path(&core, &peer);
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
-    assert_eq!(counted(&core, AcmCounter::ADDR_QUERY).0, 1);
+    assert_eq!(counted(&mut core, AcmCounter::ADDR_QUERY).0, 1);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn the_groups_are_left_at_the_end_of_an_active_port() {
 #[test]
 fn nothing_is_asked_of_a_port_that_is_down() {
     let mut core = opened("");
-    core.change_port(|port| port.state = acm_prov_api::abi::ibv_port_state(1));
+    core.change_port(|port| port.active = false);
     core.close_port();
     assert_eq!(core.sa_questions().len(), 0);
 }
@@ -187,7 +187,7 @@ fn a_reregistration_joins_for_the_endpoints_that_are_open_and_no_other() {
     let mut core = loaded("");
     core.set_pkeys(&[0xffff, 0x8001]);
     core.open();
-    core.open_endpoint(0x8001).unwrap();
+    core.add_address_to(0x8001, &name("second")).unwrap();
     let both = core.wait_for_sa_questions(2);
     assert_eq!(pkeys(&both), [[0xff, 0xff], [0x80, 0x01]]);
     grant_join(&core);

@@ -1,17 +1,17 @@
 //! Peers: queue pairs on simulated adapters beside the provider's.
 
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use acm_prov_api::prelude::*;
-use acm_prov_api::testing::TestCore;
+use acm_stand_in::PortId;
+use acm_stand_in::by_hand::ByHand;
+use acm_stand_in::fabric::{DeviceSpec, PortSpec};
 use fabric_sim::fabric;
-use fabric_sim::model::adapter::{Adapter, Identity};
+use fabric_sim::model::adapter::Adapter;
 use fabric_sim::model::membership::Membership;
-use fabric_sim::model::port::{PortSnapshot, STATE_ACTIVE};
 use fabric_sim::model::queue_pair::{Change, State};
 use fabric_sim::model::switch::Switch;
-use fabric_sim::smp::PortInfo;
 use rdma_access::ud::*;
 use rdma_access::verbs::Context;
 use rdma_access::{QKey, Qpn};
@@ -30,42 +30,45 @@ const PREFIX: u64 = 0xfe80 << 48;
 /// LIDs and GUIDs of the adapters `sim<LID>`. Number 1 is the test core's; 4 is 2 after it has moved.
 const PORTS: [(u16, u64); 4] = [(1, 0x0010_0001), (2, 0x2002), (3, 0x2003), (4, 0x2002)];
 
-fn adapter(lid: u16, guid: u64) -> Arc<Adapter> {
-    let info = PortInfo {
-        gid_prefix: PREFIX,
-        lid,
-        state: STATE_ACTIVE,
-        neighbor_mtu: 5,
-        ..PortInfo::default()
-    };
-    let port = PortSnapshot {
-        info,
-        pkeys: vec![0xffff, 0x8001, 0x7fff],
-        guids: vec![guid],
-        ..PortSnapshot::down()
-    };
-    let identity = Identity {
+/// The only port of a device with the node GUID of the provider's.
+pub const VIRTUAL_FUNCTION: PortId = PortId { device: 4, port: 1 };
+
+/// The devices of a core: the first one is the provider's, the last one its virtual function, the others are the peers'.
+pub fn devices() -> Vec<DeviceSpec> {
+    let device = |(lid, guid): (u16, u64)| DeviceSpec {
         name: format!("sim{lid}"),
         node_guid: 0x100 + u64::from(lid),
-        ..Identity::default()
+        ports: vec![PortSpec {
+            sm_lid: 9,
+            pkeys: vec![0xffff, 0x8001, 0x7fff],
+            mtu: 5,
+            ..PortSpec::new(guid, lid)
+        }],
     };
-    let adapter = Adapter::new(identity, vec![port]);
-    // The test core's SA answers joins; the fabric has all of them for members.
-    adapter
-        .joined(1, Membership::full(SHARED.0, MLID.0))
-        .unwrap();
-    adapter
+    let mut devices: Vec<DeviceSpec> = PORTS.map(device).into();
+    devices.push(DeviceSpec {
+        node_guid: devices[0].node_guid,
+        ..device((5, 0x2005))
+    });
+    devices
 }
 
-/// A context of the adapter `sim<lid>`.
-pub fn context(lid: u16) -> Arc<Context> {
-    static INSTALLED: Once = Once::new();
-    INSTALLED.call_once(|| {
-        let adapters = PORTS.map(|(lid, guid)| adapter(lid, guid));
-        Switch::connecting(&adapters);
-        fabric::install(adapters.into());
-    });
-    Arc::new(Context::open_by_name(&format!("sim{lid}")).unwrap())
+/// Connects the devices of the core that was loaded last. Peers come after it.
+pub fn connect() {
+    let adapters = fabric::adapters().unwrap();
+    Switch::connecting(&adapters);
+    adapters.iter().for_each(join);
+}
+
+/// The SA is the test, and so it is the test that makes an adapter a member of the shared group.
+pub fn join(adapter: &Arc<Adapter>) {
+    let membership = Membership::full(SHARED.0, MLID.0);
+    adapter.joined(1, membership).unwrap();
+}
+
+/// The adapter of the provider.
+pub fn providers() -> Arc<Adapter> {
+    fabric::adapters().unwrap()[0].clone()
 }
 
 /// Breaks a queue pair of the adapter `sim<lid>`, as a failed work request does.
@@ -105,7 +108,7 @@ pub struct Peer {
 impl Peer {
     /// The peer at a LID.
     pub fn at(lid: u16) -> Self {
-        let context = context(lid);
+        let context = Arc::new(Context::open_by_name(&format!("sim{lid}")).unwrap());
         let domain = Arc::new(ProtectionDomain::new(&context).unwrap());
         let queue = Arc::new(CompletionQueue::new(&context, 64, None).unwrap());
         let buffers = Arc::new(MemoryRegion::new(&domain, GRH_LENGTH + 4096, 64).unwrap());
@@ -181,13 +184,13 @@ impl Peer {
 
     /// Sends to the provider's queue pair.
     pub fn unicast(&mut self, bytes: &[u8], qp_number: Qpn) {
-        let address = self.address(Lid(1), Some(TestCore::GID));
+        let address = self.address(providers_lid(), Some(ByHand::GID));
         self.send(bytes, &address, qp_number);
     }
 
     /// Sends to the provider's queue pair, without a GRH.
     pub fn without_grh(&mut self, bytes: &[u8], qp_number: Qpn) {
-        let address = self.address(Lid(1), None);
+        let address = self.address(providers_lid(), None);
         self.send(bytes, &address, qp_number);
     }
 
@@ -246,7 +249,7 @@ impl Peer {
             if let Some(received) = completion.received() {
                 let grh = received.grh().expect("the provider always sends a GRH");
                 // Other peers' datagrams to the group come as well.
-                if grh.source.0 == TestCore::GID.0 {
+                if grh.source.0 == ByHand::GID.0 {
                     self.came.push(Came {
                         datagram: Datagram::parse(received.payload()).expect("well formed"),
                         qp_number: received.source_qp(),
@@ -257,6 +260,11 @@ impl Peer {
             }
         }
     }
+}
+
+/// The LID of the provider's port, which changes.
+fn providers_lid() -> Lid {
+    Lid(providers().port(1).unwrap().info.lid)
 }
 
 /// A request's bytes.

@@ -45,7 +45,7 @@ fn width(like: &Failure) -> usize {
 /// How often a part of a sequence must fail, and of how many times, to take the place of the whole, which failed so often.
 fn demand(failed: u64, played: u64) -> (u64, u64) {
     match failed {
-        0 => (NEEDED, MOST_TRIES),
+        0 => (NEEDED, 0),
         _ if failed == played => (1, 1),
         // What fails as often as the whole is passed over once in sixteen times.
         _ => (
@@ -240,6 +240,8 @@ impl Search {
         let mut shortest = original.clone();
         let mut actions = std::mem::take(&mut shortest.actions);
         let end = self.end;
+        // Of what never fails again, no part would.
+        let end = if failed == 0 { self.start } else { end };
         let is_shrunk = shrink(&mut actions, end, |part| {
             let part = Sequence {
                 actions: part.to_vec(),
@@ -277,7 +279,7 @@ mod tests {
         assert_eq!(demand(16, 16), (1, 1));
         assert_eq!(demand(8, 16), (3, 12));
         assert_eq!(demand(1, 256), (3, 1024));
-        assert_eq!(demand(0, 256), (3, 1024));
+        assert_eq!(demand(0, 256), (3, 0));
     }
 
     #[test]

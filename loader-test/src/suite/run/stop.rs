@@ -2,24 +2,24 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::signals;
 
 /// Ends a run early: no further check begins, and those at work are killed.
-pub struct Stop(OwnedFd);
+pub struct Stop {
+    /// Can be read from once it is ended.
+    ended: OwnedFd,
+    end: OwnedFd,
+}
 
-/// The exit status that a signal asks for; 0 while none came.
-static SIGNALLED: AtomicU8 = AtomicU8::new(0);
-
-/// The exit status that a signal asks for, if one came that [`Stop::at_signals`] heard.
+/// The exit status that a signal asks for, if one came since [`Stop::at_signals`].
 pub fn signalled() -> Option<u8> {
-    Some(SIGNALLED.load(Ordering::Relaxed)).filter(|status| *status != 0)
+    signals::came().map(|number| u8::try_from(128 + number).unwrap_or(1))
 }
 
 impl Stop {
@@ -27,7 +27,7 @@ impl Stop {
     /// process at once; the checks at work end with it.
     ///
     /// # Errors
-    /// If the signals cannot be heard.
+    /// If the signals cannot be caught.
     pub fn at_signals() -> io::Result<Arc<Self>> {
         static STOP: Mutex<Option<Arc<Stop>>> = Mutex::new(None);
         let mut known = STOP.lock().unwrap_or_else(PoisonError::into_inner);
@@ -35,20 +35,7 @@ impl Stop {
             return Ok(Arc::clone(stop));
         }
         let stop = Arc::new(Self::new()?);
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let heard = Arc::clone(&stop);
-        std::thread::Builder::new()
-            .name("signals".into())
-            .spawn(move || {
-                for number in &mut signals {
-                    if signalled().is_some() {
-                        let _ = emulate_default_handler(number);
-                    }
-                    let status = u8::try_from(128 + number).unwrap_or(1);
-                    SIGNALLED.store(status, Ordering::Relaxed);
-                    heard.now();
-                }
-            })?;
+        signals::catch_and_write(&stop.end)?;
         Ok(Arc::clone(known.insert(stop)))
     }
 
@@ -81,25 +68,23 @@ impl Stop {
     /// # Errors
     /// If there is no descriptor left.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(
-            0,
-            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-        )?))
+        let (ended, end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self { ended, end })
     }
 
     /// Ends it.
     pub fn now(&self) {
         // It can only fail by having been done very often already.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.end, &[1]);
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.ended.as_fd()
     }
 
     /// Whether it is ended.
     pub fn is_set(&self) -> bool {
-        let mut set = [PollFd::new(&self.0, PollFlags::IN)];
+        let mut set = [PollFd::new(&self.ended, PollFlags::IN)];
         poll(&mut set, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 }

@@ -1,0 +1,69 @@
+//! MADs that a test brings back itself, in its own thread, instead of the SA's.
+
+use acm_prov_api::abi::{acm_sa_mad, umad_sa_packet};
+
+use super::{Mad, Question, Reaction, SaThread, lock};
+
+/// A MAD that waits for the test.
+#[derive(Clone)]
+pub struct Held {
+    /// The question.
+    pub question: Question,
+    /// The MAD as the provider sent it.
+    pub packet: umad_sa_packet,
+}
+
+impl SaThread {
+    /// From now on the SA's thread does nothing: each MAD waits for [`bring_back`](Self::bring_back), and the core takes as
+    /// many as the provider sends. To be called before the provider sends any.
+    pub fn leave_to_test(&self) {
+        self.script(|_| Reaction::Hold);
+        lock(&self.inner.state).depth = usize::MAX;
+    }
+
+    /// The MADs that wait, oldest first.
+    pub fn held(&self) -> Vec<Held> {
+        let state = lock(&self.inner.state);
+        let mads = state.ports.values().flat_map(|queue| &queue.pending);
+        let mut held: Vec<Held> = mads
+            .map(|mad| Held {
+                question: mad.question.clone(),
+                packet: packet(mad),
+            })
+            .collect();
+        held.sort_by_key(|held| held.question.number);
+        held
+    }
+
+    /// Brings a MAD back: `change` turns the question into the answer. The provider's handler has run when this returns,
+    /// whether the port is open or not. False if no such MAD waits.
+    pub fn bring_back(
+        &self,
+        number: usize,
+        umad_status: u32,
+        change: impl FnOnce(&mut umad_sa_packet),
+    ) -> bool {
+        let mut state = lock(&self.inner.state);
+        let found = state.ports.values_mut().find_map(|queue| {
+            let is_it = |mad: &Mad| mad.question.number == number;
+            let index = queue.pending.iter().position(is_it)?;
+            Some(queue.pending.remove(index))
+        });
+        drop(state);
+        let Some(mad) = found else { return false };
+        let target = std::ptr::with_exposed_provenance_mut::<acm_sa_mad>(mad.address);
+        // SAFETY: the core has the MAD, and MADs are kept until the end of the run; nobody else has found it.
+        unsafe {
+            (*target).umad.status = umad_status;
+            change(&mut (*target).sa_mad);
+        }
+        self.inner.hand_back(mad.address, mad.handler);
+        true
+    }
+}
+
+fn packet(mad: &Mad) -> umad_sa_packet {
+    let mad = std::ptr::with_exposed_provenance::<acm_sa_mad>(mad.address);
+    // SAFETY: the core has the MAD while it is in the queue.
+    unsafe { (*mad).sa_mad }
+}
