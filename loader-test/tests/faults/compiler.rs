@@ -80,30 +80,10 @@ pub fn compile(name: &str, source: &str) -> PathBuf {
         .expect("the C compiler cc");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: cc: {errors}");
-    forget_older(&folder, name);
     let _ = fs::remove_file(&file);
     // Whole or not at all: another test may look for the same library.
     fs::rename(&built, &library).unwrap_or_else(|error| panic!("{}: {error}", library.display()));
     library
-}
-
-/// Removes what was compiled under this name from earlier source.
-fn forget_older(folder: &Path, name: &str) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_older = entry
-            .file_name()
-            .to_str()
-            .and_then(|file| {
-                file.strip_prefix(name)?
-                    .strip_prefix('-')?
-                    .strip_suffix(".so")
-            })
-            .is_some_and(|hash| hash.len() == 16 && !hash.contains('-'));
-        if is_older {
-            // Somebody else may have removed it.
-            let _ = fs::remove_file(entry.path());
-        }
-    }
 }
 
 /// The library of the good provider.
@@ -121,7 +101,9 @@ pub fn badly_filed(check: &str) -> io::Result<PathBuf> {
     let good = good();
     let folder = good.with_file_name(check);
     fs::create_dir_all(&folder)?;
-    let draft = folder.join(format!("{:?}", std::thread::current().id()));
+    static SERIAL: AtomicU32 = AtomicU32::new(0);
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let draft = folder.join(format!("{}-{serial}", std::process::id()));
     let library = if check == "load-file-name" {
         fs::copy(&good, &draft)?;
         folder.join("libsa_example.so.1")

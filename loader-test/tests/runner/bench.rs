@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::compiled::{compiled, draft};
+
 /// What a run leaves.
 #[derive(Debug)]
 pub struct Run {
@@ -73,14 +75,14 @@ impl Run {
     }
 }
 
-/// A file of this test's own, which is not there when the tests begin.
+/// A file of this process's own, which is not there when the tests begin. `cargo xtask test` removes what earlier ones left.
 pub fn file(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("runner");
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).expect("a folder for the tests");
-        folder
+        let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("runner");
+        fs::create_dir_all(&all).expect("a folder for the tests");
+        let own = tempfile::tempdir_in(all).expect("a folder for this process");
+        own.keep()
     });
     folder.join(name)
 }
@@ -92,44 +94,43 @@ const GOOD: &str = concat!(
 
 /// The good provider.
 pub fn good() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| build("good", GOOD, &[])).clone()
+    build("good", &read(GOOD), &[])
 }
 
 /// A provider that does something at one moment: LOAD, QUERY or OPEN.
 pub fn bad(name: &str, does: &[(&str, &str)]) -> PathBuf {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/runner/provider.c");
     let definitions: Vec<_> = does
         .iter()
         .map(|(moment, what)| format!("-D{moment}={what}"))
         .collect();
-    build(name, source, &definitions)
+    build(name, include_str!("provider.c"), &definitions)
 }
 
 /// The good provider with two texts replaced.
 pub fn changed(name: &str, from: &str, to: &str, and_from: &str, and_to: &str) -> PathBuf {
-    let source = fs::read_to_string(GOOD).expect("the good provider");
+    let source = read(GOOD);
     for text in [from, and_from] {
         assert_eq!(source.matches(text).count(), 1, "{text}");
     }
     let source = source.replace(from, to).replace(and_from, and_to);
-    let path = file(&format!("{name}.c"));
-    fs::write(&path, source).expect("a source file");
-    build(name, path.to_str().expect("UTF-8"), &[])
+    build(name, &source, &[])
 }
 
+fn read(file: &str) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// The library under a name of its own in this process's folder, which the test may remove or change.
 fn build(name: &str, source: &str, definitions: &[String]) -> PathBuf {
+    let mut arguments = vec!["-std=gnu11", "-w", "-fPIC", "-shared", "-Wl,-z,now"];
+    arguments.extend(definitions.iter().map(String::as_str));
+    arguments.extend(["{source}", "-libverbs", "-lpthread"]);
     let library = file(&format!("lib{name}.so"));
-    let output = Command::new("cc")
-        .args(["-std=gnu11", "-w", "-fPIC", "-shared", "-Wl,-z,now", "-o"])
-        .arg(&library)
-        .args(definitions)
-        .arg(source)
-        .args(["-libverbs", "-lpthread"])
-        .output()
-        .expect("the C compiler cc");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}: {errors}");
+    let built = compiled(name, ".so", source, &arguments);
+    // Whole or not at all: another test of this process may look for the same file.
+    let draft = draft(&library);
+    fs::copy(built, &draft).expect("a copy of the library");
+    fs::rename(&draft, &library).expect("a library under its name");
     library
 }
 

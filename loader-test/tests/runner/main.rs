@@ -1,6 +1,8 @@
 //! `loader-test check` and what bad providers do to it: each becomes the result of its check, and the rest goes on.
 
 mod bench;
+#[path = "../shared/compiled.rs"]
+mod compiled;
 mod demands;
 mod evidence;
 mod kept;
