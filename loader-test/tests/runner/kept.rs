@@ -181,7 +181,7 @@ fn leaks_are_found_at_exit_and_are_the_providers() {
         let is_told = run.check("resolve-by-lid")["output"]
             .as_str()
             .unwrap()
-            .contains("leak of 77 byte");
+            .contains("send_answer");
         assert_eq!(is_told, !bad.is_empty(), "{run:?}");
     }
 }
@@ -235,6 +235,33 @@ fn what_passes_when_it_is_repeated_alone_passes() {
         "{}",
         run.stdout
     );
+}
+
+#[test]
+fn a_provider_that_reads_no_deadline_is_waited_for() {
+    let source = "\tdev->acm = acm;\n\tread_options(dev);\n";
+    let slow = changed(
+        "own-deadline",
+        source,
+        &format!("{source}\tdev->patience = 3000;\n"),
+        "static void take_number(",
+        "static void take_number(",
+    );
+    let run = check(
+        &slow,
+        "^(sa-never|query-never|lifecycle-close-in-flight)$",
+        &[],
+    );
+    assert_eq!(run.bad(), [""; 0], "{run:?}");
+    let shown = run.json["libraries"][0]["deadline_ms"].as_u64().unwrap();
+    assert!(shown >= 3000, "{run:?}");
+    assert!(
+        run.stdout.contains("clients of a silent SA wait "),
+        "{}",
+        run.stdout
+    );
+    let run = check(&good(), "^sa-never$", &[]);
+    assert!(run.json["libraries"][0]["deadline_ms"].is_null(), "{run:?}");
 }
 
 #[test]

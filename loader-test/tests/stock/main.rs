@@ -75,8 +75,7 @@ fn the_stock_provider_fares_as_the_table_says() {
         "{STOCK} is missing: apt-get install ibacm"
     );
     let plan = Plan {
-        time_limit: Duration::from_secs(60),
-        jobs: 4,
+        time_limit: Duration::from_secs(30),
         ..Plan::new(env!("CARGO_BIN_EXE_loader-test"))
     };
     let checks: Vec<_> = all().collect();

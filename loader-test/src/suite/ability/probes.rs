@@ -110,18 +110,24 @@ pub(in crate::suite) static DEADLINE: Check = Check {
     name: "deadline",
     rule: "a client of a silent SA is answered by the deadline",
     harmed: Harmed::Client,
-    how: "asks for one peer while the SA is silent, and takes the time",
+    how: "asks for one peer of whom the SA says nothing, and for one whose MAD never comes back, and takes the time",
     needs: &[Ability::OpensPort],
     run: |bench| {
-        let (core, from) = bench.up_with(&["timeout 100", "retries 1"])?;
-        core.sa().script(|question| match question.is_path_query() {
-            true => Reaction::Silence,
-            false => Reaction::Answer,
+        let (core, from) = bench.up_with(&["timeout 100", "retries 1", "sa_depth 2"])?;
+        let lost = Peer::number(PEER + 1);
+        let (lid, gid) = (lost.lid, lost.gid());
+        core.sa().script(move |question| {
+            let path = question.path();
+            match question.is_path_query() {
+                true if path.dlid() == lid || path.dgid() == gid => Reaction::Never,
+                true => Reaction::Silence,
+                false => Reaction::Answer,
+            }
         });
-        let id = core.resolve_from(from, &by_lid(&Peer::number(PEER)));
-        reply(core, id)?;
-        let waited = core.waited(id);
-        bench.shown_deadline = waited;
+        let ids = [Peer::number(PEER), lost].map(|peer| core.resolve_from(from, &by_lid(&peer)));
+        let waited = ids.map(|id| core.reply(id).and_then(|_| core.waited(id)));
+        // Whoever is not answered at all is another check's matter.
+        bench.shown_deadline = waited.into_iter().flatten().max();
         Ok(())
     },
     fault: NO_FAULT,
