@@ -363,9 +363,10 @@ fn options_reach_the_provider() {
 fn the_list_names_every_check() {
     let text = bench::loader_test(&["list"]).output().unwrap().stdout;
     let text = String::from_utf8(text).unwrap();
-    let name =
-        Regex::new("^(load|lifecycle|resolve|path|query|sa|event|perf|hostile|wire)(-[a-z0-9]+)+$")
-            .unwrap();
+    let name = Regex::new(
+        "^(load|process|lifecycle|resolve|path|query|sa|event|perf|hostile|wire)(-[a-z0-9]+)+$",
+    )
+    .unwrap();
     let names: Vec<_> = text
         .lines()
         .map(|line| line.split(' ').next().unwrap())
