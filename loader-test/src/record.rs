@@ -200,7 +200,10 @@ impl PathRecord {
     }
     /// Sets the QoS class (12 bits) and the service level (4 bits).
     pub fn set_qos_class_and_sl(&mut self, qos_class: u16, sl: u8) -> &mut Self {
-        self.set(self.path().with_qos_sl((qos_class << 4) | u16::from(sl & 0xf)))
+        self.set(
+            self.path()
+                .with_qos_sl((qos_class << 4) | u16::from(sl & 0xf)),
+        )
     }
     /// Sets the MTU byte, selector included.
     pub fn set_mtu_byte(&mut self, byte: u8) -> &mut Self {

@@ -446,10 +446,7 @@ fn own_addresses_are_answered_locally() {
     let mut core = opened("");
     let own = Address::Ip(ByHand::SOURCE);
     let record = known(&mut core, &Request::destination(&own));
-    assert_eq!(
-        (record.sgid(), record.dgid()),
-        (ByHand::GID, ByHand::GID)
-    );
+    assert_eq!((record.sgid(), record.dgid()), (ByHand::GID, ByHand::GID));
     assert_eq!(
         (record.slid(), record.dlid(), record.pkey()),
         (Lid(1), Lid(1), PKey(0xffff))

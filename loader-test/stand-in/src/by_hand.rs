@@ -43,11 +43,11 @@ use acm_prov_api::address::{Address, Gid, Lid};
 use acm_prov_api::path::PathRecord;
 use acm_prov_api::{Error, Exported};
 
+use super::closed_again::Contexts;
 use super::fabric::{DeviceSpec, PortSpec};
 use super::in_process::InProcess;
 use super::message::Addr;
 use super::sa::{self, Held};
-use super::closed_again::Contexts;
 use super::{AddressId, FIRST_PORT, MadFaults, Refused};
 
 pub use request::{Answer, Request};

@@ -171,7 +171,11 @@ impl Action {
     fn choose(choices: &mut Choices<'_>) -> Self {
         let kind = choices.below(42);
         // Mostly a few, so that one is often asked for again.
-        let peers = if choices.below(4) == 0 { PEERS } else { FEW_PEERS };
+        let peers = if choices.below(4) == 0 {
+            PEERS
+        } else {
+            FEW_PEERS
+        };
         let peer = 1 + u16::from(choices.below(peers));
         match kind {
             0..2 => Self::Up,

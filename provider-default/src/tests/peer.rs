@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use acm_prov_api::prelude::*;
-use acm_stand_in::by_hand::ByHand;
 use acm_stand_in::PortId;
+use acm_stand_in::by_hand::ByHand;
 use acm_stand_in::fabric::{DeviceSpec, PortSpec};
 use fabric_sim::fabric;
 use fabric_sim::model::adapter::Adapter;

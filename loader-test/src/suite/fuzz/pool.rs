@@ -162,7 +162,10 @@ impl Slot {
             },
             Some(Ended::Exit(fork::PANICKED)) => (
                 Cause::Panic,
-                format!("a panic of the harness{place}: {}", part::output(&self.folder)),
+                format!(
+                    "a panic of the harness{place}: {}",
+                    part::output(&self.folder)
+                ),
             ),
             Some(Ended::Exit(code)) => ended_by_itself(code, &place),
             Some(Ended::Signal(name)) => (

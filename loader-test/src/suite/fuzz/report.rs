@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::orders::{
-    Failure, Found, Orders, REPLAY_VERSION, ReplayFile, Results, Sequence, Task,
-};
-use crate::suite::progress::{program, quoted};
+use super::orders::{Failure, Found, Orders, REPLAY_VERSION, ReplayFile, Results, Sequence, Task};
 use crate::stand_in::recorder::printable;
+use crate::suite::progress::{program, quoted};
 use crate::words::counted;
 
 /// The layout of the JSON report.

@@ -48,7 +48,10 @@ fn demand(failed: u64, played: u64) -> (u64, u64) {
         0 => (NEEDED, 0),
         _ if failed == played => (1, 1),
         // What fails as often as the whole is passed over once in sixteen times.
-        _ => (NEEDED, (2 * NEEDED * played).div_ceil(failed).min(MOST_TRIES)),
+        _ => (
+            NEEDED,
+            (2 * NEEDED * played).div_ceil(failed).min(MOST_TRIES),
+        ),
     }
 }
 
@@ -115,11 +118,7 @@ impl Search {
     ///
     /// # Errors
     /// Trouble of the harness's own.
-    pub(super) fn replay(
-        mut self,
-        sequence: &Sequence,
-        runs: Option<u64>,
-    ) -> io::Result<Results> {
+    pub(super) fn replay(mut self, sequence: &Sequence, runs: Option<u64>) -> io::Result<Results> {
         let mut begun = 0;
         let end = self.end;
         let runs = runs.unwrap_or(u64::MAX);
@@ -149,18 +148,19 @@ impl Search {
                 patience: PATIENCE,
             })
         };
-        self.pool.run(usize::MAX, Some(self.end), job, |job, failure| {
-            *sequences += 1;
-            let Some(failure) = failure else {
-                return Flow::GoOn;
-            };
-            is_found.set(true);
-            let is_certain = failure.cause.counts_at_once();
-            if is_certain || found.is_none() {
-                found = Some((job.sequence, failure));
-            }
-            if is_certain { Flow::Stop } else { Flow::GoOn }
-        })?;
+        self.pool
+            .run(usize::MAX, Some(self.end), job, |job, failure| {
+                *sequences += 1;
+                let Some(failure) = failure else {
+                    return Flow::GoOn;
+                };
+                is_found.set(true);
+                let is_certain = failure.cause.counts_at_once();
+                if is_certain || found.is_none() {
+                    found = Some((job.sequence, failure));
+                }
+                if is_certain { Flow::Stop } else { Flow::GoOn }
+            })?;
         Ok(found)
     }
 

@@ -97,8 +97,7 @@ impl<'a> Player<'a> {
                 }
             }
             Action::PeerMoves { peer, lid } => {
-                self.moved
-                    .retain(|(known, at)| known != peer && at != lid);
+                self.moved.retain(|(known, at)| known != peer && at != lid);
                 self.moved.push((*peer, *lid));
                 self.place_moved(Instant::now());
                 self.reregister();

@@ -59,9 +59,10 @@ impl Truth {
 
     /// Whether a path was right at any time between the last flush before the request and the answer.
     pub(super) fn allows(&self, asked: &Asked, answered: Instant, answer: &Path) -> bool {
-        let is_troubled = self.troubles.iter().any(|(from, until)| {
-            *from <= answered && until.is_none_or(|until| until >= asked.at)
-        });
+        let is_troubled = self
+            .troubles
+            .iter()
+            .any(|(from, until)| *from <= answered && until.is_none_or(|until| until >= asked.at));
         let mut flushes = self.flushes.iter().rev();
         let from = flushes.find(|flush| **flush <= asked.at && !is_troubled);
         let first = match from {
