@@ -50,7 +50,12 @@ fn a_panic_that_the_sdk_caught_fails_every_command() {
         traced.code == 1 && traced.stdout.contains("src/lib.rs:7:9"),
         "{traced:?}"
     );
-    let fuzzed = of(&["fuzz", "--seed", "1", "--runs", "5"], &library);
+    let found = bench::file("caught-panic-fuzz.json");
+    let found = ["--output", found.to_str().unwrap()];
+    let fuzzed = of(
+        &[&["fuzz", "--seed", "1", "--runs", "5"], &found[..]].concat(),
+        &library,
+    );
     assert!(
         fuzzed.code == 1 && fuzzed.stdout.contains("src/lib.rs:7:9"),
         "{fuzzed:?}"
@@ -401,7 +406,8 @@ fn the_command_that_repeats_a_check_runs_as_it_is_printed() {
 
     let mut command = Command::new(&program);
     command
-        .args(["fuzz", "--seed", "3", "--runs", "5"])
+        .args(["fuzz", "--seed", "3", "--runs", "5", "--output"])
+        .arg(folder.join("a sequence"))
         .arg(&library)
         .arg("--opts")
         .arg(&options);

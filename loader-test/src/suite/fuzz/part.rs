@@ -22,6 +22,8 @@ use crate::suite::bench::judge;
 pub(super) const PLAYED: i32 = 0;
 const RESULT: &str = "result.json";
 const OUTPUT: &str = "output";
+/// The files of the stand-in core's recorder: the next core goes on with what it finds.
+const RECORDED: [&str; 2] = ["calls", "log"];
 /// Bytes of a provider's output that are kept.
 const KEPT_OUTPUT: u64 = 16 << 10;
 /// How long a sequence may take, apart from waiting for lost answers.
@@ -146,13 +148,8 @@ pub(super) fn output(folder: &Path) -> String {
 
 /// Removes what the next sequence must not find.
 pub(super) fn forget(folder: &Path) {
-    for name in [RESULT, recorder_files().0, recorder_files().1] {
+    for name in [RESULT].into_iter().chain(RECORDED) {
         // Not every one is there.
         let _ = fs::remove_file(folder.join(name));
     }
-}
-
-/// The files of the stand-in core's recorder: the next core goes on with what it finds.
-fn recorder_files() -> (&'static str, &'static str) {
-    ("calls", "log")
 }
