@@ -4,6 +4,7 @@
 //! module: name and version of the provider, of this SDK and of the C interface, the options that it reads, the counters
 //! that it keeps. [`read`] opens it with abi_stable's check of every type's layout. A provider in C has none.
 
+use std::ffi::CString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -163,6 +164,7 @@ pub fn read(library: &Path) -> Result<Description, IntrospectionError> {
             });
         }
     };
+    keep_loaded(&absolute);
     let header = lib_header_from_path(&absolute).map_err(|error| match error {
         LibraryError::OpenError { err, .. } => IntrospectionError::Open {
             library: owned.clone(),
@@ -188,6 +190,16 @@ pub fn read(library: &Path) -> Result<Description, IntrospectionError> {
         options: info.options().to_vec(),
         counters: info.counters().iter().map(ToString::to_string).collect(),
     })
+}
+
+/// Opens a library for good. What opens it afterwards may close it again: a thread that its constructor started goes on in
+/// memory that is there. One that cannot be opened is reported by who opens it next.
+fn keep_loaded(library: &Path) {
+    let Ok(name) = CString::new(library.as_os_str().as_encoded_bytes()) else {
+        return;
+    };
+    // SAFETY: a terminated string. The library's constructors run, as the caller wants.
+    unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
 }
 
 /// abi_stable describes both layouts over hundreds of lines; the point is after the first "Error:".

@@ -117,3 +117,22 @@ fn a_provider_that_refuses_to_load_says_why_and_leaves_nothing() {
     assert_line(&seen, "threads: 1");
     assert_line(&seen, "mapped after dlclose: 0");
 }
+
+#[test]
+fn a_library_without_a_description_stays_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("libother.so");
+    let source = folder.path().join("other.c");
+    std::fs::write(&source, "int other;\n").unwrap();
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status()
+        .expect("the C compiler cc");
+    assert!(built.success());
+    let told = acm_prov_api::introspection::read(&library);
+    assert!(told.is_err_and(|error| error.to_string().contains("libother.so")));
+    // A thread that its constructor started would go on in it.
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    assert!(maps.contains("libother.so"), "{maps}");
+}

@@ -243,11 +243,7 @@ impl CheckCommand {
     ///
     /// # Errors
     /// If the run cannot take place.
-    pub fn run(mut self) -> io::Result<ExitCode> {
-        // In process, a constructor may change the working folder.
-        for path in self.json.iter_mut().chain(&mut self.junit) {
-            *path = std::path::absolute(&*path)?;
-        }
+    pub fn run(self) -> io::Result<ExitCode> {
         let wanted = |check: &&Check| {
             let matches = |re: &Regex| re.is_match(check.name);
             self.only.as_ref().is_none_or(matches) && !self.skip.as_ref().is_some_and(matches)

@@ -68,9 +68,10 @@ pub fn run_until(
     tell: &(dyn Fn(Event<'_>) + Sync),
 ) -> io::Result<Results> {
     let folder = scratch_folder("loader-test-run-")?;
+    // A constructor may change the working folder.
+    let library = &std::path::absolute(library)?;
     let run = pool::Run::new(library, plan, stop, tell, folder.path())?;
-    let results = run.whole(checks);
-    Ok(results)
+    Ok(run.whole(checks))
 }
 
 /// Runs one check in a process and a folder of its own, in which `prepare` leaves what the check needs.
@@ -81,6 +82,7 @@ pub(super) fn run_prepared(
     prepare: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<Report> {
     let folder = scratch_folder("loader-test-check-")?;
+    let library = &std::path::absolute(library)?;
     prepare(folder.path())?;
     let start = Instant::now();
     let stop = Stop::at_signals()?;

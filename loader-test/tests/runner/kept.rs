@@ -254,7 +254,8 @@ fn a_provider_that_reads_no_deadline_is_waited_for() {
     );
     assert_eq!(run.bad(), [""; 0], "{run:?}");
     let shown = run.json["libraries"][0]["deadline_ms"].as_u64().unwrap();
-    assert!(shown >= 3000, "{run:?}");
+    // The provider counts whole milliseconds from the beginning of one.
+    assert!(shown >= 2999, "{run:?}");
     assert!(
         run.stdout.contains("clients of a silent SA wait "),
         "{}",

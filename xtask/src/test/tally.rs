@@ -15,13 +15,14 @@ impl Tally {
     /// - `Summary [ 0.1s] 4 tests run: 3 passed (1 slow), 1 failed, 2 skipped` of cargo-nextest, in which a test that timed
     ///   out or could not be started has failed.
     pub fn read(&mut self, line: &str) {
-        let line = line.trim_start();
         let (counts, separator) = match line.strip_prefix("test result: ") {
             Some(rest) => match rest.split_once(". ") {
                 Some((_, counts)) => (counts, "; "),
                 None => return,
             },
+            // cargo-nextest indents what a failed test printed, and a test program's closing line with it.
             None => match line
+                .trim_start()
                 .strip_prefix("Summary [")
                 .and_then(|rest| rest.split_once("] "))
                 .and_then(|(_, rest)| rest.split_once(" run: "))
@@ -82,6 +83,7 @@ mod tests {
         let tally = read(&[
             "    Starting 5 tests across 2 binaries (4 tests skipped)",
             "     Summary [   1.043s] 9 tests run: 5 passed (1 slow, 1 flaky), 2 failed, 1 timed out, 1 exec failed, 4 skipped",
+            "    test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 42 filtered out; finished in 0.04s",
             "     Summary [   0.043s] 1 test run: 1 passed, 0 skipped",
             "     Summary [   0.043s] 3/7 tests run: 3 passed, 0 skipped",
             "Summary [",
