@@ -13,7 +13,7 @@ use crate::{cargo, setup, trees};
 
 /// Integration tests, by the names of their targets, that need programs, libraries or headers of ibacm, opensm, ibsim,
 /// libibumad or librdmacm, or an unpacked release of Debian. All others need what the build needs.
-const DAEMON_TESTS: [&str; 14] = [
+const DAEMON_TESTS: [&str; 15] = [
     "abi",
     "addresses",
     "c_providers",
@@ -21,6 +21,7 @@ const DAEMON_TESTS: [&str; 14] = [
     "daemon",
     "fabric",
     "faults",
+    "fuzz",
     "header",
     "layout",
     "mads",
