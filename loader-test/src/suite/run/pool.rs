@@ -78,7 +78,7 @@ impl<'a> Run<'a> {
             false => Found::default(),
         };
         results.deadline = time.deadline;
-        results.complaints = probe::complaints(&results, &self.plan.options);
+        results.complaints = probe::complaints(&results, &self.plan.options, self.folder);
         let (blocked, open): (Vec<_>, Vec<_>) = checks
             .iter()
             .copied()

@@ -1,5 +1,6 @@
 //! What the provider is able to do, found out before the checks that need it.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::plan::{Report, Results};
@@ -63,8 +64,9 @@ pub(super) fn extra_time(opens_port: &Report) -> Duration {
         .saturating_mul(OPENINGS)
 }
 
-/// What the provider said of its options: lines of the log at level 0 with the name or the value of one.
-pub(super) fn complaints(results: &Results, options: &[String]) -> Vec<String> {
+/// What the provider said of its options: lines of the log at level 0 with the name or the value of one. `folder` is the
+/// run's, which has a folder for each probe.
+pub(super) fn complaints(results: &Results, options: &[String], folder: &Path) -> Vec<String> {
     let mut words = vec!["ibacm_opts.cfg", "addr_preload", "addr_data_file"];
     for line in options {
         let mut pair = line.split_whitespace();
@@ -76,11 +78,24 @@ pub(super) fn complaints(results: &Results, options: &[String]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for line in results.abilities.iter().flat_map(|report| &report.log) {
         let is_about_options = words.iter().any(|word| has_word(line, word));
-        if is_about_options && !found.contains(line) {
-            found.push(line.clone());
+        let line = without_folder(line, folder);
+        if is_about_options && !found.contains(&line) {
+            found.push(line);
         }
     }
     found
+}
+
+/// The line with a probe's files by their names: each probe says the same of files of its own.
+fn without_folder(line: &str, folder: &Path) -> String {
+    let start = format!("{}/", folder.display());
+    match line
+        .split_once(&start)
+        .and_then(|(before, rest)| Some((before, rest.split_once('/')?.1)))
+    {
+        Some((before, file)) => format!("{before}{file}"),
+        None => line.to_owned(),
+    }
 }
 
 fn has_word(line: &str, word: &str) -> bool {
@@ -131,6 +146,8 @@ mod tests {
             "listening on port 1",
             "my_cache_size is 4",
             "unknown option my_cache",
+            "/run/7/check-1/ibacm_opts.cfg:8: my_cache: not a number",
+            "/run/7/check-2/ibacm_opts.cfg:8: my_cache: not a number",
         ]
         .map(str::to_owned)
         .into();
@@ -140,8 +157,12 @@ mod tests {
         };
         let options = ["# a remark", "my_cache 1", "my_hosts /etc/hosts.acm"].map(str::to_owned);
         assert_eq!(
-            complaints(&results, &options),
-            ["unknown option my_cache", "cannot open /etc/hosts.acm"]
+            complaints(&results, &options, Path::new("/run/7")),
+            [
+                "unknown option my_cache",
+                "cannot open /etc/hosts.acm",
+                "ibacm_opts.cfg:8: my_cache: not a number"
+            ]
         );
     }
 }
