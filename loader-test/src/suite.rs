@@ -10,6 +10,7 @@ pub mod cli;
 pub mod copies;
 pub mod demands;
 pub mod explain;
+#[macro_use]
 pub mod fault;
 pub mod fuzz;
 pub mod info;
@@ -59,7 +60,7 @@ pub struct Check {
     pub needs: &'static [Ability],
     /// The check itself.
     pub run: fn(&mut Bench) -> Outcome,
-    /// The faulty provider that it must catch: a good one with one fault.
+    /// The faulty provider that it must catch: a good one with one fault. Empty without the feature `faults`.
     pub fault: Fault,
 }
 

@@ -5,8 +5,7 @@ mod hosts;
 use super::bench::{
     Bench, QUIET, SUCCESS, by_lid, expect_path, expected_path, refused, reply, resolve,
 };
-use super::fault::Fault;
-use super::{Check, Finding, Outcome, Status, failed};
+use super::{Check, Finding, Outcome, failed};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
@@ -32,7 +31,7 @@ pub(super) const CHECKS: &[Check] = &[
             serves(core, from, 3)?;
             serves(core, from, 4)
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tpthread_cond_signal(&port->wake);\n\tpthread_mutex_unlock(&lock);\n\treturn 0;\n",
                 "\tpthread_cond_signal(&port->wake);\n\treturn 0;\n",
@@ -49,7 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "sa-burst",
                 "lifecycle-core-thread",
             ],
-        },
+        }),
     },
     Check {
         name: "event-reregister-joins-again",
@@ -72,11 +71,11 @@ pub(super) const CHECKS: &[Check] = &[
                 ))
             }
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\tep->joined = false;\n", "")],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "event-reregister-in-flight",
@@ -85,14 +84,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends the event while three queries are out, and compares the paths of their clients",
         needs: SERVES,
         run: in_flight,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\t\tif (path->busy)\n\t\t\t\tpath->outdated = true;\n\t\t\telse\n\t\t\t\tfree_path(path);\n",
                 "\t\t\tfree_path(path);\n",
             )],
             status: &[Status::Failed],
             also: &["sa-burst"],
-        },
+        }),
     },
     Check {
         name: "event-reregister-twice",
@@ -101,14 +100,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends the event twice while joins are kept back, lets the SA answer, and asks for a peer",
         needs: SERVES,
         run: twice,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tforget(&ep->join);\n\tep->joined = false;\n",
                 "\tif (ep->join)\n\t\tabort();\n\tep->joined = false;\n",
             )],
             status: &[Status::Crashed],
             also: &["event-reregister-after-open"],
-        },
+        }),
     },
     Check {
         name: "event-reregister-after-open",
@@ -127,14 +126,14 @@ pub(super) const CHECKS: &[Check] = &[
             core.settle();
             serves(core, from, 3)
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (type != IBV_EVENT_CLIENT_REREGISTER)\n\t\treturn 0;\n",
                 "\tif (type != IBV_EVENT_CLIENT_REREGISTER)\n\t\treturn 0;\n\tif (LIST_EMPTY(&port->endpoints))\n\t\tabort();\n",
             )],
             status: &[Status::Crashed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "event-reregister-closed-endpoint",
@@ -143,7 +142,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "opens two endpoints, closes them, opens one, sends the event, and asks for a peer",
         needs: SERVES,
         run: closed_endpoint,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "static uint32_t last_tid;\n",
@@ -164,7 +163,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Crashed],
             also: &["lifecycle-reopen-thousand", "lifecycle-core-thread"],
-        },
+        }),
     },
     Check {
         name: "event-join-refused",
@@ -173,14 +172,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets the SA refuse every join and asks for a peer",
         needs: SERVES,
         run: join_refused,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "status = read_resolve(ep, msg, request, &wanted, &by_address, &nodelay);",
                 "status = ep->port->dev->join && !ep->joined ? ACM_STATUS_ENODATA :\n\t\tread_resolve(ep, msg, request, &wanted, &by_address, &nodelay);",
             )],
             status: &[Status::Failed],
             also: &["lifecycle-reopen-thousand", "sa-burst"],
-        },
+        }),
     },
     Check {
         name: "event-join-after-close",
@@ -189,7 +188,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "closes the port while joins are out, answers them, opens the port, and asks for a peer",
         needs: SERVES,
         run: join_after_close,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "\twhile (!LIST_EMPTY(&port->queries))\n\t\tend_query(LIST_FIRST(&port->queries));\n",
@@ -211,7 +210,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "lifecycle-closed-memory",
                 "sa-after-reopen",
             ],
-        },
+        }),
     },
     Check {
         name: "event-unknown",
@@ -227,14 +226,14 @@ pub(super) const CHECKS: &[Check] = &[
             core.settle();
             serves(core, from, 3)
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (type != IBV_EVENT_CLIENT_REREGISTER)\n\t\treturn 0;\n",
                 "\tif (type != IBV_EVENT_CLIENT_REREGISTER)\n\t\tabort();\n",
             )],
             status: &[Status::Crashed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "event-lid-change",
@@ -247,7 +246,7 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: lid_change,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (path)\n\t\trequest->path = *path;\n",
                 "\tif (path) {\n\t\tstatic __be16 slid;\n\n\t\tif (!slid)\n\t\t\tslid = path->slid;\n\t\trequest->path = *path;\n\t\trequest->path.slid = slid;\n\t}\n",
@@ -259,7 +258,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "lifecycle-two-devices",
                 "lifecycle-two-ports",
             ],
-        },
+        }),
     },
     Check {
         name: HOSTS_UNREADABLE,
@@ -268,14 +267,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "replaces the hosts file while the process has no descriptor left, and looks whether the change is used once it has",
         needs: OPENS,
         run: hosts::unreadable,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tfresh = calloc(1, sizeof *fresh);\n",
                 "\tdev->hosts_state = state;\n\tfresh = calloc(1, sizeof *fresh);\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
 ];
 

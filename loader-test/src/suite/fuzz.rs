@@ -26,7 +26,7 @@ use fastrand::Rng;
 use super::ability::Ability;
 use super::bench::Bench;
 use super::cli::exists;
-use super::fault::Fault;
+use super::fault::NO_FAULT;
 use super::lines::OptionLines;
 use super::progress::{self, sayln};
 use super::run::{self, Plan};
@@ -45,11 +45,7 @@ pub(super) const FUZZ: Check = Check {
     how: "plays a random sequence of calls, datagrams and faults",
     needs: &[Ability::OpensPort],
     run: serve,
-    fault: Fault {
-        replace: &[],
-        status: &[],
-        also: &[],
-    },
+    fault: NO_FAULT,
 };
 
 /// Sequences at a time for each processor: most of them wait for a deadline.

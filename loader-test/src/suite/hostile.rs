@@ -6,8 +6,7 @@ use super::bench::{
     Bench, ERRORS, HASTY, by_addr, by_lid, expect_path, expect_status, expected_path, reply,
     resolve,
 };
-use super::fault::Fault;
-use super::{Check, Finding, Outcome, Status, failed};
+use super::{Check, Finding, Outcome, failed};
 use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, ENTRIES, FLAG_DEST, FLAG_SOURCE, Message, NAME, Path, Reply};
@@ -27,14 +26,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sets the three data bytes of path requests to indices past the message, and looks for a second entry in the answers",
         needs: SERVES,
         run: path_data,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\t\t*wanted = dest.info.path;\n",
                 "\t\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\t\t*wanted = dest.info.path;\n\t\tif (msg->hdr.src_out) {\n\t\t\tcopy_entry(&request->second, msg, msg->hdr.src_index);\n\t\t\trequest->has_second = true;\n\t\t}\n",
             )],
             status: &[Status::Failed, Status::Crashed],
             also: &["hostile-random"],
-        },
+        }),
     },
     Check {
         name: "hostile-eight-entries",
@@ -43,14 +42,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends a message of eight entries without a source, and looks for a second entry in the answers",
         needs: OPENS,
         run: eight_entries,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "if (msg->hdr.src_index > entries || msg->hdr.src_index >= ACM_MSG_DATA_LENGTH / ACM_MSG_EP_LENGTH)",
                 "if (msg->hdr.src_index > entries)",
             )],
             status: &[Status::Failed, Status::Crashed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "hostile-index",
@@ -59,14 +58,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends eight messages with indices past their end, and looks at status and entries of the answers",
         needs: OPENS,
         run: indices,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (msg->hdr.dst_index >= entries)\n\t\treturn ACM_STATUS_EINVAL;\n",
                 "",
             )],
             status: &[Status::Failed, Status::Crashed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "hostile-length",
@@ -75,14 +74,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends messages with nine lengths that none has, and looks at the entries of the answers",
         needs: OPENS,
         run: lengths,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "size_t length = earlier(msg->hdr.length, sizeof *msg);",
                 "size_t length = msg->hdr.length;",
             )],
             status: &[Status::Crashed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "hostile-type",
@@ -91,14 +90,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks for destinations of four unknown types and looks at the status",
         needs: OPENS,
         run: types,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tdefault:\n\t\treturn ACM_STATUS_EDESTTYPE;\n",
                 "\tdefault:\n\t\twanted->dgid = ep->gid;\n\t\treturn ACM_STATUS_SUCCESS;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "hostile-empty-path",
@@ -107,14 +106,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks for a path without a destination and looks at the status",
         needs: OPENS,
         run: |bench| no_port(bench, &[Path::default()]),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\t*wanted = dest.info.path;\n\t\treturn ACM_STATUS_SUCCESS;\n",
                 "\t\t*wanted = dest.info.path;\n\t\tif (!wanted->dlid && is_zero(&wanted->dgid))\n\t\t\twanted->dgid = ep->gid;\n\t\treturn ACM_STATUS_SUCCESS;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "hostile-multicast-lid",
@@ -128,14 +127,14 @@ pub(super) const CHECKS: &[Check] = &[
                 &[0xc000, 0xfffe, 0xffff].map(|lid| Path::default().with_dlid(lid)),
             )
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\t*wanted = dest.info.path;\n\t\treturn ACM_STATUS_SUCCESS;\n",
                 "\t\t*wanted = dest.info.path;\n\t\tif (wanted->dlid == 0xffff)\n\t\t\twanted->dlid = htobe16(ep->port->attr.lid);\n\t\treturn ACM_STATUS_SUCCESS;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "hostile-multicast-gid",
@@ -148,14 +147,14 @@ pub(super) const CHECKS: &[Check] = &[
             group[..2].copy_from_slice(&[0xff, 0x12]);
             no_port(bench, &[Path::default().with_dgid(group)])
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\t*wanted = dest.info.path;\n\t\treturn ACM_STATUS_SUCCESS;\n",
                 "\t\t*wanted = dest.info.path;\n\t\tif (wanted->dgid.raw[0] == 0xff)\n\t\t\twanted->dgid = ep->gid;\n\t\treturn ACM_STATUS_SUCCESS;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "hostile-name-unterminated",
@@ -164,14 +163,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks for a name of 64 bytes at the end of a full message, behind which no memory is",
         needs: OPENS,
         run: |bench| named(bench, &"unterminated-".repeat(5)[..64], |_, _| Ok(())),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
                 "\tacm_log(2, \"%zu bytes\\n\", strlen((char *) msg->resolve_data[msg->hdr.dst_index].info.addr));\n\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
             )],
             status: &[Status::Crashed],
             also: &["hostile-type", "hostile-random"],
-        },
+        }),
     },
     Check {
         name: "hostile-name-format",
@@ -188,14 +187,14 @@ pub(super) const CHECKS: &[Check] = &[
                 }
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
                 "\tchar name[ACM_MAX_ADDRESS + 1] = \"\";\n\n\tmemcpy(name, dest.info.addr, ACM_MAX_ADDRESS);\n\tacm_write(2, name);\n\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
             )],
             status: &[Status::Failed, Status::Crashed],
             also: &["hostile-name-control"],
-        },
+        }),
     },
     Check {
         name: "hostile-name-control",
@@ -212,14 +211,14 @@ pub(super) const CHECKS: &[Check] = &[
                 }
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
                 "\tacm_log(2, \"%.64s\\n\", (char *) dest.info.addr);\n\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
             )],
             status: &[Status::Warned],
             also: &[],
-        },
+        }),
     },
     Check {
         name: RANDOM,
@@ -228,7 +227,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends 2,000 messages at random, and looks at form and number of the answers",
         needs: OPENS,
         run: random::run,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tfor (i = 0; i < entries; i++) {\n\t\tcopy_entry(&hint, msg, i);\n",
                 "\tfor (i = 0; i <= entries; i++) {\n\t\tcopy_entry(&hint, msg, i);\n",
@@ -240,7 +239,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "hostile-name-format",
                 "hostile-name-control",
             ],
-        },
+        }),
     },
 ];
 

@@ -8,9 +8,8 @@ mod open;
 mod thread;
 
 use super::bench::{SUCCESS, able, by_addr, by_lid, expect_path, resolve};
-use super::fault::Fault;
 use super::resolve::memory;
-use super::{Check, Outcome, Status, failed};
+use super::{Check, Outcome, failed};
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Path};
@@ -40,7 +39,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "opens and closes a port without an address, then three times one that is asked for two peers",
         needs: &[Ability::AnswersByLid],
         run: open::open_close,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "\tep->port = port_context;\n\tep->acm = acm;",
@@ -54,7 +53,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Crashed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "lifecycle-two-devices",
@@ -63,7 +62,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "opens a port on each of two devices and closes each in turn; asks both, and the one that stays open",
         needs: SERVES,
         run: |bench| open::two_devices(bench, 0x0011_0000),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (acm_get_gid(acm->port, 0, &ep->gid)) {",
                 "\tstatic struct acm_port *first;\n\n\tif (!first)\n\t\tfirst = acm->port;\n\tif (acm_get_gid(first, 0, &ep->gid)) {",
@@ -75,7 +74,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "lifecycle-address-moved",
                 "sa-error-field",
             ],
-        },
+        }),
     },
     Check {
         name: "lifecycle-shared-node-guid",
@@ -84,7 +83,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "opens a port on each of two devices with one node GUID and closes each in turn; asks both, and the one that stays open",
         needs: SERVES,
         run: |bench| open::two_devices(bench, 0x0010_0000),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "\tconst struct acm_device *acm;\n\tunsigned int open_ports;",
@@ -105,7 +104,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Crashed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "lifecycle-two-ports",
@@ -114,14 +113,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "opens both ports of a device and closes each in turn; asks both, and the one that stays open",
         needs: SERVES,
         run: open::two_ports,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tport->dev->open_ports--;",
                 "\tport->dev->open_ports--;\n\tport->dev->patience = 0;",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "lifecycle-pkeys",
@@ -130,7 +129,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "opens three endpoints, asks each for the same peers, and compares the partition in each path; then all of that again",
         needs: SERVES,
         run: |bench| open::pkeys(bench, &[0xffff, 0x8001, 0x8002], &[0xffff, 0x8001, 0x8002]),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "question->pkey = htobe16(ep->acm->pkey);",
                 "question->pkey = htobe16(0xffff);",
@@ -141,7 +140,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "resolve-byte-order",
                 "lifecycle-address-twice",
             ],
-        },
+        }),
     },
     Check {
         name: "lifecycle-pkey-holes",
@@ -153,14 +152,14 @@ pub(super) const CHECKS: &[Check] = &[
             let table = [0x0000, 0x8000, 0x8001, 0x0000, 0xffff, 0x0000];
             open::pkeys(bench, &table, &[0x8001, 0xffff])
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "static int open_endpoint(const struct acm_endpoint *acm, void *port_context, void **ep_context)\n{\n\tstruct endpoint *ep;\n",
                 "static int open_endpoint(const struct acm_endpoint *acm, void *port_context, void **ep_context)\n{\n\tstruct endpoint *ep;\n\t__be16 pkey = 0;\n\tint i = 0;\n\n\tdo\n\t\tif (ibv_query_pkey(acm->port->dev->verbs, acm->port->port_num, i++, &pkey) || !pkey)\n\t\t\treturn ENOENT;\n\twhile (pkey != htobe16(acm->pkey));\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "lifecycle-limited-member",
@@ -169,14 +168,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "opens an endpoint of 0x7fff beside one of 0xffff, and asks both for the same peers, twice",
         needs: SERVES,
         run: |bench| open::pkeys(bench, &[0x7fff, 0xffff], &[0x7fff, 0xffff]),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "static int open_endpoint(const struct acm_endpoint *acm, void *port_context, void **ep_context)\n{\n\tstruct endpoint *ep;\n",
                 "static int open_endpoint(const struct acm_endpoint *acm, void *port_context, void **ep_context)\n{\n\tstruct endpoint *ep;\n\n\tif (!(acm->pkey & 0x8000))\n\t\treturn EINVAL;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "lifecycle-hundred-addresses",
@@ -185,14 +184,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "adds a hundred names and IP addresses, removes every other one, and asks from and for those that are left",
         needs: SERVES,
         run: address::hundred,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\taddress->ep = ep_context;\n",
                 "\taddress->ep = ep_context;\n\n\tstruct address *other;\n\tint count = 0;\n\n\tLIST_FOREACH(other, &address->ep->addresses, entry)\n\t\tcount++;\n\tif (count == 4) {\n\t\tfree(address);\n\t\treturn ENOSPC;\n\t}\n",
             )],
             status: &[Status::Failed],
             also: &["lifecycle-address-twice"],
-        },
+        }),
     },
     Check {
         name: "lifecycle-address-removed",
@@ -201,7 +200,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "adds and removes an address three times, asks from it and for it, and asks for it once it is gone",
         needs: SERVES,
         run: address::removed,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "\tpthread_mutex_lock(&lock);\n\tLIST_REMOVE(address, entry);\n\tpthread_mutex_unlock(&lock);\n\tfree(address);\n",
@@ -218,7 +217,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "lifecycle-address-twice",
                 "lifecycle-address-lost",
             ],
-        },
+        }),
     },
     Check {
         name: "lifecycle-address-twice",
@@ -227,11 +226,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "adds an address a second time as a core does that missed its removal, removes it once, and asks for it on both endpoints",
         needs: SERVES,
         run: address::twice,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\tif (lost)\n\t\tremove_address(lost);\n", "")],
             status: &[Status::Failed],
             also: &["lifecycle-address-lost"],
-        },
+        }),
     },
     Check {
         name: "lifecycle-address-lost",
@@ -240,14 +239,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "adds all addresses again in another order without having removed them, removes one, and asks for each",
         needs: SERVES,
         run: address::lost,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "static int add_address(const struct acm_address *acm, void *ep_context, void **addr_context)\n{\n\tstruct address *address, *lost;\n",
                 "static int add_address(const struct acm_address *acm, void *ep_context, void **addr_context)\n{\n\tstruct address *address, *lost;\n\n\tif (is_own_addr(ep_context, acm->type, acm->info.addr))\n\t\treturn EEXIST;\n",
             )],
             status: &[Status::Failed],
             also: &["lifecycle-address-twice"],
-        },
+        }),
     },
     Check {
         name: "lifecycle-address-moved",
@@ -256,7 +255,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "removes an address from one port, adds it to another, and asks for it on both",
         needs: SERVES,
         run: address::moved,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "struct address {\n\tLIST_ENTRY(address) entry;\n",
@@ -281,7 +280,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &["lifecycle-address-twice"],
-        },
+        }),
     },
     Check {
         name: "lifecycle-address-memory",
@@ -290,7 +289,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "takes the memory of the addresses away whenever their array moves, and asks from each and for each",
         needs: SERVES,
         run: address::memory,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "struct address {\n\tLIST_ENTRY(address) entry;\n",
@@ -311,7 +310,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "lifecycle-hundred-addresses",
                 "resolve-own-length",
             ],
-        },
+        }),
     },
     Check {
         name: "lifecycle-address-kept",
@@ -320,7 +319,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "closes a port without removing its addresses, opens it with another one, and asks for both",
         needs: SERVES,
         run: address::kept,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "struct address {\n\tLIST_ENTRY(address) entry;\n",
@@ -349,7 +348,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &["lifecycle-address-twice"],
-        },
+        }),
     },
     Check {
         name: "lifecycle-close-in-flight",
@@ -358,14 +357,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "closes a port while eight requests and queries wait for an SA that answers nothing, and takes the time until each is answered",
         needs: SERVES,
         run: close::in_flight,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\t\tanswer_waiters(path, ACM_STATUS_ENOTCONN, NULL, &done);\n",
                 "",
             )],
             status: &[Status::Failed],
             also: &["sa-*"],
-        },
+        }),
     },
     Check {
         name: "lifecycle-closed-memory",
@@ -374,7 +373,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "takes the core's device and port structures away while a port is closed with requests in flight",
         needs: OPENS,
         run: close::memory,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "\tbool stop;\n",
@@ -399,7 +398,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Warned],
             also: &["lifecycle-reopen-thousand", "sa-error-field"],
-        },
+        }),
     },
     Check {
         name: REOPEN_THOUSAND,
@@ -408,14 +407,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "opens and closes a port a thousand times and compares heap, memory, address space, descriptors and threads of 200 rounds each; with little time, of quarters of what was done",
         needs: SERVES,
         run: growth::thousand,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tport->dev->open_ports--;\n\tfree(port);\n",
                 "\tport->dev->open_ports--;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "lifecycle-core-thread",
@@ -424,7 +423,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "opens, resolves, queries, asks for counters, reregisters and closes, and times each callback less what it waited for a processor",
         needs: &[Ability::OpensPort],
         run: thread::held,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tpthread_mutex_lock(&lock);\n\tep->counters[ACM_CNTR_RESOLVE]++;\n",
                 "\tpthread_mutex_lock(&lock);\n\tnanosleep(&(struct timespec) { .tv_nsec = 50000000 }, NULL);\n\tep->counters[ACM_CNTR_RESOLVE]++;\n",
@@ -442,7 +441,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "perf-*",
                 "hostile-*",
             ],
-        },
+        }),
     },
     Check {
         name: "lifecycle-verb-fails",
@@ -451,14 +450,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets each verb of an open fail once, in a process for each, makes requests, and opens the port again",
         needs: SERVES,
         run: failure::verbs,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (ret) {\n\t\tfree(port);\n\t\treturn ret;\n\t}\n\tdev->open_ports++;\n\t*port_context = port;\n",
                 "\t*port_context = port;\n\tif (ret) {\n\t\tfree(port);\n\t\treturn ret;\n\t}\n\tdev->open_ports++;\n",
             )],
             status: &[Status::Failed],
             also: &["lifecycle-ethernet-port"],
-        },
+        }),
     },
     Check {
         name: "lifecycle-mad-fails",
@@ -467,11 +466,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets each allocation and sending of a MAD fail once, in a process for each, makes requests, and opens the port again",
         needs: SERVES,
         run: failure::mads,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\tif (!mad) {\n\t\tfree(query);\n\t\treturn;\n\t}\n", "")],
             status: &[Status::Failed],
             also: &["sa-no-memory", "sa-refused-status"],
-        },
+        }),
     },
     Check {
         name: "lifecycle-ethernet-port",
@@ -480,14 +479,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "opens an Ethernet port before and after an InfiniBand one, and asks both",
         needs: SERVES,
         run: failure::ethernet,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (!ret && port->attr.link_layer == IBV_LINK_LAYER_ETHERNET) {\n",
                 "\tstatic bool is_ethernet;\n\n\tis_ethernet |= port->attr.link_layer == IBV_LINK_LAYER_ETHERNET;\n\tif (!ret && is_ethernet) {\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
 ];
 

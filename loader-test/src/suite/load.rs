@@ -5,8 +5,8 @@ mod options;
 mod table;
 mod unload;
 
-use super::fault::Fault;
-use super::{Check, Status};
+use super::Check;
+use super::fault::NO_FAULT;
 use crate::stand_in::ledger::Harmed;
 use crate::suite::ability::{Ability, OPENS};
 
@@ -18,11 +18,7 @@ pub(super) const PROBE: Check = Check {
     how: "loads the library as ibacm does",
     needs: &[],
     run: |bench| bench.core().map(drop),
-    fault: Fault {
-        replace: &[],
-        status: &[],
-        also: &[],
-    },
+    fault: NO_FAULT,
 };
 
 pub(super) const CHECKS: &[Check] = &[
@@ -33,7 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "looks at the name of the file that was given",
         needs: &[],
         run: file::name,
-        fault: OF_THE_FILE,
+        fault: fault!(OF_THE_FILE),
     },
     Check {
         name: "load-regular-file",
@@ -42,7 +38,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "looks at what kind of file was given, without following a link",
         needs: &[],
         run: file::is_regular,
-        fault: OF_THE_FILE,
+        fault: fault!(OF_THE_FILE),
     },
     Check {
         name: "load-exports",
@@ -51,11 +47,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "reads the dynamic symbols from the file, without loading it",
         needs: &[],
         run: file::exports,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("__attribute__((visibility(\"default\")))\n", "")],
             status: &[Status::Failed],
             also: EVERYTHING,
-        },
+        }),
     },
     Check {
         name: "load-imports",
@@ -64,14 +60,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "reads the dynamic symbols from the file, and loads it with every function looked up at once",
         needs: &[],
         run: file::imports,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "static struct acm_provider provider = {",
                 "void acm_of_the_future(void);\nvoid (*future)(void) = acm_of_the_future;\n\nstatic struct acm_provider provider = {",
             )],
             status: &[Status::Failed],
             also: EVERYTHING,
-        },
+        }),
     },
     Check {
         name: "load-query",
@@ -80,11 +76,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "loads the library, calls provider_query, and looks at what it returns and stores",
         needs: &[],
         run: table::query,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("*info = &provider;", "*info = NULL;")],
             status: &[Status::Failed],
             also: EVERYTHING,
-        },
+        }),
     },
     Check {
         name: "load-query-twice",
@@ -93,14 +89,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "calls provider_query a second time on the loaded library, judges the table, and makes a request",
         needs: OPENS,
         run: table::query_twice,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "*info = &provider;",
                 "static struct acm_provider *once = &provider;\n\n\t*info = once;\n\tonce = NULL;",
             )],
             status: &[Status::Failed],
             also: &["load-missing-function", "sa-error-field"],
-        },
+        }),
     },
     Check {
         name: "load-version",
@@ -109,11 +105,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "loads the library, calls provider_query, and compares the version that it stores with the table's",
         needs: &[],
         run: table::version,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(".version = 1,", ".version = 2,")],
             status: &[Status::Failed],
             also: EVERYTHING,
-        },
+        }),
     },
     Check {
         name: "load-size",
@@ -122,14 +118,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "loads the library, calls provider_query, and reads the size in the table",
         needs: &[],
         run: table::size,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 ".size = sizeof(struct acm_provider),",
                 ".size = sizeof(struct acm_provider) + sizeof(void *),",
             )],
             status: &[Status::Failed],
             also: EVERYTHING,
-        },
+        }),
     },
     Check {
         name: "load-name",
@@ -138,11 +134,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "loads the library, calls provider_query, and reads the name in the table",
         needs: &[Ability::Loads],
         run: table::name,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(".name = \"sa-example\"", ".name = \"sa example\"")],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "load-slots",
@@ -151,11 +147,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "loads the library, calls provider_query, and reads the twelve callbacks in the table",
         needs: &[Ability::Loads],
         run: table::slots,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\t.query_perf = query_perf,\n", "")],
             status: &[Status::Failed],
             also: &["perf-*", "lifecycle-core-thread"],
-        },
+        }),
     },
     Check {
         name: "load-missing-function",
@@ -164,14 +160,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "hides each of the core's functions in turn; in a process for each, loads the library and, if it is not refused, makes a request",
         needs: OPENS,
         run: unload::missing_function,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "#define FOR_EVER\t\tUINT64_MAX\n",
                 "#define FOR_EVER\t\tUINT64_MAX\n#pragma weak acm_increment_counter\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "load-refused-unloads",
@@ -180,7 +176,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "hides each of the core's functions in turn; where the library is refused, looks for threads and mappings, and ends by exit()",
         needs: &[Ability::Loads],
         run: unload::refused_by_itself,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "#define FOR_EVER\t\tUINT64_MAX\n",
@@ -206,7 +202,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "load-rejected-fork",
                 "process-threads",
             ],
-        },
+        }),
     },
     Check {
         name: "load-rejected-unloads",
@@ -215,7 +211,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "loads and closes the library as a core of another version does, looks for threads, and ends by exit()",
         needs: &[Ability::Loads],
         run: unload::rejected,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "#include <time.h>\n",
@@ -232,7 +228,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "load-rejected-fork",
                 "process-threads",
             ],
-        },
+        }),
     },
     Check {
         name: "load-rejected-exit",
@@ -241,14 +237,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "loads and closes the library as a core of another version does, and ends by exit()",
         needs: &[],
         run: unload::rejected_then_exit,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "static struct acm_provider provider = {",
                 "static void tidy_up(int status, void *unused)\n{\n\tacm_log(0, \"exit status %d\\n\", status);\n}\n\n__attribute__((constructor))\nstatic void start(void)\n{\n\ton_exit(tidy_up, NULL);\n}\n\nstatic struct acm_provider provider = {",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "load-rejected-fork",
@@ -257,14 +253,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "loads and closes the library as a core of another version does, and forks",
         needs: &[],
         run: unload::rejected_then_fork,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "static struct acm_provider provider = {",
                 "static void hold(void)\n{\n\tpthread_mutex_lock(&lock);\n}\n\nstatic void let_go(void)\n{\n\tpthread_mutex_unlock(&lock);\n}\n\nint __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library);\n\n__attribute__((constructor))\nstatic void start(void)\n{\n\t__register_atfork(hold, let_go, let_go, NULL);\n}\n\nstatic struct acm_provider provider = {",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "load-without-options-file",
@@ -273,11 +269,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "names an options file that does not exist, and asks for one peer by its LID",
         needs: &[Ability::AnswersByLid, Ability::Closes],
         run: options::no_file,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\tif (!stream)\n\t\treturn errno;\n", "")],
             status: &[Status::Crashed],
             also: &["event-hosts-unreadable"],
-        },
+        }),
     },
     Check {
         name: "load-odd-options",
@@ -286,14 +282,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "writes 17 odd lines to the options file, and asks for one peer by its LID",
         needs: &[Ability::AnswersByLid, Ability::Closes],
         run: options::odd_lines,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "if (second && first[0] != '#')",
                 "if (first && first[0] != '#')",
             )],
             status: &[Status::Crashed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "load-quiet",
@@ -302,18 +298,19 @@ pub(super) const CHECKS: &[Check] = &[
         how: "puts a file in the place of standard output, opens a port, makes a request, and looks at the file",
         needs: OPENS,
         run: options::quiet,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "*info = &provider;",
                 "puts(\"sa-example is loaded\");\n\tfflush(stdout);\n\t*info = &provider;",
             )],
             status: &[Status::Warned],
             also: EVERYTHING,
-        },
+        }),
     },
 ];
 
 /// What is wrong from the first moment on fails every check.
+#[cfg(feature = "faults")]
 const EVERYTHING: &[&str] = &[
     "load-*",
     "process-*",
@@ -329,8 +326,9 @@ const EVERYTHING: &[&str] = &[
 ];
 
 /// The fault is in the file's name or kind, not in the source.
-const OF_THE_FILE: Fault = Fault {
+#[cfg(feature = "faults")]
+const OF_THE_FILE: super::fault::Fault = super::fault::Fault {
     replace: &[],
-    status: &[Status::Failed],
+    status: &[super::Status::Failed],
     also: EVERYTHING,
 };

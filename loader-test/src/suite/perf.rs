@@ -4,8 +4,7 @@ use crate::suite::ability::{Ability, OPENS, SERVES};
 use std::time::{Duration, Instant};
 
 use super::bench::{Bench, HASTY, able, by_addr, by_gid, by_lid, refused, reply, resolve, serves};
-use super::fault::Fault;
-use super::{Check, Finding, Outcome, Status, failed};
+use super::{Check, Finding, Outcome, failed};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
@@ -38,14 +37,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "compares the count that query_perf tells with the values that it wrote",
         needs: SERVES,
         run: count,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t*cnt = ACM_MAX_COUNTER;\n",
                 "\tvalues[ACM_MAX_COUNTER] = 0;\n\t*cnt = ACM_MAX_COUNTER + 1;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "perf-byte-order",
@@ -63,7 +62,7 @@ pub(super) const CHECKS: &[Check] = &[
                 Some(value) => Err(failed("small numbers, big-endian", format!("{value:#x}"))),
             }
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "values[i] = htobe64(ep->counters[i]);",
                 "values[i] = ep->counters[i];",
@@ -78,7 +77,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "perf-address-cache",
                 "perf-class-port-info",
             ],
-        },
+        }),
     },
     Check {
         name: "perf-monotonic",
@@ -87,14 +86,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "reads the counters after requests, a reregistration, and an address that comes and goes",
         needs: &[Ability::AnswersByLid, Ability::Reregisters, Ability::Closes],
         run: monotonic,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tdrop_paths(ep);\n\t\tjoin_anew(ep, now_ms());\n",
                 "\t\tdrop_paths(ep);\n\t\tmemset(ep->counters, 0, sizeof ep->counters);\n\t\tjoin_anew(ep, now_ms());\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "perf-resolve",
@@ -114,14 +113,14 @@ pub(super) const CHECKS: &[Check] = &[
                 Ok(())
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tep->counters[ACM_CNTR_RESOLVE]++;\n\tstatus = read_resolve(ep, msg, request, &wanted, &by_address, &nodelay);\n",
                 "\tstatus = read_resolve(ep, msg, request, &wanted, &by_address, &nodelay);\n\tep->counters[ACM_CNTR_RESOLVE] += by_address;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "perf-no-data",
@@ -136,14 +135,14 @@ pub(super) const CHECKS: &[Check] = &[
                 Ok(())
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tep->counters[ACM_CNTR_NODATA]++;\n",
                 "\t\tep->counters[ACM_CNTR_ERROR]++;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "perf-error",
@@ -164,14 +163,14 @@ pub(super) const CHECKS: &[Check] = &[
                 Ok(())
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tep->counters[ACM_CNTR_ERROR]++;\n",
                 "\t\tep->counters[ACM_CNTR_NODATA]++;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "perf-route-query",
@@ -196,14 +195,14 @@ pub(super) const CHECKS: &[Check] = &[
                 Ok(())
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tcount_both(path->ep, ACM_CNTR_ROUTE_QUERY);\n",
                 "\t\tpath->ep->counters[ACM_CNTR_ROUTE_QUERY]++;\n",
             )],
             status: &[Status::Failed],
             also: &["perf-class-port-info"],
-        },
+        }),
     },
     Check {
         name: "perf-class-port-info",
@@ -220,14 +219,14 @@ pub(super) const CHECKS: &[Check] = &[
                 able(core, &answer, "paths for a service")
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (!port->qos_query)\n\t\tdecide_qos(port, false, false, done);\n",
                 "\tif (!port->qos_query)\n\t\tdecide_qos(port, false, false, done);\n\telse\n\t\tcount_both(ep, ACM_CNTR_ROUTE_QUERY);\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "perf-route-cache",
@@ -248,14 +247,14 @@ pub(super) const CHECKS: &[Check] = &[
                 }
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\t\tcount_both(ep, ACM_CNTR_ROUTE_CACHE);\n",
                 "\t\t\tacm_increment_counter(ACM_CNTR_ROUTE_CACHE);\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "perf-address-cache",
@@ -271,14 +270,14 @@ pub(super) const CHECKS: &[Check] = &[
                 able(core, &answer, "IPv4 addresses")
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tif (by_address)\n\t\t\tcount_both(ep, ACM_CNTR_ADDR_CACHE);\n",
                 "",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "perf-endpoints",
@@ -287,14 +286,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "makes requests of one endpoint and compares the counters of another",
         needs: SERVES,
         run: endpoints,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tfor (i = 0; i < ACM_MAX_COUNTER; i++)\n\t\tvalues[i] = htobe64(ep->counters[i]);\n",
                 "\tstruct endpoint *any;\n\n\tmemset(values, 0, ACM_MAX_COUNTER * sizeof *values);\n\tLIST_FOREACH(any, &ep->port->endpoints, entry)\n\t\tfor (i = 0; i < ACM_MAX_COUNTER; i++)\n\t\t\tvalues[i] = htobe64(be64toh(values[i]) + any->counters[i]);\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
 ];
 

@@ -5,8 +5,7 @@ pub mod threads;
 mod watch;
 
 use super::bench::{Bench, HASTY, by_lid, refused, resolve};
-use super::fault::Fault;
-use super::{Check, Outcome, Status, cannot_run};
+use super::{Check, Outcome, cannot_run};
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
@@ -22,10 +21,10 @@ pub(super) const CHECKS: &[Check] = &[
         how: "compares signal masks and what each signal does before load, after load, after opening and after closing",
         needs: &[Ability::OpensPort],
         run: |bench| keeps(bench, Group::Signals),
-        fault: at_load(&[(
+        fault: fault!(at_load(&[(
             TABLE,
             "#include <signal.h>\n\n__attribute__((constructor))\nstatic void be_unstoppable(void)\n{\n\tsigset_t all;\n\n\tsigfillset(&all);\n\tpthread_sigmask(SIG_SETMASK, &all, NULL);\n\tsignal(SIGTERM, SIG_IGN);\n}\n\nstatic struct acm_provider provider = {",
-        )]),
+        )])),
     },
     Check {
         name: "process-folder",
@@ -34,10 +33,10 @@ pub(super) const CHECKS: &[Check] = &[
         how: "compares the current folder and the umask before load, after load, after opening and after closing",
         needs: &[Ability::OpensPort],
         run: |bench| keeps(bench, Group::Folder),
-        fault: at_load(&[(
+        fault: fault!(at_load(&[(
             TABLE,
             "#include <unistd.h>\n\n__attribute__((constructor))\nstatic void go_home(void)\n{\n\tif (!chdir(\"/\"))\n\t\tumask(0);\n}\n\nstatic struct acm_provider provider = {",
-        )]),
+        )])),
     },
     Check {
         name: "process-environment",
@@ -46,10 +45,10 @@ pub(super) const CHECKS: &[Check] = &[
         how: "compares the environment and the locale before load, after load, after opening and after closing",
         needs: &[Ability::OpensPort],
         run: |bench| keeps(bench, Group::Environment),
-        fault: at_load(&[(
+        fault: fault!(at_load(&[(
             "\tread_options(dev);\n\tLIST",
             "\tread_options(dev);\n\tsetenv(\"SA_EXAMPLE_DEVICE\", \"yes\", 1);\n\tLIST",
-        )]),
+        )])),
     },
     Check {
         name: "process-limits",
@@ -58,10 +57,10 @@ pub(super) const CHECKS: &[Check] = &[
         how: "compares resource limits, niceness and scheduling before load, after load, after opening and after closing",
         needs: &[Ability::OpensPort],
         run: |bench| keeps(bench, Group::Limits),
-        fault: at_load(&[(
+        fault: fault!(at_load(&[(
             TABLE,
             "#include <sys/resource.h>\n\n__attribute__((constructor))\nstatic void want_less(void)\n{\n\tstruct rlimit limit;\n\n\tgetrlimit(RLIMIT_CORE, &limit);\n\tlimit.rlim_cur = limit.rlim_cur == 4096 ? 8192 : 4096;\n\tlimit.rlim_max = limit.rlim_max < 8192 ? limit.rlim_max : 8192;\n\tsetrlimit(RLIMIT_CORE, &limit);\n}\n\nstatic struct acm_provider provider = {",
-        )]),
+        )])),
     },
     Check {
         name: "process-privileges",
@@ -70,10 +69,10 @@ pub(super) const CHECKS: &[Check] = &[
         how: "compares user and group ids, capabilities, prctl settings and the name before load, after load, after opening and after closing",
         needs: &[Ability::OpensPort],
         run: |bench| keeps(bench, Group::Privileges),
-        fault: at_load(&[(
+        fault: fault!(at_load(&[(
             TABLE,
             "#include <sys/prctl.h>\n\n__attribute__((constructor))\nstatic void harden(void)\n{\n\tprctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);\n}\n\nstatic struct acm_provider provider = {",
-        )]),
+        )])),
     },
     Check {
         name: "process-descriptors",
@@ -82,10 +81,10 @@ pub(super) const CHECKS: &[Check] = &[
         how: "compares what each descriptor leads to before load, after load and after opening, and counts them after closing",
         needs: &[Ability::OpensPort],
         run: |bench| keeps(bench, Group::Descriptors),
-        fault: at_load(&[(
+        fault: fault!(at_load(&[(
             TABLE,
             "#include <fcntl.h>\n#include <unistd.h>\n\n__attribute__((constructor))\nstatic void be_quiet(void)\n{\n\tdup2(open(\"/dev/null\", O_WRONLY), STDOUT_FILENO);\n}\n\nstatic struct acm_provider provider = {",
-        )]),
+        )])),
     },
     Check {
         name: "process-children",
@@ -94,10 +93,10 @@ pub(super) const CHECKS: &[Check] = &[
         how: "opens, resolves and closes, and looks for processes below the check's own",
         needs: &[Ability::OpensPort],
         run: children,
-        fault: at_load(&[(
+        fault: fault!(at_load(&[(
             TABLE,
             "#include <unistd.h>\n\n__attribute__((constructor))\nstatic void start_helper(void)\n{\n\tif (fork())\n\t\treturn;\n\tsetsid();\n\tif (!fork())\n\t\tfor (;;)\n\t\t\tpause();\n\t_exit(0);\n}\n\nstatic struct acm_provider provider = {",
-        )]),
+        )])),
     },
     Check {
         name: "process-threads",
@@ -106,7 +105,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "opens, resolves and closes, and looks for threads that were not there before",
         needs: &[Ability::OpensPort],
         run: |bench| keeps(bench, Group::Threads),
-        fault: at_load(&[
+        fault: fault!(at_load(&[
             (
                 TABLE,
                 "#include <unistd.h>\n\nstatic void *idle(void *unused)\n{\n\tfor (;;)\n\t\tpause();\n}\n\nstatic struct acm_provider provider = {",
@@ -115,7 +114,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "static void read_options(struct device *dev)\n{\n",
                 "static void *idle(void *unused);\n\nstatic void read_options(struct device *dev)\n{\n\tstatic pthread_t thread;\n\n\tif (!thread)\n\t\tpthread_create(&thread, NULL, idle, NULL);\n",
             ),
-        ]),
+        ])),
     },
     Check {
         name: "process-panics",
@@ -124,7 +123,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "opens, resolves and closes, and looks for a panic's message on standard error",
         needs: &[Ability::OpensPort],
         run: panics,
-        fault: Fault {
+        fault: fault!(Fault {
             also: &[
                 "load-*",
                 "process-*",
@@ -142,7 +141,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "static void *keep_deadlines(void *context)\n{\n\tstruct requests done = TAILQ_HEAD_INITIALIZER(done);\n",
                 "static void *keep_deadlines(void *context)\n{\n\tstruct requests done = TAILQ_HEAD_INITIALIZER(done);\n\n\tfprintf(stderr, \"\\nthread 'deadlines' (1) panicked at src/deadlines.rs:7:9:\\nno deadline\\n\");\n",
             )])
-        },
+        }),
     },
     Check {
         name: "process-timers",
@@ -151,10 +150,10 @@ pub(super) const CHECKS: &[Check] = &[
         how: "compares interval timers and timer ids before load, after load, after opening and after closing",
         needs: &[Ability::OpensPort],
         run: |bench| keeps(bench, Group::Timers),
-        fault: at_load(&[(
+        fault: fault!(at_load(&[(
             TABLE,
             "#include <sys/time.h>\n\n__attribute__((constructor))\nstatic void set_alarm(void)\n{\n\tsetitimer(ITIMER_REAL, &(struct itimerval) { .it_value.tv_sec = 100000 }, NULL);\n}\n\nstatic struct acm_provider provider = {",
-        )]),
+        )])),
     },
     Check {
         name: "process-memory",
@@ -163,23 +162,25 @@ pub(super) const CHECKS: &[Check] = &[
         how: "looks through /proc/self/maps for memory that is writable and executable, before load and after opening",
         needs: &[Ability::OpensPort],
         run: |bench| keeps(bench, Group::Memory),
-        fault: Fault {
+        fault: fault!(Fault {
             status: &[Status::Warned],
             ..at_load(&[(
                 TABLE,
                 "#include <sys/mman.h>\n\n__attribute__((constructor))\nstatic void take_code(void)\n{\n\tmmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n}\n\nstatic struct acm_provider provider = {",
             )])
-        },
+        }),
     },
 ];
 
 /// Where a constructor can be put.
+#[cfg(feature = "faults")]
 const TABLE: &str = "static struct acm_provider provider = {";
 
-const fn at_load(replace: &'static [(&'static str, &'static str)]) -> Fault {
-    Fault {
+#[cfg(feature = "faults")]
+const fn at_load(replace: &'static [(&'static str, &'static str)]) -> super::fault::Fault {
+    super::fault::Fault {
         replace,
-        status: &[Status::Failed],
+        status: &[super::Status::Failed],
         also: &[],
     }
 }

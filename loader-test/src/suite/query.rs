@@ -4,8 +4,7 @@ use super::bench::{
     Bench, ELSEWHERE, ERRORS, ETIMEDOUT, HASTY, QUIET, SUCCESS, by_gid, expect_path, expect_status,
     expected_path, expected_record, hold, let_go, reply, resolve,
 };
-use super::fault::Fault;
-use super::{Check, Outcome, Status, failed};
+use super::{Check, Outcome, failed};
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{ENTRY, HEADER, Message, Path, Reply};
@@ -27,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
             let answer = query(core, from, &to(core, &peer))?;
             expect_answer(&answer, &expected_path(core, &peer))
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tif (request->status != ACM_STATUS_SUCCESS)\n\t\t\tpath = request->second;\n",
                 "\t\tpath = request->second;\n",
@@ -43,7 +42,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "path-components",
                 "path-selector-zero",
             ],
-        },
+        }),
     },
     Check {
         name: "query-header",
@@ -61,14 +60,14 @@ pub(super) const CHECKS: &[Check] = &[
             }
             Ok(())
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tmsg.hdr.version = request->hdr.version;\n",
                 "\tmsg.hdr.version = request->is_query ? 0 : request->hdr.version;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "query-function",
@@ -91,7 +90,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ))
             }
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tacm_query_response(request->id, &msg);\n",
                 "\t\tacm_resolve_response(request->id, &msg);\n",
@@ -122,7 +121,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "sa-ask-after-close",
                 "sa-deadline",
             ],
-        },
+        }),
     },
     Check {
         name: "query-once",
@@ -131,7 +130,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "makes two queries, waits until nothing is out any more, and counts the answers to each",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: answered_once,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tacm_query_response(request->id, &msg);\n",
                 "\t\tacm_query_response(request->id, &msg);\n\t\tif (request->status != ACM_STATUS_SUCCESS)\n\t\t\tacm_query_response(request->id, &msg);\n",
@@ -152,7 +151,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "sa-ask-after-close",
                 "sa-deadline",
             ],
-        },
+        }),
     },
     Check {
         name: "query-asks-the-sa",
@@ -165,14 +164,14 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: past_the_cache,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "look_up(ep, &question, request, false, true, &done);",
                 "look_up(ep, &question, request, false, false, &done);",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "query-demands",
@@ -181,14 +180,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "makes four queries, each with another demand, and compares each answer with the SA's record",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: demands,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "make_question(ep, &request->second.info.path, &question);",
                 "make_question(ep, &request->second.info.path, &question), question.tclass = 0;",
             )],
             status: &[Status::Failed],
             also: &["path-components"],
-        },
+        }),
     },
     Check {
         name: "query-source",
@@ -197,14 +196,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "makes a query without a source and looks at what reaches the SA",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: source,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "make_question(ep, &request->second.info.path, &question);",
                 "make_question(ep, &request->second.info.path, &question), question.sgid = request->second.info.path.sgid;",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "query-no-records",
@@ -217,14 +216,14 @@ pub(super) const CHECKS: &[Check] = &[
             let answer = query(core, from, &to(core, &unknown()))?;
             expect_status(&answer, &ERRORS)
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tif (request->status != ACM_STATUS_SUCCESS)\n\t\t\tpath = request->second;\n",
                 "\t\tif (request->status != ACM_STATUS_SUCCESS)\n\t\t\tpath = request->second;\n\t\tif (request->status == ACM_STATUS_ENODATA)\n\t\t\tmsg.hdr.status = ACM_STATUS_SUCCESS;\n",
             )],
             status: &[Status::Failed],
             also: &["query-error-high-byte", "path-components"],
-        },
+        }),
     },
     Check {
         name: "query-error-low-byte",
@@ -233,7 +232,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets the SA answer with an error in the low byte of its status and looks at the client's",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |bench| refused(bench, Reaction::Status(0x0001), &ERRORS),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 ("\tif (!hdr->status)\n", "\tif (!class_status)\n"),
                 (
@@ -243,7 +242,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "query-error-high-byte",
@@ -252,7 +251,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets the SA answer with an error in the high byte of its status and looks at the client's",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |bench| refused(bench, Reaction::Status(0x0500), &ERRORS),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "\tif (!hdr->status)\n",
@@ -265,7 +264,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &["path-components", "path-gid-and-lid"],
-        },
+        }),
     },
     Check {
         name: "query-timeout",
@@ -274,14 +273,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets the SA be silent until the kernel brings the MAD back, and looks at the status",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |bench| refused(bench, Reaction::Silence, &[ETIMEDOUT]),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\trequest->status = status;\n",
                 "\trequest->status = request->is_query && status == ACM_STATUS_ETIMEDOUT ? ACM_STATUS_ENODATA : status;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "query-never",
@@ -290,14 +289,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "keeps the MAD for ever, and waits for the client's answer",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |bench| refused(bench, Reaction::Never, &ERRORS),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\trequest->deadline = now_ms() + ep->port->dev->patience;\n",
                 "\trequest->deadline = request->is_query ? FOR_EVER : now_ms() + ep->port->dev->patience;\n",
             )],
             status: &[Status::Failed],
             also: &["query-error-low-byte", "query-timeout", "sa-deadline"],
-        },
+        }),
     },
     Check {
         name: "query-client-gone",
@@ -310,14 +309,14 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: client_gone,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tacm_query_response(request->id, &msg);\n",
                 "\t\tif (acm_query_response(request->id, &msg))\n\t\t\tacm_query_response(request->id, &msg);\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
 ];
 

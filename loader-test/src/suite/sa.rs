@@ -2,9 +2,8 @@
 
 mod played;
 
+use super::Check;
 use super::bench::{ERRORS, ETIMEDOUT, HASTY, by_lid, expect_status, reply, resolve};
-use super::fault::Fault;
-use super::{Check, Status};
 use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::sa::Reaction;
@@ -24,7 +23,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets the SA be silent until the kernel brings the MAD back, looks at the status, and asks again",
         needs: SERVES,
         run: |bench| refused_then_asked_again(bench, &Reaction::Silence, &[ETIMEDOUT]),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 ("*again = mad->umad.status;", "*again = false;"),
                 (
@@ -38,7 +37,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &["perf-error", "query-timeout", "sa-refused-status"],
-        },
+        }),
     },
     Check {
         name: "sa-error-high-byte",
@@ -47,7 +46,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets the SA answer with an error in the high byte of its status, looks at the client's, and asks again",
         needs: SERVES,
         run: |bench| refused_then_asked_again(bench, &Reaction::Status(0x0500), &ERRORS),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "if (!hdr->status)\n",
@@ -69,7 +68,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "path-components",
                 "path-sl-refused",
             ],
-        },
+        }),
     },
     Check {
         name: "sa-error-low-byte",
@@ -78,7 +77,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets the SA answer with an error in the low byte of its status, looks at the client's, and asks again",
         needs: SERVES,
         run: |bench| refused_then_asked_again(bench, &Reaction::Status(0x0001), &ERRORS),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 ("if (!hdr->status)\n", "if (!class_status)\n"),
                 (
@@ -88,7 +87,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &["query-error-low-byte", "sa-error-field"],
-        },
+        }),
     },
     Check {
         name: "sa-error-field",
@@ -100,7 +99,7 @@ pub(super) const CHECKS: &[Check] = &[
             refused_then_asked_again(bench, &Reaction::Status(0x000c), &ERRORS)?;
             refused_then_asked_again(bench, &Reaction::Status(0x001c), &ERRORS)
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "if (!hdr->status)\n",
@@ -113,7 +112,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "sa-not-sent",
@@ -122,14 +121,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "brings the MAD back with an errno in its status, looks at the client's, and asks again",
         needs: SERVES,
         run: |bench| refused_then_asked_again(bench, &Reaction::NotSent(libc::EIO), &ERRORS),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "*again = mad->umad.status;",
                 "if (mad->umad.status && mad->umad.status != ETIMEDOUT)\n\t\tabort();\n\t*again = mad->umad.status;",
             )],
             status: &[Status::Crashed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "sa-send-refused",
@@ -146,14 +145,14 @@ pub(super) const CHECKS: &[Check] = &[
                 },
             )
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\t/* A MAD that was not taken is still ours. */\n\t\tacm_free_sa_mad(mad);\n",
                 "",
             )],
             status: &[Status::Failed],
             also: &["lifecycle-mad-fails", "sa-refused-status", "sa-refused-one"],
-        },
+        }),
     },
     Check {
         name: "sa-no-memory",
@@ -170,11 +169,11 @@ pub(super) const CHECKS: &[Check] = &[
                 },
             )
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\tif (!mad) {\n\t\tfree(query);\n\t\treturn;\n\t}\n", "")],
             status: &[Status::Crashed],
             also: &["lifecycle-mad-fails", "sa-refused-status"],
-        },
+        }),
     },
     Check {
         name: "sa-out-of-order",
@@ -183,7 +182,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "keeps four queries back, answers them in another order, and compares the path of each client",
         needs: SERVES,
         run: out_of_order,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "path_answered(query->path, mad, &done);",
                 "path_answered(TAILQ_FIRST(&port->busy), mad, &done);",
@@ -195,7 +194,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "resolve-message-gone",
                 "sa-refused-one",
             ],
-        },
+        }),
     },
     Check {
         name: "sa-never",
@@ -209,7 +208,7 @@ pub(super) const CHECKS: &[Check] = &[
             let answer = resolve(core, from, &by_lid(&Peer::number(3)))?;
             expect_status(&answer, &ERRORS)
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "TAILQ_FIRST(&path->waiters)) && request->deadline <= now) {",
                 "TAILQ_FIRST(&path->waiters)) && request->deadline <= 0) {",
@@ -228,7 +227,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "sa-refused-status",
                 "sa-deadline",
             ],
-        },
+        }),
     },
     Check {
         name: "sa-late",
@@ -237,7 +236,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "answers a query after the client's deadline, counts the client's answers, and asks again",
         needs: SERVES,
         run: too_late,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tTAILQ_REMOVE(&path->waiters, request, entry);\n\t\tfinish(path->ep, request, ACM_STATUS_ETIMEDOUT, NULL, done);",
                 "\t\tstruct request *copy = malloc(sizeof *copy);\n\n\t\t*copy = *request;\n\t\trequest->deadline = FOR_EVER;\n\t\tfinish(path->ep, copy, ACM_STATUS_ETIMEDOUT, NULL, done);",
@@ -261,7 +260,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "sa-own-deadline",
                 "sa-deadline",
             ],
-        },
+        }),
     },
     Check {
         name: "sa-after-close",
@@ -270,7 +269,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "closes the port while a query is out, answers it, and opens the port with another LID",
         needs: SERVES,
         run: |bench| across_a_close(bench, false),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "\twhile (!LIST_EMPTY(&port->queries))\n\t\tend_query(LIST_FIRST(&port->queries));\n",
@@ -296,7 +295,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "lifecycle-reopen-thousand",
                 "sa-after-reopen",
             ],
-        },
+        }),
     },
     Check {
         name: "sa-after-reopen",
@@ -305,7 +304,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "closes the port while a query is out, opens it with another LID, and answers the query then",
         needs: SERVES,
         run: |bench| across_a_close(bench, true),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "static void from_sa(struct acm_sa_mad *mad);\n",
@@ -326,7 +325,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "sa-never-then-close",
@@ -341,7 +340,7 @@ pub(super) const CHECKS: &[Check] = &[
             core.port_down(FIRST_PORT);
             expect_status(&reply(core, id)?, &ERRORS)
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\t\tanswer_waiters(path, ACM_STATUS_ENOTCONN, NULL, &done);\n",
                 "",
@@ -353,7 +352,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "sa-after-reopen",
                 "sa-ask-after-close",
             ],
-        },
+        }),
     },
     Check {
         name: "sa-ask-after-close",
@@ -362,7 +361,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "closes an endpoint while the SA is busy, and looks for queries after that",
         needs: &[Ability::AnswersByLid],
         run: ask_after_close,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "static void from_sa(struct acm_sa_mad *mad);\n",
@@ -383,7 +382,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "lifecycle-close-in-flight",
                 "sa-deadline",
             ],
-        },
+        }),
     },
     Check {
         name: "sa-other-destination",
@@ -401,14 +400,14 @@ pub(super) const CHECKS: &[Check] = &[
                     .with_dgid(Peer::number(9).gid())
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\treturn is_zero(&question->dgid) || same_gid(&record->dgid, &question->dgid);\n",
                 "\treturn true;\n",
             )],
             status: &[Status::Failed],
             also: &["path-record-differs"],
-        },
+        }),
     },
     Check {
         name: "sa-dlid-zero",
@@ -421,14 +420,14 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: |bench| spoilt_record(bench, |path| path.with_dlid(0)),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "&& is_port_lid(record->dlid) && is_port_gid(",
                 "&& is_port_gid(",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "sa-other-source",
@@ -441,11 +440,11 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: |bench| spoilt_record(bench, |path| path.with_sgid(gid(0x0bad))),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\t       same_gid(&record->sgid, &question->sgid) &&\n", "")],
             status: &[Status::Failed],
             also: &["path-record-differs"],
-        },
+        }),
     },
     Check {
         name: "sa-query-form",
@@ -458,14 +457,14 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: query_form,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "mad->sa_mad.mad_hdr.mgmt_class = UMAD_CLASS_SUBN_ADM;",
                 "mad->sa_mad.mad_hdr.mgmt_class = path ? UMAD_CLASS_DEVICE_ADM : UMAD_CLASS_SUBN_ADM;",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "sa-tid",
@@ -474,14 +473,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "keeps 40 queries back and compares their transaction ids",
         needs: SERVES,
         run: transaction_ids,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "mad->sa_mad.mad_hdr.tid = htobe64(query->tid);",
                 "mad->sa_mad.mad_hdr.tid = htobe64(query->tid | 1);",
             )],
             status: &[Status::Failed],
             also: &["event-reregister-in-flight", "sa-out-of-order"],
-        },
+        }),
     },
     Check {
         name: "sa-storm",
@@ -490,14 +489,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "makes 200 requests for one peer while its query is kept back, and counts the queries",
         needs: SERVES,
         run: storm,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "if (!path->outdated && !memcmp(",
                 "if (!path->outdated && !path->busy && !memcmp(",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "sa-refresh-unconstrained",
@@ -506,7 +505,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets the peer move during a reregistration and looks at the query that renews its path",
         needs: &[Ability::AnswersByGid, Ability::Reregisters, Ability::Closes],
         run: refresh,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "\t\t\telse\n\t\t\t\tfree_path(path);\n",
@@ -519,6 +518,6 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &["path-selector-zero", "query-asks-the-sa"],
-        },
+        }),
     },
 ];

@@ -7,8 +7,7 @@ use super::bench::{
     Bench, ERRORS, HASTY, SUCCESS, by_addr, by_gid, by_lid, expect_path, expect_status,
     expected_path, hold, let_go, refused, reply, resolve,
 };
-use super::fault::Fault;
-use super::{Check, Outcome, Status, failed};
+use super::{Check, Outcome, failed};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::{Harmed, ViolationKind};
 use crate::stand_in::message::{Addr, Message, Path};
@@ -30,7 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: refused_status,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "\t} else {\n\t\tpath->ask_at = now + path->pause;\n\t\tpath->pause = longer(path->pause);\n\t}\n}\n",
@@ -43,7 +42,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &["sa-refused-one"],
-        },
+        }),
     },
     Check {
         name: "sa-refused-one",
@@ -52,14 +51,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets the core refuse one of three MADs, looks at what each client gets, and asks for all again",
         needs: SERVES,
         run: refused_one,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t} else {\n\t\tpath->ask_at = now + path->pause;\n\t\tpath->pause = longer(path->pause);\n\t}\n}\n",
                 "\t} else {\n\t\tTAILQ_FOREACH(path, &path->ep->port->busy, busy_entry) {\n\t\t\tforget(&path->query);\n\t\t\tpath->ask_at = FOR_EVER;\n\t\t}\n\t}\n}\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "sa-burst",
@@ -68,14 +67,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "makes 200 requests and a reregistration while the SA answers one MAD after the other, and counts those that are with the core",
         needs: SERVES,
         run: burst,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tdev->depth = options.sa_depth + 1;\n",
                 "\tdev->depth = 4096;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "sa-deadline",
@@ -84,7 +83,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks by resolve and query while the SA is silent, and measures when each client is answered",
         needs: &[Ability::AnswersByLid],
         run: deadline,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tdev->patience = (uint64_t) options.timeout * (options.retries + 1);\n",
                 "\tdev->patience = (uint64_t) options.timeout * (options.retries + 1) * 5;\n",
@@ -98,7 +97,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "resolve-*",
                 "sa-*",
             ],
-        },
+        }),
     },
     Check {
         name: "sa-own-deadline",
@@ -107,7 +106,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "keeps one client's query back, asks for another peer meanwhile, and takes the time until each client is answered",
         needs: SERVES,
         run: own_deadline,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "2 * ep->port->dev->patience + 1000;",
@@ -120,7 +119,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
 ];
 

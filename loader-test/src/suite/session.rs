@@ -1,7 +1,7 @@
 //! A session that touches every callback once: what `loader-test trace` shows.
 
 use super::bench::{Bench, by_gid, by_lid, refused, reply};
-use super::fault::Fault;
+use super::fault::NO_FAULT;
 use super::{Check, Outcome};
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
@@ -17,11 +17,7 @@ pub(super) const SESSION: Check = Check {
     how: "makes each kind of request once, reregisters, and closes and opens the port",
     needs: &[Ability::OpensPort],
     run: session,
-    fault: Fault {
-        replace: &[],
-        status: &[],
-        also: &[],
-    },
+    fault: NO_FAULT,
 };
 
 fn session(bench: &mut Bench) -> Outcome {

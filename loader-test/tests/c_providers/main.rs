@@ -86,16 +86,6 @@ fn cpp_example() -> Built {
     build("sa_provider.cpp", "c++ ")
 }
 
-/// A library with a fault of the check's.
-fn faulty(check: &str) -> PathBuf {
-    let check = loader_test::suite::find(check).unwrap_or_else(|| panic!("no check {check}"));
-    let source = check.fault.apply(&compiler::sa_provider());
-    compiler::compile(
-        check.name,
-        &source.unwrap_or_else(|e| panic!("{}: {e}", check.name)),
-    )
-}
-
 fn check(arguments: &[&str], libraries: &[&Path]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_loader-test"))
         .arg("check")
@@ -306,7 +296,16 @@ fn the_exit_code_tells_how_a_run_ended() {
     assert!(String::from_utf8_lossy(&skipped.stdout).contains("1 skipped"));
     assert_eq!(code(&skipped), 0);
     // One library of two fails.
-    let wrong = faulty("sa-error-low-byte");
+    let wrong = compiler::with(
+        "takes-busy-for-success",
+        &[
+            ("if (!hdr->status)\n", "if (!class_status)\n"),
+            (
+                "if (status == ACM_STATUS_SUCCESS && !fits(",
+                "if (status == ACM_STATUS_SUCCESS && !mad->sa_mad.mad_hdr.status && !fits(",
+            ),
+        ],
+    );
     let output = check(&only("^sa-error-"), &[&good, &wrong]);
     assert_eq!(
         code(&output),
@@ -317,10 +316,16 @@ fn the_exit_code_tells_how_a_run_ended() {
     let again = format!("check {} --only '^sa-error-low-byte$'", wrong.display());
     assert!(String::from_utf8_lossy(&output.stdout).contains(&again));
     // A warning counts with --strict alone.
-    let quiet = faulty("load-quiet");
-    assert_eq!(code(&check(&["--only", "^load-quiet$"], &[&quiet])), 0);
+    let loud = compiler::with(
+        "loud",
+        &[(
+            "*info = &provider;",
+            "puts(\"loaded\");\n\tfflush(stdout);\n\t*info = &provider;",
+        )],
+    );
+    assert_eq!(code(&check(&["--only", "^load-quiet$"], &[&loud])), 0);
     assert_eq!(
-        code(&check(&["--strict", "--only", "^load-quiet$"], &[&quiet])),
+        code(&check(&["--strict", "--only", "^load-quiet$"], &[&loud])),
         1
     );
     // The run cannot take place.

@@ -23,9 +23,7 @@ fn stdout(output: &Output) -> String {
 
 /// The good provider with one text replaced.
 fn with(name: &str, from: &str, to: &str) -> std::path::PathBuf {
-    let good = compiler::sa_provider();
-    assert_eq!(good.matches(from).count(), 1, "{from:?}");
-    compiler::compile(name, &good.replace(from, to))
+    compiler::with(name, &[(from, to)])
 }
 
 #[test]
@@ -289,4 +287,21 @@ fn events_of(file: &Path) -> Vec<serde_json::Value> {
         }
     }
     events
+}
+
+/// What faults replace, and so a part of each of them.
+const FAULTS: [&str; 2] = [
+    "TAILQ_REMOVE(&path->waiters, request, entry);",
+    "static struct acm_provider provider = {",
+];
+
+/// Tests turn the feature on; the program that operators get is built without it.
+#[test]
+fn the_program_carries_the_faults_with_their_feature_only() {
+    let program = std::fs::read(env!("CARGO_BIN_EXE_loader-test")).unwrap();
+    let program = String::from_utf8_lossy(&program);
+    for text in FAULTS {
+        assert!(compiler::sa_provider().contains(text), "{text}");
+        assert_eq!(program.contains(text), cfg!(feature = "faults"), "{text}");
+    }
 }

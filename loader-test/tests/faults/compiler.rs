@@ -91,6 +91,16 @@ pub fn good() -> PathBuf {
     compile("sa-provider", &sa_provider())
 }
 
+/// The library of the good provider with other texts in the place of some that are there once.
+pub fn with(name: &str, replace: &[(&str, &str)]) -> PathBuf {
+    let mut source = sa_provider();
+    for (from, to) in replace {
+        assert_eq!(source.matches(from).count(), 1, "{from:?}");
+        source = source.replace(from, to);
+    }
+    compile(name, &source)
+}
+
 /// The library of the good provider that speaks the multicast protocol.
 pub fn good_mcast() -> PathBuf {
     compile("mcast-provider", &mcast_provider())

@@ -9,8 +9,7 @@ use crate::suite::bench::{
     Bench, able, by_gid, expect_exactly, expect_path, expect_undemanded, expected_path,
     expected_record, resolve,
 };
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Outcome, Status, failed};
+use crate::suite::{Check, Outcome, failed};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -24,14 +23,14 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: asked_again,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (!fresh)\n\t\tpath = find_repeated(ep, &question, now);\n",
                 "",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "path-plainer",
@@ -44,7 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: plainer,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "unsigned int bucket = hash(question, sizeof *question);",
@@ -57,7 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &["path-components", "path-hints"],
-        },
+        }),
     },
 ];
 

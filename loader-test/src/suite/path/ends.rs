@@ -10,8 +10,7 @@ use crate::suite::bench::{
     Bench, ENODATA, SUCCESS, able, by_addr, by_gid, by_lid, expect_path, expected_path,
     expected_record, refused, reply, resolve,
 };
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Finding, Outcome, Status, failed};
+use crate::suite::{Check, Finding, Outcome, failed};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -26,14 +25,14 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: gid_and_lid,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tquestion->dgid = local_gid(ep, wanted->dgid);\n",
                 "\tif (!wanted->dlid)\n\t\tquestion->dgid = local_gid(ep, wanted->dgid);\n",
             )],
             status: &[Status::Failed],
             also: &["path-asked-again"],
-        },
+        }),
     },
     Check {
         name: "path-hints",
@@ -42,14 +41,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks for an IP address beside a path entry that names another peer and an MTU, and compares the path",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: hints,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tmemset(&wanted->dgid, 0, sizeof wanted->dgid);\n\twanted->dlid = 0;\n",
                 "\tmemset(&wanted->dgid, 0, sizeof wanted->dgid);\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "path-far-gid",
@@ -63,14 +62,14 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: far_gid,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tkeep_record(path, &record);\n",
                 "\t\tstruct ibv_path_record by_lid = path->question;\n\t\tstruct path *other;\n\n\t\tkeep_record(path, &record);\n\t\tmemset(&by_lid.dgid, 0, sizeof by_lid.dgid);\n\t\tby_lid.dlid = record.dlid;\n\t\tother = get_path(path->ep, &by_lid);\n\t\tif (other && other->state == UNKNOWN) {\n\t\t\tother->state = KNOWN;\n\t\t\tother->until = FOR_EVER;\n\t\t\tkeep_record(other, &record);\n\t\t}\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "path-link-local",
@@ -83,14 +82,14 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: link_local,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80)\n",
                 "\tif (is_zero(&ep->gid))\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
 ];
 

@@ -13,8 +13,7 @@ use crate::suite::ability::Ability;
 use crate::suite::bench::{
     Bench, HASTY, SUCCESS, by_gid, expect_path, expected_path, expected_record, refused, resolve,
 };
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Outcome, Status, failed};
+use crate::suite::{Check, Outcome, failed};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -28,11 +27,11 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: components,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\tquestion->flowlabel_hoplimit = flow_label(wanted);\n", "")],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "path-selector-zero",
@@ -45,14 +44,14 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: selector_zero,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\treturn wanted >> UMAD_SA_SELECTOR_SHIFT == UMAD_SA_SELECTOR_GREATER_THAN ? 0 : wanted;\n",
                 "\treturn wanted;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "path-record-differs",
@@ -65,14 +64,14 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: record_differs,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t       (!question->slid || record->slid == question->slid) &&\n",
                 "",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "path-sl-refused",
@@ -81,14 +80,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks for an SL that the SA refuses, then without one, and looks at the answers and the queries",
         needs: &[Ability::AnswersByLid],
         run: sl_refused,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t} else if (mad->sa_mad.mad_hdr.status == htobe16(UMAD_SA_STATUS_NO_RECORDS << 8)) {\n",
                 "\t} else if (service_level(&path->question)) {\n\t\tpath->question.qosclass_sl &= htobe16(0xfff0);\n\t\tpath->ask_at = now;\n\t\treturn;\n\t} else if (mad->sa_mad.mad_hdr.status == htobe16(UMAD_SA_STATUS_NO_RECORDS << 8)) {\n",
             )],
             status: &[Status::Failed],
             also: &["path-asked-again", "path-record-differs"],
-        },
+        }),
     },
 ];
 

@@ -11,8 +11,7 @@ use crate::suite::bench::{
     Bench, ENODATA, HASTY, SUCCESS, able, expect_path, expect_status, expected_record, refused,
     reply,
 };
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Finding, Outcome, Status};
+use crate::suite::{Check, Finding, Outcome};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -22,14 +21,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks as the kernel does for 128 services of one host, and counts the queries that reach the SA",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: reserved,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (ep->port->qos == RESERVED) {\n\t\tquestion.service_id = 0;\n",
                 "\tif (ep->port->qos == RESERVED) {\n",
             )],
             status: &[Status::Warned],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "path-service-ids-chosen",
@@ -38,14 +37,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks for 128 services of one host twice, where the SA says that they choose paths, and counts the queries of the second time",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: chosen,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\treturn path->state != UNKNOWN && now < path->until;\n",
                 "\treturn path->state != UNKNOWN && now < path->until && !path->question.service_id;\n",
             )],
             status: &[Status::Warned],
             also: &["path-asked-again"],
-        },
+        }),
     },
     Check {
         name: "path-service-ids-untold",
@@ -54,14 +53,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets the SA refuse, garble or not answer the query for its ClassPortInfo, and asks for services",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: untold,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tport->qos = is_told && !is_choosing ? RESERVED : CHOOSING;\n",
                 "\tport->qos = is_told && is_choosing ? CHOOSING : RESERVED;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "path-kernel-qos-class",
@@ -70,14 +69,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks with the kernel's garbled QoS class, where classes choose paths and where they do not",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: kernels_class,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\treturn !request->id && !request->is_query;\n",
                 "\treturn !request->id && request->is_query;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
 ];
 

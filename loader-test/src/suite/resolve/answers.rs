@@ -13,8 +13,7 @@ use crate::suite::bench::{
     Bench, ENODATA, QUIET, SUCCESS, able, by_addr, by_gid, by_lid, expect_path, expect_status,
     expected_path, hold, let_go, refused, reply, resolve,
 };
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Outcome, Status, failed};
+use crate::suite::{Check, Outcome, failed};
 
 pub(in crate::suite) const CHECKS: &[Check] = &[
     Check {
@@ -32,14 +31,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 }
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tmsg.hdr.version = request->hdr.version;\n",
                 "\tmsg.hdr.version = request->is_query ? request->hdr.version : 0;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "resolve-length",
@@ -63,7 +62,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 }
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tif (request->status == ACM_STATUS_SUCCESS)\n\t\t\tadd_entry(&msg, &path);\n",
                 "\t\tif (request->status == ACM_STATUS_SUCCESS)\n\t\t\tadd_entry(&msg, &path), add_entry(&msg, &path);\n",
@@ -79,7 +78,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "hostile-length",
                 "hostile-random",
             ],
-        },
+        }),
     },
     Check {
         name: "resolve-byte-order",
@@ -98,7 +97,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
             let answer = resolve(core, from, &by_lid(&peer))?;
             expect_path(&answer, &expected_path(core, &peer))
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tanswer_waiters(path, status, &record, done);\n",
                 "\trecord.pkey = be16toh(record.pkey);\n\tanswer_waiters(path, status, &record, done);\n",
@@ -110,7 +109,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "lifecycle-limited-member",
                 "resolve-partition",
             ],
-        },
+        }),
     },
     Check {
         name: "resolve-flags",
@@ -127,14 +126,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 _ => Ok(()),
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "(IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL)",
                 "(IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_OUTBOUND)",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "resolve-return-value",
@@ -144,7 +143,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         needs: SERVES,
         // The core looks at what is returned.
         run: |bench| form(bench, |_| Ok(())),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tsend_answers(&done);\n\treturn 0;\n}\n\n/* The SA is asked, whatever is known. */",
                 "\tif (!TAILQ_EMPTY(&done))\n\t\tstatus = TAILQ_FIRST(&done)->status;\n\tsend_answers(&done);\n\treturn status;\n}\n\n/* The SA is asked, whatever is known. */",
@@ -179,7 +178,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "path-sl-refused",
                 "sa-deadline",
             ],
-        },
+        }),
     },
     Check {
         name: "resolve-source-chosen",
@@ -188,11 +187,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for an IP address without a source, twice, and looks at the second entry of the answer",
         needs: OPENS,
         run: source_chosen,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\t\trequest->has_second = true;\n", "")],
             status: &[Status::Failed],
             also: &["resolve-message-gone"],
-        },
+        }),
     },
     Check {
         name: "resolve-source-given",
@@ -201,7 +200,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for an IP address from an own address, twice, and counts the entries of the answer",
         needs: OPENS,
         run: source_given,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (msg->hdr.src_out) {\n",
                 "\tif (msg->hdr.src_index < entries) {\n",
@@ -213,7 +212,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "resolve-message-gone",
                 "hostile-length",
             ],
-        },
+        }),
     },
     Check {
         name: "resolve-once",
@@ -222,7 +221,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "makes four requests, waits until nothing is out any more, and counts the answers to each",
         needs: SERVES,
         run: answered_once,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tpath->owed = !path->query;\n\t\tfinish(ep, request, ACM_STATUS_ENODATA, NULL, done);\n",
                 "\t\tstruct request *again = malloc(sizeof *again);\n\n\t\t*again = *request;\n\t\tagain->deadline = now + ep->port->dev->patience;\n\t\tTAILQ_INSERT_TAIL(&path->waiters, again, entry);\n\t\tfinish(ep, request, ACM_STATUS_ENODATA, NULL, done);\n",
@@ -237,7 +236,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "resolve-nodelay-address",
                 "hostile-random",
             ],
-        },
+        }),
     },
     Check {
         name: "resolve-nodelay",
@@ -246,14 +245,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for an unknown path with the flag for no delay while the SA is silent, looks for the query, and asks again once the SA has answered",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: |bench| nodelay(bench, 0, |_, peer| by_gid(peer)),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\t\t*wanted = dest.info.path;\n",
                 "\t\t*nodelay = false;\n\t\t*wanted = dest.info.path;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "resolve-nodelay-address",
@@ -262,14 +261,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for an unknown IP address with the flag for no delay on its entry while the SA is silent, and again once the SA has answered",
         needs: OPENS,
         run: |bench| nodelay(bench, 1, |own, peer| by_addr(own, &Addr::Ip(peer.ip))),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tcopy_entry(&dest, msg, msg->hdr.dst_index);\n\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n",
                 "\tcopy_entry(&dest, msg, msg->hdr.dst_index);\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "resolve-cached",
@@ -278,7 +277,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for a peer twice and counts the queries that reach the SA",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: second_from_the_cache,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\t\tpath->state = KNOWN;\n", "")],
             status: &[Status::Failed],
             also: &[
@@ -289,7 +288,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "path-service-ids-reserved",
                 "path-service-ids-chosen",
             ],
-        },
+        }),
     },
 ];
 

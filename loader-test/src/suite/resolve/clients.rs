@@ -8,8 +8,7 @@ use crate::suite::ability::{Ability, OPENS, SERVES};
 use crate::suite::bench::{
     Bench, QUIET, able, by_gid, by_lid, expect_path, expected_path, hold, let_go, reply, resolve,
 };
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Outcome, Status, failed};
+use crate::suite::{Check, Outcome, failed};
 
 pub(in crate::suite) const CHECKS: &[Check] = &[
     Check {
@@ -19,7 +18,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks twice as the kernel does, with client 0, and looks at id, path, and number of the answers",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: kernel,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tacm_resolve_response(request->id, &msg);\n",
                 "\t\tif (request->id)\n\t\t\tacm_resolve_response(request->id, &msg);\n",
@@ -31,7 +30,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "path-service-ids-untold",
                 "path-kernel-qos-class",
             ],
-        },
+        }),
     },
     Check {
         name: "resolve-librdmacm",
@@ -40,14 +39,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks as librdmacm does, with addresses and a path entry that names another peer",
         needs: OPENS,
         run: librdmacm,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\t\t*wanted = hint.info.path;\n\t}\n",
                 "\t\t\treturn *wanted = hint.info.path, ACM_STATUS_SUCCESS;\n\t}\n",
             )],
             status: &[Status::Failed],
             also: &["path-hints"],
-        },
+        }),
     },
     Check {
         name: "resolve-client-gone",
@@ -56,14 +55,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "lets a client leave while the SA is silent, counts its answers, and asks for two peers",
         needs: SERVES,
         run: client_gone,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tacm_resolve_response(request->id, &msg);\n",
                 "\t\tif (acm_resolve_response(request->id, &msg))\n\t\t\tacm_resolve_response(request->id, &msg);\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "resolve-message-gone",
@@ -76,7 +75,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
             Ability::Closes,
         ],
         run: message_gone,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "\tstruct acm_ep_addr_data second;\t/* resolve:",
@@ -93,7 +92,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Crashed],
             also: &["resolve-source-chosen", "hostile-random"],
-        },
+        }),
     },
     Check {
         name: "resolve-many",
@@ -102,11 +101,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "makes 200 requests for 200 peers while the SA is silent, lets it answer, and compares each path",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: many,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("#define MAX_PATHS\t\t65536", "#define MAX_PATHS\t\t64")],
             status: &[Status::Failed],
             also: &["path-service-ids-chosen", "sa-burst"],
-        },
+        }),
     },
 ];
 

@@ -8,8 +8,7 @@ use crate::suite::ability::SERVES;
 use crate::suite::bench::{
     Bench, able, expect_path, expect_undemanded, expected_record, refused, reply, resolve,
 };
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Outcome, Status, failed};
+use crate::suite::{Check, Outcome, failed};
 
 pub(in crate::suite) const CHECKS: &[Check] = &[
     Check {
@@ -19,11 +18,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for a peer with and without a traffic class, in both orders, and compares each path with the SA's record",
         needs: SERVES,
         run: |bench| demand(bench, "traffic classes", |path| path.with_tclass(0x21)),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\tquestion->tclass = wanted->tclass;\n", "")],
             status: &[Status::Failed],
             also: &["query-demands", "path-components", "path-plainer"],
-        },
+        }),
     },
     Check {
         name: "resolve-service-id",
@@ -36,7 +35,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 path.with_service_id(0x0100_0000_0106_4853)
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\tquestion->service_id = wanted->service_id;\n", "")],
             status: &[Status::Failed],
             also: &[
@@ -44,7 +43,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "path-service-ids-chosen",
                 "path-service-ids-untold",
             ],
-        },
+        }),
     },
     Check {
         name: "resolve-qos-class",
@@ -53,14 +52,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for a peer with and without a QoS class, in both orders, and compares each path with the SA's record",
         needs: SERVES,
         run: |bench| demand(bench, "QoS classes", |path| path.with_qos_sl(0x0050)),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tquestion->qosclass_sl = wanted->qosclass_sl;\n",
                 "\tquestion->qosclass_sl = wanted->qosclass_sl & htobe16(0xf);\n",
             )],
             status: &[Status::Failed],
             also: &["query-demands", "path-kernel-qos-class"],
-        },
+        }),
     },
     Check {
         name: "resolve-sl",
@@ -69,7 +68,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for a peer with and without a service level, in both orders, and compares each path with the SA's record",
         needs: SERVES,
         run: |bench| demand(bench, "service levels", |path| path.with_qos_sl(0x0006)),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tquestion->qosclass_sl = wanted->qosclass_sl;\n",
                 "\tquestion->qosclass_sl = wanted->qosclass_sl & htobe16(0xfff0);\n",
@@ -83,7 +82,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "path-plainer",
                 "path-sl-refused",
             ],
-        },
+        }),
     },
     Check {
         name: "resolve-partition",
@@ -92,7 +91,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for one peer in two partitions in turn and compares each path with the SA's record",
         needs: SERVES,
         run: partitions,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tquestion->pkey = htobe16(ep->acm->pkey);\n\tif (wanted->pkey && !same_partition(wanted->pkey, question->pkey))\n\t\tquestion->pkey = wanted->pkey | htobe16(0x8000);\n",
                 "\tquestion->pkey = htobe16(0xffff);\n",
@@ -104,7 +103,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "resolve-byte-order",
                 "lifecycle-address-twice",
             ],
-        },
+        }),
     },
 ];
 

@@ -9,8 +9,7 @@ use crate::suite::bench::{
     Bench, EDESTTYPE, ERRORS, ETIMEDOUT, HASTY, able, by_addr, by_gid, by_lid, expect_path,
     expect_status, expected_path, refused, resolve,
 };
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Finding, Outcome, Status, failed};
+use crate::suite::{Check, Finding, Outcome, failed};
 
 pub(in crate::suite) const CHECKS: &[Check] = &[
     Check {
@@ -20,7 +19,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for two peers by LID and compares each field of the path with the SA's record",
         needs: SERVES,
         run: |bench| known_to_the_sa(bench, by_lid),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "#define MULTICAST_LIDS\t\t0xc000",
                 "#define MULTICAST_LIDS\t\t0x0200",
@@ -33,7 +32,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "query-asks-the-sa",
                 "sa-refresh-unconstrained",
             ],
-        },
+        }),
     },
     Check {
         name: "resolve-by-gid",
@@ -42,14 +41,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for two peers by GID and compares each field of the path with the SA's record",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: |bench| known_to_the_sa(bench, by_gid),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tquestion->dgid = local_gid(ep, wanted->dgid);\n",
                 "\tquestion->dgid = local_gid(ep, wanted->dgid), question->dgid.raw[14] = 0;\n",
             )],
             status: &[Status::Failed],
             also: &["query-no-records"],
-        },
+        }),
     },
     Check {
         name: "resolve-by-name",
@@ -58,14 +57,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for a name of the hosts file and compares each field of the path with the SA's record",
         needs: OPENS,
         run: |bench| address(bench, "names", name_of),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "memcpy(host->addr, name, strnlen(name, ACM_MAX_ADDRESS));",
                 "memcpy(host->addr, name, strnlen(name, 5));",
             )],
             status: &[Status::Failed],
             also: &["resolve-name-case", "resolve-name-end", "path-link-local"],
-        },
+        }),
     },
     Check {
         name: "resolve-by-ip",
@@ -74,7 +73,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for an IPv4 address of the hosts file and compares each field of the path with the SA's record",
         needs: OPENS,
         run: |bench| address(bench, "IPv4 addresses", ip_of),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\t\treturn 4;\n", "\t\treturn 3;\n")],
             status: &[Status::Failed],
             also: &[
@@ -93,7 +92,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "lifecycle-address-memory",
                 "resolve-own-length",
             ],
-        },
+        }),
     },
     Check {
         name: "resolve-by-ip6",
@@ -102,11 +101,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for an IPv6 address of the hosts file and compares each field of the path with the SA's record",
         needs: OPENS,
         run: |bench| address(bench, "IPv6 addresses", ip6_of),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\t\treturn 16;\n", "\t\treturn 15;\n")],
             status: &[Status::Failed],
             also: &["resolve-ip6-length", "lifecycle-hundred-addresses"],
-        },
+        }),
     },
     Check {
         name: "resolve-gid-address",
@@ -115,14 +114,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for a peer by an address of type GID and compares the path with the SA's record",
         needs: OPENS,
         run: |bench| address(bench, "addresses of type GID", |peer| Addr::Gid(peer.gid())),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tmemcpy(&wanted->dgid, dest.info.addr, sizeof wanted->dgid);\n",
                 "\t\twanted->dgid = ep->gid;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "resolve-lid-address",
@@ -131,14 +130,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for a peer by an address of type LID and compares the path with the SA's record",
         needs: OPENS,
         run: |bench| address(bench, "addresses of type LID", |peer| Addr::Lid(peer.lid)),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tmemcpy(&wanted->dlid, dest.info.addr, sizeof wanted->dlid);\n",
                 "\t\twanted->dlid = htobe16(ep->port->attr.lid);\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "resolve-own-name",
@@ -147,14 +146,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for the endpoint's own name and compares both ends of the path",
         needs: OPENS,
         run: |bench| own_address(bench, |core, ip| core.address(name_beside(ip)).clone()),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tfinish(ep, request, ACM_STATUS_SUCCESS, &own, &done);\n",
                 "\t\tif (msg->resolve_data[1].type == ACM_EP_INFO_NAME)\n\t\t\town.dlid = 0;\n\t\tfinish(ep, request, ACM_STATUS_SUCCESS, &own, &done);\n",
             )],
             status: &[Status::Failed],
             also: &["lifecycle-hundred-addresses", "resolve-own-name-case"],
-        },
+        }),
     },
     Check {
         name: "resolve-own-ip",
@@ -163,7 +162,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for the endpoint's own IP address and compares both ends of the path",
         needs: OPENS,
         run: |bench| own_address(bench, |core, ip| core.address(ip).clone()),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tpath->slid = path->dlid = htobe16(attr->lid);\n",
                 "\tpath->slid = path->dlid = attr->lid;\n",
@@ -183,7 +182,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "lifecycle-address-twice",
                 "lifecycle-address-lost",
             ],
-        },
+        }),
     },
     Check {
         name: "resolve-name-case",
@@ -192,14 +191,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for a name as the hosts file has it, in upper case, and as before",
         needs: OPENS,
         run: |bench| spelled(bench, "names", name_of, upper_case),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "sum = (sum ^ (*bytes++ & ~0x20)) * 16777619u;",
                 "sum = (sum ^ *bytes++) * 16777619u;",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "resolve-own-name-case",
@@ -208,11 +207,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for the endpoint's own name, and for it in upper case",
         needs: OPENS,
         run: own_name_in_upper_case,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("return !strncasecmp(", "return !strncmp(")],
             status: &[Status::Failed],
             also: &["resolve-name-case"],
-        },
+        }),
     },
     Check {
         name: "resolve-name-end",
@@ -221,14 +220,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for a name with zeros behind it, with other bytes behind its NUL, and as before",
         needs: OPENS,
         run: |bench| spelled(bench, "names", name_of, Addr::with_garbage),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\treturn strnlen((const char *) addr, ACM_MAX_ADDRESS);\n",
                 "\treturn ACM_MAX_ADDRESS;\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "resolve-ip-length",
@@ -237,11 +236,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for an IPv4 address with zeros behind it, with other bytes, and as before",
         needs: OPENS,
         run: |bench| spelled(bench, "IPv4 addresses", ip_of, Addr::with_garbage),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\t\treturn 4;\n", "\t\treturn 16;\n")],
             status: &[Status::Failed],
             also: &["resolve-own-length"],
-        },
+        }),
     },
     Check {
         name: "resolve-ip6-length",
@@ -250,11 +249,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for an IPv6 address with zeros behind it, with other bytes, and as before",
         needs: OPENS,
         run: |bench| spelled(bench, "IPv6 addresses", ip6_of, Addr::with_garbage),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\t\treturn 16;\n", "\t\treturn ACM_MAX_ADDRESS;\n")],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "resolve-own-length",
@@ -263,14 +262,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "adds an address with other bytes behind it, and asks for own addresses with and without such bytes",
         needs: OPENS,
         run: own_address_with_garbage,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tif (same_addr(own->type, own->addr, type, addr))\n",
                 "\t\tif (own->type == type && !memcmp(own->addr, addr, ACM_MAX_ADDRESS))\n",
             )],
             status: &[Status::Failed],
             also: &["resolve-own-name-case"],
-        },
+        }),
     },
     Check {
         name: "resolve-unknown-lid",
@@ -279,7 +278,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for a LID that the SA does not know and looks at the status",
         needs: OPENS,
         run: |bench| unknown(bench, |_| Message::path(&Path::default().with_dlid(0x0bad))),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "ACM_STATUS_EINVAL : ACM_STATUS_ENODATA;",
@@ -292,7 +291,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &["sa-error-high-byte", "sa-error-field", "perf-no-data"],
-        },
+        }),
     },
     Check {
         name: "resolve-unknown-gid",
@@ -305,7 +304,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 Message::path(&Path::default().with_dgid(gid(0x0bad)))
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "ACM_STATUS_EINVAL : ACM_STATUS_ENODATA;",
@@ -323,7 +322,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "path-components",
                 "path-sl-refused",
             ],
-        },
+        }),
     },
     Check {
         name: "resolve-unknown-name",
@@ -332,7 +331,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for a name that is in no file and looks at the status",
         needs: OPENS,
         run: |bench| unknown(bench, |own| by_addr(own, &Addr::Name("nobody".into()))),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\telse\n\t\t\treturn ACM_STATUS_ENODATA;\n\t\treturn ACM_STATUS_SUCCESS;\n",
                 "\t\telse if (dest.type != ACM_EP_INFO_NAME)\n\t\t\treturn ACM_STATUS_ENODATA;\n\t\telse\n\t\t\twanted->dgid = ep->gid;\n\t\treturn ACM_STATUS_SUCCESS;\n",
@@ -343,7 +342,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "hostile-name-format",
                 "hostile-name-control",
             ],
-        },
+        }),
     },
     Check {
         name: "resolve-unknown-ip",
@@ -352,7 +351,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "asks for an IP address that is in no file and looks at the status",
         needs: OPENS,
         run: |bench| unknown(bench, |own| by_addr(own, &Addr::Ip([10, 9, 9, 9].into()))),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\telse\n\t\t\treturn ACM_STATUS_ENODATA;\n\t\treturn ACM_STATUS_SUCCESS;\n",
                 "\t\telse if (dest.type == ACM_EP_INFO_NAME)\n\t\t\treturn ACM_STATUS_ENODATA;\n\t\telse\n\t\t\twanted->dgid = ep->gid;\n\t\treturn ACM_STATUS_SUCCESS;\n",
@@ -365,7 +364,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
                 "lifecycle-address-lost",
                 "sa-deadline",
             ],
-        },
+        }),
     },
 ];
 

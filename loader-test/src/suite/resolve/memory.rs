@@ -8,9 +8,8 @@ use crate::stand_in::message::{Addr, Message, Path};
 use crate::stand_in::{AddressId, StandIn};
 use crate::suite::ability::Ability;
 use crate::suite::bench::{Bench, ETIMEDOUT, by_addr, by_gid, by_lid, reply};
-use crate::suite::fault::Fault;
 use crate::suite::lifecycle::heap;
-use crate::suite::{Check, Finding, Outcome, Status, failed};
+use crate::suite::{Check, Finding, Outcome, failed};
 
 pub(in crate::suite) const RESOLVE_MEMORY: &str = "resolve-memory";
 
@@ -21,14 +20,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[Check {
     how: "makes thousands of requests, window by window, and compares the heap between windows",
     needs: &[Ability::AnswersByLid],
     run: many_requests,
-    fault: Fault {
+    fault: fault!(Fault {
         replace: &[(
             "\tmemset(&wanted, 0, sizeof wanted);\n\ttake_up(ep, request);\n",
             "\tmemset(&wanted, 0, sizeof wanted);\n\ttake_up(ep, request);\n\tif (!malloc(100))\n\t\treturn ENOMEM;\n",
         )],
         status: &[Status::Failed],
         also: &["lifecycle-reopen-thousand"],
-    },
+    }),
 }];
 
 /// Requests of each kind between two looks at the heap.

@@ -8,8 +8,7 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::Addr;
 use crate::stand_in::wire::{AcmMad, Datagram, LENGTH, Node, shared_group};
 use crate::suite::bench::{Bench, ERRORS, expect_path, expect_status, expected_path};
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Finding, Outcome, Status, failed};
+use crate::suite::{Check, Finding, Outcome, failed};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -19,11 +18,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets clients ask for a name and two IP addresses, and looks at the requests that the port sends",
         needs: OPENS,
         run: request,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\tmad.src_type = lookup->src_type;\n", "")],
             status: &[Status::Failed],
             also: &["wire-stock-answers"],
-        },
+        }),
     },
     Check {
         name: "wire-resolve",
@@ -35,7 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
             let mut line = line(bench, &[])?;
             line.resolves(&stranger(1)).map(drop)
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("waiting->gid = grh->sgid;", "waiting->gid = grh->dgid;")],
             status: &[Status::Failed],
             also: &[
@@ -47,7 +46,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "wire-stock-answers",
                 "wire-awaited-in-a-crowd",
             ],
-        },
+        }),
     },
     Check {
         name: "wire-resolve-cached",
@@ -56,11 +55,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets a second client ask for an address that was answered for, and counts the requests",
         needs: OPENS,
         run: cached,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\tremember(group, lookup, &grh->sgid);\n", "")],
             status: &[Status::Failed],
             also: &["wire-answer-twice"],
-        },
+        }),
     },
     Check {
         name: "wire-resolve-together",
@@ -69,14 +68,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets sixteen clients ask for one address, and counts the requests",
         needs: OPENS,
         run: together,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tif (same_addr(lookup->type, lookup->addr, dest->type, dest->info.addr))\n\t\t\tbreak;",
                 "\t\tif (lookup == (void *) dest)\n\t\t\tbreak;",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-retries",
@@ -85,11 +84,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "answers nothing, and counts the requests with retries 2",
         needs: OPENS,
         run: retries,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("lookup->tries = group->retries + 1;", "lookup->tries = 1;")],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-tid",
@@ -98,14 +97,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "compares the transaction ids of six requests",
         needs: OPENS,
         run: tids,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tif (!lookup || getrandom(&lookup->tid, sizeof lookup->tid, 0) != sizeof lookup->tid) {",
                 "\t\tif (lookup)\n\t\t\tlookup->tid = htobe64(new_tid());\n\t\tif (!lookup) {",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-answer-unknown",
@@ -114,11 +113,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends an answer with another transaction id before the right one",
         needs: OPENS,
         run: |bench| stranger_first(bench, |line, tid| line.answer(&stranger(2), tid ^ 1)),
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\t\tif (lookup->tid == mad->tid)\n", "\t\tif (mad->tid)\n")],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-answer-multicast",
@@ -132,11 +131,11 @@ pub(super) const CHECKS: &[Check] = &[
                 line.multicast(&stranger(2), &answer.0);
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("!same_gid(&grh->dgid, &group->ep->gid) || ", "")],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-answer-no-grh",
@@ -145,7 +144,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends an answer without a GRH before the right one",
         needs: OPENS,
         run: no_grh,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "if (wc->byte_len != BUFFER_LENGTH || !(wc->wc_flags & IBV_WC_GRH))",
@@ -162,7 +161,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-answer-group",
@@ -180,14 +179,14 @@ pub(super) const CHECKS: &[Check] = &[
                 line.unicast(&stranger(2), &none.0);
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "!names_group(group, mad)",
                 "(mad->method == UMAD_METHOD_GET && !names_group(group, mad))",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-answer-class",
@@ -204,14 +203,14 @@ pub(super) const CHECKS: &[Check] = &[
                 line.unicast(&stranger(2), &answer.0);
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "mad->mgmt_class == ACM_CLASS && mad->class_version == 1 &&",
                 "((mad->mgmt_class == ACM_CLASS && mad->class_version == 1) ||\n\t\t(mad->mgmt_class == UMAD_CLASS_SUBN_ADM && mad->class_version == 2)) &&",
             )],
             status: &[Status::Failed],
             also: &["wire-class"],
-        },
+        }),
     },
     Check {
         name: "wire-answer-short",
@@ -227,14 +226,14 @@ pub(super) const CHECKS: &[Check] = &[
                 }
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "if (wc->byte_len != BUFFER_LENGTH || !(wc",
                 "if ((mad->method == UMAD_METHOD_GET && wc->byte_len != BUFFER_LENGTH) || !(wc",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-answer-status",
@@ -243,11 +242,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends answers with a status before the right one",
         needs: OPENS,
         run: status,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(" || mad->status)", ")")],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-answer-address",
@@ -264,14 +263,14 @@ pub(super) const CHECKS: &[Check] = &[
                 line.unicast(&stranger(2), &answer.0);
             })
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (mad->dest_type && !same_addr(mad->dest_type, mad->dest, lookup->type, lookup->addr))\n\t\treturn;\n",
                 "",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-answer-twice",
@@ -280,7 +279,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends a second answer, of the same node and of another, and lets a client ask again",
         needs: OPENS,
         run: twice,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "\t/* By unicast, from a port, and about what was asked. The stock provider leaves the addresses out. */\n",
@@ -293,7 +292,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
 ];
 

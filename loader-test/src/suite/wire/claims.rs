@@ -10,13 +10,13 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::Addr;
 use crate::stand_in::wire::{AcmMad, Node, Wire, shared_group};
 use crate::suite::bench::{Bench, SUCCESS, able, expect_path, expected_path};
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Finding, Outcome, Status, failed};
+use crate::suite::{Check, Finding, Outcome, failed};
 
 /// The check that sends most.
 pub(in crate::suite) const FLOOD_MEMORY: &str = "wire-flood-memory";
 
 /// Whoever claims an address in a request has it: the fault of both checks below, for addresses that `$whose` says.
+#[cfg(feature = "faults")]
 macro_rules! believes {
     ($whose:literal) => {
         &[
@@ -48,11 +48,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends requests in the name of the port's addresses, and lets a client ask for them",
         needs: OPENS,
         run: own_address,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: believes!("is_own_addr(group->ep, claim.type, claim.addr)"),
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-claims-preloaded",
@@ -61,11 +61,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends requests in the name of addresses of the hosts file, and lets a client ask for them",
         needs: OPENS,
         run: preloaded,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: believes!("find_host(group->ep->port->dev, claim.type, claim.addr)"),
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: FLOOD_MEMORY,
@@ -74,14 +74,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends requests of ever more sources and compares the heap after each doubling; with little time, after those that were sent",
         needs: OPENS,
         run: flood_memory,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (!is_address_type(mad->src_type) || !is_address_type(mad->dest_type))\n\t\treturn;\n",
                 "\tif (!is_address_type(mad->src_type) || !is_address_type(mad->dest_type))\n\t\treturn;\n\tstruct host *host = calloc(1, sizeof *host);\n\n\tif (host)\n\t\tSLIST_INSERT_HEAD(&group->known[0], host, entry);\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-flood-log",
@@ -90,14 +90,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends 2,000 datagrams that are no requests, and counts the lines of the log at level 0",
         needs: OPENS,
         run: flood_log,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (!is_well_formed(mad) || ",
                 "\tif (!is_well_formed(mad))\n\t\tacm_log(0, \"an odd datagram\\n\");\n\tif (!is_well_formed(mad) || ",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-log-names",
@@ -106,14 +106,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends names with control characters in requests and in an answer, and looks for them in the log",
         needs: OPENS,
         run: log_names,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (!is_address_type(mad->src_type) || ",
                 "\tacm_log(2, \"%.64s asks for %.64s\\n\", mad->src, mad->dest);\n\tif (!is_address_type(mad->src_type) || ",
             )],
             status: &[Status::Warned],
             also: &[],
-        },
+        }),
     },
 ];
 

@@ -10,8 +10,7 @@ use crate::stand_in::message::{Addr, Gid};
 use crate::stand_in::sa::Reaction;
 use crate::stand_in::wire::{AcmMad, Node, Wire, shared_group};
 use crate::suite::bench::{Bench, let_go};
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Outcome, Status};
+use crate::suite::{Check, Outcome};
 
 pub(super) const CHECKS: &[Check] = &[Check {
     name: "wire-awaited-in-a-crowd",
@@ -20,14 +19,14 @@ pub(super) const CHECKS: &[Check] = &[Check {
     how: "sends 900 requests that are not answered, and then the owner's of an address that a client waits for",
     needs: OPENS,
     run: awaited,
-    fault: Fault {
+    fault: fault!(Fault {
         replace: &[(
             "\tif (!is_own_addr(group->ep, mad->dest_type, mad->dest))\n\t\treturn;\n",
             "\tstatic unsigned int kept;\n\tstruct lookup *lookup;\n\n\tif (!is_own_addr(group->ep, mad->dest_type, mad->dest))\n\t\treturn;\n\tif (++kept > 256) {\n\t\tLIST_FOREACH(lookup, &group->lookups, entry)\n\t\t\tif (same_addr(lookup->type, lookup->addr, mad->src_type, mad->src))\n\t\t\t\tlookup->deadline = 0;\n\t\treturn;\n\t}\n",
         )],
         status: &[Status::Failed],
         also: &["wire-*"],
-    },
+    }),
 }];
 
 /// More than any provider keeps, and not more than are received at a time.

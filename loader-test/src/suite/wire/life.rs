@@ -7,8 +7,7 @@ use super::line::{line, own_name, shown, stranger};
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::ledger::Harmed;
 use crate::suite::bench::{Bench, refused};
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Outcome, Status, failed};
+use crate::suite::{Check, Outcome, failed};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -18,14 +17,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends the event three times, and asks the group for the port's name after each",
         needs: OPENS,
         run: reregister,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\treturn handle_event(port_context, type);\n",
                 "\tstruct port *port = port_context;\n\tstruct endpoint *ep;\n\n\tpthread_mutex_lock(&lock);\n\tLIST_FOREACH(ep, &port->endpoints, entry)\n\t\tdrop_paths(ep);\n\tpthread_mutex_unlock(&lock);\n\treturn 0;\n",
             )],
             status: &[Status::Failed],
             also: &["event-reregister-joins-again"],
-        },
+        }),
     },
     Check {
         name: "wire-reopen",
@@ -34,14 +33,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "closes and opens the port three times, and asks the group for the port's name after each",
         needs: OPENS,
         run: reopen,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tep->send_join = join_group;\n",
                 "\t\tstatic bool was_open;\n\n\t\tif (!was_open)\n\t\t\tep->send_join = join_group;\n\t\twas_open = true;\n",
             )],
             status: &[Status::Failed],
             also: &["wire-partition"],
-        },
+        }),
     },
     Check {
         name: "wire-pair-broken",
@@ -50,14 +49,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "puts the queue pair into the error state three times, and asks the group for the port's name after each",
         needs: OPENS,
         run: pair_broken,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\t\tif (wc.status != IBV_WC_SUCCESS)\n\t\t\trevive(group);\n",
                 "",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-close",
@@ -66,11 +65,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "closes the port, and sends requests to the group and to the queue pair that was there",
         needs: OPENS,
         run: close,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("\tif (group->qp)\n\t\tibv_destroy_qp(group->qp);\n", "")],
             status: &[Status::Failed],
             also: &["lifecycle-reopen-thousand", "process-descriptors"],
-        },
+        }),
     },
 ];
 

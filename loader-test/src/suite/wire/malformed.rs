@@ -7,8 +7,7 @@ use crate::stand_in::message::{Addr, Gid};
 use crate::stand_in::wire::{AcmMad, Datagram, Node};
 use crate::suite::ability::OPENS;
 use crate::suite::bench::{Bench, refused};
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Outcome, Status};
+use crate::suite::{Check, Outcome};
 
 /// A check of a request with other bytes at a place, each of which makes it none.
 macro_rules! altered {
@@ -20,11 +19,11 @@ macro_rules! altered {
             how: $how,
             needs: OPENS,
             run: |bench| altered(bench, $name, $at, &$values),
-            fault: Fault {
+            fault: fault!(Fault {
                 replace: &$replace,
                 status: &[Status::Failed],
                 also: &[],
-            },
+            }),
         }
     };
 }
@@ -37,14 +36,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends requests of six lengths that are too short, after whole ones",
         needs: OPENS,
         run: short,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "if (wc->byte_len != BUFFER_LENGTH || !(wc",
                 "if ((mad->method != UMAD_METHOD_GET && wc->byte_len != BUFFER_LENGTH) || !(wc",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-long",
@@ -53,14 +52,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends more than a thousand datagrams of 2,000 bytes and asks in between",
         needs: OPENS,
         run: long,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "if (wc.status != IBV_WC_WR_FLUSH_ERR)",
                 "if (wc.status == IBV_WC_SUCCESS)",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     altered!(
         "wire-base-version",
@@ -113,14 +112,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends requests that name no group, one foreign group, and six",
         needs: OPENS,
         run: no_common_group,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "!names_group(group, mad)",
                 "(mad->method != UMAD_METHOD_GET && !names_group(group, mad))",
             )],
             status: &[Status::Failed],
             also: &["wire-group-count"],
-        },
+        }),
     },
     Check {
         name: "wire-group-count",
@@ -129,11 +128,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends requests that count more groups than fit in them, after requests with the right group",
         needs: OPENS,
         run: group_count,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(" && mad->gid_cnt <= WIRE_GROUPS;", ";")],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-address-type",
@@ -142,14 +141,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends requests with addresses of five unknown types, and one for nothing",
         needs: OPENS,
         run: address_type,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (!is_address_type(mad->src_type) || !is_address_type(mad->dest_type))\n\t\treturn;\n",
                 "",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-no-grh",
@@ -158,7 +157,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "sends requests without a GRH, after requests with one",
         needs: OPENS,
         run: no_grh,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "if (wc->byte_len != BUFFER_LENGTH || !(wc->wc_flags & IBV_WC_GRH))",
@@ -171,7 +170,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &["wire-answer-no-grh"],
-        },
+        }),
     },
 ];
 

@@ -10,8 +10,7 @@ use crate::stand_in::message::Addr;
 use crate::stand_in::wire::{AcmMad, Datagram, Node, QKEY, Wire, shared_group};
 use crate::stand_in::{FIRST_PORT, StandIn};
 use crate::suite::bench::{Bench, hold, let_go, refused};
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Outcome, Status, failed};
+use crate::suite::{Check, Outcome, failed};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -21,14 +20,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks the group for the port's name and IP address, and looks at addresses, header and number of the answers",
         needs: OPENS,
         run: answer,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 ".is_global = 1, .grh = { .dgid = grh->sgid } };",
                 ".is_global = 1, .grh = { .dgid = group->mgid } };",
             )],
             status: &[Status::Failed],
             also: &["wire-stock-asks"],
-        },
+        }),
     },
     Check {
         name: "wire-keys",
@@ -37,11 +36,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "looks at the keys of an answer and of a request, and sends a request with another Q_Key",
         needs: OPENS,
         run: keys,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(".remote_qkey = ACM_QKEY }", ".remote_qkey = 0x1ee7 }")],
             status: &[Status::Failed],
             also: &["wire-stock-*"],
-        },
+        }),
     },
     Check {
         name: "wire-partition",
@@ -50,11 +49,11 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks for the addresses of two endpoints in both partitions",
         needs: OPENS,
         run: partition,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[("&& pkey == htobe16(wanted)", "&& pkey")],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-foreign-address",
@@ -63,7 +62,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks the group for five addresses that are not the port's",
         needs: OPENS,
         run: foreign_address,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tif (!is_own_addr(group->ep, mad->dest_type, mad->dest))\n\t\treturn;\n",
                 "",
@@ -74,7 +73,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "wire-address-removed",
                 "wire-address-twice",
             ],
-        },
+        }),
     },
     Check {
         name: "wire-address-case",
@@ -87,14 +86,14 @@ pub(super) const CHECKS: &[Check] = &[
             let tid = line.ask(&stranger(1), &Addr::Name("SELF1".into()));
             line.answer_to(tid).map(drop)
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "if (!is_own_addr(group->ep, mad->dest_type, mad->dest))",
                 "if (!is_own_addr(group->ep, mad->dest_type, mad->dest) || mad->dest[0] == 'S')",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-address-length",
@@ -107,14 +106,14 @@ pub(super) const CHECKS: &[Check] = &[
             let tid = line.ask(&stranger(1), &own_ip().with_garbage());
             line.answer_to(tid).map(drop)
         },
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "if (!is_own_addr(group->ep, mad->dest_type, mad->dest))",
                 "if (!is_own_addr(group->ep, mad->dest_type, mad->dest) || (mad->dest_type == ACM_EP_INFO_ADDRESS_IP && mad->dest[10]))",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-address-removed",
@@ -123,7 +122,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks the group for an address before it is added, while it is there, and once it is removed",
         needs: OPENS,
         run: address_removed,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "static struct acm_provider provider = {",
@@ -142,7 +141,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "lifecycle-address-lost",
                 "wire-address-twice",
             ],
-        },
+        }),
     },
     Check {
         name: "wire-address-twice",
@@ -151,7 +150,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "adds an address a second time, removes it once, and asks the group for it",
         needs: OPENS,
         run: address_twice,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[
                 (
                     "static struct acm_provider provider = {",
@@ -161,7 +160,7 @@ pub(super) const CHECKS: &[Check] = &[
             ],
             status: &[Status::Failed],
             also: &["lifecycle-address-twice", "lifecycle-address-lost"],
-        },
+        }),
     },
     Check {
         name: "wire-every-requester",
@@ -170,14 +169,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks from sixteen nodes while the SA is silent, lets it answer, and waits for all answers",
         needs: OPENS,
         run: every_requester,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tah = ibv_create_ah(group->pd, &attr);\n\tif (!ah)\n",
                 "\tstatic uint16_t seen[6];\n\tunsigned int i;\n\n\tfor (i = 0; i < 6 && seen[i] && seen[i] != wc->slid; i++)\n\t\t;\n\tif (i == 6)\n\t\treturn;\n\tseen[i] = wc->slid;\n\tah = ibv_create_ah(group->pd, &attr);\n\tif (!ah)\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-same-requester",
@@ -186,7 +185,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks twice from one node while the SA is silent, lets it answer, and waits for both answers",
         needs: OPENS,
         run: same_requester,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tinit_mad(group, &answer, UMAD_METHOD_GET_RESP, mad->tid);\n",
                 "\tstatic uint8_t last[ACM_MAX_ADDRESS];\n\tstatic __be64 tid;\n\n\tif (memcmp(last, mad->src, sizeof last))\n\t\ttid = mad->tid;\n\tmemcpy(last, mad->src, sizeof last);\n\tinit_mad(group, &answer, UMAD_METHOD_GET_RESP, tid);\n",
@@ -201,7 +200,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "wire-flood-*",
                 "wire-stock-asks",
             ],
-        },
+        }),
     },
     Check {
         name: "wire-asked-while-asking",
@@ -210,14 +209,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets a node ask while the path to it is being asked of the SA",
         needs: OPENS,
         run: asked_while_asking,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tah = ibv_create_ah(group->pd, &attr);\n\tif (!ah)\n",
                 "\tif (!TAILQ_EMPTY(&group->ep->port->busy))\n\t\treturn;\n\tah = ibv_create_ah(group->pd, &attr);\n\tif (!ah)\n",
             )],
             status: &[Status::Failed],
             also: &[],
-        },
+        }),
     },
     Check {
         name: "wire-many-requests",
@@ -226,7 +225,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "asks 1,100 times, one after the other",
         needs: OPENS,
         run: many_requests,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "if (wc.status != IBV_WC_WR_FLUSH_ERR)",
                 "if (wc.status != IBV_WC_SUCCESS)",
@@ -244,7 +243,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "wire-no-grh",
                 "wire-flood-*",
             ],
-        },
+        }),
     },
 ];
 

@@ -10,8 +10,7 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::Addr;
 use crate::stand_in::{FIRST_PORT, StandIn};
 use crate::suite::bench::Bench;
-use crate::suite::fault::Fault;
-use crate::suite::{Check, Finding, Outcome, Status, failed};
+use crate::suite::{Check, Finding, Outcome, failed};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -21,14 +20,14 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets the stock provider, in a process of its own, ask for the port's name and IP address",
         needs: OPENS,
         run: stock_asks,
-        fault: Fault {
+        fault: fault!(Fault {
             replace: &[(
                 "\tmad->gid[0] = group->mgid;\n",
                 "\tif (method == UMAD_METHOD_GET)\n\t\tmad->gid[0] = group->mgid;\n",
             )],
             status: &[Status::Failed],
             also: &["wire-answer"],
-        },
+        }),
     },
     Check {
         name: "wire-stock-answers",
@@ -37,7 +36,7 @@ pub(super) const CHECKS: &[Check] = &[
         how: "lets clients ask for name and IP address of a node with the stock provider",
         needs: OPENS,
         run: stock_answers,
-        fault: Fault {
+        fault: fault!(Fault {
             // The stock provider leaves out what these ask for.
             replace: &[("\tif (mad->dest_type && !same_addr", "\tif (!same_addr")],
             status: &[Status::Failed],
@@ -50,7 +49,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "wire-resolve",
                 "wire-awaited-in-a-crowd",
             ],
-        },
+        }),
     },
 ];
 
