@@ -6,6 +6,7 @@
 //!
 //! `FAULTS=RE` in the environment restricts all of this to the checks whose names match, for work on one of them.
 
+#[allow(dead_code, reason = "part of it serves other tests")]
 mod compiler;
 #[path = "../shared/products.rs"]
 mod products;
