@@ -1,8 +1,8 @@
 //! Random sequences of calls, datagrams and faults, of which the stand-in core's [`sequence`](crate::stand_in::sequence) says
 //! what they are. One that fails is shrunk to the shortest that still does, and goes to a file that repeats it.
 //!
-//! A process loads the library once. For each sequence it makes a copy of itself, so none meets what another has left
-//! behind, and a crash ends one copy.
+//! A process loads the library once, and makes copies of itself, so a crash ends one copy. A copy plays a few sequences, one
+//! after the other. One that fails is played alone, to see whether it needs what those before it have left behind.
 
 mod fork;
 mod growth;
@@ -10,6 +10,7 @@ mod orders;
 mod part;
 mod pool;
 mod report;
+mod round;
 mod search;
 mod shrink;
 mod stage;

@@ -14,9 +14,10 @@ pub(super) struct Stopwatch {
 impl Stopwatch {
     /// Starts one.
     pub fn start() -> Self {
+        let start = Instant::now();
         Self {
-            waited: thread_waited(),
-            start: Instant::now(),
+            waited: thread_waited_lately(start),
+            start,
         }
     }
 
@@ -31,26 +32,68 @@ impl Stopwatch {
     }
 }
 
+/// How exactly the waiting is measured: calls that follow each other more closely share a reading.
+const EXACTNESS: Duration = Duration::from_millis(1);
+
+/// A thread's statistics.
+struct Statistics {
+    thread: libc::pid_t,
+    file: File,
+    read: Instant,
+    waited: Duration,
+}
+
+impl Statistics {
+    fn open(thread: libc::pid_t) -> Option<Self> {
+        let file = File::open("/proc/thread-self/schedstat").ok()?;
+        let mut statistics = Self {
+            thread,
+            file,
+            read: Instant::now(),
+            waited: Duration::ZERO,
+        };
+        statistics.read();
+        Some(statistics)
+    }
+
+    fn read(&mut self) {
+        self.read = Instant::now();
+        let mut text = [0; 64];
+        let length = self.file.read_at(&mut text, 0).unwrap_or(0);
+        self.waited = second_number(&text[..length]);
+    }
+}
+
 /// How long this thread has been ready to run while others had the processors.
 fn thread_waited() -> Duration {
+    with_statistics(|statistics| {
+        statistics.read();
+        statistics.waited
+    })
+}
+
+/// The same, as it was at a time that is not longer ago than [`EXACTNESS`].
+fn thread_waited_lately(now: Instant) -> Duration {
+    with_statistics(|statistics| {
+        if now.duration_since(statistics.read) > EXACTNESS {
+            statistics.read();
+        }
+        statistics.waited
+    })
+}
+
+fn with_statistics(look: impl FnOnce(&mut Statistics) -> Duration) -> Duration {
     thread_local! {
-        static STATISTICS: RefCell<Option<(libc::pid_t, File)>> = const { RefCell::new(None) };
+        static STATISTICS: RefCell<Option<Statistics>> = const { RefCell::new(None) };
     }
     // SAFETY: it has no conditions.
     let thread = unsafe { libc::gettid() };
     STATISTICS.with_borrow_mut(|known| {
         // The copy that fork makes of a thread is another thread.
-        if !matches!(known, Some((owner, _)) if *owner == thread) {
-            *known = File::open("/proc/thread-self/schedstat")
-                .ok()
-                .map(|file| (thread, file));
+        if known.as_ref().is_none_or(|known| known.thread != thread) {
+            *known = Statistics::open(thread);
         }
-        let mut text = [0; 64];
-        let length = known
-            .as_ref()
-            .and_then(|(_, file)| file.read_at(&mut text, 0).ok())
-            .unwrap_or(0);
-        second_number(&text[..length])
+        known.as_mut().map_or(Duration::ZERO, look)
     })
 }
 

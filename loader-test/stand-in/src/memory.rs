@@ -1,18 +1,23 @@
 //! Memory that the stand-in core lends to a provider, arranged so that a pointer kept too long is found out.
 //!
-//! A lent value ends at an inaccessible page: reading past it faults. When it is taken back it is gone and inaccessible:
-//! touching it afterwards faults, where a real daemon would read somebody else's data.
+//! A lent value ends at an inaccessible page: reading past it faults. When it is taken back it is inaccessible for long:
+//! touching it then faults, where a real daemon would read somebody else's data.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const PAGE: usize = 4096;
-/// Taken-back areas that stay inaccessible; older ones are given back to the system, whose limit on mappings is 65,530.
+/// Taken-back areas that stay inaccessible; older ones are given back to the system, whose limit on mappings is 65,530. Until
+/// then they keep their memory, mostly a page each: to return it at once costs more than the whole of lending.
 const QUARANTINE: usize = 4096;
 
+/// Pages that are mapped at a time, inaccessible until they are lent.
+const RESERVE: usize = 256;
+
 static TAKEN_BACK: Mutex<VecDeque<Area>> = Mutex::new(VecDeque::new());
+static RESERVED: Mutex<Area> = Mutex::new(Area::NONE);
 
 #[derive(Clone, Copy)]
 struct Area {
@@ -21,11 +26,59 @@ struct Area {
 }
 
 impl Area {
+    const NONE: Self = Self { start: 0, pages: 0 };
+
+    /// Inaccessible pages that nobody else has.
+    fn reserve(pages: usize) -> Self {
+        let mut reserved = lock(&RESERVED);
+        if reserved.pages < pages {
+            let fresh = Self {
+                start: map_inaccessible(pages.max(RESERVE)),
+                pages: pages.max(RESERVE),
+            };
+            std::mem::replace(&mut *reserved, fresh).unmap();
+        }
+        let start = reserved.start;
+        reserved.start += pages * PAGE;
+        reserved.pages -= pages;
+        Self { start, pages }
+    }
+
     fn unmap(self) {
+        if self.pages == 0 {
+            return;
+        }
         let start = std::ptr::with_exposed_provenance_mut(self.start);
-        // SAFETY: a mapping of ours that was taken back, which nobody may use any more.
+        // SAFETY: a mapping of ours that nobody uses, or may use any more.
         unsafe { libc::munmap(start, self.pages * PAGE) };
     }
+}
+
+/// Maps pages that nobody can touch yet.
+fn map_inaccessible(pages: usize) -> usize {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh anonymous mapping; nothing else lies there.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            pages * PAGE,
+            libc::PROT_NONE,
+            flags,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(
+        start,
+        libc::MAP_FAILED,
+        "mmap: {}",
+        std::io::Error::last_os_error()
+    );
+    start.expose_provenance()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A value, or an array of them, lent to the provider. It never moves.
@@ -52,24 +105,9 @@ impl<T: Copy> Lent<T> {
     pub fn array(values: &[T]) -> Self {
         let bytes = size_of_val(values).max(1);
         let pages = bytes.div_ceil(PAGE);
-        // SAFETY: a fresh anonymous mapping; nothing else lies there.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                (pages + 1) * PAGE,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        assert_ne!(
-            start,
-            libc::MAP_FAILED,
-            "mmap: {}",
-            std::io::Error::last_os_error()
-        );
-        // SAFETY: all but the last of the pages just mapped.
+        let area = Area::reserve(pages + 1);
+        let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(area.start);
+        // SAFETY: all but the last of the pages just reserved.
         let opened =
             unsafe { libc::mprotect(start, pages * PAGE, libc::PROT_READ | libc::PROT_WRITE) };
         assert_eq!(opened, 0, "mprotect: {}", std::io::Error::last_os_error());
@@ -81,10 +119,6 @@ impl<T: Copy> Lent<T> {
             let first = start.cast::<u8>().add(offset).cast::<T>();
             first.copy_from_nonoverlapping(values.as_ptr(), values.len());
             NonNull::new_unchecked(first)
-        };
-        let area = Area {
-            start: start.addr(),
-            pages: pages + 1,
         };
         Self {
             area,
@@ -137,12 +171,7 @@ impl<T> Lent<T> {
 impl<T> Drop for Lent<T> {
     fn drop(&mut self) {
         self.set_accessible(false);
-        let start = std::ptr::with_exposed_provenance_mut(self.area.start);
-        // SAFETY: our own mapping, whose contents nobody may use any more: the system gets the pages, not the addresses.
-        unsafe { libc::madvise(start, self.area.pages * PAGE, libc::MADV_DONTNEED) };
-        let mut taken_back = TAKEN_BACK
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut taken_back = lock(&TAKEN_BACK);
         taken_back.push_back(self.area);
         if taken_back.len() > QUARANTINE
             && let Some(oldest) = taken_back.pop_front()
@@ -154,12 +183,11 @@ impl<T> Drop for Lent<T> {
 
 /// Gives all that was taken back to the system: for checks that look at how memory grows.
 pub(super) fn give_up_taken_back() {
-    let mut taken_back = TAKEN_BACK
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut taken_back = lock(&TAKEN_BACK);
     for area in taken_back.drain(..) {
         area.unmap();
     }
+    std::mem::replace(&mut *lock(&RESERVED), Area::NONE).unmap();
 }
 
 #[cfg(test)]

@@ -1,26 +1,24 @@
 //! What a core leaves in its folder while it works, so that it is there after a crash: which calls into the provider are on
 //! their way, and the last lines of the log. With a trace, every call is in there as well.
 
+mod calls;
+
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::leaks;
 use super::trace::Trace;
+use calls::Calls;
 
-/// The file with the calls, a slot for each thread of the core's.
+/// The file with the calls.
 const CALLS: &str = "calls";
 /// The file with the log.
 const LOG: &str = "log";
-/// Bytes of a slot: a letter, then what is called, filled up with NULs.
-const SLOT: usize = 256;
-const UNDER_WAY: u8 = b'(';
-const OVER: u8 = b')';
 /// Lines that are kept at level 0.
 const LINES: usize = 10;
 /// Lines that are kept at all levels.
@@ -58,7 +56,7 @@ pub(super) enum Caller {
 
 /// See the module.
 pub(super) struct Recorder {
-    calls: File,
+    calls: Calls,
     log: Mutex<Log>,
     trace: Option<Trace>,
 }
@@ -72,19 +70,20 @@ struct Log {
 impl Recorder {
     /// Goes on with what an earlier core left in the folder.
     pub fn new(folder: &Path, trace: Option<Trace>) -> io::Result<Self> {
-        let open = |name: &str, append: bool| {
+        let named = |name: &str, error: io::Error| {
             let path = folder.join(name);
-            let mut options = OpenOptions::new();
-            // Opened for appending, a file takes no writes at a place.
-            options.create(true).write(true).append(append);
-            options.open(&path).map_err(|error| {
-                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-            })
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
         };
+        let calls = Calls::open(&folder.join(CALLS)).map_err(|error| named(CALLS, error))?;
+        let mut options = OpenOptions::new();
+        let options = options.create(true).append(true);
+        let file = options
+            .open(folder.join(LOG))
+            .map_err(|error| named(LOG, error))?;
         Ok(Self {
-            calls: open(CALLS, false)?,
+            calls,
             log: Mutex::new(Log {
-                file: open(LOG, true)?,
+                file,
                 length: 0,
                 last: VecDeque::new(),
             }),
@@ -100,15 +99,12 @@ impl Recorder {
         meaning: &str,
         arguments: impl FnOnce() -> String,
     ) {
-        let mut slot = [0; SLOT];
-        slot[0] = UNDER_WAY;
-        let mut rest = &mut slot[1..];
-        // What is too long is cut.
-        let _ = match meaning {
-            "" => write!(rest, "{name}"),
-            _ => write!(rest, "{name} ({meaning})"),
-        };
-        self.write(&slot, caller);
+        match meaning {
+            "" => self.calls.begin(caller, name.as_bytes()),
+            _ => self
+                .calls
+                .begin(caller, format!("{name} ({meaning})").as_bytes()),
+        }
         if let Some(trace) = &self.trace {
             let separator = if meaning.is_empty() { "" } else { "; " };
             trace.begin(name, &format!("{meaning}{separator}{}", arguments()));
@@ -119,7 +115,7 @@ impl Recorder {
     /// It is over.
     pub fn end(&self, caller: Caller, name: &str, result: impl FnOnce() -> String) {
         leaks::provider_ends();
-        self.write(&[OVER], caller);
+        self.calls.end(caller);
         if let Some(trace) = &self.trace {
             trace.end(name, &result());
         }
@@ -130,13 +126,6 @@ impl Recorder {
         if let Some(trace) = &self.trace {
             trace.event(name, &arguments());
         }
-    }
-
-    fn write(&self, bytes: &[u8], caller: Caller) {
-        // Without it a message says less; nothing else depends on it.
-        let _ = self
-            .calls
-            .write_all_at(bytes, (caller as usize * SLOT) as u64);
     }
 
     /// A line of the log.
@@ -162,9 +151,20 @@ impl Recorder {
             }
             false => log.last.back().cloned().unwrap_or_default(),
         };
-        // As above.
+        // Without it a message says less; nothing else depends on it.
         let _ = log.file.write_all(text.as_bytes());
     }
+}
+
+/// Empties the log in `folder`, whose core may go on with it.
+///
+/// # Errors
+/// If the system refuses.
+pub fn forget_log(folder: &Path) -> io::Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .open(folder.join(LOG))?
+        .set_len(0)
 }
 
 /// The last lines of the log that a core left in `folder`, at most ten.
@@ -187,26 +187,15 @@ pub fn last_lines_up_to(folder: &Path, level: c_int) -> Vec<String> {
 /// Where in the provider a process was that had its core in `folder`: "inside ..." or "after ...", and nothing if the
 /// provider was never called.
 pub fn last_call(folder: &Path) -> Option<String> {
-    let bytes = std::fs::read(folder.join(CALLS)).ok()?;
-    let slots: Vec<(u8, String)> = bytes
-        .chunks(SLOT)
-        .filter(|slot| slot[0] != 0)
-        .map(|slot| {
-            let text = slot[1..]
-                .split(|byte| *byte == 0)
-                .next()
-                .unwrap_or_default();
-            (slot[0], printable(&String::from_utf8_lossy(text)))
-        })
-        .collect();
-    let under_way: Vec<&str> = slots
+    let calls = calls::read(&folder.join(CALLS))?;
+    let under_way: Vec<&str> = calls
         .iter()
-        .filter(|(state, _)| *state == UNDER_WAY)
-        .map(|(_, what)| what.as_str())
+        .filter(|call| call.is_under_way)
+        .map(|call| call.text.as_str())
         .collect();
-    match (under_way.is_empty(), slots.first()) {
+    match (under_way.is_empty(), calls.first()) {
         (false, _) => Some(format!("inside {}", under_way.join(" and "))),
-        (true, Some((_, what))) => Some(format!("after {what}")),
+        (true, Some(call)) => Some(format!("after {}", call.text)),
         (true, None) => None,
     }
 }

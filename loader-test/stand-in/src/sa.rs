@@ -268,6 +268,19 @@ impl SaThread {
         self.inner.changed.notify_all();
     }
 
+    /// Has the MADs come back with a time-out that would [never](Reaction::Never) come back.
+    pub fn bring_back_lost(&self) {
+        let mut state = lock(&self.inner.state);
+        let queues = state.ports.values_mut();
+        for mad in queues.flat_map(|queue| &mut queue.pending) {
+            if matches!(mad.reaction, Reaction::Never) {
+                mad.reaction = Reaction::Silence;
+                mad.due = Instant::now();
+            }
+        }
+        self.inner.changed.notify_all();
+    }
+
     /// Whether no MAD is on its way, other than held ones and those that never return.
     pub fn is_idle(&self) -> bool {
         let state = lock(&self.inner.state);

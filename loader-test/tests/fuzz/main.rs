@@ -220,6 +220,30 @@ fn what_is_found_is_shrunk_and_told() {
     assert_eq!(again.found()["unshrunk"], found["unshrunk"]);
 }
 
+/// One process plays several sequences. What fails only after others is told with them, and the file repeats them.
+#[test]
+fn what_fails_after_others_is_told_with_them() {
+    let library = with(
+        "fuzz-after",
+        &compiler::sa_provider(),
+        &[(
+            "static int open_device(const struct acm_device *acm, void **dev_context)\n{\n",
+            "static int open_device(const struct acm_device *acm, void **dev_context)\n{\n\tstatic int opens;\n\n\tif (++opens > 9)\n\t\tabort();\n",
+        )],
+    );
+    let run = fuzz(&library, &["--seed", "1", "--jobs", "4", "--for", LIMIT]);
+    let found = run.found();
+    assert_eq!(found["failure"]["cause"], json!({ "signal": "SIGABRT" }));
+    assert_eq!(found["fails"], found["of"]);
+    let after = found["after"].as_array().unwrap();
+    assert!(!after.is_empty(), "{found}");
+    let told = format!("only after the sequences of the seeds {}", after[0]);
+    assert!(run.stdout.contains(&told), "{}", run.stdout);
+    let replay = run.replay();
+    let again = fuzz(&library, &["--replay", replay.to_str().unwrap()]);
+    assert_eq!(again.found()["after"], found["after"]);
+}
+
 #[test]
 fn time_that_is_over_ends_shrinking() {
     let library = with(

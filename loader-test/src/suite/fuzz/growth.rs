@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::round::round;
+use crate::stand_in::StandIn;
 use crate::stand_in::ledger::Violation;
-use crate::stand_in::sequence::{Action, Player, SaMood};
-use crate::stand_in::{FIRST_PORT, StandIn};
+use crate::stand_in::sequence::{Action, SaMood};
 
 /// Rounds until caches and pools are full.
 const WARM_UP: usize = 2;
@@ -51,21 +52,6 @@ pub(super) fn play(core: &mut StandIn, actions: &[Action]) -> Result<Vec<Violati
         )),
         false => Ok(violations),
     }
-}
-
-/// Plays the sequence once, lets everything come back that is out, and closes all.
-fn round(core: &mut StandIn, actions: &[Action]) -> Vec<Violation> {
-    let mut player = Player::new(core);
-    player.play(actions);
-    let mut violations = player.finish();
-    // While a port is down its MADs do not come back.
-    if core.up(FIRST_PORT).is_ok() {
-        core.settle();
-    }
-    core.port_down(FIRST_PORT);
-    violations.append(&mut core.finish());
-    core.forget_history();
-    violations
 }
 
 /// What of the heap is in use, once it is below `limit` or after a while.

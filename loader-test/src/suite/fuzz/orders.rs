@@ -50,8 +50,21 @@ pub(super) struct Sequence {
     pub seed: u64,
     /// Whether it is played again and again in one process, to see whether memory is lost.
     pub repeated: bool,
+    /// The seeds of sequences that are played before it in the same process, without which it has not failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<u64>,
     /// What happens.
     pub actions: Vec<Action>,
+}
+
+impl Sequence {
+    /// The same without those before it.
+    pub(super) fn alone(&self) -> Self {
+        Self {
+            after: Vec::new(),
+            ..self.clone()
+        }
+    }
 }
 
 /// What a failure is about.

@@ -1,27 +1,30 @@
-//! What one copy of the process does: it plays a sequence, and leaves its result in its folder.
+//! What one copy of the process does: it plays its sequences until one fails, and leaves its result in its folder.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 use serde::{Deserialize, Serialize};
 
 use super::growth;
-use super::orders::{Cause, Failure};
+use super::orders::{Cause, Failure, Sequence};
 use super::pool::Job;
+use super::round::{round, wind_up};
 use super::stage::Stage;
 use crate::stand_in::ledger::{Harmed, Violation};
 use crate::stand_in::library::LoadError;
-use crate::stand_in::sequence;
+use crate::stand_in::{FIRST_PORT, StandIn, recorder, sequence};
 use crate::suite::bench::judge;
 
 /// The exit code of a copy that has left a result.
 pub(super) const PLAYED: i32 = 0;
 const RESULT: &str = "result.json";
 const OUTPUT: &str = "output";
+/// The file with a byte for each sequence that has begun.
+const BEGUN: &str = "begun";
 /// The files of the stand-in core's recorder: the next core goes on with what it finds.
 const RECORDED: [&str; 2] = ["calls", "log"];
 /// Bytes of a provider's output that are kept.
@@ -40,15 +43,15 @@ pub(super) enum Part {
     Trouble(String),
 }
 
-/// How long a copy may take.
+/// How long a copy may take for one sequence.
 pub(super) fn time_limit(job: &Job) -> Duration {
     TIME_LIMIT + 2 * job.patience
 }
 
-/// Plays the sequence in this process; the exit code.
+/// Plays the sequences in this process; the exit code.
 pub(super) fn play(stage: &Stage, job: &Job, folder: &Path) -> i32 {
     let part = match set_up(folder) {
-        Ok(()) => judge_sequence(stage, job, folder),
+        Ok(output) => judge_sequences(stage, job, folder, &output),
         Err(error) => Part::Trouble(error.to_string()),
     };
     let written = serde_json::to_vec(&part)
@@ -62,17 +65,23 @@ pub(super) fn play(stage: &Stage, job: &Job, folder: &Path) -> i32 {
 }
 
 /// Whatever happens, the copy ends with its parent; what the provider writes goes to a file.
-fn set_up(folder: &Path) -> io::Result<()> {
+fn set_up(folder: &Path) -> io::Result<File> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let path = folder.join(OUTPUT);
-    let output = File::create(&path)
+    // Appended to, so that it can be emptied while others have it open.
+    let mut options = OpenOptions::new();
+    let output = options
+        .create(true)
+        .append(true)
+        .open(&path)
+        .and_then(|output| output.set_len(0).map(|()| output))
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
     dup2_stdout(&output)?;
     dup2_stderr(&output)?;
-    Ok(())
+    Ok(output)
 }
 
-fn judge_sequence(stage: &Stage, job: &Job, folder: &Path) -> Part {
+fn judge_sequences(stage: &Stage, job: &Job, folder: &Path, output: &File) -> Part {
     let mut core = match stage.core(folder) {
         Ok(core) => core,
         Err(LoadError::NoCore(trouble)) => return Part::Trouble(trouble),
@@ -81,26 +90,70 @@ fn judge_sequence(stage: &Stage, job: &Job, folder: &Path) -> Part {
         }
     };
     core.patience = core.deadline() + job.patience;
-    let actions = &job.sequence.actions;
-    let violations = match job.sequence.repeated {
-        false => sequence::play(&mut core, actions),
-        true => match growth::play(&mut core, actions) {
-            Ok(violations) => violations,
+    let before = core.port(FIRST_PORT).clone();
+    let mut failed = None;
+    for (index, sequence) in job.sequences.iter().enumerate() {
+        if let Err(error) = begin(folder, output, index) {
+            return Part::Trouble(error.to_string());
+        }
+        // What fails after a sequence has come to its end fails in the next one.
+        let wound_up = (index > 0).then(|| wind_up(&mut core, &before));
+        failed = wound_up
+            .and_then(judged)
+            .or_else(|| judge_sequence(&mut core, sequence));
+        if failed.is_some() {
+            break;
+        }
+    }
+    // The process ends without it.
+    std::mem::forget(core);
+    failed.map_or(Part::Passed, Part::Failed)
+}
+
+/// Leaves in the folder that the next sequence begins, and nothing of those before it.
+fn begin(folder: &Path, output: &File, index: usize) -> io::Result<()> {
+    let path = folder.join(BEGUN);
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let mut options = OpenOptions::new();
+    let begun = options.create(true).append(true).open(&path);
+    begun
+        .and_then(|mut file| file.write_all(b"."))
+        .map_err(named)?;
+    if index > 0 {
+        output.set_len(0).map_err(named)?;
+        recorder::forget_log(folder).map_err(named)?;
+    }
+    Ok(())
+}
+
+fn judged(violations: Vec<Violation>) -> Option<Failure> {
+    let violations = judge(violations).0;
+    let (first, rest) = violations.split_first()?;
+    Some(of_violations(first, rest))
+}
+
+fn judge_sequence(core: &mut StandIn, sequence: &Sequence) -> Option<Failure> {
+    for seed in &sequence.after {
+        let failed = judged(round(core, &sequence::from_seed(*seed)));
+        if failed.is_some() {
+            return failed;
+        }
+    }
+    let actions = &sequence.actions;
+    match sequence.repeated {
+        true => match growth::play(core, actions) {
+            Ok(violations) => judged(violations),
             Err(seen) => {
                 let message = format!(
                     "expected: no memory lost when the same happens again\nseen: {seen}\n\
                      harmed: {}",
                     Harmed::Daemon
                 );
-                return Part::Failed(failure(Cause::Leak, message, Harmed::Daemon));
+                Some(failure(Cause::Leak, message, Harmed::Daemon))
             }
         },
-    };
-    // The process ends without it.
-    std::mem::forget(core);
-    match judge(violations).0.split_first() {
-        Some((first, rest)) => Part::Failed(of_violations(first, rest)),
-        None => Part::Passed,
+        false => judged(sequence::play(core, actions)),
     }
 }
 
@@ -136,6 +189,19 @@ pub(super) fn result(folder: &Path) -> Option<Part> {
     serde_json::from_slice(&fs::read(folder.join(RESULT)).ok()?).ok()
 }
 
+/// Which of its sequences a copy has begun last, and how long ago.
+pub(super) fn at(folder: &Path) -> (usize, Duration) {
+    let Ok(begun) = fs::metadata(folder.join(BEGUN)) else {
+        return (0, Duration::MAX);
+    };
+    let since = begun
+        .modified()
+        .ok()
+        .and_then(|since| SystemTime::now().duration_since(since).ok());
+    let index = (begun.len() as usize).saturating_sub(1);
+    (index, since.unwrap_or_default())
+}
+
 /// The beginning of what the provider wrote.
 pub(super) fn output(folder: &Path) -> String {
     let mut bytes = Vec::new();
@@ -148,7 +214,7 @@ pub(super) fn output(folder: &Path) -> String {
 
 /// Removes what the next sequence must not find.
 pub(super) fn forget(folder: &Path) {
-    for name in [RESULT].into_iter().chain(RECORDED) {
+    for name in [RESULT, BEGUN].into_iter().chain(RECORDED) {
         // Not every one is there.
         let _ = fs::remove_file(folder.join(name));
     }

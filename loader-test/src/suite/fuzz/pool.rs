@@ -1,4 +1,4 @@
-//! Plays sequences, several at a time, each in a process of its own.
+//! Plays sequences in several processes at a time.
 
 use std::fs;
 use std::io;
@@ -13,12 +13,22 @@ use super::stage::Stage;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::recorder;
 
-/// A sequence to be played.
+/// What one process is to play.
 pub(super) struct Job {
-    /// The sequence.
-    pub sequence: Sequence,
+    /// The sequences, one after the other until one fails.
+    pub sequences: Vec<Sequence>,
     /// How long a request may stay unanswered past its deadline before it counts as lost.
     pub patience: Duration,
+}
+
+/// What came of a job.
+pub(super) struct Played {
+    /// How many sequences have come to their ends.
+    pub sequences: u64,
+    /// The last of them, if it failed, after those before it.
+    pub failed: Option<(Sequence, Failure)>,
+    /// Those that would have come after it.
+    pub left: Vec<Sequence>,
 }
 
 /// Whether a pool goes on.
@@ -62,6 +72,11 @@ impl Pool {
         Ok(Self { stage, slots })
     }
 
+    /// How many jobs it plays at a time.
+    pub(super) fn width(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Plays what `next` gives until it gives no more, at most `width` at a time, and hands the result of each to `ended`.
     /// Those that are at work at `end` are ended, unless nothing has come to its end yet.
     ///
@@ -72,7 +87,7 @@ impl Pool {
         width: usize,
         end: Option<Instant>,
         mut next: impl FnMut() -> Option<Job>,
-        mut ended: impl FnMut(Job, Option<Failure>) -> Flow,
+        mut ended: impl FnMut(Played) -> Flow,
     ) -> io::Result<()> {
         let mut is_any_over = false;
         loop {
@@ -101,11 +116,11 @@ impl Pool {
             let left = first.map_or(Duration::ZERO, |first| first.saturating_duration_since(now));
             fork::wait_for_any(&ends, left)?;
             for slot in slots.iter_mut() {
-                let Some((job, failure)) = slot.end()? else {
+                let Some(played) = slot.end()? else {
                     continue;
                 };
                 is_any_over = true;
-                if ended(job, failure) == Flow::Stop {
+                if ended(played) == Flow::Stop {
                     slots.iter_mut().for_each(|slot| slot.work = None);
                     return Ok(());
                 }
@@ -127,21 +142,45 @@ impl Slot {
         Ok(())
     }
 
-    /// The job and its result, if it has come to an end or its time is over.
-    fn end(&mut self) -> io::Result<Option<(Job, Option<Failure>)>> {
+    /// What came of the job, if it has come to an end or the time of a sequence is over.
+    fn end(&mut self) -> io::Result<Option<Played>> {
         let Some(work) = &mut self.work else {
             return Ok(None);
         };
         let ended = work.copy.ended()?;
-        if ended.is_none() && Instant::now() < work.deadline {
+        let now = Instant::now();
+        if ended.is_none() && now < work.deadline {
             return Ok(None);
         }
-        let Some(Work { job, .. }) = self.work.take() else {
+        let (index, since) = part::at(&self.folder);
+        let left = part::time_limit(&work.job).saturating_sub(since);
+        if ended.is_none() && !left.is_zero() {
+            // That of an earlier sequence was over.
+            work.deadline = now + left;
+            return Ok(None);
+        }
+        let Some(Work { mut job, .. }) = self.work.take() else {
             return Ok(None);
         };
         let failure = self.judge(ended, &job)?;
         part::forget(&self.folder);
-        Ok(Some((job, failure)))
+        let Some(failure) = failure else {
+            return Ok(Some(Played {
+                sequences: job.sequences.len() as u64,
+                failed: None,
+                left: Vec::new(),
+            }));
+        };
+        let index = index.min(job.sequences.len() - 1);
+        let left = job.sequences.split_off(index + 1);
+        let mut sequence = job.sequences.remove(index);
+        let before = job.sequences.iter();
+        sequence.after.extend(before.map(|earlier| earlier.seed));
+        Ok(Some(Played {
+            sequences: index as u64 + 1,
+            failed: Some((sequence, failure)),
+            left,
+        }))
     }
 
     fn judge(&self, ended: Option<Ended>, job: &Job) -> io::Result<Option<Failure>> {

@@ -55,7 +55,7 @@ pub(super) fn in_words(run: &Run<'_>, results: &Results) -> String {
                 quoted(replay),
                 run.again
             );
-            if let Task::Search { .. } = run.task {
+            if matches!(run.task, Task::Search { .. }) && found.shortest.after.is_empty() {
                 text += &format!(
                     "  unshrunk: {program} fuzz {library} --seed {seed} --runs 1{}\n",
                     run.again
@@ -75,6 +75,12 @@ fn of_found(found: &Found) -> String {
     };
     if found.shortest.repeated {
         text += ", played again and again";
+    }
+    if !found.shortest.after.is_empty() {
+        let seeds: Vec<String> = found.shortest.after.iter().map(u64::to_string).collect();
+        text += ", and only after the sequences of the seeds ";
+        text += &seeds.join(", ");
+        text += " in the same process";
     }
     text += ":\n";
     for action in &found.shortest.actions {
@@ -146,6 +152,7 @@ pub(super) fn as_json(library: &Path, orders: &Orders, results: &Results) -> Val
             "seed": found.original.seed,
             "failure": failure(&found.failure),
             "repeated": found.shortest.repeated,
+            "after": found.shortest.after,
             "actions": found.shortest.actions,
             "unshrunk": found.original.actions,
             "found_after_ms": milliseconds(found.found_after),

@@ -23,11 +23,15 @@ const MOST_TRIES: u64 = 1024;
 /// One of so many seeds is played again and again in one process, to see whether memory is lost.
 const REPEATED: u64 = 64;
 
+/// Sequences that one process plays, one after the other: making a process takes longer than playing a sequence.
+const BATCH: u64 = 8;
+
 /// The sequence that a seed makes.
 pub(super) fn of_seed(seed: u64) -> Sequence {
     Sequence {
         seed,
         repeated: seed % REPEATED == REPEATED - 1,
+        after: Vec::new(),
         actions: sequence::from_seed(seed),
     }
 }
@@ -92,16 +96,22 @@ impl Search {
     pub(super) fn seeds(mut self, first: u64, runs: Option<u64>) -> io::Result<Results> {
         let mut begun = 0;
         let end = self.end;
+        let mut again = Vec::new();
         let found = loop {
             let most = runs.unwrap_or(u64::MAX);
+            let mut left = std::mem::take(&mut again);
             // One at least, however little time there is.
             let next = || {
-                (begun < most && (Instant::now() < end || begun == 0)).then(|| {
+                let is_time = Instant::now() < end || begun == 0;
+                if let Some(sequence) = left.pop().filter(|_| is_time) {
+                    return Some(sequence);
+                }
+                (begun < most && is_time).then(|| {
                     begun += 1;
                     of_seed(first.wrapping_add(begun - 1))
                 })
             };
-            match self.first_failure(next)? {
+            match self.first_failure(next, BATCH, &mut again)? {
                 Some((sequence, failure)) if self.is_certain(&sequence, &failure)? => {
                     break Some((sequence, failure));
                 }
@@ -128,39 +138,60 @@ impl Search {
                 sequence.clone()
             })
         };
-        let found = self.first_failure(next)?;
+        let found = self.first_failure(next, 1, &mut Vec::new())?;
         self.conclude(found)
     }
 
-    /// Plays what `next` gives until one fails.
+    /// Plays what `next` gives until one fails, at most so many in one process. Those of its process that are not played
+    /// then go to `left`.
     fn first_failure(
         &mut self,
         mut next: impl FnMut() -> Option<Sequence>,
+        batch: u64,
+        left: &mut Vec<Sequence>,
     ) -> io::Result<Option<(Sequence, Failure)>> {
         let mut found: Option<(Sequence, Failure)> = None;
         let sequences = &mut self.results.sequences;
         let is_found = std::cell::Cell::new(false);
+        // Where memory is lost is seen best in a process of its own: one that waits for it.
+        let mut waits = None;
+        let mut begun = 0;
+        let processes = self.pool.width() as u64;
         let job = || {
             // Those at work come to their ends: they need not be played again.
-            let sequence = (!is_found.get()).then(&mut next).flatten()?;
+            if is_found.get() {
+                return None;
+            }
+            // The first ones one by one: all processes have work then, however few there are.
+            let most = (begun / processes).clamp(1, batch) as usize;
+            let mut batch = vec![waits.take().or_else(&mut next)?];
+            while batch.len() < most && !batch[0].repeated && waits.is_none() {
+                match next() {
+                    Some(another) if another.repeated => waits = Some(another),
+                    Some(another) => batch.push(another),
+                    None => break,
+                }
+            }
+            begun += batch.len() as u64;
             Some(Job {
-                sequence,
+                sequences: batch,
                 patience: PATIENCE,
             })
         };
-        self.pool
-            .run(usize::MAX, Some(self.end), job, |job, failure| {
-                *sequences += 1;
-                let Some(failure) = failure else {
-                    return Flow::GoOn;
-                };
-                is_found.set(true);
-                let is_certain = failure.cause.counts_at_once();
-                if is_certain || found.is_none() {
-                    found = Some((job.sequence, failure));
-                }
-                if is_certain { Flow::Stop } else { Flow::GoOn }
-            })?;
+        self.pool.run(usize::MAX, Some(self.end), job, |played| {
+            *sequences += played.sequences;
+            let Some((sequence, failure)) = played.failed else {
+                return Flow::GoOn;
+            };
+            is_found.set(true);
+            left.extend(played.left);
+            let is_certain = failure.cause.counts_at_once();
+            if is_certain || found.is_none() {
+                found = Some((sequence, failure));
+            }
+            if is_certain { Flow::Stop } else { Flow::GoOn }
+        })?;
+        left.extend(waits);
         Ok(found)
     }
 
@@ -171,8 +202,14 @@ impl Search {
             width: 1,
             patience: PATIENCE_ALONE,
         };
-        let is_certain = failure.cause.counts_at_once();
-        Ok(is_certain || self.failures(sequence, &trial, 1, ALONE)?.is_some())
+        if failure.cause.counts_at_once() {
+            return Ok(true);
+        }
+        let comes_again = self
+            .failures(&sequence.alone(), &trial, 1, ALONE)?
+            .is_some();
+        Ok(comes_again
+            || !sequence.after.is_empty() && self.failures(sequence, &trial, 1, ALONE)?.is_some())
     }
 
     /// Plays a sequence until it has failed so many times of the same cause, at most so many times; the last failure, if
@@ -188,11 +225,12 @@ impl Search {
         let next = || {
             left = left.checked_sub(1)?;
             Some(Job {
-                sequence: sequence.clone(),
+                sequences: vec![sequence.clone()],
                 patience: trial.patience,
             })
         };
-        self.pool.run(trial.width, None, next, |_, failure| {
+        self.pool.run(trial.width, None, next, |played| {
+            let failure = played.failed.map(|(_, failure)| failure);
             let failure = failure.filter(|failure| failure.cause.is_like(&trial.like.cause));
             failed += u64::from(failure.is_some());
             found = failure.or(found.take());
@@ -212,12 +250,13 @@ impl Search {
             let next = || {
                 left = left.checked_sub(1)?;
                 Some(Job {
-                    sequence: sequence.clone(),
+                    sequences: vec![sequence.clone()],
                     patience: PATIENCE,
                 })
             };
-            self.pool.run(width(like), None, next, |_, failure| {
-                failed += u64::from(failure.is_some_and(|seen| seen.cause.is_like(&like.cause)));
+            self.pool.run(width(like), None, next, |played| {
+                let is_like = |(_, seen): (_, Failure)| seen.cause.is_like(&like.cause);
+                failed += u64::from(played.failed.is_some_and(is_like));
                 Flow::GoOn
             })?;
             measured = (failed, times);
@@ -231,29 +270,44 @@ impl Search {
     /// Shrinks what was found, within the time.
     fn conclude(mut self, found: Option<(Sequence, Failure)>) -> io::Result<Results> {
         self.results.searched = self.start.elapsed();
-        let Some((original, mut failure)) = found else {
+        let Some((mut original, mut failure)) = found else {
             return Ok(self.results);
         };
         let found_after = self.start.elapsed();
-        let (failed, played) = self.measure(&original, &failure)?;
+        let alone = original.alone();
+        let (mut failed, mut played) = self.measure(&alone, &failure)?;
+        if failed > 0 {
+            original = alone;
+        } else if !original.after.is_empty() {
+            (failed, played) = self.measure(&original, &failure)?;
+        }
         let (needed, tries) = demand(failed, played);
         let mut shortest = original.clone();
-        let mut actions = std::mem::take(&mut shortest.actions);
-        let end = self.end;
         // Of what never fails again, no part would.
-        let end = if failed == 0 { self.start } else { end };
-        let is_shrunk = shrink(&mut actions, end, |part| {
-            let part = Sequence {
-                actions: part.to_vec(),
-                ..shortest.clone()
-            };
+        let end = if failed == 0 { self.start } else { self.end };
+        let mut fails = |part: &Sequence| -> io::Result<bool> {
             let trial = Trial {
                 like: &failure,
                 width: width(&failure),
                 patience: PATIENCE,
             };
-            let fails = self.failures(&part, &trial, needed, tries)?;
+            let fails = self.failures(part, &trial, needed, tries)?;
             Ok(fails.map(|fails| failure = fails).is_some())
+        };
+        let mut after = std::mem::take(&mut shortest.after);
+        let mut is_shrunk = shrink(&mut after, end, |part| {
+            fails(&Sequence {
+                after: part.to_vec(),
+                ..shortest.clone()
+            })
+        })?;
+        shortest.after = after;
+        let mut actions = std::mem::take(&mut shortest.actions);
+        is_shrunk &= shrink(&mut actions, end, |part| {
+            fails(&Sequence {
+                actions: part.to_vec(),
+                ..shortest.clone()
+            })
         })?;
         shortest.actions = actions;
         let fails = self.measure(&shortest, &failure)?;

@@ -1,0 +1,193 @@
+//! The file that says which calls into the provider are on their way: a slot for each thread of the core's,
+//! which alone writes to it.
+//!
+//! The file is mapped, so that a call costs no system call, and what was stored is there whatever ends the process. A slot
+//! has a state and room for two texts. The writer fills the room that the state does not name, and then changes the state:
+//! there is always one whole text.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Caller, printable};
+
+/// Bytes of a text; the rest of its room is NUL.
+const TEXT: usize = WORDS * WORD;
+const WORDS: usize = 31;
+const WORD: usize = size_of::<u64>();
+const CALLERS: usize = 2;
+const SIZE: usize = size_of::<Slots>();
+
+type Slots = [Slot; CALLERS];
+
+#[repr(C)]
+struct Slot {
+    /// How many calls have begun, times two, and whether the last one is under way. Its text is in the room that the
+    /// number of calls names when it is divided by two.
+    state: AtomicU64,
+    rooms: [[AtomicU64; WORDS]; 2],
+}
+
+const UNDER_WAY: u64 = 1;
+const ONE_CALL: u64 = 2;
+
+/// The room with the text of the last of so many calls.
+fn room(state: u64) -> usize {
+    (state / ONE_CALL % 2) as usize
+}
+
+/// See the module.
+pub(super) struct Calls {
+    slots: NonNull<Slots>,
+}
+
+// SAFETY: the slots are atomics, in a mapping that lives as long as this.
+unsafe impl Send for Calls {}
+// SAFETY: as above.
+unsafe impl Sync for Calls {}
+
+impl Calls {
+    /// Goes on with the file of an earlier core.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).read(true).write(true);
+        let file = options.open(path)?;
+        let length = file.metadata()?.len();
+        if let Some(lacking) = (SIZE as u64)
+            .checked_sub(length)
+            .filter(|lacking| *lacking > 0)
+        {
+            // Written and not only made longer: a mapping of what there is no room for would fault.
+            file.write_all_at(&vec![0; lacking as usize], length)?;
+        }
+        Ok(Self { slots: map(&file)? })
+    }
+
+    fn slot(&self, caller: Caller) -> &Slot {
+        // SAFETY: mapped until this is dropped, and long enough.
+        let slots = unsafe { self.slots.as_ref() };
+        &slots[caller as usize]
+    }
+
+    /// A call begins; `text` is cut if it is too long.
+    pub fn begin(&self, caller: Caller, text: &[u8]) {
+        let slot = self.slot(caller);
+        let state = (slot.state.load(Ordering::Relaxed) | UNDER_WAY) + ONE_CALL;
+        let mut text = text.chunks(WORD);
+        for place in &slot.rooms[room(state)] {
+            let mut word = [0; WORD];
+            let bytes = text.next().unwrap_or_default();
+            word[..bytes.len()].copy_from_slice(bytes);
+            place.store(u64::from_ne_bytes(word), Ordering::Relaxed);
+        }
+        slot.state.store(state, Ordering::Release);
+    }
+
+    /// It is over.
+    pub fn end(&self, caller: Caller) {
+        let state = &self.slot(caller).state;
+        let over = state.load(Ordering::Relaxed) & !UNDER_WAY;
+        state.store(over, Ordering::Release);
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, of which no reference is left.
+        unsafe { libc::munmap(self.slots.as_ptr().cast(), SIZE) };
+    }
+}
+
+fn map(file: &File) -> io::Result<NonNull<Slots>> {
+    // SAFETY: a fresh mapping of a file that has these bytes.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            SIZE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrInUse.into())
+}
+
+/// A call as the file has it.
+pub(super) struct Call {
+    pub is_under_way: bool,
+    pub text: String,
+}
+
+/// The last call of each thread that has called.
+pub(super) fn read(path: &Path) -> Option<Vec<Call>> {
+    /// Who writes without a pause is read as well as can be.
+    const TRIES: usize = 1000;
+    let mut bytes = std::fs::read(path).ok()?;
+    for _ in 0..TRIES {
+        // A room is filled anew when the next call has begun: what was read in one piece has not been.
+        let again = std::fs::read(path).ok()?;
+        if states(&bytes).eq(states(&again)) {
+            break;
+        }
+        bytes = again;
+    }
+    let calls = bytes.chunks_exact(size_of::<Slot>()).zip(states(&bytes));
+    Some(
+        calls
+            .filter(|(_, state)| *state > 0)
+            .map(|(slot, state)| {
+                let text = &slot[WORD + room(state) * TEXT..][..TEXT];
+                let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+                Call {
+                    is_under_way: state & UNDER_WAY > 0,
+                    text: printable(&String::from_utf8_lossy(text)),
+                }
+            })
+            .collect(),
+    )
+}
+
+fn states(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes
+        .chunks_exact(size_of::<Slot>())
+        .filter_map(|slot| Some(u64::from_ne_bytes(*slot.first_chunk()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_never_half_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("calls");
+        let calls = Calls::open(&path).unwrap();
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut letters = (b'a'..=b'z').cycle();
+                while !is_over.load(Ordering::Relaxed) {
+                    calls.begin(Caller::Sa, &[letters.next().unwrap(); TEXT]);
+                    calls.end(Caller::Sa);
+                    std::thread::yield_now();
+                }
+            });
+            for _ in 0..2000 {
+                for call in read(&path).unwrap() {
+                    let letter = call.text.chars().next().unwrap();
+                    let is_whole = call.text == letter.to_string().repeat(TEXT);
+                    assert!(is_whole, "{}", call.text);
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+}
