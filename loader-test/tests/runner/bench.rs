@@ -134,10 +134,13 @@ fn build(name: &str, source: &str, definitions: &[String]) -> PathBuf {
     library
 }
 
-/// `loader-test` with arguments.
+/// `loader-test` with arguments, in this process's folder: what it writes by itself is not left in the source tree.
 pub fn loader_test(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_loader-test"));
-    command.args(arguments).stdin(Stdio::null());
+    command
+        .args(arguments)
+        .current_dir(file(""))
+        .stdin(Stdio::null());
     command
 }
 
