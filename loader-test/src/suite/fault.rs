@@ -1,6 +1,6 @@
 //! Faulty providers: a good one, in C, with one fault.
 //!
-//! Each check declares the fault that it must catch beside itself, by [`fault!`]. Only tests make faulty providers of them,
+//! Each check declares the fault that it must catch beside itself, by the macro `fault!`. Only tests make faulty providers of them,
 //! with the feature `faults`. Without it there are no faults, and the program that operators get does not carry their texts.
 
 #[cfg(feature = "faults")]
