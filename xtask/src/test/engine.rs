@@ -56,4 +56,11 @@ impl Engine {
             Self::CargoTest => ["--", "--ignored"],
         }
     }
+
+    /// Whether a command was made with [`Self::only_ignored`].
+    pub fn runs_only_ignored(self, command: &Command) -> bool {
+        let wanted = self.only_ignored();
+        let arguments: Vec<_> = command.get_args().collect();
+        arguments.windows(wanted.len()).any(|some| some == wanted)
+    }
 }

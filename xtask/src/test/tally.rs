@@ -9,6 +9,13 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Adds the tests of another run.
+    pub fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+
     /// Adds a closing line and skips any other:
     ///
     /// - `test result: ok. 3 passed; 0 failed; 1 ignored; …` of a test program;
