@@ -192,8 +192,8 @@ pub fn read(library: &Path) -> Result<Description, IntrospectionError> {
     })
 }
 
-/// Opens a library for good. What opens it afterwards may close it again: a thread that its constructor started goes on in
-/// memory that is there. One that cannot be opened is reported by who opens it next.
+/// Keeps a library loaded, so that closing it later does not unmap code that a thread of its constructor runs. The next
+/// attempt to open the library reports why it cannot be opened.
 fn keep_loaded(library: &Path) {
     let Ok(name) = CString::new(library.as_os_str().as_encoded_bytes()) else {
         return;

@@ -7,7 +7,7 @@
 mod patch;
 
 #[cfg(feature = "faults")]
-pub use patch::{BadFault, DEPARTURES, Fault, NO_FAULT};
+pub use patch::{BadFault, DEPARTURES, EVERYTHING, Fault, NO_FAULT};
 
 /// What is left of a fault without the feature `faults`.
 #[cfg(not(feature = "faults"))]
@@ -23,7 +23,10 @@ pub const NO_FAULT: Fault = Fault;
 macro_rules! fault {
     ($fault:expr) => {{
         #[allow(unused_imports, reason = "a fault may be a constant")]
-        use $crate::suite::{Status, fault::Fault};
+        use $crate::suite::{
+            Status,
+            fault::{EVERYTHING, Fault},
+        };
         $fault
     }};
 }

@@ -108,7 +108,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-two-ports",
-        rule: "two ports of a device are served at a time, and one of them goes on when the other closes",
+        rule: "the provider serves two ports of a device at once, and goes on serving one when the other closes",
         harmed: Harmed::Client,
         how: "opens both ports of a device and closes each in turn; asks both, and the one that stays open",
         needs: SERVES,
@@ -429,18 +429,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "\tpthread_mutex_lock(&lock);\n\tnanosleep(&(struct timespec) { .tv_nsec = 50000000 }, NULL);\n\tep->counters[ACM_CNTR_RESOLVE]++;\n",
             )],
             status: &[Status::Failed],
-            also: &[
-                "load-*",
-                "process-*",
-                "lifecycle-*",
-                "resolve-*",
-                "path-*",
-                "query-*",
-                "sa-*",
-                "event-*",
-                "perf-*",
-                "hostile-*",
-            ],
+            also: EVERYTHING,
         }),
     },
     Check {

@@ -309,26 +309,10 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// What is wrong from the first moment on fails every check.
-#[cfg(feature = "faults")]
-const EVERYTHING: &[&str] = &[
-    "load-*",
-    "process-*",
-    "lifecycle-*",
-    "resolve-*",
-    "path-*",
-    "query-*",
-    "sa-*",
-    "event-*",
-    "perf-*",
-    "hostile-*",
-    "wire-*",
-];
-
 /// The fault is in the file's name or kind, not in the source.
 #[cfg(feature = "faults")]
 const OF_THE_FILE: super::fault::Fault = super::fault::Fault {
     replace: &[],
     status: &[super::Status::Failed],
-    also: EVERYTHING,
+    also: super::fault::EVERYTHING,
 };

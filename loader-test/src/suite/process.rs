@@ -118,24 +118,13 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "process-panics",
-        rule: "no thread of the provider's own ends by a panic, which nobody else is told of",
+        rule: "no thread of the provider panics: nothing else reports that it has ended",
         harmed: Harmed::Daemon,
         how: "opens, resolves and closes, and looks for a panic's message on standard error",
         needs: &[Ability::OpensPort],
         run: panics,
         fault: fault!(Fault {
-            also: &[
-                "load-*",
-                "process-*",
-                "lifecycle-*",
-                "resolve-*",
-                "path-*",
-                "query-*",
-                "sa-*",
-                "event-*",
-                "perf-*",
-                "hostile-*",
-            ],
+            also: EVERYTHING,
             // What Rust's runtime prints.
             ..at_load(&[(
                 "static void *keep_deadlines(void *context)\n{\n\tstruct requests done = TAILQ_HEAD_INITIALIZER(done);\n",

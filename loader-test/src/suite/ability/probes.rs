@@ -77,7 +77,7 @@ static PROBES: [Check; 7] = [
     },
     Check {
         name: "ability-reregisters",
-        rule: "a port goes on after its subnet manager asked for a re-registration",
+        rule: "a port still resolves after a CLIENT_REREGISTER event",
         harmed: Harmed::Client,
         how: "sends the event and asks for one peer by its LID",
         needs: Ability::Reregisters.needs(),

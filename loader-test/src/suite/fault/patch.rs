@@ -104,6 +104,20 @@ pub enum BadFault {
     NoCheck(&'static str),
 }
 
+/// What is wrong from the first moment on fails every check of the provider that speaks no multicast protocol.
+pub const EVERYTHING: &[&str] = &[
+    "load-*",
+    "process-*",
+    "lifecycle-*",
+    "resolve-*",
+    "path-*",
+    "query-*",
+    "sa-*",
+    "event-*",
+    "perf-*",
+    "hostile-*",
+];
+
 impl Fault {
     /// The faulty provider's source, made from the good one's.
     ///

@@ -82,7 +82,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-byte-order",
-        rule: "the length is in the byte order of the machine, the path record in that of the network",
+        rule: "the header's length is in host byte order, the path record in network byte order",
         harmed: Harmed::Client,
         how: "asks for a peer whose LID and P_Key read otherwise in the other byte order",
         needs: SERVES,
