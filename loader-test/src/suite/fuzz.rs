@@ -50,7 +50,7 @@ pub(super) const FUZZ: Check = Check {
 };
 
 /// Sequences at a time for each processor: most of them wait for a deadline.
-const JOBS_A_PROCESSOR: usize = 24;
+const JOBS_A_PROCESSOR: usize = 40;
 /// How long over its time the process may be: a sequence that hangs is waited for.
 const GRACE: Duration = Duration::from_secs(120);
 
@@ -74,7 +74,7 @@ pub struct FuzzCommand {
     /// At most so many sequences [default: as many as there is time for]
     #[arg(long, value_name = "N")]
     runs: Option<u64>,
-    /// Sequences at a time [default: 24 for each processor, since most wait for deadlines]
+    /// Sequences at a time [default: 40 for each processor, since most wait for deadlines]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
     /// Play the sequence in this file, until it fails

@@ -513,7 +513,7 @@ impl StandIn {
     pub fn forget_history(&self) {
         self.shared.forget_history();
         self.shared.sa.forget_questions();
-        memory::give_up_taken_back();
+        memory::end_quarantine();
     }
 
     /// Closes everything, waits for what is on its way, and gives the breaches that the ledger holds.

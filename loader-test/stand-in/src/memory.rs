@@ -16,8 +16,15 @@ const QUARANTINE: usize = 4096;
 /// Pages that are mapped at a time, inaccessible until they are lent.
 const RESERVE: usize = 256;
 
+/// Areas of one page that are kept to be lent again. To map and unmap them costs more than all else about a request.
+const KEPT: usize = 1024;
+
+/// Pages of an area that lends one.
+const ONE_PAGE: usize = 2;
+
 static TAKEN_BACK: Mutex<VecDeque<Area>> = Mutex::new(VecDeque::new());
 static RESERVED: Mutex<Area> = Mutex::new(Area::NONE);
+static TO_LEND_AGAIN: Mutex<Vec<Area>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy)]
 struct Area {
@@ -28,8 +35,13 @@ struct Area {
 impl Area {
     const NONE: Self = Self { start: 0, pages: 0 };
 
-    /// Inaccessible pages that nobody else has.
+    /// Inaccessible pages that nobody else has, the last of which stays so.
     fn reserve(pages: usize) -> Self {
+        if pages == ONE_PAGE
+            && let Some(area) = lock(&TO_LEND_AGAIN).pop()
+        {
+            return area;
+        }
         let mut reserved = lock(&RESERVED);
         if reserved.pages < pages {
             let fresh = Self {
@@ -181,13 +193,15 @@ impl<T> Drop for Lent<T> {
     }
 }
 
-/// Gives all that was taken back to the system: for checks that look at how memory grows.
-pub(super) fn give_up_taken_back() {
-    let mut taken_back = lock(&TAKEN_BACK);
-    for area in taken_back.drain(..) {
-        area.unmap();
+/// Ends the quarantine of all that was taken back. Some of it is kept to be lent again; the system gets the rest.
+pub(super) fn end_quarantine() {
+    let mut to_lend_again = lock(&TO_LEND_AGAIN);
+    for area in lock(&TAKEN_BACK).drain(..) {
+        match area.pages == ONE_PAGE && to_lend_again.len() < KEPT {
+            true => to_lend_again.push(area),
+            false => area.unmap(),
+        }
     }
-    std::mem::replace(&mut *lock(&RESERVED), Area::NONE).unmap();
 }
 
 #[cfg(test)]
@@ -225,6 +239,8 @@ mod tests {
         lent.set_accessible(true);
         assert_eq!(lent.get(0), 1);
         drop(lent);
+        assert!(!is_readable(address));
+        end_quarantine();
         assert!(!is_readable(address));
     }
 }
