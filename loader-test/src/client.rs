@@ -19,7 +19,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::error::{Context, Error, Result};
 use crate::record::{Gid, Lid, PathRecord};
-use crate::stand_in::message::{self, ENTRIES as MOST_ENTRIES, ENTRY, HEADER, RESOLVE};
+use crate::stand_in::message::{
+    self, ENTRIES as MOST_ENTRIES, ENTRY, HEADER, RESOLVE, VERSION, header,
+};
 use crate::wait::{self, is_temporary};
 
 /// How long an answer may take: longer than the daemon's own deadlines as rigs set them.
@@ -30,7 +32,6 @@ const SLICE: Duration = Duration::from_millis(200);
 
 const INFO: usize = 64;
 const ENDPOINT: usize = 80;
-const VERSION: u8 = 1;
 
 const PERF_QUERY: u8 = 2;
 const ENDPOINT_QUERY: u8 = 3;
@@ -313,7 +314,7 @@ impl Client {
     pub fn send(&mut self, entries: &[Entry]) -> Result<u64> {
         self.last_id += 1;
         let length = u16::try_from(HEADER + ENTRY * entries.len()).unwrap_or(u16::MAX);
-        let mut message = header(RESOLVE, [0; 3], length.to_ne_bytes(), self.last_id);
+        let mut message = header(RESOLVE, [0; 3], length.to_ne_bytes(), self.last_id).to_vec();
         for entry in entries {
             entry.write(&mut message);
         }
@@ -361,7 +362,8 @@ impl Client {
             [0; 3],
             ((HEADER + ENTRY) as u16).to_be_bytes(),
             0,
-        );
+        )
+        .to_vec();
         Entry::address(flag::SOURCE, address)?.write(&mut message);
         self.send_raw(&message)?;
         counters(&self.receive_raw(u16::from_be_bytes)?)
@@ -482,14 +484,6 @@ pub fn entries(destination: &Destination, flags: u32) -> Result<Vec<Entry>> {
             entries
         }
     })
-}
-
-fn header(operation: u8, data: [u8; 3], length: [u8; 2], id: u64) -> Vec<u8> {
-    let mut message = vec![VERSION, operation, 0];
-    message.extend(data);
-    message.extend(length);
-    message.extend(id.to_ne_bytes());
-    message
 }
 
 /// `N` bytes at `offset`, which the caller has checked to be there.
@@ -614,7 +608,7 @@ mod tests {
 
     fn success(entries: &[Entry], id: u64) -> Vec<u8> {
         let length = (HEADER + ENTRY * entries.len()) as u16;
-        let mut message = header(RESOLVE | ACKNOWLEDGE, [0; 3], length.to_ne_bytes(), id);
+        let mut message = header(RESOLVE | ACKNOWLEDGE, [0; 3], length.to_ne_bytes(), id).to_vec();
         for entry in entries {
             entry.write(&mut message);
         }
@@ -651,7 +645,7 @@ mod tests {
             bad[byte] = value;
             assert!(answer(&bad, 9).is_err(), "byte {byte}");
         }
-        let mut endpoint_answer = header(ENDPOINT_QUERY, [0; 3], [0; 2], 0);
+        let mut endpoint_answer = header(ENDPOINT_QUERY, [0; 3], [0; 2], 0).to_vec();
         endpoint_answer.extend([0; ENDPOINT]);
         assert!(endpoint(&endpoint_answer).unwrap().is_some());
         endpoint_answer[HEADER + 15] = 1;

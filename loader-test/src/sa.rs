@@ -110,31 +110,30 @@ struct Connection {
     writer: UnixStream,
 }
 
-/// Attribute IDs, InfiniBand Architecture Specification, volume 1, release 1.3, chapters 13.4.8 and 15.2.5.
+/// Attributes that the agent asks for.
 pub mod attribute {
-    #![allow(missing_docs)]
-    pub const CLASS_PORT_INFO: u16 = 0x0001;
-    pub const PATH_RECORD: u16 = 0x0035;
+    pub use crate::stand_in::sa::{CLASS_PORT_INFO, PATH_RECORD};
 }
 
 /// Component mask bits of PathRecord, <infiniband/sa.h>.
 pub mod component {
     #![allow(missing_docs)]
-    pub const SERVICE_ID: u64 = 0b11;
-    pub const DGID: u64 = 1 << 2;
-    pub const SGID: u64 = 1 << 3;
-    pub const DLID: u64 = 1 << 4;
-    pub const SLID: u64 = 1 << 5;
-    pub const FLOW_LABEL: u64 = 1 << 8;
-    pub const TRAFFIC_CLASS: u64 = 1 << 10;
-    pub const REVERSIBLE: u64 = 1 << 11;
-    pub const NUMBER_OF_PATHS: u64 = 1 << 12;
-    pub const PKEY: u64 = 1 << 13;
-    pub const QOS_CLASS: u64 = 1 << 14;
-    pub const SL: u64 = 1 << 15;
-    pub const MTU: u64 = 0b11 << 16;
-    pub const RATE: u64 = 0b11 << 18;
-    pub const PACKET_LIFETIME: u64 = 0b11 << 20;
+    use crate::stand_in::sa;
+    pub const SERVICE_ID: u64 = sa::COMP_SERVICE_ID | sa::COMP_SERVICE_ID_LOW;
+    pub const DGID: u64 = sa::COMP_DGID;
+    pub const SGID: u64 = sa::COMP_SGID;
+    pub const DLID: u64 = sa::COMP_DLID;
+    pub const SLID: u64 = sa::COMP_SLID;
+    pub const FLOW_LABEL: u64 = sa::COMP_FLOW_LABEL;
+    pub const TRAFFIC_CLASS: u64 = sa::COMP_TCLASS;
+    pub const REVERSIBLE: u64 = sa::COMP_REVERSIBLE;
+    pub const NUMBER_OF_PATHS: u64 = sa::COMP_NUMBER_OF_PATHS;
+    pub const PKEY: u64 = sa::COMP_PKEY;
+    pub const QOS_CLASS: u64 = sa::COMP_QOS_CLASS;
+    pub const SL: u64 = sa::COMP_SL;
+    pub const MTU: u64 = sa::COMP_MTU_SELECTOR | sa::COMP_MTU;
+    pub const RATE: u64 = sa::COMP_RATE_SELECTOR | sa::COMP_RATE;
+    pub const PACKET_LIFETIME: u64 = sa::COMP_LIFETIME_SELECTOR | sa::COMP_LIFETIME;
 }
 
 /// What the SA says that it can do: ClassPortInfo, chapter 13.4.8.1 of the specification.

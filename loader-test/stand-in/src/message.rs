@@ -44,6 +44,8 @@ pub const ANSWER_FLAGS: u32 = 1 | 2 | 8 | 32;
 pub const ACK: u8 = 0x80;
 /// Opcode: resolve.
 pub const RESOLVE: u8 = 1;
+/// The version of the protocol.
+pub const VERSION: u8 = 1;
 
 /// By which callback a request comes, and by which function its answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,16 +298,23 @@ impl fmt::Debug for Path {
 #[repr(C, align(8))]
 pub struct Message(pub [u8; LENGTH]);
 
+/// The header of a request. The byte order of its length depends on the operation: native for [`RESOLVE`], else the network's.
+pub fn header(operation: u8, data: [u8; 3], length: [u8; 2], tid: u64) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[..2].copy_from_slice(&[VERSION, operation]);
+    header[3..6].copy_from_slice(&data);
+    header[6..8].copy_from_slice(&length);
+    header[8..].copy_from_slice(&tid.to_ne_bytes());
+    header
+}
+
 impl Message {
     /// A resolve message without entries.
     pub fn resolve() -> Self {
         let mut bytes = [0xee; LENGTH];
-        bytes[..HEADER].fill(0);
-        bytes[0] = 1;
-        bytes[1] = RESOLVE;
-        let mut message = Self(bytes);
-        message.set_length(HEADER as u16);
-        message
+        let length = (HEADER as u16).to_ne_bytes();
+        bytes[..HEADER].copy_from_slice(&header(RESOLVE, [0; 3], length, 0));
+        Self(bytes)
     }
 
     /// A request for a path.

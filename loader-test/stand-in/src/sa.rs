@@ -20,6 +20,8 @@ pub use by_hand::Held;
 pub const COMP_DGID: u64 = 1 << 2;
 /// See [`COMP_DGID`]. OpenSM wants both bits of a service id, or none.
 pub const COMP_SERVICE_ID: u64 = 1;
+/// The second bit of a service id.
+pub const COMP_SERVICE_ID_LOW: u64 = 1 << 1;
 /// See [`COMP_DGID`].
 pub const COMP_SGID: u64 = 1 << 3;
 /// See [`COMP_DGID`].
@@ -34,6 +36,8 @@ pub const COMP_HOP_LIMIT: u64 = 1 << 9;
 pub const COMP_TCLASS: u64 = 1 << 10;
 /// See [`COMP_DGID`].
 pub const COMP_REVERSIBLE: u64 = 1 << 11;
+/// See [`COMP_DGID`].
+pub const COMP_NUMBER_OF_PATHS: u64 = 1 << 12;
 /// See [`COMP_DGID`].
 pub const COMP_PKEY: u64 = 1 << 13;
 /// See [`COMP_DGID`].
