@@ -1,9 +1,12 @@
 //! The cache engine under a provider that does nothing else: what the core sees of it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use acm_prov_api::abi::{AcmCounter, Be16, UMAD_SA_ATTR_PATH_REC, umad_sa_packet};
-use acm_prov_api::cache::engine::{CacheSettings, EndpointCache, PortCache, QosSetting};
+use acm_prov_api::cache::engine::{
+    CacheSettings, EndpointCache, PathOptions, PortCache, QosSetting,
+};
 use acm_prov_api::cache::settings::{self, LookupLimits};
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::clock::Moment;
@@ -77,11 +80,11 @@ impl Provider for CacheOnly {
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
         let cache = &from.endpoint().state().0;
-        let query = request.path_query();
         if request.destination() == Address::Lid(CURSED) {
-            cache.path_to(&query, |_| panic!("cursed"));
+            let query = request.path_query();
+            cache.path_to(&query, PathOptions::default(), |_| panic!("cursed"));
         }
-        cache.resolve(&query, request);
+        cache.resolve(request);
     }
 
     fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
@@ -108,7 +111,7 @@ impl PortState<CacheOnly> for CachedPort {
                 negative_ttl: 0,
             },
             lookups: LookupLimits {
-                timeout: *timeout,
+                timeout: Duration::from_millis(*timeout),
                 retries: *retries,
                 lookups: 1_000,
                 waiters: 1_000,
