@@ -78,13 +78,13 @@ fn close(registry: &Registry<Value>, key: Key) -> bool {
     }
 }
 
-/// Loads the model's registry into each thread.
-fn threads<const N: usize>(
-    registry: &std::sync::Arc<Registry<Value>>,
-    bodies: [Box<dyn FnOnce(&Registry<Value>) + Send>; N],
-) {
+/// What a thread does.
+type Body = Box<dyn FnOnce(&Registry<Value>)>;
+
+/// Runs each on a thread of its own.
+fn threads<const N: usize>(registry: &Arc<Registry<Value>>, bodies: [Body; N]) {
     let threads = bodies.map(|body| {
-        let registry = std::sync::Arc::clone(registry);
+        let registry = Arc::clone(registry);
         thread::spawn(move || body(&registry))
     });
     for thread in threads {
@@ -96,7 +96,7 @@ fn threads<const N: usize>(
 fn a_close_during_a_visit_drops_the_value_once_and_after_it() {
     loom::model(|| {
         let dropped = std::sync::Arc::new(AtomicUsize::new(0));
-        let registry = std::sync::Arc::new(Registry::new());
+        let registry = Arc::new(Registry::new());
         let key = registry.insert(Value::new(1, &dropped)).expect("room");
         threads(
             &registry,
@@ -114,14 +114,14 @@ fn a_close_during_a_visit_drops_the_value_once_and_after_it() {
 fn of_two_who_close_one_does() {
     loom::model(|| {
         let dropped = std::sync::Arc::new(AtomicUsize::new(0));
-        let registry = std::sync::Arc::new(Registry::new());
+        let registry = Arc::new(Registry::new());
         let key = registry.insert(Value::new(1, &dropped)).expect("room");
         let closed = std::sync::Arc::new(AtomicUsize::new(0));
         let closer = || {
             let closed = std::sync::Arc::clone(&closed);
             Box::new(move |registry: &Registry<Value>| {
                 closed.fetch_add(close(registry, key).into(), Relaxed);
-            }) as Box<dyn FnOnce(&Registry<Value>) + Send>
+            }) as Body
         };
         threads(&registry, [closer(), closer()]);
         assert_eq!((closed.load(Relaxed), dropped.load(Relaxed)), (1, 1));
@@ -132,7 +132,7 @@ fn of_two_who_close_one_does() {
 fn a_slot_that_is_used_again_answers_to_its_new_key_only() {
     loom::model(|| {
         let dropped = std::sync::Arc::new(AtomicUsize::new(0));
-        let registry = std::sync::Arc::new(Registry::new());
+        let registry = Arc::new(Registry::new());
         let old = registry.insert(Value::new(1, &dropped)).expect("room");
         let opened = std::sync::Arc::clone(&dropped);
         threads(
@@ -156,7 +156,7 @@ fn a_slot_that_is_used_again_answers_to_its_new_key_only() {
 fn a_visitor_sees_the_whole_value_however_it_got_the_key() {
     loom::model(|| {
         let dropped = std::sync::Arc::new(AtomicUsize::new(0));
-        let registry = std::sync::Arc::new(Registry::new());
+        let registry = Arc::new(Registry::new());
         let told = std::sync::Arc::new(AtomicPtr::new(std::ptr::null_mut()));
         let hears = std::sync::Arc::clone(&told);
         let opened = std::sync::Arc::clone(&dropped);
