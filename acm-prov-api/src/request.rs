@@ -200,7 +200,16 @@ impl<'a> ResolveRequest<'a> {
     /// [complete](PathQuery::complete) query.
     #[inline]
     pub fn plain_target(&self, source: &Source) -> Option<Target> {
-        self.view().asked.plain_target(source)
+        self.view().asked.plain_target(source, plain::Qos::Counts)
+    }
+
+    /// The same for an SA that does not look at service id and QoS class.
+    #[cfg(feature = "cache")]
+    #[inline]
+    pub(crate) fn plain_target_without_qos(&self, source: &Source) -> Option<Target> {
+        self.view()
+            .asked
+            .plain_target(source, plain::Qos::IsIgnored)
     }
 
     /// Answers with a path.

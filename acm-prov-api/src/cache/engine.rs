@@ -446,6 +446,21 @@ impl EndpointCache {
             request.answer_from_cache(&path);
             return Resolution::Known;
         }
+        self.resolve_otherwise(request)
+    }
+
+    /// A request that is not plain, or whose path is not known.
+    #[cold]
+    fn resolve_otherwise(&self, request: ResolveRequest<'_>) -> Resolution {
+        let Asker { shared, endpoint } = &self.0;
+        // rdma_cm names a service id with each connection.
+        if let Some(target) = request.plain_target_without_qos(&endpoint.source)
+            && let Some((false, false)) = shared.qos.get(Moment::now())
+            && let Some(path) = endpoint.plain_path(target)
+        {
+            request.answer_from_cache(&path);
+            return Resolution::Known;
+        }
         let query = request.path_query();
         self.resolve_further(&query, request)
     }

@@ -18,8 +18,10 @@ const PACKET_LIFETIME: usize = 56;
 
 /// Bits that name something if one of them is set: SLID and flow label, of the word at [`DLID`].
 const LIDS_AND_FLOW: u64 = mask([0, 0, 0xff, 0xff, 0x0f, 0xff, 0xff, 0]);
-/// Traffic class, QoS class and SL, and the selectors of MTU and rate, of the word at [`TRAFFIC_CLASS`].
-const CLASSES: u64 = mask([0xff, 0, 0, 0, 0xff, 0xff, 0xc0, 0xc0]);
+/// Traffic class and SL, and the selectors of MTU and rate, of the word at [`TRAFFIC_CLASS`].
+const CLASSES: u64 = mask([0xff, 0, 0, 0, 0, 0x0f, 0xc0, 0xc0]);
+/// QoS class, of the same word.
+const QOS_CLASS: u64 = mask([0, 0, 0, 0, 0xff, 0xf0, 0, 0]);
 /// The selector of the packet lifetime, of the word at [`PACKET_LIFETIME`].
 const LIFETIME: u64 = mask([0xc0, 0, 0, 0, 0, 0, 0, 0]);
 
@@ -50,12 +52,23 @@ pub(super) fn has_destination(record: &Record) -> bool {
     word(record, DGID) | word(record, DGID + 8) != 0 || !lid(record, DLID).is_zero()
 }
 
+/// Whether service id and QoS class are a part of the question.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Qos {
+    Counts,
+    IsIgnored,
+}
+
 /// Whether a record names nothing but ends that are right for the endpoint, whatever its destination.
 #[inline]
-fn names_no_more(record: &Record, source: &Source) -> bool {
-    let named = word(record, SERVICE_ID)
+fn names_no_more(record: &Record, source: &Source, qos: Qos) -> bool {
+    let (classes, service_id) = match qos {
+        Qos::Counts => (CLASSES | QOS_CLASS, word(record, SERVICE_ID)),
+        Qos::IsIgnored => (CLASSES, 0),
+    };
+    let named = service_id
         | word(record, DLID) & LIDS_AND_FLOW
-        | word(record, TRAFFIC_CLASS) & CLASSES
+        | word(record, TRAFFIC_CLASS) & classes
         | word(record, PACKET_LIFETIME) & LIFETIME;
     let pkey = PKey(u16::from_be_bytes(bytes(record, PKEY)));
     let sgid = Gid(bytes(record, SGID));
@@ -78,19 +91,19 @@ fn by_lid(lid: Lid) -> Option<Target> {
 impl Asked<'_> {
     /// See [`ResolveRequest::plain_target`](super::ResolveRequest::plain_target).
     #[inline]
-    pub(super) fn plain_target(&self, source: &Source) -> Option<Target> {
+    pub(super) fn plain_target(&self, source: &Source, qos: Qos) -> Option<Target> {
         let info = self.destination.info();
         let kind = self.destination.kind();
         if kind == AcmEpType::PATH {
             let (gid, lid) = (Gid(bytes(info, DGID)), lid(info, DLID));
-            return match names_no_more(info, source) {
+            return match names_no_more(info, source, qos) {
                 true if lid.is_zero() => by_gid(gid, source),
                 true if gid.is_zero() => by_lid(lid),
                 _ => None,
             };
         }
         if let Some(hint) = self.hint
-            && !names_no_more(hint.info(), source)
+            && !names_no_more(hint.info(), source, qos)
         {
             return None;
         }

@@ -6,6 +6,7 @@ use super::*;
 use crate::abi::acm_msg;
 use crate::message::Message;
 use crate::path::{PathRecord, Selector};
+use crate::sa::{Component, PathQuery};
 
 const PREFIX: u64 = 0xfec0_0000_0000_0005;
 
@@ -162,9 +163,14 @@ proptest! {
         // SAFETY: a whole message that stays as it is.
         let message = unsafe { Message::new(bytes.as_ptr().cast()) };
         if let Ok(asked) = Asked::read(message) {
-            let query = asked.path_query().complete(&SOURCE);
-            let target = query.target().ok().filter(|_| query.is_plain(&SOURCE));
-            prop_assert_eq!(asked.plain_target(&SOURCE), target);
+            let target = |query: PathQuery| {
+                let query = query.complete(&SOURCE);
+                query.target().ok().filter(|_| query.is_plain(&SOURCE))
+            };
+            let mut query = asked.path_query();
+            prop_assert_eq!(asked.plain_target(&SOURCE, Qos::Counts), target(query));
+            query.leave_open(Component::ServiceId).leave_open(Component::QosClass);
+            prop_assert_eq!(asked.plain_target(&SOURCE, Qos::IsIgnored), target(query));
         } else {
             let (kind, field) = entries[0];
             let record = PathRecord::from_bytes(&field);
@@ -181,7 +187,7 @@ fn plain_and_other_questions_are_both_drawn() {
     use proptest::test_runner::TestRunner;
 
     let mut runner = TestRunner::deterministic();
-    let mut counts = [0; 4];
+    let mut counts = [0; 6];
     for _ in 0..if cfg!(miri) { 0 } else { 2_000 } {
         let entries = entries().new_tree(&mut runner).expect("drawn").current();
         let bytes = message(&entries);
@@ -190,11 +196,13 @@ fn plain_and_other_questions_are_both_drawn() {
         let Ok(asked) = Asked::read(message) else {
             continue;
         };
-        let by_path = usize::from(asked.is_path());
-        counts[by_path * 2 + usize::from(asked.plain_target(&SOURCE).is_some())] += 1;
+        let [counts_qos, ignores_qos] =
+            [Qos::Counts, Qos::IsIgnored].map(|qos| asked.plain_target(&SOURCE, qos).is_some());
+        let sort = usize::from(counts_qos) + usize::from(ignores_qos);
+        counts[usize::from(asked.is_path()) * 3 + sort] += 1;
     }
     assert!(
-        cfg!(miri) || counts.iter().all(|count| *count > 50),
+        cfg!(miri) || counts.iter().all(|count| *count > 5),
         "{counts:?}"
     );
 }
