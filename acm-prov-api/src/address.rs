@@ -345,6 +345,19 @@ pub enum Address {
 }
 
 impl Address {
+    /// Whether fields of this type can be [parsed](Self::parse).
+    #[inline]
+    pub(crate) const fn is_known(kind: AcmEpType) -> bool {
+        matches!(
+            kind,
+            AcmEpType::NAME
+                | AcmEpType::ADDRESS_IP
+                | AcmEpType::ADDRESS_IP6
+                | AcmEpType::ADDRESS_GID
+                | AcmEpType::ADDRESS_LID
+        )
+    }
+
     /// Reads an address field of type `kind` (an [`AcmEpType`]). How many of its bytes count:
     /// name up to a NUL or 64, IPv4 4, IPv6 and GID 16, LID 2 (big-endian). An IPv4-mapped IPv6 address is returned as
     /// IPv4.

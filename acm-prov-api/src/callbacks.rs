@@ -1,36 +1,64 @@
-//! The twelve callbacks of `struct acm_provider`, for any [`Provider`].
+//! The twelve callbacks of `struct acm_provider`, for any [`Provider`](crate::Provider).
 //!
 //! Each goes through the [door](crate::door), turns the core's pointers and keys into typed values, and calls the provider.
+//! One that comes with a context is its [guest](crate::registry::Guest): a close that comes meanwhile, from another thread
+//! or from inside the callback, ends the context when the callback is over.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use crate::abi::{
-    ACM_MAX_COUNTER, AcmEpType, AcmStatus, Be64, acm_address, acm_device, acm_endpoint, acm_msg,
-    acm_port, ibv_event_type,
+    ACM_MAX_COUNTER, AcmEpType, Be64, acm_address, acm_device, acm_endpoint, acm_msg, acm_port,
+    ibv_event_type,
 };
 use crate::address::Address;
 use crate::door::{self, Refusal, guard};
-use crate::handle::{DeviceHandle, EndpointHandle, PortHandle};
+use crate::handle::{EndpointHandle, PortHandle};
 use crate::host::{Host, LogLevel};
 use crate::load::Exported;
 use crate::message::Message;
-use crate::provider::{
-    Device, DeviceState as _, Endpoint, EndpointState as _, LocalAddress, Port, PortState as _,
-};
-use crate::registry::{Key, Registry};
-use crate::request::{QueryRequest, ResolveRequest};
+use crate::provider::{Endpoint, EndpointState as _, LocalAddress, Port, PortState as _};
+use crate::registry::{Guest, Key, Registry};
+use crate::request::{self, QueryRequest, ResolveRequest};
 use crate::sync::{Arc, Mutex};
+
+mod device;
+
+use device::{CoreDevice, FailedDevices, OpenDevice, OpeningPort, UsedDevice};
 
 const DONE: c_int = 0;
 const FAILED: c_int = -1;
 
 /// Everything of one provider that is open.
 pub(crate) struct Contexts<P: Exported> {
-    devices: Registry<Device<P>>,
-    ports: Registry<Port<P>>,
+    devices: Registry<OpenDevice<P>>,
+    failed_devices: FailedDevices,
+    ports: Registry<OpenPort<P>>,
     endpoints: Registry<OpenEndpoint<P>>,
     addresses: Registry<LocalAddress<P>>,
+}
+
+/// What the core has a context for.
+trait Context {
+    /// The word for it in the log.
+    const WHAT: &'static str;
+
+    /// The core that opened it.
+    fn host(&self) -> &Host;
+}
+
+/// A port, and that it uses its device.
+struct OpenPort<P: Exported> {
+    port: Arc<Port<P>>,
+    _device: UsedDevice<P>,
+}
+
+impl<P: Exported> Context for OpenPort<P> {
+    const WHAT: &'static str = "port";
+
+    fn host(&self) -> &Host {
+        self.port.handle().host()
+    }
 }
 
 /// An endpoint and its addresses, which die with it.
@@ -48,9 +76,26 @@ impl<P: Exported> OpenEndpoint<P> {
     fn take(&self, address: CoreAddress, open: &Registry<LocalAddress<P>>) -> Option<Key> {
         let mut addresses = self.addresses.lock();
         // Addresses come and go for as long as an endpoint lives.
-        addresses.retain(|(_, key)| open.get(*key).is_some());
+        addresses.retain(|(_, key)| open.is_open(*key));
         let index = addresses.iter().position(|(own, _)| *own == address)?;
         Some(addresses.swap_remove(index).1)
+    }
+}
+
+impl<P: Exported> Context for OpenEndpoint<P> {
+    const WHAT: &'static str = "endpoint";
+
+    fn host(&self) -> &Host {
+        self.endpoint.handle().host()
+    }
+}
+
+impl<P: Exported> Context for LocalAddress<P> {
+    const WHAT: &'static str = "address";
+
+    #[inline]
+    fn host(&self) -> &Host {
+        self.endpoint().handle().host()
     }
 }
 
@@ -58,6 +103,7 @@ impl<P: Exported> Contexts<P> {
     pub(crate) const fn new() -> Self {
         Self {
             devices: Registry::new(),
+            failed_devices: FailedDevices::new(),
             ports: Registry::new(),
             endpoints: Registry::new(),
             addresses: Registry::new(),
@@ -65,21 +111,28 @@ impl<P: Exported> Contexts<P> {
     }
 
     /// Tells an address's state that it is gone, and forgets it.
-    fn drop_address(&self, host: &Host, callback: &str, key: Key) {
-        let Some(address) = self.addresses.remove(key) else {
-            return;
-        };
-        guard(host, callback, (), || address.remove());
-        // Not while a panic of the above unwinds: the state's own destructor may panic as well.
-        guard(host, callback, (), || drop(address));
+    fn drop_address(&self, callback: &str, key: Key) {
+        if let Ok(address) = entered(callback, &self.addresses, key) {
+            remove(callback, &address);
+            leave(callback, address);
+        }
     }
+}
+
+/// Closes an address. False if it was closed already.
+fn remove<P: Exported>(callback: &str, address: &Guest<'_, LocalAddress<P>>) -> bool {
+    let is_open = address.close();
+    if is_open {
+        guard(address.host(), callback, (), || address.remove());
+    }
+    is_open
 }
 
 fn contexts<P: Exported>() -> &'static Contexts<P> {
     P::slot().contexts()
 }
 
-/// Runs a callback's body behind the door.
+/// Runs the body of a callback without a context behind the door.
 fn enter<P: Exported, R>(
     callback: &str,
     fallback: R,
@@ -94,26 +147,76 @@ fn enter<P: Exported, R>(
     })
 }
 
+/// Runs the body of a callback behind the door, as a guest of its context.
+#[inline]
+fn visit<P: Exported, T: Context, R>(
+    callback: &str,
+    fallback: R,
+    registry: &Registry<T>,
+    context: *mut c_void,
+    body: impl FnOnce(&Host, &Guest<'_, T>) -> Result<R, Refusal>,
+) -> R {
+    match find(callback, registry, context) {
+        Ok(guest) => {
+            let host = guest.host();
+            let value = door::enter(callback, Some(host), fallback, || body(host, &guest));
+            leave(callback, guest);
+            value
+        }
+        Err(NotOpen) => enter::<P, _>(callback, fallback, |_| Err(not_open(T::WHAT, context))),
+    }
+}
+
+/// A context that is none, or none any more.
+struct NotOpen;
+
+fn not_open(what: &str, context: *mut c_void) -> Refusal {
+    Refusal::error(format_args!(
+        "the core passed a {what} context that is not open: {context:p}"
+    ))
+}
+
+#[inline]
+fn find<'a, T: Context>(
+    callback: &str,
+    registry: &'a Registry<T>,
+    context: *mut c_void,
+) -> Result<Guest<'a, T>, NotOpen> {
+    let key = Key::from_context(context).ok_or(NotOpen)?;
+    entered(callback, registry, key)
+}
+
+#[inline]
+fn entered<'a, T: Context>(
+    callback: &str,
+    registry: &'a Registry<T>,
+    key: Key,
+) -> Result<Guest<'a, T>, NotOpen> {
+    registry.enter(key).map_err(|last| {
+        if let Some(value) = last {
+            end(callback, value);
+        }
+        NotOpen
+    })
+}
+
+#[inline]
+fn leave<T: Context>(callback: &str, guest: Guest<'_, T>) {
+    if let Some(value) = guest.leave() {
+        end(callback, value);
+    }
+}
+
+/// Lets go of a closed context's value. Its destructor, the provider's, may panic.
+#[cold]
+fn end<T: Context>(callback: &str, value: Arc<T>) {
+    let host = *value.host();
+    guard(&host, callback, (), || drop(value));
+}
+
 fn not_null<T>(what: &str, pointer: *const T) -> Result<NonNull<T>, Refusal> {
     NonNull::new(pointer.cast_mut())
         .ok_or_else(|| Refusal::error(format_args!("the core passed a NULL {what}")))
-}
-
-fn open<T>(
-    what: &str,
-    registry: &Registry<T>,
-    context: *mut c_void,
-) -> Result<(Key, Arc<T>), Refusal> {
-    let missing = || {
-        Refusal::error(format_args!(
-            "the core passed a {what} context that is not open: {context:p}"
-        ))
-    };
-    let key = Key::from_context(context).ok_or_else(missing)?;
-    registry
-        .get(key)
-        .map(|value| (key, value))
-        .ok_or_else(missing)
 }
 
 /// An endpoint that is being opened. Unless it is in the end, nobody will tell of its close: the core frees a structure
@@ -158,25 +261,25 @@ pub(crate) unsafe extern "C" fn open_device<P: Exported>(
     enter::<P, _>("open_device", FAILED, |host| {
         let device = not_null("device", device)?;
         let out = not_null("context pointer", dev_context)?;
-        let provider = P::slot()
-            .provider()
-            .ok_or_else(|| Refusal::error("the provider is not loaded"))?;
-        // SAFETY: the core's device stays open until close_device.
-        let handle = unsafe { DeviceHandle::new(*host, device.as_ptr()) };
-        let device = Device::open(provider, handle).map_err(Refusal::error)?;
+        let contexts = contexts::<P>();
+        // SAFETY: the core's device stays open until close_device, or is opened again.
+        let device = unsafe { CoreDevice::new(device.as_ptr()) };
+        contexts.forget_failed("open_device", device);
+        let open = OpenDevice::open(*host, device)?;
         // SAFETY: an out-argument of the core's.
-        unsafe { hand_out(&contexts::<P>().devices, Arc::new(device), out)? };
+        unsafe { hand_out(&contexts.devices, Arc::new(open), out)? };
         Ok(DONE)
     })
 }
 
 pub(crate) unsafe extern "C" fn close_device<P: Exported>(dev_context: *mut c_void) {
-    enter::<P, _>("close_device", (), |host| {
-        let registry = &contexts::<P>().devices;
-        let (key, device) = open("device", registry, dev_context)?;
-        registry.remove(key);
-        guard(host, "close_device", (), || device.state().close());
-        device.handle().close();
+    const NAME: &str = "close_device";
+    let contexts = contexts::<P>();
+    visit::<P, _, _>(NAME, (), &contexts.devices, dev_context, |_, device| {
+        if device.close() {
+            contexts.failed_devices.remove(dev_context);
+            device.end(NAME);
+        }
         Ok(())
     });
 }
@@ -186,26 +289,35 @@ pub(crate) unsafe extern "C" fn open_port<P: Exported>(
     dev_context: *mut c_void,
     port_context: *mut *mut c_void,
 ) -> c_int {
-    enter::<P, _>("open_port", FAILED, |_| {
+    const NAME: &str = "open_port";
+    let contexts = contexts::<P>();
+    visit::<P, _, _>(NAME, FAILED, &contexts.devices, dev_context, |_, device| {
         let port = not_null("port", port)?;
         let out = not_null("context pointer", port_context)?;
-        let (_, device) = open("device", &contexts::<P>().devices, dev_context)?;
+        let opening = OpeningPort::new(contexts, device, dev_context);
+        let used = UsedDevice::new(device);
+        let device = used.device()?;
         // SAFETY: the core's port stays open until close_port.
         let handle = unsafe { PortHandle::new(device.handle().clone(), port.as_ptr()) };
-        let port = Port::open(device, handle).map_err(Refusal::error)?;
+        let port = OpenPort {
+            port: Arc::new(Port::open(device, handle).map_err(Refusal::error)?),
+            _device: used,
+        };
         // SAFETY: an out-argument of the core's.
-        unsafe { hand_out(&contexts::<P>().ports, Arc::new(port), out)? };
+        unsafe { hand_out(&contexts.ports, Arc::new(port), out)? };
+        opening.succeeded();
         Ok(DONE)
     })
 }
 
 pub(crate) unsafe extern "C" fn close_port<P: Exported>(port_context: *mut c_void) {
-    enter::<P, _>("close_port", (), |host| {
-        let registry = &contexts::<P>().ports;
-        let (key, port) = open("port", registry, port_context)?;
-        registry.remove(key);
-        guard(host, "close_port", (), || port.state().close());
-        port.handle().close();
+    const NAME: &str = "close_port";
+    let ports = &contexts::<P>().ports;
+    visit::<P, _, _>(NAME, (), ports, port_context, |host, open| {
+        if open.close() {
+            guard(host, NAME, (), || open.port.state().close());
+            open.port.handle().close();
+        }
         Ok(())
     });
 }
@@ -215,10 +327,12 @@ pub(crate) unsafe extern "C" fn open_endpoint<P: Exported>(
     port_context: *mut c_void,
     ep_context: *mut *mut c_void,
 ) -> c_int {
-    enter::<P, _>("open_endpoint", FAILED, |_| {
+    const NAME: &str = "open_endpoint";
+    let contexts = contexts::<P>();
+    visit::<P, _, _>(NAME, FAILED, &contexts.ports, port_context, |_, open| {
         let endpoint = not_null("endpoint", endpoint)?;
         let out = not_null("context pointer", ep_context)?;
-        let (_, port) = open("port", &contexts::<P>().ports, port_context)?;
+        let port = Arc::clone(&open.port);
         // SAFETY: the core's endpoint stays open until close_endpoint.
         let handle = unsafe { EndpointHandle::new(port.handle().clone(), endpoint.as_ptr()) };
         let opening = Opening(Some(handle.clone()));
@@ -228,24 +342,25 @@ pub(crate) unsafe extern "C" fn open_endpoint<P: Exported>(
             addresses: Mutex::default(),
         };
         // SAFETY: an out-argument of the core's.
-        unsafe { hand_out(&contexts::<P>().endpoints, Arc::new(endpoint), out)? };
+        unsafe { hand_out(&contexts.endpoints, Arc::new(endpoint), out)? };
         opening.succeeded();
         Ok(DONE)
     })
 }
 
 pub(crate) unsafe extern "C" fn close_endpoint<P: Exported>(ep_context: *mut c_void) {
-    enter::<P, _>("close_endpoint", (), |host| {
-        let contexts = contexts::<P>();
-        let (key, open) = open("endpoint", &contexts.endpoints, ep_context)?;
-        contexts.endpoints.remove(key);
-        // The core may close an endpoint without taking its addresses away first.
-        for (_, key) in std::mem::take(&mut *open.addresses.lock()) {
-            contexts.drop_address(host, "close_endpoint", key);
+    const NAME: &str = "close_endpoint";
+    let contexts = contexts::<P>();
+    visit::<P, _, _>(NAME, (), &contexts.endpoints, ep_context, |host, open| {
+        if open.close() {
+            // The core may close an endpoint without taking its addresses away first.
+            for (_, key) in std::mem::take(&mut *open.addresses.lock()) {
+                contexts.drop_address(NAME, key);
+            }
+            // The core frees its structure after this call, whatever the provider's own code does.
+            guard(host, NAME, (), || open.endpoint.state().close());
+            open.endpoint.handle().close();
         }
-        // The core frees its structure after this call, whatever the provider's own code does.
-        guard(host, "close_endpoint", (), || open.endpoint.state().close());
-        open.endpoint.handle().close();
         Ok(())
     });
 }
@@ -255,11 +370,12 @@ pub(crate) unsafe extern "C" fn add_address<P: Exported>(
     ep_context: *mut c_void,
     addr_context: *mut *mut c_void,
 ) -> c_int {
-    enter::<P, _>("add_address", FAILED, |host| {
+    const NAME: &str = "add_address";
+    let contexts = contexts::<P>();
+    let endpoints = &contexts.endpoints;
+    visit::<P, _, _>(NAME, FAILED, endpoints, ep_context, |host, open| {
         let addr = not_null("address", addr)?;
         let out = not_null("context pointer", addr_context)?;
-        let contexts = contexts::<P>();
-        let (_, open) = open("endpoint", &contexts.endpoints, ep_context)?;
         // SAFETY: the core's address is valid during the call, and its union is bytes in every form.
         let (kind, field) = unsafe { ((*addr.as_ptr()).r#type, (*addr.as_ptr()).info.addr) };
         let address = Address::parse(kind.0, &field).map_err(Refusal::error)?;
@@ -272,7 +388,7 @@ pub(crate) unsafe extern "C" fn add_address<P: Exported>(
                     "add_address: {address} was added before; the new context replaces the old one"
                 ),
             );
-            contexts.drop_address(host, "add_address", earlier);
+            contexts.drop_address(NAME, earlier);
         }
         let local = LocalAddress::add(Arc::clone(&open.endpoint), address);
         let local = Arc::new(local.map_err(Refusal::error)?);
@@ -285,10 +401,10 @@ pub(crate) unsafe extern "C" fn add_address<P: Exported>(
 }
 
 pub(crate) unsafe extern "C" fn remove_address<P: Exported>(addr_context: *mut c_void) {
-    enter::<P, _>("remove_address", (), |host| {
-        let contexts = contexts::<P>();
-        let key = open("address", &contexts.addresses, addr_context)?.0;
-        contexts.drop_address(host, "remove_address", key);
+    const NAME: &str = "remove_address";
+    let addresses = &contexts::<P>().addresses;
+    visit::<P, _, _>(NAME, (), addresses, addr_context, |_, address| {
+        remove(NAME, address);
         Ok(())
     });
 }
@@ -298,26 +414,22 @@ pub(crate) unsafe extern "C" fn resolve<P: Exported>(
     msg: *mut acm_msg,
     id: u64,
 ) -> c_int {
-    enter::<P, _>("resolve", DONE, |host| {
+    const NAME: &str = "resolve";
+    let Ok(address) = find(NAME, &contexts::<P>().addresses, addr_context) else {
+        // SAFETY: the core's message, or NULL.
+        return unsafe { refuse::<P>(NAME, addr_context, msg, id, request::refuse_resolve) };
+    };
+    door::enter(NAME, Some(address.host()), DONE, || {
         // SAFETY: the core's message, or NULL.
         let message = unsafe { Message::new(not_null("message", msg)?.as_ptr()) };
-        let address = open("address", &contexts::<P>().addresses, addr_context);
-        let endpoint = address
-            .as_ref()
-            .ok()
-            .map(|(_, address)| address.endpoint().handle().clone());
-        let Some(request) = ResolveRequest::read(*host, endpoint, id, message) else {
-            return Ok(DONE);
-        };
-        match address {
-            Ok((_, address)) => address.endpoint().provider().resolve(&address, request),
-            Err(refusal) => {
-                request.refuse(AcmStatus::ESRCADDR);
-                return Err(refusal);
-            }
+        let endpoint = address.endpoint();
+        if let Some(request) = ResolveRequest::read(endpoint.handle(), id, message) {
+            endpoint.provider().resolve(&address, request);
         }
         Ok(DONE)
-    })
+    });
+    leave(NAME, address);
+    DONE
 }
 
 pub(crate) unsafe extern "C" fn query<P: Exported>(
@@ -325,25 +437,42 @@ pub(crate) unsafe extern "C" fn query<P: Exported>(
     msg: *mut acm_msg,
     id: u64,
 ) -> c_int {
-    enter::<P, _>("query", DONE, |host| {
+    const NAME: &str = "query";
+    let Ok(address) = find(NAME, &contexts::<P>().addresses, addr_context) else {
+        // SAFETY: the core's message, or NULL.
+        return unsafe { refuse::<P>(NAME, addr_context, msg, id, request::refuse_query) };
+    };
+    door::enter(NAME, Some(address.host()), DONE, || {
         // SAFETY: the core's message, or NULL.
         let message = unsafe { Message::new(not_null("message", msg)?.as_ptr()) };
-        let address = open("address", &contexts::<P>().addresses, addr_context);
-        let endpoint = address
-            .as_ref()
-            .ok()
-            .map(|(_, address)| address.endpoint().handle().clone());
-        let Some(request) = QueryRequest::read(*host, endpoint, id, message) else {
-            return Ok(DONE);
-        };
-        match address {
-            Ok((_, address)) => address.endpoint().provider().query(&address, request),
-            Err(refusal) => {
-                request.refuse(AcmStatus::ESRCADDR);
-                return Err(refusal);
-            }
+        let endpoint = address.endpoint();
+        if let Some(request) = QueryRequest::read(endpoint.handle(), id, message) {
+            endpoint.provider().query(&address, request);
         }
         Ok(DONE)
+    });
+    leave(NAME, address);
+    DONE
+}
+
+/// Answers a client whose address is not open.
+///
+/// # Safety
+/// `msg` is NULL or a whole message.
+#[cold]
+unsafe fn refuse<P: Exported>(
+    callback: &str,
+    addr_context: *mut c_void,
+    msg: *mut acm_msg,
+    id: u64,
+    answer: fn(&Host, u64, Message<'_>),
+) -> c_int {
+    enter::<P, _>(callback, DONE, |host| {
+        // SAFETY: the caller's promise.
+        answer(host, id, unsafe {
+            Message::new(not_null("message", msg)?.as_ptr())
+        });
+        Err(not_open("address", addr_context))
     })
 }
 
@@ -351,8 +480,10 @@ pub(crate) unsafe extern "C" fn handle_event<P: Exported>(
     port_context: *mut c_void,
     event: ibv_event_type,
 ) -> c_int {
-    enter::<P, _>("handle_event", FAILED, |host| {
-        let (_, port) = open("port", &contexts::<P>().ports, port_context)?;
+    const NAME: &str = "handle_event";
+    let ports = &contexts::<P>().ports;
+    visit::<P, _, _>(NAME, FAILED, ports, port_context, |host, open| {
+        let port = &open.port;
         if event == ibv_event_type::CLIENT_REREGISTER {
             port.state().reregister(port.handle());
         } else {
@@ -370,20 +501,17 @@ pub(crate) unsafe extern "C" fn query_perf<P: Exported>(
     values: *mut Be64,
     cnt: *mut u8,
 ) {
-    enter::<P, _>("query_perf", (), |_| {
-        let cnt = not_null("count pointer", cnt)?;
+    const NAME: &str = "query_perf";
+    if let Some(cnt) = NonNull::new(cnt) {
         // SAFETY: an out-argument of the core's. Nothing is counted yet if what follows fails.
         unsafe { cnt.write(0) };
+    }
+    let endpoints = &contexts::<P>().endpoints;
+    visit::<P, _, _>(NAME, (), endpoints, ep_context, |_, open| {
+        let cnt = not_null("count pointer", cnt)?;
         let values = not_null("value array", values)?;
-        let (_, open) = open("endpoint", &contexts::<P>().endpoints, ep_context)?;
-        for (index, value) in open
-            .endpoint
-            .handle()
-            .counters()
-            .values()
-            .into_iter()
-            .enumerate()
-        {
+        let counted = open.endpoint.handle().counters().values();
+        for (index, value) in counted.into_iter().enumerate() {
             // SAFETY: the core's array has room for ACM_MAX_COUNTER values (a message's data, 72 of them).
             unsafe { values.add(index).write(Be64::from_host(value)) };
         }

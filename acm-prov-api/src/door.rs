@@ -48,7 +48,15 @@ static PREVIOUS: OnceLock<Hook> = OnceLock::new();
 /// Makes panics behind a door keep their place. The hook that was there before still serves all others.
 ///
 /// Ours captures nothing and so allocates nothing: a library that is refused is unloaded with it.
+#[inline]
 fn keep_places() {
+    if PREVIOUS.get().is_none() {
+        set_hook();
+    }
+}
+
+#[cold]
+fn set_hook() {
     // A thread that unwinds must not change the hook. If this is the first door, a panic behind it is logged without its place.
     if std::thread::panicking() {
         return;
@@ -91,6 +99,7 @@ pub fn guard<R>(host: &Host, what: &str, fallback: R, body: impl FnOnce() -> R) 
 }
 
 /// Runs one callback's body: what it answers, or `fallback` if it refuses or panics.
+#[inline]
 pub(crate) fn enter<R>(
     callback: &str,
     host: Option<&Host>,
@@ -98,17 +107,32 @@ pub(crate) fn enter<R>(
     body: impl FnOnce() -> Result<R, Refusal>,
 ) -> R {
     keep_places();
-    DEPTH.set(DEPTH.get() + 1);
-    // Unwind safety: state that a panic could leave half-changed sits behind locks whose holders restore it or answer
-    // for single values; a request token dropped by the unwinding answers its client.
-    let outcome = panic::catch_unwind(AssertUnwindSafe(body));
-    DEPTH.set(DEPTH.get() - 1);
+    let outcome = DEPTH.with(|depth| {
+        depth.set(depth.get() + 1);
+        // Unwind safety: state that a panic could leave half-changed sits behind locks whose holders restore it or answer
+        // for single values; a request token dropped by the unwinding answers its client.
+        let outcome = panic::catch_unwind(AssertUnwindSafe(body));
+        depth.set(depth.get() - 1);
+        outcome
+    });
     match outcome {
         Ok(Ok(value)) => value,
         Ok(Err(refusal)) => {
-            report(host, format_args!("{callback}: {}", refusal.reason));
+            failed(callback, host, Ok(refusal));
             fallback
         }
+        Err(payload) => {
+            failed(callback, host, Err(payload));
+            fallback
+        }
+    }
+}
+
+/// Says why a callback did not do what the core asked.
+#[cold]
+fn failed(callback: &str, host: Option<&Host>, why: Result<Refusal, Box<dyn Any + Send>>) {
+    match why {
+        Ok(refusal) => report(host, format_args!("{callback}: {}", refusal.reason)),
         Err(payload) => {
             let place = set_place(None);
             let text = message(&*payload);
@@ -122,7 +146,6 @@ pub(crate) fn enter<R>(
             );
             // A payload's own destructor may panic; that must not cross either.
             let _ = panic::catch_unwind(AssertUnwindSafe(|| drop(payload)));
-            fallback
         }
     }
 }

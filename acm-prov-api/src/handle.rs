@@ -350,6 +350,8 @@ impl PortHandle {
 pub struct EndpointHandle(Arc<EndpointInner>);
 
 struct EndpointInner {
+    /// The port's: every request looks at it.
+    host: Host,
     port: PortHandle,
     gate: Gate<acm_endpoint>,
     pkey: PKey,
@@ -366,6 +368,7 @@ impl EndpointHandle {
         let pkey = PKey(unsafe { (*endpoint).pkey });
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Self(Arc::new(EndpointInner {
+            host: *port.host(),
             port,
             gate: Gate::new(endpoint),
             pkey,
@@ -386,7 +389,7 @@ impl EndpointHandle {
 
     /// The core that opened the endpoint.
     pub fn host(&self) -> &Host {
-        self.port().host()
+        &self.0.host
     }
 
     /// A number that no other endpoint of this process ever has.

@@ -4,7 +4,8 @@
 //! hands it a table of twelve callbacks. This crate is the door between that C interface and a provider in safe Rust.
 //!
 //! - Implement [`Provider`] and name the type in [`export_provider!`]; build a `cdylib`; put it where ibacm looks.
-//! - A client's request is a [token](ResolveRequest) that is consumed by its one answer.
+//! - A client's request is a [token](ResolveRequest) that is consumed by its one answer, in the callback or, if it is
+//!   [kept](ResolveRequest::keep), later.
 //! - [`EndpointHandle`] asks the SA and counts, [`PortHandle`] knows the port, [`Host`] logs.
 //! - [`check`] judges a table as the core does; [`abi`] is the C interface itself.
 //!
@@ -70,7 +71,7 @@ pub use provider::{
 };
 #[cfg(feature = "verbs")]
 pub use rdma_access;
-pub use request::{DROPPED_REQUEST, QueryRequest, ResolveRequest};
+pub use request::{DROPPED_REQUEST, KeptRequest, QueryRequest, ResolveRequest};
 
 #[doc(hidden)]
 pub use abi_stable as __abi_stable;
@@ -83,7 +84,7 @@ pub mod prelude {
     pub use crate::options::Options;
     pub use crate::path::PathRecord;
     pub use crate::{
-        Error, Host, LocalAddress, LogLevel, Plain, Provider, ResolveRequest, Status,
+        Error, Host, KeptRequest, LocalAddress, LogLevel, Plain, Provider, ResolveRequest, Status,
         export_provider,
     };
     pub use std::ffi::CStr;

@@ -1,42 +1,37 @@
 //! A checked view of `struct acm_msg` (acm.h): every index and length in it comes from a client.
 
-use crate::abi::{ACM_MSG_EP_LENGTH, ACM_MSG_HDR_LENGTH, AcmEpType, acm_msg};
+use std::mem::MaybeUninit;
+
+use crate::abi::{ACM_MSG_EP_LENGTH, ACM_MSG_HDR_LENGTH, ACM_OP_ACK, AcmEpType, acm_msg};
 use crate::address::ADDRESS_LENGTH;
 use crate::path::PathRecord;
 
-const HEADER: usize = ACM_MSG_HDR_LENGTH;
-const ENTRY: usize = ACM_MSG_EP_LENGTH;
+/// Bytes of a message's header.
+pub(crate) const HEADER: usize = ACM_MSG_HDR_LENGTH;
+/// Bytes of an entry.
+pub(crate) const ENTRY: usize = ACM_MSG_EP_LENGTH;
 const LENGTH: usize = size_of::<acm_msg>();
 
 /// One of the eight entries of a resolve message (`struct acm_ep_addr_data`), as its bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Entry([u8; ENTRY]);
+pub(crate) struct Entry<'a>(pub(crate) &'a [u8; ENTRY]);
 
-impl Entry {
-    /// An entry that carries a path record.
-    pub(crate) fn path(flags: u32, path: &PathRecord) -> Self {
-        let mut entry = [0; ENTRY];
-        entry[0..4].copy_from_slice(&flags.to_ne_bytes());
-        entry[4..6].copy_from_slice(&AcmEpType::PATH.0.to_ne_bytes());
-        entry[8..].copy_from_slice(&path.to_bytes());
-        Self(entry)
-    }
-
-    pub(crate) fn flags(&self) -> u32 {
+impl<'a> Entry<'a> {
+    pub(crate) fn flags(self) -> u32 {
         u32::from_ne_bytes([self.0[0], self.0[1], self.0[2], self.0[3]])
     }
 
-    pub(crate) fn kind(&self) -> AcmEpType {
+    pub(crate) fn kind(self) -> AcmEpType {
         AcmEpType(u16::from_ne_bytes([self.0[4], self.0[5]]))
     }
 
-    pub(crate) fn info(&self) -> &[u8; ADDRESS_LENGTH] {
+    pub(crate) fn info(self) -> &'a [u8; ADDRESS_LENGTH] {
         self.0[8..]
             .first_chunk()
             .expect("an entry holds 8 + 64 bytes")
     }
 
-    pub(crate) fn path_record(&self) -> PathRecord {
+    pub(crate) fn path_record(self) -> PathRecord {
         PathRecord::from_bytes(self.info())
     }
 }
@@ -53,39 +48,39 @@ impl<'a> Message<'a> {
         Self(unsafe { &*msg.cast() })
     }
 
-    pub(crate) fn header(&self) -> &'a [u8; HEADER] {
+    pub(crate) fn header(self) -> &'a [u8; HEADER] {
         self.0
             .first_chunk()
             .expect("a message is longer than its header")
     }
 
     /// `src_out`, `src_index`, `dst_index`: the core's, except in a path request, where they are the client's.
-    pub(crate) fn source_is_out(&self) -> bool {
+    pub(crate) fn source_is_out(self) -> bool {
         self.0[3] != 0
     }
 
-    pub(crate) fn source_index(&self) -> usize {
+    pub(crate) fn source_index(self) -> usize {
         self.0[4].into()
     }
 
-    pub(crate) fn destination_index(&self) -> usize {
+    pub(crate) fn destination_index(self) -> usize {
         self.0[5].into()
     }
 
     /// How many entries the sender filled; what lies behind them is garbage.
-    pub(crate) fn entries(&self) -> usize {
+    pub(crate) fn entries(self) -> usize {
         let length = usize::from(u16::from_ne_bytes([self.0[6], self.0[7]]));
         (length.min(LENGTH).saturating_sub(HEADER)) / ENTRY
     }
 
     /// The entry at `index`, filled or not; `None` past the message's end.
-    pub(crate) fn entry(&self, index: usize) -> Option<Entry> {
+    pub(crate) fn entry(self, index: usize) -> Option<Entry<'a>> {
         let at = index.checked_mul(ENTRY)?.checked_add(HEADER)?;
-        self.0.get(at..)?.first_chunk().copied().map(Entry)
+        self.0.get(at..)?.first_chunk().map(Entry)
     }
 
     /// The entry at `index`, if the sender filled it.
-    pub(crate) fn filled_entry(&self, index: usize) -> Option<Entry> {
+    pub(crate) fn filled_entry(self, index: usize) -> Option<Entry<'a>> {
         if index < self.entries() {
             self.entry(index)
         } else {
@@ -94,37 +89,58 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A message of our own, built for the core.
+/// A message of our own, built for the core: room for a whole one, of which only `hdr.length` bytes are written.
 #[repr(C, align(8))]
-pub(crate) struct Outgoing([u8; LENGTH]);
+pub(crate) struct Outgoing {
+    bytes: [MaybeUninit<u8>; LENGTH],
+    length: usize,
+}
 
 impl Outgoing {
     /// A header with the request's version, opcode and tid, acknowledged, with zero data bytes.
+    #[inline]
     pub(crate) fn answer_to(header: &[u8; HEADER], status: u8) -> Self {
-        const ACK: u8 = crate::abi::ACM_OP_ACK;
-        let mut bytes = [0; LENGTH];
-        bytes[..HEADER].copy_from_slice(header);
-        bytes[1] |= ACK;
-        bytes[2] = status;
-        bytes[3..6].fill(0);
-        let mut message = Self(bytes);
-        message.set_length(HEADER);
-        message
+        let mut answer = Self {
+            bytes: [const { MaybeUninit::uninit() }; LENGTH],
+            length: 0,
+        };
+        let [version, opcode, _, _, _, _, _, _, tid @ ..] = header;
+        answer.push(&[*version, opcode | ACM_OP_ACK, status, 0, 0, 0, 0, 0]);
+        answer.push(tid);
+        answer
     }
 
-    fn set_length(&mut self, length: usize) {
-        self.0[6..8].copy_from_slice(&(length as u16).to_ne_bytes());
+    #[inline]
+    fn push<const N: usize>(&mut self, bytes: &[u8; N]) {
+        let room = &mut self.bytes[self.length..self.length + N];
+        for (room, byte) in room.iter_mut().zip(bytes) {
+            room.write(*byte);
+        }
+        self.length += N;
     }
 
-    /// Puts the answer's `index`th entry in its place; entries are set in order.
-    pub(crate) fn set_entry(&mut self, index: usize, entry: &Entry) {
-        let at = HEADER + index * ENTRY;
-        self.0[at..at + ENTRY].copy_from_slice(&entry.0);
-        self.set_length(at + ENTRY);
+    /// Appends an entry.
+    #[inline]
+    pub(crate) fn entry(&mut self, entry: &[u8; ENTRY]) {
+        self.push(entry);
     }
 
+    /// Appends an entry with a path record.
+    #[inline]
+    pub(crate) fn path(&mut self, flags: u32, path: &PathRecord) {
+        let [a, b, c, d] = flags.to_ne_bytes();
+        let [e, f] = AcmEpType::PATH.0.to_ne_bytes();
+        self.push(&[a, b, c, d, e, f, 0, 0]);
+        self.push(&path.to_bytes());
+    }
+
+    /// The message, as far as it is written. The pointer is good for as long as this is.
+    #[inline]
     pub(crate) fn as_msg(&mut self) -> *mut acm_msg {
-        self.0.as_mut_ptr().cast()
+        let [low, high] = (self.length as u16).to_ne_bytes();
+        self.bytes[6].write(low);
+        self.bytes[7].write(high);
+        self.bytes.as_mut_ptr().cast()
     }
 }
 

@@ -41,8 +41,8 @@ pub trait Provider: Sized + Send + Sync + 'static {
     fn load(host: &Host, options: &Options) -> Result<Self, Error>;
 
     /// A client at one of the endpoint's addresses wants a path. Runs on the core's only thread: everything that waits
-    /// belongs elsewhere, with the request kept for it.
-    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest);
+    /// belongs elsewhere, with the request [kept](ResolveRequest::keep) for it.
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest<'_>);
 
     /// A client wants the SA itself to be asked. The default does that.
     fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
@@ -247,6 +247,8 @@ impl<P: Provider> Port<P> {
 
 /// An open endpoint: one partition of one port.
 pub struct Endpoint<P: Provider> {
+    /// The port's: every request looks at it.
+    provider: Arc<P>,
     port: Arc<Port<P>>,
     handle: EndpointHandle,
     state: P::Endpoint,
@@ -257,6 +259,7 @@ impl<P: Provider> Endpoint<P> {
     pub(crate) fn open(port: Arc<Port<P>>, handle: EndpointHandle) -> Result<Self, Error> {
         let state = P::Endpoint::open(&port, &handle)?;
         Ok(Self {
+            provider: Arc::clone(port.provider()),
             port,
             handle,
             state,
@@ -271,7 +274,7 @@ impl<P: Provider> Endpoint<P> {
 
     /// The provider.
     pub fn provider(&self) -> &Arc<P> {
-        self.port.provider()
+        &self.provider
     }
 
     /// The endpoint as the core knows it.

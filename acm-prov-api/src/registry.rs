@@ -2,11 +2,19 @@
 //!
 //! A key names one context for the life of the process. After the context is closed its key names nothing, so a second
 //! close, or a call that comes too late, is an error message instead of a read of freed memory.
+//!
+//! A callback [enters](Registry::enter) a context as its guest, without a lock: the value lives until the last guest
+//! [leaves](Guest::leave) a context that was [closed](Guest::close), from whatever thread. The test package
+//! `acm-prov-api-models` includes this file and runs it under loom.
 
 use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
+use std::ops::Deref;
 
-use crate::sync::{Arc, RwLock};
+use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, nulls};
+use crate::sync::{Arc, Mutex, constructor};
 
 /// Bits of a key that name the slot; the rest count how often the slot was used before.
 const INDEX_BITS: u32 = 24;
@@ -40,112 +48,238 @@ impl Key {
     }
 }
 
+// A slot's word, from the lowest bit: guests, whether it holds a value, whether it is open, generation.
+const GUEST: u64 = 1;
+const GUESTS: u64 = (1 << 22) - 1;
+const HOLDS: u64 = 1 << 22;
+const OPEN: u64 = 1 << 23;
+const GENERATION: u32 = 24;
+
+/// Guests of one slot. Those that come on top of them are turned away, each before the count can reach the next bit.
+const MOST_GUESTS: u64 = GUESTS / 2;
+
 struct Slot<T> {
-    generation: usize,
-    value: Option<Arc<T>>,
+    word: AtomicU64,
+    /// From [`Arc::into_raw`] while the word says that there is one.
+    value: AtomicPtr<T>,
 }
 
-struct Slots<T> {
-    slots: Vec<Slot<T>>,
-    free: Vec<usize>,
+impl<T> Slot<T> {
+    fn new() -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            value: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+}
+
+/// Slots of the first chunk. Each further one has as many as all before it together, and this.
+const FIRST_CHUNK: usize = 16;
+const CHUNKS: usize = (INDEX_BITS - FIRST_CHUNK.ilog2()) as usize + 1;
+
+/// The chunk of a slot, and the slot's place in it.
+fn place(index: usize) -> Option<(usize, usize)> {
+    let at = index.checked_add(FIRST_CHUNK)?;
+    let chunk = (at.ilog2() - FIRST_CHUNK.ilog2()) as usize;
+    Some((chunk, at - chunk_length(chunk)))
+}
+
+const fn chunk_length(chunk: usize) -> usize {
+    FIRST_CHUNK << chunk
+}
+
+struct Free {
+    /// Slots that were used before. There is room for all.
+    slots: Vec<usize>,
+    /// Slots that have ever been used.
+    used: usize,
 }
 
 /// All open contexts of one kind.
 pub(crate) struct Registry<T> {
-    slots: RwLock<Slots<T>>,
+    /// Slots, which are never moved nor freed.
+    chunks: [AtomicPtr<Slot<T>>; CHUNKS],
+    free: Mutex<Free>,
+    /// Values are dropped on any thread.
+    _values: PhantomData<Arc<T>>,
 }
 
 impl<T> Registry<T> {
-    pub(crate) const fn new() -> Self {
-        Self {
-            slots: RwLock::new(Slots {
-                slots: Vec::new(),
-                free: Vec::new(),
-            }),
+    constructor! {
+        pub(crate) fn new() -> Self {
+            Self {
+                chunks: nulls(),
+                free: Mutex::new(Free {
+                    slots: Vec::new(),
+                    used: 0,
+                }),
+                _values: PhantomData,
+            }
         }
     }
 
-    /// Keeps `value` until its key is removed; `None` when 2^24 contexts are open.
-    pub(crate) fn insert(&self, value: Arc<T>) -> Option<Key> {
-        let mut inner = self.slots.write();
-        let index = match inner.free.pop() {
-            Some(index) => index,
-            None if inner.slots.len() < INDEX_MASK => {
-                inner.slots.push(Slot {
-                    generation: 0,
-                    value: None,
-                });
-                inner.slots.len() - 1
-            }
-            None => return None,
-        };
-        let slot = &mut inner.slots[index];
-        slot.value = Some(value);
-        Key::new(index, slot.generation)
+    fn slot(&self, index: usize) -> Option<&Slot<T>> {
+        let (chunk, place) = place(index)?;
+        let first = self.chunks.get(chunk)?.load(Ordering::Acquire);
+        // SAFETY: a chunk that is published has its length in slots, lives as long as the registry, and is only shared.
+        (!first.is_null()).then(|| unsafe { &*first.add(place) })
     }
 
-    pub(crate) fn get(&self, key: Key) -> Option<Arc<T>> {
-        let inner = self.slots.read();
-        let slot = inner.slots.get(key.index())?;
-        if slot.generation == key.generation() {
-            slot.value.clone()
+    /// Keeps `value` until its context is closed and left; `None` when 2^24 contexts are open.
+    pub(crate) fn insert(&self, value: Arc<T>) -> Option<Key> {
+        let mut free = self.free.lock();
+        let index = match free.slots.pop() {
+            Some(index) => index,
+            None if free.used < INDEX_MASK => self.use_another(&mut free)?,
+            None => return None,
+        };
+        let slot = self.slot(index)?;
+        slot.value
+            .store(Arc::into_raw(value).cast_mut(), Ordering::Relaxed);
+        // Whoever tries an old key may be counted just now.
+        let word = slot.word.fetch_or(OPEN | HOLDS, Ordering::Release);
+        Key::new(index, (word >> GENERATION) as usize)
+    }
+
+    #[cold]
+    fn use_another(&self, free: &mut Free) -> Option<usize> {
+        let index = free.used;
+        let (chunk, place) = place(index)?;
+        if place == 0 {
+            let slots: Box<[Slot<T>]> = (0..chunk_length(chunk)).map(|_| Slot::new()).collect();
+            let first = Box::into_raw(slots).cast::<Slot<T>>();
+            self.chunks.get(chunk)?.store(first, Ordering::Release);
+        }
+        free.used += 1;
+        // Slots come back where nothing may fail.
+        let room = free.used - free.slots.len();
+        free.slots.reserve(room);
+        Some(index)
+    }
+
+    /// Enters an open context. If the key names none, the caller may have been the one for whom the value of a closed one
+    /// waited: it is the caller's to drop then.
+    #[inline]
+    pub(crate) fn enter(&self, key: Key) -> Result<Guest<'_, T>, Option<Arc<T>>> {
+        let index = key.index();
+        let slot = self.slot(index).ok_or(None)?;
+        let word = slot.word.fetch_add(GUEST, Ordering::Acquire);
+        let open = (key.generation() as u64) << GENERATION | OPEN | HOLDS;
+        if word & !GUESTS != open || word & GUESTS >= MOST_GUESTS {
+            return Err(self.leave(slot, index));
+        }
+        let value = slot.value.load(Ordering::Relaxed);
+        // SAFETY: an open slot holds the value that it was given, and does until its guests, of whom this is one, have left.
+        let value = ManuallyDrop::new(unsafe { Arc::from_raw(value) });
+        Ok(Guest {
+            registry: self,
+            slot,
+            index,
+            value,
+        })
+    }
+
+    /// Whether the key names an open context.
+    pub(crate) fn is_open(&self, key: Key) -> bool {
+        let word = self
+            .slot(key.index())
+            .map_or(0, |slot| slot.word.load(Ordering::Relaxed));
+        word & !GUESTS == (key.generation() as u64) << GENERATION | OPEN | HOLDS
+    }
+
+    /// Takes a guest off the count. The last one of a closed slot takes the value.
+    #[inline]
+    fn leave(&self, slot: &Slot<T>, index: usize) -> Option<Arc<T>> {
+        let word = slot.word.fetch_sub(GUEST, Ordering::Release) - GUEST;
+        if word & (GUESTS | HOLDS | OPEN) == HOLDS {
+            self.empty(slot, index, word)
         } else {
             None
         }
     }
 
-    pub(crate) fn remove(&self, key: Key) -> Option<Arc<T>> {
-        let mut inner = self.slots.write();
-        let slot = inner.slots.get_mut(key.index())?;
-        if slot.generation != key.generation() {
-            return None;
-        }
-        let value = slot.value.take()?;
+    #[cold]
+    fn empty(&self, slot: &Slot<T>, index: usize, word: u64) -> Option<Arc<T>> {
+        let generation = (word >> GENERATION) + 1;
         // A slot whose count is used up is retired rather than given out under an old key.
-        let generation = slot.generation + 1;
-        if generation <= usize::MAX >> INDEX_BITS {
-            slot.generation = generation;
-            inner.free.push(key.index());
+        let is_used_up = generation > (usize::MAX >> INDEX_BITS) as u64;
+        let emptied = if is_used_up {
+            word & !HOLDS
+        } else {
+            generation << GENERATION
+        };
+        // Somebody who tries an old key may be counted meanwhile: then the slot is his to empty. Acquire: all that
+        // guests did to the value is done.
+        slot.word
+            .compare_exchange(word, emptied, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        let value = slot.value.load(Ordering::Relaxed);
+        // SAFETY: the value that `insert` put in, which nobody else takes: the exchange succeeds once for it.
+        let value = unsafe { Arc::from_raw(value) };
+        if !is_used_up {
+            self.free.lock().slots.push(index);
         }
         Some(value)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_dies_with_its_context() {
-        let registry = Registry::new();
-        let first = registry.insert(Arc::new(1)).unwrap();
-        assert_eq!(registry.get(first).as_deref(), Some(&1));
-        assert_eq!(registry.remove(first).as_deref(), Some(&1));
-        assert!(registry.remove(first).is_none());
-        let second = registry.insert(Arc::new(2)).unwrap();
-        assert_ne!(first, second, "the slot is used again under another key");
-        assert!(registry.get(first).is_none());
-        assert_eq!(registry.get(second).as_deref(), Some(&2));
-    }
-
-    #[test]
-    fn made_up_keys_name_nothing() {
-        let registry = Registry::<u8>::new();
-        assert!(Key::from_context(std::ptr::null_mut()).is_none());
-        for address in [1, INDEX_MASK, INDEX_MASK + 1, usize::MAX] {
-            let key = Key::from_context(std::ptr::without_provenance_mut(address)).unwrap();
-            assert!(registry.get(key).is_none());
-            assert!(registry.remove(key).is_none());
+impl<T> Drop for Registry<T> {
+    fn drop(&mut self) {
+        for chunk in 0..CHUNKS {
+            let first = self.chunks[chunk].load(Ordering::Acquire);
+            if first.is_null() {
+                continue;
+            }
+            let slots = std::ptr::slice_from_raw_parts_mut(first, chunk_length(chunk));
+            // SAFETY: made by `use_another` with this length, and nobody has the registry any more.
+            for slot in unsafe { Box::from_raw(slots) } {
+                if slot.word.load(Ordering::Acquire) & HOLDS != 0 {
+                    // SAFETY: what a slot holds is from `insert` and was not taken.
+                    drop(unsafe { Arc::from_raw(slot.value.load(Ordering::Relaxed)) });
+                }
+            }
         }
-    }
-
-    #[test]
-    fn reopening_reuses_slots() {
-        let registry = Registry::new();
-        for round in 0..1000 {
-            let key = registry.insert(Arc::new(round)).unwrap();
-            assert!(registry.remove(key).is_some());
-        }
-        assert_eq!(registry.slots.read().slots.len(), 1);
     }
 }
+
+/// A visit of a context, whose value lives at least as long.
+pub(crate) struct Guest<'a, T> {
+    registry: &'a Registry<T>,
+    slot: &'a Slot<T>,
+    index: usize,
+    value: ManuallyDrop<Arc<T>>,
+}
+
+impl<T> Guest<'_, T> {
+    /// Closes the context: its key names nothing from now on. False if somebody else has closed it.
+    pub(crate) fn close(&self) -> bool {
+        self.slot.word.fetch_and(!OPEN, Ordering::Relaxed) & OPEN != 0
+    }
+
+    /// Ends the visit. The last guest of a closed context gets its value, to be dropped where that may panic.
+    #[inline]
+    #[must_use]
+    pub(crate) fn leave(self) -> Option<Arc<T>> {
+        let this = ManuallyDrop::new(self);
+        this.registry.leave(this.slot, this.index)
+    }
+}
+
+impl<T> Deref for Guest<'_, T> {
+    type Target = Arc<T>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<T> {
+        &self.value
+    }
+}
+
+impl<T> Drop for Guest<'_, T> {
+    fn drop(&mut self) {
+        drop(self.registry.leave(self.slot, self.index));
+    }
+}
+
+// Under loom the models are the tests.
+#[cfg(all(test, not(loom)))]
+mod tests;

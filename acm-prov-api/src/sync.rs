@@ -6,9 +6,23 @@
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use std::sync::{Arc, OnceLock, Weak};
 
-/// Atomic integers.
+/// Makes a constructor `const`. A model checker's types have no such ones: there it is a plain function.
+macro_rules! constructor {
+    ($visibility:vis fn $($rest:tt)*) => {
+        $visibility const fn $($rest)*
+    };
+}
+
+pub(crate) use constructor;
+
+/// Atomic integers and pointers.
 pub mod atomic {
-    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+    pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+    /// Pointers to nothing.
+    pub(crate) const fn nulls<T, const N: usize>() -> [AtomicPtr<T>; N] {
+        [const { AtomicPtr::new(std::ptr::null_mut()) }; N]
+    }
 }
 
 /// Threads.

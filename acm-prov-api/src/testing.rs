@@ -59,6 +59,7 @@ pub struct TestCore {
     endpoint: Option<Box<acm_endpoint>>,
     /// What the test opened beside these.
     more_endpoints: Vec<(Context, Box<acm_endpoint>)>,
+    more_ports: Vec<(Context, Box<acm_port>)>,
     more_devices: Vec<(Context, Box<acm_device>)>,
     contexts: [*mut c_void; 4],
     _verbs: Box<[u64; 512]>,
@@ -138,6 +139,7 @@ impl TestCore {
             port,
             endpoint: None,
             more_endpoints: Vec::new(),
+            more_ports: Vec::new(),
             more_devices: Vec::new(),
             contexts: [ptr::null_mut(); 4],
             _verbs: verbs,
@@ -207,6 +209,27 @@ impl TestCore {
         Some(Context(context))
     }
 
+    /// Opens one more port of the device, without an endpoint; its context, or `None` if the provider refused.
+    pub fn open_another_port(&mut self, number: u8) -> Option<Context> {
+        let port = Box::new(acm_port {
+            dev: &mut *self.device,
+            port_num: number,
+        });
+        let mut context = ptr::null_mut();
+        if call!(self.open_port(&*port, self.contexts[DEVICE], &mut context)) != 0 {
+            return None;
+        }
+        self.more_ports.push((Context(context), port));
+        Some(Context(context))
+    }
+
+    /// Forgets the device's context without closing it, as ibacm does after its only port did not open. The next
+    /// [`open`](Self::open) opens the device anew.
+    pub fn forget_device(&mut self) -> Context {
+        let context = &mut self.contexts[DEVICE];
+        Context(std::mem::replace(context, ptr::null_mut()))
+    }
+
     /// Opens one more device, with the same node GUID as the first, as a virtual function has it; its context, or `None`
     /// if the provider refused.
     pub fn open_virtual_function(&mut self) -> Option<Context> {
@@ -265,6 +288,9 @@ impl TestCore {
     /// Closes the endpoints with their addresses, the port, and the devices.
     pub fn close(&mut self) {
         self.close_port();
+        for (context, _) in std::mem::take(&mut self.more_ports) {
+            call!(self.close_port(context.0));
+        }
         for (context, _) in std::mem::take(&mut self.more_devices) {
             call!(self.close_device(context.0));
         }
@@ -291,6 +317,25 @@ impl TestCore {
         }
         if !self.contexts[PORT].is_null() {
             call!(self.close_port(take(&mut self.contexts[PORT])));
+        }
+    }
+
+    /// Closes address, endpoint and port when it is called, from any thread, also while the provider is in a callback.
+    /// The core closes the address again in the end.
+    pub fn closer(&mut self) -> impl FnOnce() + Send + 'static {
+        let closes = [
+            (self.provider.remove_address, self.contexts[ADDRESS]),
+            (self.provider.close_endpoint, self.contexts[ENDPOINT]),
+            (self.provider.close_port, self.contexts[PORT]),
+        ]
+        .map(|(close, context)| (close.expect("the SDK fills every slot"), context.addr()));
+        self.contexts[ENDPOINT] = ptr::null_mut();
+        self.contexts[PORT] = ptr::null_mut();
+        move || {
+            for (close, context) in closes {
+                // SAFETY: a context is a number to the SDK.
+                unsafe { close(ptr::without_provenance_mut(context)) };
+            }
         }
     }
 

@@ -32,10 +32,7 @@ impl Provider for Answering {
                 None => return request.refuse(Status::ENODATA),
             },
         };
-        from.endpoint()
-            .handle()
-            .count(acm_prov_api::abi::AcmCounter::ROUTE_CACHE);
-        request.answer(&path);
+        request.answer_from_cache(&path);
     }
 }
 

@@ -24,6 +24,7 @@ impl Provider for Asking {
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
         *HANDLE.lock() = Some(from.endpoint().handle().clone());
         let handle = from.endpoint().handle();
+        let request = request.keep();
         handle.ask_path(&request.path_query(), |answer| match answer {
             Ok(path) => request.answer(&path),
             Err(_) => request.refuse(Status::ENODATA),

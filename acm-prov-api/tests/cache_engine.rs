@@ -1,9 +1,12 @@
 //! The cache engine under a provider that does nothing else: what the core sees of it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use acm_prov_api::abi::{AcmCounter, Be16, UMAD_SA_ATTR_PATH_REC, umad_sa_packet};
-use acm_prov_api::cache::engine::{CacheSettings, EndpointCache, PortCache, QosSetting};
+use acm_prov_api::cache::engine::{
+    CacheSettings, EndpointCache, PathOptions, PortCache, QosSetting, Resolution,
+};
 use acm_prov_api::cache::settings::{self, LookupLimits};
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::clock::Moment;
@@ -56,6 +59,10 @@ impl Follow for Hanging {
 /// A LID to which the provider wants a path for itself, and panics when it has it.
 const CURSED: Lid = Lid(666);
 
+/// Set while the provider wants paths itself, for closures that own the requests.
+static ON_BEHALF: Mutex<Option<PathOptions>> = Mutex::new(None);
+static RESOLUTIONS: Mutex<Vec<Resolution>> = Mutex::new(Vec::new());
+
 struct CachedPort(PortCache);
 
 struct CachedEndpoint(EndpointCache);
@@ -65,6 +72,8 @@ impl Provider for CacheOnly {
     type Endpoint = CachedEndpoint;
 
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
+        *ON_BEHALF.lock() = None;
+        RESOLUTIONS.lock().clear();
         let timeout = options.number("test_timeout", 1_000, 1..=60_000);
         let retries = options.number("test_retries", 99, 0..=100);
         Ok(CacheOnly {
@@ -77,11 +86,21 @@ impl Provider for CacheOnly {
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
         let cache = &from.endpoint().state().0;
-        let query = request.path_query();
         if request.destination() == Address::Lid(CURSED) {
-            cache.path_to(&query, |_| panic!("cursed"));
+            let query = request.path_query();
+            cache.path_to(&query, PathOptions::default(), |_| panic!("cursed"));
         }
-        cache.resolve(&query, request);
+        let Some(options) = *ON_BEHALF.lock() else {
+            cache.resolve(request);
+            return;
+        };
+        let query = request.path_query();
+        let request = request.keep();
+        let resolution = cache.path_to(&query, options, move |path| match path {
+            Ok(path) => request.answer(&path),
+            Err(status) => request.refuse(status),
+        });
+        RESOLUTIONS.lock().push(resolution);
     }
 
     fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
@@ -108,7 +127,7 @@ impl PortState<CacheOnly> for CachedPort {
                 negative_ttl: 0,
             },
             lookups: LookupLimits {
-                timeout: *timeout,
+                timeout: Duration::from_millis(*timeout),
                 retries: *retries,
                 lookups: 1_000,
                 waiters: 1_000,
@@ -677,4 +696,109 @@ fn an_operator_who_knows_spares_the_question() {
     core.reregister();
     core.resolve(&connect(7, 5));
     assert_eq!(asked(&core), [Asked::Lid(7)]);
+}
+
+/// Has the provider want paths itself from now on.
+fn on_behalf(options: PathOptions) {
+    *ON_BEHALF.lock() = Some(options);
+}
+
+fn resolutions() -> Vec<Resolution> {
+    std::mem::take(&mut *RESOLUTIONS.lock())
+}
+
+fn route_cache_hits(core: &TestCore) -> [u64; 2] {
+    let index = AcmCounter::ROUTE_CACHE.0 as usize;
+    [core.endpoint_counters()[index], core.core_counters()[index]]
+}
+
+#[test]
+fn a_path_that_the_provider_wants_is_asked_for_and_then_known() {
+    let mut core = opened();
+    on_behalf(PathOptions::default());
+    let ids = [(); 2].map(|()| core.resolve(&lid(7)));
+    assert_eq!(asked(&core), [Asked::Lid(7)]);
+    gives_a_path(&core);
+    for id in ids {
+        succeeds(&core, id);
+    }
+    let known = core.resolve(&lid(7));
+    assert_eq!(core.answers(known)[0].status, Status::SUCCESS);
+    assert_eq!(
+        resolutions(),
+        [Resolution::Asked, Resolution::Asked, Resolution::Known]
+    );
+    assert_eq!(route_cache_hits(&core), [0, 0]);
+    on_behalf(PathOptions {
+        counts: true,
+        ..PathOptions::default()
+    });
+    // By the plain way and by the one for queries that name more.
+    let path = core.answers(known)[0].path.unwrap();
+    for request in [lid(7), Request::path(&path)] {
+        let id = core.resolve(&request);
+        assert_eq!(core.answers(id)[0].path, Some(path));
+    }
+    assert_eq!(resolutions(), [Resolution::Known; 2]);
+    assert_eq!(route_cache_hits(&core), [2, 2]);
+}
+
+#[test]
+fn a_provider_that_does_not_wait_gets_no_data_and_the_sa_is_asked() {
+    let mut core = opened();
+    on_behalf(PathOptions {
+        nodelay: true,
+        ..PathOptions::default()
+    });
+    let id = core.resolve(&lid(7));
+    assert_eq!(core.answers(id)[0].status, Status::ENODATA);
+    assert_eq!(asked(&core), [Asked::Lid(7)]);
+    gives_a_path(&core);
+    let id = core.resolve(&lid(7));
+    assert_eq!(core.answers(id)[0].status, Status::SUCCESS);
+    assert_eq!(resolutions(), [Resolution::Asked, Resolution::Known]);
+}
+
+#[test]
+fn a_provider_has_a_deadline_of_its_own_also_when_the_core_takes_no_mad() {
+    // The settings would let it wait for 100 seconds.
+    for refuses in [false, true] {
+        let mut core = opened();
+        core.refuse_mads(refuses);
+        on_behalf(PathOptions {
+            deadline: Some(Duration::from_millis(50)),
+            ..PathOptions::default()
+        });
+        let id = core.resolve(&lid(7));
+        assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+        assert_eq!(resolutions(), [Resolution::Asked]);
+    }
+}
+
+#[test]
+fn a_provider_hears_of_a_close_and_of_a_query_for_nothing() {
+    let mut core = opened();
+    on_behalf(PathOptions::default());
+    let waiting = core.resolve(&lid(7));
+    let nothing = core.resolve(&lid(0xc000));
+    assert_eq!(core.answers(nothing)[0].status, Status::EDESTADDR);
+    core.close_port();
+    assert_eq!(core.answers(waiting)[0].status, Status::ENOTCONN);
+    assert_eq!(resolutions(), [Resolution::Asked, Resolution::Refused]);
+}
+
+#[test]
+fn requests_are_counted_once_however_they_end() {
+    let mut core = opened();
+    let requests = |core: &TestCore| core.endpoint_counters()[AcmCounter::RESOLVE.0 as usize];
+    let waiting = core.resolve(&lid(7));
+    assert_eq!(requests(&core), 1, "while it waits");
+    gives_a_path(&core);
+    succeeds(&core, waiting);
+    core.resolve(&lid(7));
+    core.resolve(&lid(0xc000));
+    core.resolve(&lid(8).nodelay());
+    assert_eq!(requests(&core), 4);
+    assert_eq!(route_cache_hits(&core), [1, 1]);
+    assert_eq!(core.core_counters()[AcmCounter::RESOLVE.0 as usize], 0);
 }

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use acm_prov_api::cache::engine::{CacheSettings, EndpointCache, PortCache, QosSetting};
+use acm_prov_api::cache::engine::{
+    CacheSettings, EndpointCache, PathOptions, PortCache, QosSetting,
+};
 use acm_prov_api::cache::settings::LookupLimits;
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::path::Selector;
@@ -40,17 +42,19 @@ impl Provider for Preloading {
         let cache = &from.endpoint().state().0;
         match request.destination() {
             Address::Name(_) => {
-                cache.path_to(&PathQuery::to(Target::Gid(NODE2)), move |path| match path {
+                let query = PathQuery::to(Target::Gid(NODE2));
+                let request = request.keep();
+                cache.path_to(&query, PathOptions::default(), move |path| match path {
                     Ok(path) => request.answer(&path),
                     Err(status) => request.refuse(status),
-                })
+                });
             }
             Address::Ip(ip) => {
                 cache.seen(NODE2, Lid(ip.octets()[3].into()));
                 request.refuse(Status::ENODATA);
             }
             _ => {
-                cache.resolve(&request.path_query(), request);
+                cache.resolve(request);
             }
         }
     }
@@ -68,7 +72,7 @@ impl PortState<Preloading> for CachedPort {
                 negative_ttl: 0,
             },
             lookups: LookupLimits {
-                timeout: 1_000,
+                timeout: std::time::Duration::from_secs(1),
                 retries: 99,
                 lookups: 100,
                 waiters: 100,

@@ -40,6 +40,7 @@ impl Provider for Asker {
         }
         let handle = from.endpoint().handle();
         let host = *handle.host();
+        let request = request.keep();
         handle.ask_path(&request.path_query(), move |answer| match answer {
             Ok(path) => request.answer(&path),
             Err(error) => {
@@ -343,6 +344,7 @@ impl Provider for Keeper {
         // Holds its endpoint until the SA answers.
         let endpoint: std::sync::Arc<Endpoint<Self>> = from.endpoint().clone();
         let handle = endpoint.handle().clone();
+        let request = request.keep();
         handle.ask_path(&PathQuery::to(Target::Lid(Lid(7))), move |_| {
             drop(endpoint);
             request.refuse(Status::ENODATA);
@@ -424,6 +426,7 @@ impl Provider for Slipping {
         for _ in 0..2 {
             handle.ask_path(&query, |_| panic!("told to panic"));
         }
+        let request = request.keep();
         handle.ask_path(&query, move |_| request.refuse(Status::ENOTCONN));
     }
 }

@@ -43,6 +43,7 @@ impl Provider for Panicking {
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
         let bomb = Bomb("a closure");
         let handle = from.endpoint().handle();
+        let request = request.keep();
         handle.ask_path(&path_to_seven(), move |_| {
             let _bomb = bomb;
             drop(request);

@@ -12,7 +12,7 @@ mod settings;
 mod tests;
 
 use acm_prov_api::abi::AcmCounter;
-use acm_prov_api::cache::engine::{EndpointCache, Outcome, PortCache};
+use acm_prov_api::cache::engine::{EndpointCache, PortCache, Resolution};
 use acm_prov_api::cache::own_path;
 use acm_prov_api::followed::Followed;
 use acm_prov_api::hosts::Hosts;
@@ -68,15 +68,15 @@ impl Provider for PathCache {
         Ok(Self { settings, hosts })
     }
 
-    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest<'_>) {
         let endpoint = from.endpoint();
         let CachedEndpoint { cache, own_path } = endpoint.state();
-        let destination = request.destination();
-        let mut query = request.path_query();
-        if let Address::Lid(_) | Address::Gid(_) = destination {
-            cache.resolve(&query, request);
+        if !request.is_by_name() {
+            cache.resolve(request);
             return;
         }
+        let destination = request.destination();
+        let mut query = request.path_query();
         if self.settings.stock.answers_own_addresses && endpoint.has_address(&destination) {
             let own = Target::Gid(cache.source().gid);
             query.set_target(own);
@@ -85,8 +85,7 @@ impl Provider for PathCache {
                 let [asked, plain] =
                     [query, PathQuery::to(own)].map(|query| query.complete(cache.source()));
                 if asked.is_answered_by(&plain, path) {
-                    endpoint.handle().count(AcmCounter::ROUTE_CACHE);
-                    return request.answer(path);
+                    return request.answer_from_cache(path);
                 }
             }
         } else if let Some(gid) = self.host(&destination) {
@@ -94,7 +93,7 @@ impl Provider for PathCache {
         } else {
             return request.refuse(Status::ENODATA);
         }
-        if cache.resolve(&query, request) == Outcome::Asked {
+        if cache.resolve_query(&query, request) == Resolution::Asked {
             endpoint.handle().count(AcmCounter::ADDR_CACHE);
         }
     }

@@ -107,7 +107,7 @@ impl Provider for McastSa {
         })
     }
 
-    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest<'_>) {
         from.state().endpoint.resolve(from.address(), request);
     }
 

@@ -131,7 +131,7 @@ impl Settings {
             negative_ttl: 0,
         };
         let resolver = ResolverLimits {
-            timeout: stock.lookups.timeout,
+            timeout: u64::try_from(stock.lookups.timeout.as_millis()).unwrap_or(u64::MAX),
             retries: stock.lookups.retries,
             out: options.number("resolve_depth", 1, 1..=DEPTH) as usize,
             waiters: LookupLimits::DEFAULT_WAITERS,

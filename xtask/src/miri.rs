@@ -49,6 +49,8 @@ const RUNS: [Run; 3] = [
             "panics",
             "--test",
             "contexts",
+            "--test",
+            "ends",
         ],
         skipped: &[("reopening_a_thousand_times", "takes hours")],
     },

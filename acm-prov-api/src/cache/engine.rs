@@ -13,7 +13,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::settings::LookupLimits;
+use super::settings::{LookupLimits, millis};
 use super::sm_health::SmHealth;
 use super::store::{PathStore, StoreLimits};
 use crate::abi::{AcmCounter, AcmStatus};
@@ -25,11 +25,12 @@ use crate::host::LogLevel;
 use crate::lookups::{Deliver, DeliveringMutex, End, Limits, Locked, Lookups, Replies, Urgency};
 use crate::path::PathRecord;
 use crate::request::{QueryRequest, ResolveRequest};
-use crate::sa::{PathQuery, Source};
+use crate::sa::{PathQuery, Source, Target};
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Arc, Condvar, Mutex, Weak};
 
 mod asking;
+mod client;
 mod files;
 mod operator;
 mod preload;
@@ -37,9 +38,11 @@ mod qos;
 mod worker;
 
 use asking::{Asking, Waiter};
+use client::{Client, Provider};
 use preload::Preload;
 use qos::{AskingQos, Qos, QosState, WaitsForQos};
 
+pub use client::PathOptions;
 pub use qos::QosSetting;
 
 /// How long a close waits for the port's threads. They end at once, unless a file that is looked at holds one up.
@@ -81,7 +84,7 @@ pub enum OpenError {
 
 /// What became of a request at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Resolution {
     /// Answered from what is known, a stale path included if the SA is silent, or refused because the SA lately knew no such
     /// path.
     Known,
@@ -89,41 +92,6 @@ pub enum Outcome {
     Asked,
     /// Refused: too many wait already, the endpoint is closed, or another port's GID is named as the source.
     Refused,
-}
-
-/// Who wants a path.
-enum Client {
-    Resolve(ResolveRequest),
-    Query(QueryRequest),
-    Provider(Done),
-}
-
-/// What a provider does with a path that it wants for itself.
-type Done = Box<dyn FnOnce(Result<PathRecord, AcmStatus>) + Send>;
-
-impl Client {
-    fn reply(self, reply: Result<PathRecord, AcmStatus>) {
-        match (self, reply) {
-            (Self::Resolve(request), Ok(path)) => request.answer(&path),
-            (Self::Resolve(request), Err(status)) => request.refuse(status),
-            (Self::Query(request), Ok(path)) => request.answer(&path),
-            (Self::Query(request), Err(status)) => request.refuse(status),
-            (Self::Provider(done), reply) => done(reply),
-        }
-    }
-
-    fn is_nodelay(&self) -> bool {
-        matches!(self, Self::Resolve(request) if request.is_nodelay())
-    }
-
-    /// Whether the SA itself is to be asked.
-    fn bypasses_the_cache(&self) -> bool {
-        matches!(self, Self::Query(_))
-    }
-
-    fn is_the_kernel(&self) -> bool {
-        matches!(self, Self::Resolve(request) if request.is_from_the_kernel())
-    }
 }
 
 /// An endpoint, by a number that no other has.
@@ -166,6 +134,13 @@ struct OpenEndpoint {
 }
 
 impl OpenEndpoint {
+    /// The fresh answer to the plain query for `target`.
+    #[inline]
+    fn plain_path(&self, target: Target) -> Option<PathRecord> {
+        let query = PathQuery::to(target).complete(&self.source);
+        self.store.lock().get(&query, Moment::now())
+    }
+
     fn id(&self) -> EndpointId {
         EndpointId(self.handle.id())
     }
@@ -318,7 +293,7 @@ impl PortCache {
                     // The SDK paces what goes to the core.
                     tries: usize::MAX,
                     try_timeout: None,
-                    rest: (limits.timeout / 16, limits.timeout),
+                    rest: (millis(limits.timeout) / 16, millis(limits.timeout)),
                 },
                 Some(host),
                 RandomState::new().hash_one(port.number()),
@@ -458,43 +433,91 @@ impl EndpointCache {
         &self.0.endpoint.source
     }
 
-    /// Answers from what is known, or asks the SA and lets the request wait.
+    /// Answers what the client asks from what is known, or asks the SA and lets the request wait.
+    ///
+    /// Requests for names and IP addresses are refused: what they lead to is the provider's to say, with
+    /// [`resolve_query`](Self::resolve_query).
     #[inline]
-    pub fn resolve(&self, query: &PathQuery, request: ResolveRequest) -> Outcome {
-        let now = Moment::now();
-        let OpenEndpoint {
-            handle,
-            source,
-            store,
-        } = &*self.0.endpoint;
-        let query = query.complete(source);
-        if query.is_plain(source) {
-            let known = store.lock().get(&query, now);
-            if let Some(path) = known {
-                handle.count(AcmCounter::ROUTE_CACHE);
-                request.answer(&path);
-                return Outcome::Known;
-            }
+    pub fn resolve(&self, request: ResolveRequest<'_>) -> Resolution {
+        let endpoint = &*self.0.endpoint;
+        if let Some(target) = request.plain_target(&endpoint.source)
+            && let Some(path) = endpoint.plain_path(target)
+        {
+            request.answer_from_cache(&path);
+            return Resolution::Known;
         }
-        self.0.start(&query, Client::Resolve(request), now)
+        self.resolve_otherwise(request)
     }
 
-    /// The path that answers a query, for the provider itself: from what is known, or from the SA. `done` is called
-    /// once, maybe before this returns, with no lock of the engine held.
+    /// A request that is not plain, or whose path is not known.
+    #[cold]
+    fn resolve_otherwise(&self, request: ResolveRequest<'_>) -> Resolution {
+        let Asker { shared, endpoint } = &self.0;
+        // rdma_cm names a service id with each connection.
+        if let Some(target) = request.plain_target_without_qos(&endpoint.source)
+            && let Some((false, false)) = shared.qos.get(Moment::now())
+            && let Some(path) = endpoint.plain_path(target)
+        {
+            request.answer_from_cache(&path);
+            return Resolution::Known;
+        }
+        let query = request.path_query();
+        self.resolve_further(&query, request)
+    }
+
+    /// As [`resolve`](Self::resolve), for a query of the provider's making: what the client asked with a name's or IP
+    /// address's GID, or by a policy.
+    pub fn resolve_query(&self, query: &PathQuery, request: ResolveRequest<'_>) -> Resolution {
+        if let Some(path) = self.plain_path(query) {
+            request.answer_from_cache(&path);
+            return Resolution::Known;
+        }
+        self.resolve_further(query, request)
+    }
+
+    #[cold]
+    fn resolve_further(&self, query: &PathQuery, request: ResolveRequest<'_>) -> Resolution {
+        let query = query.complete(self.source());
+        self.0.start(&query, Client::Resolve(request), None)
+    }
+
+    /// The path that answers a query, for the provider itself or for a request that its closure owns: from what is known, or
+    /// from the SA.
+    ///
+    /// `done` is called once, whatever happens, maybe before this returns, with no lock of the engine held: with the path;
+    /// with `ENODATA` if there is none, or none is known and `options` do not let it wait; with `ETIMEDOUT` at the deadline,
+    /// also if the core did not take the query; with `ENOTCONN` if the endpoint is closed or closes; with the
+    /// status of [`resolve`](Self::resolve) otherwise.
     pub fn path_to(
         &self,
         query: &PathQuery,
+        options: PathOptions,
         done: impl FnOnce(Result<PathRecord, AcmStatus>) + Send + 'static,
-    ) {
+    ) -> Resolution {
+        if let Some(path) = self.plain_path(query) {
+            if options.counts {
+                self.0.endpoint.handle.count(AcmCounter::ROUTE_CACHE);
+            }
+            done(Ok(path));
+            return Resolution::Known;
+        }
         let query = query.complete(self.source());
-        self.0
-            .start(&query, Client::Provider(Box::new(done)), Moment::now());
+        let client = Client::Provider(Provider::new(options, done));
+        self.0.start(&query, client, options.deadline)
+    }
+
+    /// The fresh answer to a query, if that is the endpoint's plain one.
+    fn plain_path(&self, query: &PathQuery) -> Option<PathRecord> {
+        let endpoint = &*self.0.endpoint;
+        let query = query.complete(&endpoint.source);
+        let is_plain = query.is_plain(&endpoint.source);
+        endpoint.plain_path(query.target().ok().filter(|_| is_plain)?)
     }
 
     /// Asks the SA, whatever is known. The answer is kept.
-    pub fn query(&self, query: &PathQuery, request: QueryRequest) -> Outcome {
+    pub fn query(&self, query: &PathQuery, request: QueryRequest) -> Resolution {
         let query = query.complete(self.source());
-        self.0.start(&query, Client::Query(request), Moment::now())
+        self.0.start(&query, Client::Query(request), None)
     }
 
     /// Takes the LID at which a port of the subnet was seen. Paths to the port that lead to another LID are forgotten.
@@ -533,18 +556,26 @@ impl Drop for EndpointCache {
 }
 
 impl Asker {
-    /// Finds out whether service ids count for this SA, then answers or asks.
+    /// Finds out whether service ids count for this SA, then answers or asks. The client waits as long as the settings
+    /// say, unless he has said so himself.
     #[cold]
-    fn start(&self, query: &PathQuery, client: Client, now: Moment) -> Outcome {
+    fn start(
+        &self,
+        query: &PathQuery,
+        client: Client<'_>,
+        patience: Option<Duration>,
+    ) -> Resolution {
+        let now = Moment::now();
         if let Err(error) = query.target() {
             client.reply(Err(error.status()));
-            return Outcome::Refused;
+            return Resolution::Refused;
         }
         if !self.is_ours_to_ask(query) {
             client.reply(Err(AcmStatus::ESRCADDR));
-            return Outcome::Refused;
+            return Resolution::Refused;
         }
-        let deadline = now.after(self.shared.settings.lookups.patience());
+        let patience = patience.unwrap_or(self.shared.settings.lookups.patience());
+        let deadline = now.after(millis(patience));
         if !qos::is_named(query) {
             return self.go_on(query, true, client, deadline);
         }
@@ -561,15 +592,15 @@ impl Asker {
     fn wait_for_qos(
         &self,
         query: &PathQuery,
-        client: Client,
+        client: Client<'_>,
         now: Moment,
         deadline: Moment,
-    ) -> Outcome {
+    ) -> Resolution {
         let mut state = self.shared.state.lock();
         if !state.endpoints.contains_key(&self.endpoint.id()) {
             drop(state);
             client.reply(Err(AcmStatus::ENOTCONN));
-            return Outcome::Refused;
+            return Resolution::Refused;
         }
         // The answer may just have come; it is stored with the state locked.
         let known = self.shared.qos.get(now).map(|(counts, _)| counts);
@@ -583,12 +614,12 @@ impl Asker {
         }
         if client.is_nodelay() {
             // Nothing fresh is known. The path is asked for once it is known how.
-            let nobody = Client::Provider(Box::new(|_| ()));
+            let nobody = Client::Provider(Provider::new(PathOptions::default(), |_| ()));
             let waiter = WaitsForQos::new(self, query, nobody, deadline, None);
             state.qos.lookups.ask(now, (), waiter, deadline);
             drop(state);
             client.reply(Err(AcmStatus::ENODATA));
-            return Outcome::Asked;
+            return Resolution::Asked;
         }
         let likely = qos::apply(query, state.qos.last());
         let stale = match &client {
@@ -597,16 +628,16 @@ impl Asker {
             _ => self.endpoint.store.lock().get_stale(&likely, now),
         };
         let until = match stale {
-            Some(_) => deadline.min(now.after(self.shared.settings.lookups.timeout)),
+            Some(_) => deadline.min(now.after(millis(self.shared.settings.lookups.timeout))),
             None => deadline,
         };
-        let waiter = WaitsForQos::new(self, query, client, deadline, stale);
+        let waiter = WaitsForQos::new(self, query, client.keep(), deadline, stale);
         if !state.qos.lookups.ask(now, (), waiter, until) {
-            return Outcome::Refused;
+            return Resolution::Refused;
         }
         // Whoever comes next finds the SA silent, or the path.
         state.qos.lookups.want(now, (), deadline, Urgency::Usual);
-        Outcome::Asked
+        Resolution::Asked
     }
 
     /// Answers from what is known, or asks the SA.
@@ -614,13 +645,13 @@ impl Asker {
         &self,
         query: &PathQuery,
         qos_counts: bool,
-        client: Client,
+        client: Client<'_>,
         deadline: Moment,
-    ) -> Outcome {
+    ) -> Resolution {
         let query = &qos::apply(query, qos_counts);
         if qos::is_the_kernels_class(query, &client) {
             client.reply(Err(AcmStatus::ENODATA));
-            return Outcome::Refused;
+            return Resolution::Refused;
         }
         let now = Moment::now();
         if client.bypasses_the_cache() {
@@ -629,7 +660,7 @@ impl Asker {
         match self.seek(query, now) {
             Sought::Known(path) => {
                 self.answer(client, path);
-                Outcome::Known
+                Resolution::Known
             }
             Sought::Unknown { mut state, stale } => {
                 let stands_in = stale.filter(|_| state.health.is_silent());
@@ -644,8 +675,8 @@ impl Asker {
                 drop(state);
                 self.answer(client, stands_in);
                 match stands_in {
-                    Some(_) => Outcome::Known,
-                    None => Outcome::Asked,
+                    Some(_) => Resolution::Known,
+                    None => Resolution::Asked,
                 }
             }
         }
@@ -657,29 +688,30 @@ impl Asker {
         mut state: Locked<'_, State>,
         now: Moment,
         query: &PathQuery,
-        client: Client,
+        client: Client<'_>,
         stale: Option<PathRecord>,
         deadline: Moment,
-    ) -> Outcome {
+    ) -> Resolution {
         if !state.endpoints.contains_key(&self.endpoint.id()) {
             drop(state);
             client.reply(Err(AcmStatus::ENOTCONN));
-            return Outcome::Refused;
+            return Resolution::Refused;
         }
         let key = Key::new(&self.endpoint, query);
         let until = match stale {
-            Some(_) => deadline.min(now.after(self.shared.settings.lookups.timeout)),
+            Some(_) => deadline.min(now.after(millis(self.shared.settings.lookups.timeout))),
             None => deadline,
         };
+        let client = client.keep();
         let waiter = Waiter { client, stale };
         if !state.paths.ask(now, key, waiter, until) {
-            return Outcome::Refused;
+            return Resolution::Refused;
         }
         if stale.is_some() {
             // The next one gets a fresh path.
             state.paths.want(now, key, deadline, Urgency::Usual);
         }
-        Outcome::Asked
+        Resolution::Asked
     }
 
     fn seek(&self, query: &PathQuery, now: Moment) -> Sought<'_> {
@@ -714,11 +746,11 @@ impl Asker {
     }
 
     /// Answers from what is known: with a path, or that there is none.
-    fn answer(&self, client: Client, path: Option<PathRecord>) {
-        if path.is_some() && matches!(client, Client::Resolve(_)) {
-            self.endpoint.handle.count(AcmCounter::ROUTE_CACHE);
+    fn answer(&self, client: Client<'_>, path: Option<PathRecord>) {
+        match path {
+            Some(path) => client.reply_from_cache(&self.endpoint.handle, &path),
+            None => client.reply(Err(AcmStatus::ENODATA)),
         }
-        client.reply(path.ok_or(AcmStatus::ENODATA));
     }
 }
 

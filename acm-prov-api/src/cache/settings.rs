@@ -113,8 +113,8 @@ pub fn qos(options: &Options, key: &str) -> QosSetting {
 /// How long clients wait, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupLimits {
-    /// Milliseconds that one try of a query takes (option `timeout`).
-    pub timeout: u64,
+    /// How long one try of a query takes (option `timeout`), in whole milliseconds.
+    pub timeout: Duration,
     /// Further tries (option `retries`). A request is answered within timeout × (retries + 1).
     pub retries: u32,
     /// Most queries looked up at a time.
@@ -129,10 +129,10 @@ impl LookupLimits {
     /// Well above the core's 1022 clients; the kernel is one of them and can have many requests under way.
     pub const DEFAULT_WAITERS: usize = 16_384;
 
-    /// Milliseconds from a request's arrival to its deadline.
+    /// The time from a request's arrival to its deadline.
     #[must_use]
-    pub const fn patience(&self) -> u64 {
-        self.timeout.saturating_mul(self.retries as u64 + 1)
+    pub const fn patience(&self) -> Duration {
+        self.timeout.saturating_mul(self.retries.saturating_add(1))
     }
 }
 
@@ -166,7 +166,7 @@ impl StockSettings {
         let route_ttl = options.minutes("route_timeout", None).map(millis);
         // The core's own, which bounds its MADs by the same values.
         let lookups = LookupLimits {
-            timeout: options.number("timeout", 2_000, 1..=HOUR),
+            timeout: Duration::from_millis(options.number("timeout", 2_000, 1..=HOUR)),
             retries: options.number("retries", 2, 0..=255),
             lookups: LookupLimits::DEFAULT_LOOKUPS,
             waiters: LookupLimits::DEFAULT_WAITERS,
@@ -203,7 +203,8 @@ impl StockSettings {
     }
 }
 
-fn millis(time: Duration) -> u64 {
+/// In whole milliseconds, as times are counted inside.
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -230,7 +231,7 @@ mod tests {
         let keys: Vec<&str> = described.iter().map(|info| info.key.as_str()).collect();
         assert_eq!(options.asked(), keys);
         assert_eq!(settings.path_ttl, Some(1440 * 60_000));
-        assert_eq!(settings.lookups.patience(), 6_000);
+        assert_eq!(settings.lookups.patience(), Duration::from_secs(6));
         assert_eq!((settings.hosts_file, settings.routes_file), (None, None));
     }
 

@@ -209,21 +209,19 @@ unsafe extern "C" fn acm_path_comp_mask(path: *mut ibv_path_record) -> Be64 {
 }
 
 fn keep_answer(id: u64, msg: *mut acm_msg) -> c_int {
-    // SAFETY: the provider passes a whole message.
-    let message = unsafe { *msg };
-    let bytes: &[u8; size_of::<acm_msg>()] =
-        // SAFETY: a message is bytes, and was filled by the provider.
-        unsafe { &*msg.cast() };
-    let has_path = message.hdr.length as usize >= ACM_MSG_HDR_LENGTH + ACM_MSG_EP_LENGTH;
-    let path = has_path
-        .then(|| PathRecord::from_bytes(bytes[24..].first_chunk().expect("an entry's 64 bytes")));
+    // SAFETY: the provider passes a message, which has a header.
+    let header = unsafe { msg.cast::<acm_hdr>().read() };
+    // SAFETY: what the header says is there; nothing behind it is.
+    let bytes = unsafe { std::slice::from_raw_parts(msg.cast::<u8>(), header.length.into()) };
+    let entry = bytes.get(ACM_MSG_HDR_LENGTH..ACM_MSG_HDR_LENGTH + ACM_MSG_EP_LENGTH);
+    let path = entry.and_then(|entry| Some(PathRecord::from_bytes(entry[8..].first_chunk()?)));
     let answer = Answer {
         id,
-        tid: message.hdr.tid,
-        opcode: message.hdr.opcode.0,
-        status: message.hdr.status,
+        tid: header.tid,
+        opcode: header.opcode.0,
+        status: header.status,
         path,
-        length: message.hdr.length,
+        length: header.length,
     };
     with_state(|state| state.answers.push(answer));
     0

@@ -12,6 +12,7 @@
 //! #     type Endpoint = Plain;
 //! #     fn load(_: &Host, _: &Options) -> Result<Self, Error> { Ok(Self) }
 //! #     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
+//! #         let request = request.keep();
 //! #         from.endpoint().handle().ask_path(&request.path_query(), move |answer| match answer {
 //! #             Ok(path) => request.answer(&path),
 //! #             Err(_) => request.refuse(Status::ETIMEDOUT),

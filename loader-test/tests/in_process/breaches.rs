@@ -14,7 +14,7 @@ use super::by_lid;
 
 /// Does with a request what the LID says.
 struct Odd {
-    kept: Mutex<Vec<ResolveRequest>>,
+    kept: Mutex<Vec<KeptRequest>>,
 }
 
 /// Holds the caller's thread for so many milliseconds: the first of three LIDs for 50, the second for 300.
@@ -46,8 +46,9 @@ impl Provider for Odd {
                 .kept
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .push(request),
+                .push(request.keep()),
             number if number == LATE.0 => {
+                let request = request.keep();
                 std::thread::spawn(|| {
                     std::thread::sleep(Duration::from_millis(LATE.1));
                     request.refuse(Status::ETIMEDOUT);

@@ -35,6 +35,7 @@ impl Provider for Asker {
         let Address::Lid(_) = request.destination() else {
             return request.refuse(Status::EDESTTYPE);
         };
+        let request = request.keep();
         endpoint.ask_path(&request.path_query(), move |answer| match answer {
             Ok(path) => request.answer(&path),
             Err(_) => request.refuse(Status::ETIMEDOUT),

@@ -30,6 +30,7 @@ impl Provider for Policy {
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
         let endpoint = Arc::new(from.endpoint().handle().clone());
         let again = Arc::clone(&endpoint);
+        let request = request.keep();
         let mut query = request.path_query();
         if self.claims {
             endpoint.ask_path(&query, move |answer| match answer {

@@ -2,6 +2,7 @@
 
 use acm_prov_api::LogLevel;
 use acm_prov_api::address::{Address, Gid, Lid};
+use acm_prov_api::cache::engine::PathOptions;
 use acm_prov_api::clock::Moment;
 use acm_prov_api::lookups::Locked;
 use acm_prov_api::sa::{MulticastMember, PathQuery, Target};
@@ -255,8 +256,9 @@ impl AcmEndpoint {
             RouteProtocol::Sa => {
                 let unready = Unready(Arc::downgrade(self));
                 let lmc = self.lmc;
+                let query = PathQuery::to(Target::Gid(sender.gid));
                 self.cache
-                    .path_to(&PathQuery::to(Target::Gid(sender.gid)), move |path| {
+                    .path_to(&query, PathOptions::default(), move |path| {
                         let Some(endpoint) = unready.0.upgrade() else {
                             return;
                         };

@@ -2,13 +2,13 @@
 
 use acm_prov_api::abi::AcmCounter;
 use acm_prov_api::address::{Address, Gid};
-use acm_prov_api::cache::engine::Outcome;
+use acm_prov_api::cache::engine::Resolution;
 use acm_prov_api::clock::Moment;
 use acm_prov_api::lookups::{End, Waiter};
 use acm_prov_api::path::{PathRecord, Selector};
 use acm_prov_api::sa::{MulticastMember, PathQuery, Target};
 use acm_prov_api::sync::{Arc, Weak};
-use acm_prov_api::{QueryRequest, ResolveRequest, Status};
+use acm_prov_api::{KeptRequest, QueryRequest, ResolveRequest, Status};
 
 use super::AcmEndpoint;
 use crate::resolver::Peer;
@@ -17,7 +17,7 @@ use crate::settings::RouteProtocol;
 /// A client that waits until it is known who has an address.
 pub(super) struct Client {
     endpoint: Weak<AcmEndpoint>,
-    request: ResolveRequest,
+    request: KeptRequest,
 }
 
 impl Waiter for Client {
@@ -35,15 +35,11 @@ impl Waiter for Client {
 
 impl AcmEndpoint {
     /// A client at `from` wants a path.
-    pub(crate) fn resolve(self: &Arc<Self>, from: &Address, request: ResolveRequest) {
-        let destination = request.destination();
-        match destination {
-            Address::Lid(_) | Address::Gid(_) => {
-                self.cache.resolve(&request.path_query(), request);
-            }
-            Address::Name(_) | Address::Ip(_) | Address::Ip6(_) => {
-                self.resolve_address(from, destination, request)
-            }
+    pub(crate) fn resolve(self: &Arc<Self>, from: &Address, request: ResolveRequest<'_>) {
+        if request.is_by_name() {
+            self.resolve_address(from, request.destination(), request);
+        } else {
+            self.cache.resolve(request);
         }
     }
 
@@ -56,7 +52,7 @@ impl AcmEndpoint {
         self: &Arc<Self>,
         from: &Address,
         destination: Address,
-        request: ResolveRequest,
+        request: ResolveRequest<'_>,
     ) {
         let now = Moment::now();
         let mut state = self.state.lock();
@@ -81,62 +77,64 @@ impl AcmEndpoint {
             drop(state);
             request.refuse(Status::ENODATA);
         } else {
-            let endpoint = Arc::downgrade(self);
-            let client = Client { endpoint, request };
+            let client = Client {
+                endpoint: Arc::downgrade(self),
+                request: request.keep(),
+            };
             state.resolver.ask(now, destination, *from, client);
             drop(state);
         }
         self.turn_and_tell(now);
     }
 
-    fn answer_own_address(&self, request: ResolveRequest) {
+    fn answer_own_address(&self, request: ResolveRequest<'_>) {
         let own = self.source().gid;
         // Ask the SA if the port's attributes give no path, or one that the client does not want.
         if let Some(path) = &self.own_path {
             let plain = PathQuery::to(Target::Gid(own)).complete(self.source());
             if self.query_to(own, &request).is_answered_by(&plain, path) {
-                self.handle.count(AcmCounter::ROUTE_CACHE);
-                return request.answer(path);
+                return request.answer_from_cache(path);
             }
         }
         self.ask_sa(own, request);
     }
 
     /// A path by the SA, or from what it said before.
-    fn ask_sa(&self, gid: Gid, request: ResolveRequest) -> Outcome {
-        self.cache.resolve(&self.query_to(gid, &request), request)
+    fn ask_sa(&self, gid: Gid, request: ResolveRequest<'_>) -> Resolution {
+        self.cache
+            .resolve_query(&self.query_to(gid, &request), request)
     }
 
-    fn query_to(&self, gid: Gid, request: &ResolveRequest) -> PathQuery {
+    fn query_to(&self, gid: Gid, request: &ResolveRequest<'_>) -> PathQuery {
         let mut query = request.path_query();
         query.set_target(Target::Gid(gid));
         query.complete(self.source())
     }
 
     /// The address was known, and only the path had to be asked for.
-    fn count_address(&self, outcome: Outcome) {
-        if outcome == Outcome::Asked {
+    fn count_address(&self, resolution: Resolution) {
+        if resolution == Resolution::Asked {
             self.handle.count(AcmCounter::ADDR_CACHE);
         }
     }
 
     /// A path to a peer, as `route_prot` says. `was_known` says whether the client's request found the address known.
-    fn route(&self, peer: Peer, request: ResolveRequest, was_known: bool) {
+    fn route(&self, peer: Peer, request: ResolveRequest<'_>, was_known: bool) {
         if self.settings.route_protocol == RouteProtocol::Acm {
             let group = self.state.lock().groups.member(peer.group).copied();
             if let Some(group) = group {
                 let path = self.path_by_group(&peer, &group);
                 if self.query_to(peer.gid, &request).check(&path).is_ok() {
-                    if was_known {
-                        self.handle.count(AcmCounter::ROUTE_CACHE);
-                    }
-                    return request.answer(&path);
+                    return match was_known {
+                        true => request.answer_from_cache(&path),
+                        false => request.answer(&path),
+                    };
                 }
             }
         }
-        let outcome = self.ask_sa(peer.gid, request);
+        let resolution = self.ask_sa(peer.gid, request);
         if was_known {
-            self.count_address(outcome);
+            self.count_address(resolution);
         }
     }
 

@@ -1,11 +1,22 @@
-//! What a client asked lives as long as the request: a reference into it cannot be kept past the answer.
+//! A request is a view of the core's message, which is gone after the callback: one that is to be answered later is kept
+//! with `ResolveRequest::keep`.
+use std::sync::Mutex;
+
 use acm_prov_api::prelude::*;
 
-fn resolve(request: ResolveRequest, kept: &mut Vec<&'static PathRecord>) {
-    if let Some(wanted) = request.wanted() {
-        kept.push(wanted);
+struct Waiting(Mutex<Vec<KeptRequest>>);
+
+impl Provider for Waiting {
+    const NAME: &CStr = c"waiting";
+    type Endpoint = Plain;
+
+    fn load(_: &Host, _: &Options) -> Result<Self, Error> {
+        Ok(Self(Mutex::default()))
     }
-    request.refuse(Status::ENODATA);
+
+    fn resolve(&self, _: &LocalAddress<Self>, request: ResolveRequest<'_>) {
+        self.0.lock().unwrap().push(request);
+    }
 }
 
 fn main() {}

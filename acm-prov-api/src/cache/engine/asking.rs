@@ -9,7 +9,7 @@ use crate::path::PathRecord;
 use crate::sa::{self, MadId, PathQuery, SaError, SaStatus};
 use crate::sync::{Arc, Weak};
 
-use super::{EndpointId, Key, OpenEndpoint, Shared, State};
+use super::{Client, EndpointId, Key, OpenEndpoint, Shared, State};
 
 /// A path query on its way to the core.
 pub(super) struct Asking {
@@ -143,7 +143,7 @@ impl Asked {
 
 /// Who waits for a path.
 pub(super) struct Waiter {
-    pub(super) client: super::Client,
+    pub(super) client: Client<'static>,
     /// A path from before a re-registration, which is better than none.
     pub(super) stale: Option<PathRecord>,
 }

@@ -133,7 +133,7 @@ fn read(answer: &Result<ClassPortInfo, SaError>, known: Option<bool>) -> (bool, 
 
 /// Whether a class that counts is the kernel's: the core masks it with 0xfff0 and does not shift it, so nobody knows the
 /// class that was meant. The kernel asks the SA itself when it is refused.
-pub(super) fn is_the_kernels_class(query: &PathQuery, client: &Client) -> bool {
+pub(super) fn is_the_kernels_class(query: &PathQuery, client: &Client<'_>) -> bool {
     query.names(Component::QosClass) && client.is_the_kernel()
 }
 
@@ -157,7 +157,7 @@ pub(super) fn apply(query: &PathQuery, counts: bool) -> PathQuery {
 pub(super) struct WaitsForQos {
     pub(super) asker: Asker,
     query: PathQuery,
-    client: Client,
+    client: Client<'static>,
     deadline: Moment,
     /// A path from before a re-registration, if what the SA said last is still true.
     stale: Option<PathRecord>,
@@ -167,7 +167,7 @@ impl WaitsForQos {
     pub(super) fn new(
         asker: &Asker,
         query: &PathQuery,
-        client: Client,
+        client: Client<'static>,
         deadline: Moment,
         stale: Option<PathRecord>,
     ) -> Self {

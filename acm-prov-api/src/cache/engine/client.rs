@@ -1,0 +1,97 @@
+//! Who wants a path: a client of the daemon, or the provider itself.
+
+use std::time::Duration;
+
+use crate::abi::{AcmCounter, AcmStatus};
+use crate::handle::EndpointHandle;
+use crate::path::PathRecord;
+use crate::request::{QueryRequest, ResolveRequest};
+
+/// How a provider wants a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathOptions {
+    /// How long to wait for the SA; `None` as long as a client (`timeout` x (`retries` + 1) of the settings).
+    pub deadline: Option<Duration>,
+    /// Not to wait at all: what is not known is `ENODATA` at once, and the SA is asked all the same, for the next one.
+    pub nodelay: bool,
+    /// Whether a path that was known counts as a route cache hit, as one for a client does.
+    pub counts: bool,
+}
+
+/// Who wants a path.
+pub(super) enum Client<'a> {
+    Resolve(ResolveRequest<'a>),
+    Query(QueryRequest),
+    Provider(Provider),
+}
+
+/// A provider that wants a path, for itself or for a request that its closure owns.
+pub(super) struct Provider {
+    done: Done,
+    options: PathOptions,
+}
+
+/// What it does with the path.
+type Done = Box<dyn FnOnce(Result<PathRecord, AcmStatus>) + Send>;
+
+impl Provider {
+    pub(super) fn new(
+        options: PathOptions,
+        done: impl FnOnce(Result<PathRecord, AcmStatus>) + Send + 'static,
+    ) -> Self {
+        let done = Box::new(done);
+        Self { done, options }
+    }
+}
+
+impl Client<'_> {
+    /// Who can wait: a request is not the callback's any more.
+    pub(super) fn keep(self) -> Client<'static> {
+        match self {
+            Self::Resolve(request) => Client::Resolve(request.keep()),
+            Self::Query(request) => Client::Query(request),
+            Self::Provider(provider) => Client::Provider(provider),
+        }
+    }
+
+    pub(super) fn reply(self, reply: Result<PathRecord, AcmStatus>) {
+        match (self, reply) {
+            (Self::Resolve(request), Ok(path)) => request.answer(&path),
+            (Self::Resolve(request), Err(status)) => request.refuse(status),
+            (Self::Query(request), Ok(path)) => request.answer(&path),
+            (Self::Query(request), Err(status)) => request.refuse(status),
+            (Self::Provider(provider), reply) => (provider.done)(reply),
+        }
+    }
+
+    /// Replies with a path that was known.
+    pub(super) fn reply_from_cache(self, endpoint: &EndpointHandle, path: &PathRecord) {
+        match self {
+            Self::Resolve(request) => request.answer_from_cache(path),
+            Self::Query(request) => request.answer(path),
+            Self::Provider(provider) => {
+                if provider.options.counts {
+                    endpoint.count(AcmCounter::ROUTE_CACHE);
+                }
+                (provider.done)(Ok(*path));
+            }
+        }
+    }
+
+    pub(super) fn is_nodelay(&self) -> bool {
+        match self {
+            Self::Resolve(request) => request.is_nodelay(),
+            Self::Query(_) => false,
+            Self::Provider(provider) => provider.options.nodelay,
+        }
+    }
+
+    /// Whether the SA itself is to be asked.
+    pub(super) fn bypasses_the_cache(&self) -> bool {
+        matches!(self, Self::Query(_))
+    }
+
+    pub(super) fn is_the_kernel(&self) -> bool {
+        matches!(self, Self::Resolve(request) if request.is_from_the_kernel())
+    }
+}

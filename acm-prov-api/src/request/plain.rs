@@ -1,0 +1,119 @@
+//! The plain question of an endpoint, read from a client's bytes without making a query of them.
+
+use super::Asked;
+use crate::abi::AcmEpType;
+use crate::address::{ADDRESS_LENGTH, Gid, Lid, PKey};
+use crate::sa::{Source, Target};
+
+/// A path record on the wire (IBA vol. 1, 15.2.5.16).
+type Record = [u8; ADDRESS_LENGTH];
+
+const SERVICE_ID: usize = 0;
+const DGID: usize = 8;
+const SGID: usize = 24;
+const DLID: usize = 40;
+const TRAFFIC_CLASS: usize = 48;
+const PKEY: usize = 50;
+const PACKET_LIFETIME: usize = 56;
+
+/// Bits that name something if one of them is set: SLID and flow label, of the word at [`DLID`].
+const LIDS_AND_FLOW: u64 = mask([0, 0, 0xff, 0xff, 0x0f, 0xff, 0xff, 0]);
+/// Traffic class and SL, and the selectors of MTU and rate, of the word at [`TRAFFIC_CLASS`].
+const CLASSES: u64 = mask([0xff, 0, 0, 0, 0, 0x0f, 0xc0, 0xc0]);
+/// QoS class, of the same word.
+const QOS_CLASS: u64 = mask([0, 0, 0, 0, 0xff, 0xf0, 0, 0]);
+/// The selector of the packet lifetime, of the word at [`PACKET_LIFETIME`].
+const LIFETIME: u64 = mask([0xc0, 0, 0, 0, 0, 0, 0, 0]);
+
+const fn mask(bytes: [u8; 8]) -> u64 {
+    u64::from_ne_bytes(bytes)
+}
+
+#[inline]
+fn bytes<const N: usize>(record: &Record, at: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&record[at..at + N]);
+    bytes
+}
+
+#[inline]
+fn word(record: &Record, at: usize) -> u64 {
+    u64::from_ne_bytes(bytes(record, at))
+}
+
+#[inline]
+fn lid(record: &Record, at: usize) -> Lid {
+    Lid(u16::from_be_bytes(bytes(record, at)))
+}
+
+/// Whether a record names a DGID or DLID.
+#[inline]
+pub(super) fn has_destination(record: &Record) -> bool {
+    word(record, DGID) | word(record, DGID + 8) != 0 || !lid(record, DLID).is_zero()
+}
+
+/// Whether service id and QoS class are a part of the question.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Qos {
+    Counts,
+    IsIgnored,
+}
+
+/// Whether a record names nothing but ends that are right for the endpoint, whatever its destination.
+#[inline]
+fn names_no_more(record: &Record, source: &Source, qos: Qos) -> bool {
+    let (classes, service_id) = match qos {
+        Qos::Counts => (CLASSES | QOS_CLASS, word(record, SERVICE_ID)),
+        Qos::IsIgnored => (CLASSES, 0),
+    };
+    let named = service_id
+        | word(record, DLID) & LIDS_AND_FLOW
+        | word(record, TRAFFIC_CLASS) & classes
+        | word(record, PACKET_LIFETIME) & LIFETIME;
+    let pkey = PKey(u16::from_be_bytes(bytes(record, PKEY)));
+    let sgid = Gid(bytes(record, SGID));
+    named == 0
+        && (!pkey.is_valid() || pkey.same_partition(source.pkey))
+        && (sgid.is_zero() || sgid.in_subnet(source.gid.subnet_prefix()) == source.gid)
+}
+
+#[inline]
+fn by_gid(gid: Gid, source: &Source) -> Option<Target> {
+    let gid = gid.in_subnet(source.gid.subnet_prefix());
+    (!gid.is_zero() && !gid.is_multicast()).then_some(Target::Gid(gid))
+}
+
+#[inline]
+fn by_lid(lid: Lid) -> Option<Target> {
+    lid.is_unicast().then_some(Target::Lid(lid))
+}
+
+impl Asked<'_> {
+    /// See [`ResolveRequest::plain_target`](super::ResolveRequest::plain_target).
+    #[inline]
+    pub(super) fn plain_target(&self, source: &Source, qos: Qos) -> Option<Target> {
+        let info = self.destination.info();
+        let kind = self.destination.kind();
+        if kind == AcmEpType::PATH {
+            let (gid, lid) = (Gid(bytes(info, DGID)), lid(info, DLID));
+            return match names_no_more(info, source, qos) {
+                true if lid.is_zero() => by_gid(gid, source),
+                true if gid.is_zero() => by_lid(lid),
+                _ => None,
+            };
+        }
+        if let Some(hint) = self.hint
+            && !names_no_more(hint.info(), source, qos)
+        {
+            return None;
+        }
+        match kind {
+            AcmEpType::ADDRESS_GID => by_gid(Gid(bytes(info, 0)), source),
+            AcmEpType::ADDRESS_LID => by_lid(lid(info, 0)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
