@@ -1,6 +1,7 @@
 //! The cache engine under a provider that does nothing else: what the core sees of it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use acm_prov_api::abi::{AcmCounter, Be16, UMAD_SA_ATTR_PATH_REC, umad_sa_packet};
 use acm_prov_api::cache::engine::{CacheSettings, EndpointCache, PortCache, QosSetting};
@@ -104,8 +105,8 @@ impl PortState<CacheOnly> for CachedPort {
             store: StoreLimits {
                 capacity: 1_000,
                 ttl: None,
-                stale_ttl: 60_000,
-                negative_ttl: 0,
+                stale_ttl: Duration::from_secs(60),
+                negative_ttl: Duration::ZERO,
             },
             lookups: LookupLimits {
                 timeout: *timeout,
