@@ -16,5 +16,6 @@ mod own_path;
 pub mod settings;
 pub mod sm_health;
 pub mod store;
+mod table;
 
 pub use own_path::own_path;

@@ -123,8 +123,8 @@ impl PortState<CacheOnly> for CachedPort {
             store: StoreLimits {
                 capacity: 1_000,
                 ttl: None,
-                stale_ttl: 60_000,
-                negative_ttl: 0,
+                stale_ttl: Duration::from_secs(60),
+                negative_ttl: Duration::ZERO,
             },
             lookups: LookupLimits {
                 timeout: Duration::from_millis(*timeout),

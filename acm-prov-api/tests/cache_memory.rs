@@ -1,5 +1,7 @@
 //! What the path store costs: bytes a destination and a service id, and no allocation on a hit.
 
+use std::time::Duration;
+
 use acm_prov_api::address::{Gid, Lid, PKey};
 use acm_prov_api::cache::store::{PathStore, StoreLimits};
 use acm_prov_api::clock::Moment;
@@ -22,49 +24,75 @@ fn by_gid(id: u64) -> PathQuery {
     PathQuery::to(Target::Gid(Gid::new(0xfe80 << 48, id))).complete(&source())
 }
 
+fn by_lid(id: u64) -> PathQuery {
+    PathQuery::to(Target::Lid(lid(id))).complete(&source())
+}
+
+fn lid(id: u64) -> Lid {
+    Lid((id % 0xbfff + 1) as u16)
+}
+
 fn path_to(id: u64) -> PathRecord {
     let mut path = PathRecord::default();
     path.set_dgid(Gid::new(0xfe80 << 48, id));
-    path.set_dlid(Lid((id % 0xbffe + 1) as u16));
+    path.set_dlid(lid(id));
     path.set_sgid(source().gid).set_pkey(source().pkey);
     path
 }
 
-fn fill(destinations: u64, capacity: usize) -> PathStore {
+fn fill(destinations: u64, capacity: usize, query: fn(u64) -> PathQuery) -> PathStore {
     let limits = StoreLimits {
         capacity,
         ttl: None,
-        stale_ttl: 0,
-        negative_ttl: 0,
+        stale_ttl: Duration::ZERO,
+        negative_ttl: Duration::ZERO,
     };
-    let mut store = PathStore::new(source(), limits);
+    let store = PathStore::new(source(), limits);
     for id in 1..=destinations {
         let epoch = store.epoch();
-        store.learn(&by_gid(id), &path_to(id), epoch, Moment::default());
+        store.learn(&query(id), &path_to(id), epoch, Moment::default());
     }
     assert_eq!(store.len(), capacity.min(destinations as usize));
     store
 }
 
+/// A table doubles behind 49,152 entries, and behind half of that and so on.
+fn check_bytes(destinations: u64, capacity: usize, query: fn(u64) -> PathQuery) {
+    let before = Allocations::bytes();
+    let store = fill(destinations, capacity, query);
+    let allocated = Allocations::bytes().wrapping_sub(before);
+    let (bytes, kept) = (allocated + store.mapped_bytes(), store.len());
+    assert!(store.mapped_bytes() == 0 || store.mapped_bytes() >= 2 << 20);
+    drop(store);
+    assert_eq!(Allocations::bytes(), before, "all is given back");
+    println!(
+        "{kept} of {destinations} destinations kept: {bytes} bytes, {} each",
+        bytes / kept
+    );
+    let limit = (64 << 10) + 160 * kept;
+    assert!(bytes <= limit, "{bytes} bytes, more than {limit}");
+}
+
 #[test]
 fn bytes_of_a_destination() {
-    for (destinations, capacity) in [(49_000, 65_536), (65_536, 65_536), (200_000, 65_536)] {
-        let before = Allocations::bytes();
-        let store = fill(destinations, capacity);
-        let bytes = Allocations::bytes().wrapping_sub(before);
-        let kept = store.len();
-        drop(store);
-        assert_eq!(Allocations::bytes(), before, "all is given back");
-        let each = bytes / kept;
-        println!("{kept} of {destinations} destinations kept: {each} bytes each");
-        assert!(each <= 160, "{each} bytes a destination");
+    for destinations in [1, 12, 13, 1_000, 24_577, 28_673, 49_000, 49_153, 57_345] {
+        check_bytes(destinations, 65_536, by_gid);
     }
+    for destinations in [1, 1_000, 24_577, 28_673, 49_000, 49_150] {
+        check_bytes(destinations, 65_536, by_lid);
+    }
+    check_bytes(200_000, 65_536, by_gid);
+}
+
+#[test]
+fn bytes_of_a_destination_of_a_million() {
+    check_bytes(1_000_000, 1 << 20, by_gid);
 }
 
 #[test]
 fn an_empty_store_takes_next_to_nothing() {
     let before = Allocations::bytes();
-    let store = fill(0, 65_536);
+    let store = fill(0, 65_536, by_gid);
     let bytes = Allocations::bytes().wrapping_sub(before);
     assert!(bytes <= 1_024, "{bytes} bytes for an empty store");
     drop(store);
@@ -74,7 +102,7 @@ fn an_empty_store_takes_next_to_nothing() {
 #[test]
 fn bytes_of_a_service_id() {
     for (destinations, ids) in [(64, 128), (1, 1_024), (1, 4_096), (64, 130), (1_000, 64)] {
-        let mut store = fill(destinations, 65_536);
+        let store = fill(destinations, 65_536, by_gid);
         let before = Allocations::bytes();
         // As they come when all hosts start at the same time.
         for service in 1..=ids {
@@ -98,7 +126,7 @@ fn bytes_of_a_service_id() {
 
 #[test]
 fn a_hit_allocates_nothing() {
-    let mut store = fill(1_000, 65_536);
+    let store = fill(1_000, 65_536, by_gid);
     let mut exactly = by_gid(1);
     exactly.set_dlid(path_to(1).dlid()).set_sl(0);
     let mut service = by_gid(1);
@@ -111,6 +139,10 @@ fn a_hit_allocates_nothing() {
     for query in &queries {
         hits += usize::from(store.get(query, Moment::default()).is_some());
     }
+    for id in 1..=1_000 {
+        let target = by_gid(id).target().unwrap();
+        hits += usize::from(store.plain(target).is_some());
+    }
     assert_eq!(Allocations::calls(), before);
-    assert_eq!(hits, queries.len());
+    assert_eq!(hits, queries.len() + 1_000);
 }

@@ -1,6 +1,7 @@
 //! The cache engine with a dump, and a provider that wants paths for itself.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use acm_prov_api::cache::engine::{
     CacheSettings, EndpointCache, PathOptions, PortCache, QosSetting,
@@ -68,8 +69,8 @@ impl PortState<Preloading> for CachedPort {
             store: StoreLimits {
                 capacity: 100,
                 ttl: None,
-                stale_ttl: 60_000,
-                negative_ttl: 0,
+                stale_ttl: Duration::from_secs(60),
+                negative_ttl: Duration::ZERO,
             },
             lookups: LookupLimits {
                 timeout: std::time::Duration::from_secs(1),

@@ -1,6 +1,8 @@
-//! The path store against a model that keeps all answers in one list and searches it.
+//! The path store against a model that keeps all answers in one list and searches it. The model evicts nothing: a store
+//! that does answers with what the model knows, too, or not at all.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use acm_prov_api::address::{Gid, Lid, PKey};
 use acm_prov_api::cache::store::{Epoch, PathStore, StoreLimits};
@@ -10,6 +12,8 @@ use acm_prov_api::sa::{Component, PathQuery, Source, Target};
 use proptest::prelude::*;
 
 const TTL: u64 = 1_000;
+/// Milliseconds between two ticks of such a TTL.
+const TICK: u64 = 100;
 const STALE_TTL: u64 = 500;
 const NEGATIVE_TTL: u64 = 200;
 
@@ -51,12 +55,11 @@ impl Fact {
 /// The rules, written down without an eye on speed.
 #[derive(Default)]
 struct Model {
-    capacity: usize,
+    /// Whether the store evicts. It may then have forgotten what shows that others are out of date.
+    evicts: bool,
     /// Oldest first.
     facts: Vec<Fact>,
     missing: HashMap<PathQuery, u64>,
-    /// Destinations, the one used least recently first.
-    used: Vec<Target>,
     /// When each epoch ended; `None` if by a clear.
     ends: Vec<Option<u64>>,
 }
@@ -87,33 +90,14 @@ impl Model {
                 .filter(|fact| fact.target() == target && is_right(fact))
                 .filter(|fact| query.is_answered_by(&fact.asked, &fact.path))
                 .map(|fact| fact.path)
-                .collect()
+                .collect::<Vec<PathRecord>>()
         });
-        of_targets
-            .into_iter()
-            .find(|paths: &Vec<PathRecord>| !paths.is_empty())
-            .unwrap_or_default()
-    }
-
-    fn touch(&mut self, target: Target) {
-        if self.facts.iter().any(|fact| fact.target() == target) {
-            self.used.retain(|used| *used != target);
-            self.used.push(target);
+        let mut of_targets: Vec<Vec<PathRecord>> = of_targets.collect();
+        if self.evicts {
+            return of_targets.concat();
         }
-    }
-
-    fn touch_those_looked_at(&mut self, query: &PathQuery, now: u64) {
-        for target in targets(query) {
-            self.touch(target);
-            let is_found = self.facts.iter().any(|fact| {
-                fact.target() == target
-                    && self.is_fresh(fact, now)
-                    && query.is_answered_by(&fact.asked, &fact.path)
-            });
-            if is_found {
-                return;
-            }
-        }
+        of_targets.retain(|paths| !paths.is_empty());
+        of_targets.into_iter().next().unwrap_or_default()
     }
 
     fn learn(&mut self, query: &PathQuery, path: PathRecord, now: u64) {
@@ -128,6 +112,7 @@ impl Model {
         let last = self.facts.iter().find(|fact| fact.asked == *query).copied();
         if let Some(last) = last.filter(|last| last.is_plain())
             && (last.path.dgid(), last.path.dlid()) != (path.dgid(), path.dlid())
+            && !self.evicts
         {
             // Another port, or the same one elsewhere.
             self.facts.retain(|fact| fact.target() != target);
@@ -137,18 +122,6 @@ impl Model {
         }
         self.facts.retain(|fact| fact.asked != *query);
         self.facts.push(fact);
-        self.touch(target);
-        while self.facts.len() > self.capacity {
-            if self.used.len() == 1 {
-                let oldest = self.facts.iter().position(|fact| !fact.is_plain());
-                self.facts.remove(oldest.unwrap_or(0));
-            } else {
-                let least = self.used.remove(0);
-                self.facts.retain(|fact| fact.target() != least);
-            }
-            self.tidy();
-        }
-        self.tidy();
     }
 
     fn forget_lid(&mut self, gid: Gid, lid: Lid) {
@@ -160,7 +133,6 @@ impl Model {
         {
             self.facts.retain(|fact| fact.target() != target);
         }
-        self.tidy();
     }
 
     fn seen(&mut self, gid: Gid, lid: Lid) {
@@ -169,25 +141,22 @@ impl Model {
             .facts
             .iter()
             .partition(|fact| fact.target() == target && fact.path.dlid() != lid);
+        if self.evicts {
+            let is_elsewhere = |fact: &Fact| fact.target() == target && fact.path.dlid() != lid;
+            self.facts.retain(|fact| !is_elsewhere(fact));
+            return;
+        }
         if !elsewhere.is_empty() {
             self.facts.retain(|fact| fact.target() != target);
         }
         for fact in elsewhere {
             self.forget_lid(gid, fact.path.dlid());
         }
-        self.tidy();
-    }
-
-    fn tidy(&mut self) {
-        let facts = &self.facts;
-        self.used
-            .retain(|target| facts.iter().any(|fact| fact.target() == *target));
     }
 
     fn clear(&mut self) {
         self.facts.clear();
         self.missing.clear();
-        self.used.clear();
         self.ends.push(None);
     }
 }
@@ -286,25 +255,26 @@ fn answer(query: &PathQuery, other: u8, number: usize) -> PathRecord {
     path
 }
 
-fn is_one_of(path: Option<PathRecord>, candidates: &[PathRecord]) -> bool {
+fn is_one_of(path: Option<PathRecord>, candidates: &[PathRecord], may_be_gone: bool) -> bool {
     match path {
         Some(path) => candidates.contains(&path),
-        None => candidates.is_empty(),
+        None => candidates.is_empty() || may_be_gone,
     }
 }
 
 fn compare(capacity: usize, steps: &[Step]) {
-    let mut store = PathStore::new(
+    let store = PathStore::new(
         source(),
         StoreLimits {
             capacity,
-            ttl: Some(TTL),
-            stale_ttl: STALE_TTL,
-            negative_ttl: NEGATIVE_TTL,
+            ttl: Some(Duration::from_millis(TTL)),
+            stale_ttl: Duration::from_millis(STALE_TTL),
+            negative_ttl: Duration::from_millis(NEGATIVE_TTL),
         },
     );
+    let evicts = capacity < steps.len();
     let mut model = Model {
-        capacity,
+        evicts,
         ..Model::default()
     };
     let mut now = 0;
@@ -313,24 +283,35 @@ fn compare(capacity: usize, steps: &[Step]) {
         // Each answer has an age of its own, so that it is clear which is the oldest.
         now += 1;
         let moment = Moment::from_millis(now);
-        let get = |store: &mut PathStore, model: &mut Model, query: &PathQuery| {
+        let get = |store: &PathStore, model: &Model, query: &PathQuery| {
             let stale = model.candidates(query, |fact| model.is_usable(fact, now));
             let found = store.get_stale(query, moment);
             assert!(
-                is_one_of(found, &stale),
+                is_one_of(found, &stale, evicts),
                 "{query:?}: {found:?}, not {stale:?}"
             );
             let fresh = model.candidates(query, |fact| model.is_fresh(fact, now));
             let found = store.get(query, moment);
             assert!(
-                is_one_of(found, &fresh),
+                is_one_of(found, &fresh, evicts),
                 "{query:?}: {found:?}, not {fresh:?}"
             );
-            model.touch_those_looked_at(query, now);
+            // The short way knows no more than the long one.
+            if query.is_plain(&source()) {
+                let plain = store.plain(query.target().unwrap());
+                assert!(
+                    plain.is_none_or(|plain| fresh.contains(&plain)),
+                    "{query:?}: {plain:?}, not {fresh:?}"
+                );
+                let is_sure = |fact: &Fact| {
+                    fact.asked == *query && model.is_fresh(fact, now + TICK) && !evicts
+                };
+                assert!(plain.is_some() || !model.facts.iter().any(is_sure));
+            }
         };
         match step {
             Step::Get(query) => {
-                get(&mut store, &mut model, query);
+                get(&store, &model, query);
                 let missing = model.missing.get(query);
                 let missing = missing.is_some_and(|said| now - said < NEGATIVE_TTL);
                 assert_eq!(store.is_missing(query, moment), missing, "{query:?}");
@@ -339,7 +320,7 @@ fn compare(capacity: usize, steps: &[Step]) {
                 let last = model.facts.iter().find(|fact| fact.asked == *query);
                 if let Some(last) = last {
                     let repeated = PathQuery::from_client(&last.path).complete(&source());
-                    get(&mut store, &mut model, &repeated);
+                    get(&store, &model, &repeated);
                 }
             }
             Step::Learn { query, other, late } => {
@@ -349,6 +330,8 @@ fn compare(capacity: usize, steps: &[Step]) {
                     None => {
                         store.learn(query, &path, store.epoch(), moment);
                         model.learn(query, path, now);
+                        let known = store.get(query, moment);
+                        assert_eq!(known.is_some(), capacity > 0, "what was learnt last");
                     }
                 }
             }
@@ -373,8 +356,11 @@ fn compare(capacity: usize, steps: &[Step]) {
             }
             Step::Pass(millis) => now += millis,
         }
-        assert_eq!(store.len(), model.facts.len(), "after {step:?}");
-        assert!(store.len() <= capacity);
+        if evicts {
+            assert!(store.len() <= capacity.min(model.facts.len()));
+        } else {
+            assert_eq!(store.len(), model.facts.len(), "after {step:?}");
+        }
     }
 }
 
@@ -383,7 +369,7 @@ proptest! {
 
     #[test]
     fn the_store_answers_like_the_model(
-        capacity in 0..12usize,
+        capacity in prop_oneof![Just(1_000), 0..12usize],
         steps in prop::collection::vec(step(), 1..120),
     ) {
         compare(capacity, &steps);

@@ -1,5 +1,7 @@
 //! The options that path-cache reads from ibacm_opts.cfg.
 
+use std::time::Duration;
+
 use acm_prov_api::cache::engine::CacheSettings;
 use acm_prov_api::cache::settings::{StockSettings, described, qos};
 use acm_prov_api::cache::store::StoreLimits;
@@ -64,11 +66,13 @@ const DAY: u64 = 24 * HOUR;
 impl Settings {
     pub(crate) fn read(options: &Options) -> Self {
         let stock = StockSettings::read(options);
+        let millis =
+            |key, default, most| Duration::from_millis(options.number(key, default, 0..=most));
         let store = StoreLimits {
             capacity: options.number("path_cache_capacity", 65_536, 1..=16_777_216),
             ttl: stock.path_ttl,
-            stale_ttl: options.number("path_cache_stale_ttl", 600_000, 0..=DAY),
-            negative_ttl: options.number("path_cache_negative_ttl", 1_000, 0..=HOUR),
+            stale_ttl: millis("path_cache_stale_ttl", 600_000, DAY),
+            negative_ttl: millis("path_cache_negative_ttl", 1_000, HOUR),
         };
         let cache = CacheSettings {
             store,

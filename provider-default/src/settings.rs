@@ -1,6 +1,7 @@
 //! The options that mcast-sa reads from ibacm_opts.cfg: all of the stock provider's, with its defaults, and one of its own.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use acm_prov_api::cache::engine::CacheSettings;
 use acm_prov_api::cache::settings::{LookupLimits, StockSettings, described, qos};
@@ -114,7 +115,7 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
 ];
 
 /// How long older paths stand in for a silent SA after a re-registration. The stock provider goes on with them for ever.
-const STALE: u64 = 600_000;
+const STALE: Duration = Duration::from_mins(10);
 /// More work requests than any adapter takes.
 const DEPTH: u32 = 32_768;
 
@@ -128,7 +129,7 @@ impl Settings {
             ttl: stock.path_ttl,
             stale_ttl: STALE,
             // Stock asks again each time.
-            negative_ttl: 0,
+            negative_ttl: Duration::ZERO,
         };
         let resolver = ResolverLimits {
             timeout: u64::try_from(stock.lookups.timeout.as_millis()).unwrap_or(u64::MAX),
@@ -136,7 +137,9 @@ impl Settings {
             out: options.number("resolve_depth", 1, 1..=DEPTH) as usize,
             waiters: LookupLimits::DEFAULT_WAITERS,
             addresses: capacity,
-            ttl: stock.address_ttl,
+            ttl: stock
+                .address_ttl
+                .map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
         };
         let route_protocol = options.choice(
             "route_prot",
@@ -249,7 +252,7 @@ mod tests {
         let limits = settings.resolver;
         assert_eq!((limits.timeout, limits.retries, limits.out), (500, 15, 4));
         assert_eq!((limits.ttl, limits.addresses), (None, 9));
-        assert_eq!(settings.cache.store.ttl, Some(7 * 60_000));
+        assert_eq!(settings.cache.store.ttl, Some(Duration::from_mins(7)));
         assert_eq!(settings.hosts_file, Some("/h".into()));
         assert_eq!(settings.cache.routes_file, Some("/r".into()));
     }

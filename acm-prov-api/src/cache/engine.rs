@@ -4,7 +4,7 @@
 //! file system that hangs must not hold up an answer. An [`EndpointCache`] lives as long
 //! as its endpoint. Nothing learnt outlives them: an answer that the core brings after a reopen finds nobody.
 //!
-//! Locks: a port's `state` before an endpoint's `store`. What is decided under the port's lock (answers, queries, log lines) is
+//! Locks: a port's `state` before those in an endpoint's `store`. What is decided under the port's lock (answers, queries, log lines) is
 //! [delivered](DeliveringMutex) when it is released: with a lock held nobody is answered, nothing is sent, no file and no
 //! verbs function is touched, no line is logged.
 
@@ -13,9 +13,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::settings::{LookupLimits, millis};
+use super::settings::LookupLimits;
 use super::sm_health::SmHealth;
-use super::store::{PathStore, StoreLimits};
+use super::store::{PathStore, StoreLimits, millis};
 use crate::abi::{AcmCounter, AcmStatus};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
@@ -130,15 +130,14 @@ struct Asker {
 struct OpenEndpoint {
     handle: EndpointHandle,
     source: Source,
-    store: Mutex<PathStore>,
+    store: PathStore,
 }
 
 impl OpenEndpoint {
     /// The fresh answer to the plain query for `target`.
     #[inline]
     fn plain_path(&self, target: Target) -> Option<PathRecord> {
-        let query = PathQuery::to(target).complete(&self.source);
-        self.store.lock().get(&query, Moment::now())
+        self.store.plain(target)
     }
 
     fn id(&self) -> EndpointId {
@@ -362,7 +361,7 @@ impl PortCache {
     /// When the port does not tell its attributes or has no GID.
     pub fn open_endpoint(&self, handle: &EndpointHandle) -> Result<EndpointCache, OpenError> {
         let source = handle.source()?;
-        let store = Mutex::new(PathStore::new(source, self.shared.settings.store));
+        let store = PathStore::new(source, self.shared.settings.store);
         let endpoint = Arc::new(OpenEndpoint {
             handle: handle.clone(),
             source,
@@ -387,7 +386,7 @@ impl PortCache {
         {
             let mut state = self.shared.state.lock();
             for endpoint in state.endpoints.values() {
-                endpoint.store.lock().reregister(now);
+                endpoint.store.reregister(now);
             }
             state.supersede(now);
         }
@@ -528,10 +527,15 @@ impl EndpointCache {
         }
         let mask = shared.lid_mask;
         let is_there = |known: Lid| known.0 & mask == lid.0 & mask;
-        endpoint.store.lock().forget_unless(gid, is_there);
-        if let Some(preload) = &shared.preload {
-            preload.seen(gid.interface_id(), is_there);
+        // The dump first: what is read from it from now on is without that port.
+        if let Some(preload) = &shared.preload
+            && preload.seen(gid.interface_id(), is_there)
+        {
+            for endpoint in shared.state.lock().endpoints.values() {
+                endpoint.store.forget_preloaded(|known, _| known == gid);
+            }
         }
+        endpoint.store.forget_unless(gid, is_there);
     }
 
     /// Closes the endpoint: refuses all requests that wait, and asks the SA nothing more for it.
@@ -625,7 +629,7 @@ impl Asker {
         let stale = match &client {
             Client::Query(_) => None,
             client if qos::is_the_kernels_class(&likely, client) => None,
-            _ => self.endpoint.store.lock().get_stale(&likely, now),
+            _ => self.endpoint.store.get_stale(&likely, now),
         };
         let until = match stale {
             Some(_) => deadline.min(now.after(millis(self.shared.settings.lookups.timeout))),
@@ -715,12 +719,12 @@ impl Asker {
     }
 
     fn seek(&self, query: &PathQuery, now: Moment) -> Sought<'_> {
-        let known = self.endpoint.store.lock().get(query, now);
+        let store = &self.endpoint.store;
+        let known = store.get(query, now);
         if let Some(path) = known.or_else(|| self.preloaded(query, now)) {
             return Sought::Known(Some(path));
         }
         let state = self.shared.state.lock();
-        let mut store = self.endpoint.store.lock();
         // Looked at again: answers are stored with the state locked, so that one which has just come is not asked for a
         // second time.
         let path = store.get(query, now);
@@ -728,15 +732,20 @@ impl Asker {
             return Sought::Known(path);
         }
         let stale = store.get_stale(query, now);
-        drop(store);
         Sought::Unknown { state, stale }
     }
 
+    /// What the dump says. The answer to a plain query is a hit from then on.
     fn preloaded(&self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
-        self.shared
-            .preload
-            .as_ref()?
-            .path(query, &self.endpoint.source, now)
+        let OpenEndpoint { source, store, .. } = &*self.endpoint;
+        let preload = self.shared.preload.as_ref()?;
+        let preloads = store.preloads();
+        let (path, read) = preload.path(query, source, now)?;
+        if query.is_plain(source) {
+            let target = query.target().ok();
+            store.preload(target.map(|target| (target, path)), read, preloads, now);
+        }
+        Some(path)
     }
 
     /// Whether the source that a client names is one of the port's: others have daemons of their own to ask for them.

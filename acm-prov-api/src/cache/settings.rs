@@ -142,10 +142,10 @@ const HOUR: u64 = 3_600_000;
 /// What an operator has set with the stock provider's options.
 #[derive(Clone, Debug)]
 pub struct StockSettings {
-    /// Milliseconds that an address is kept; `None` is without end.
-    pub address_ttl: Option<u64>,
-    /// Milliseconds that a path is kept, which is no longer than its address; `None` is without end.
-    pub path_ttl: Option<u64>,
+    /// How long an address is kept; `None` is without end.
+    pub address_ttl: Option<Duration>,
+    /// How long a path is kept, which is no longer than its address; `None` is without end.
+    pub path_ttl: Option<Duration>,
     /// How long clients wait, and how many.
     pub lookups: LookupLimits,
     /// Whether own addresses are answered without asking anybody (`loopback_prot local`).
@@ -160,10 +160,8 @@ impl StockSettings {
     /// Reads them. What is out of range is [reported](Options::reports), and the default holds.
     #[must_use]
     pub fn read(options: &Options) -> Self {
-        let address_ttl = options
-            .minutes("addr_timeout", Some(Duration::from_mins(1440)))
-            .map(millis);
-        let route_ttl = options.minutes("route_timeout", None).map(millis);
+        let address_ttl = options.minutes("addr_timeout", Some(Duration::from_mins(1440)));
+        let route_ttl = options.minutes("route_timeout", None);
         // The core's own, which bounds its MADs by the same values.
         let lookups = LookupLimits {
             timeout: Duration::from_millis(options.number("timeout", 2_000, 1..=HOUR)),
@@ -203,11 +201,6 @@ impl StockSettings {
     }
 }
 
-/// In whole milliseconds, as times are counted inside.
-pub(super) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,7 +223,7 @@ mod tests {
         ];
         let keys: Vec<&str> = described.iter().map(|info| info.key.as_str()).collect();
         assert_eq!(options.asked(), keys);
-        assert_eq!(settings.path_ttl, Some(1440 * 60_000));
+        assert_eq!(settings.path_ttl, Some(Duration::from_mins(1440)));
         assert_eq!(settings.lookups.patience(), Duration::from_secs(6));
         assert_eq!((settings.hosts_file, settings.routes_file), (None, None));
     }
@@ -243,9 +236,12 @@ mod tests {
             ("addr_timeout -1\n", None, None),
         ] {
             let settings = StockSettings::read(&Options::parse("", text.as_bytes()));
-            let minutes = |minutes: u64| minutes * 60_000;
-            assert_eq!(settings.address_ttl, address.map(minutes), "{text}");
-            assert_eq!(settings.path_ttl, path.map(minutes), "{text}");
+            assert_eq!(
+                settings.address_ttl,
+                address.map(Duration::from_mins),
+                "{text}"
+            );
+            assert_eq!(settings.path_ttl, path.map(Duration::from_mins), "{text}");
         }
     }
 }

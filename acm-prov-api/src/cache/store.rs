@@ -1,65 +1,114 @@
 //! Answers by query, for one endpoint.
 //!
-//! An entry is a destination, a GID or a LID, with the path that answers the plain query for it; and, only where asked
-//! for, answers to queries that name more. A GID and a LID are two destinations, even of one port: which GID has a LID
-//! is learnt by asking for the LID, since a far GID's path has the LID of a router, and an alias GID its port's.
+//! A destination is a GID or a LID. They are two destinations, even of one port: which GID has a LID is learnt by asking
+//! for the LID, since a far GID's path has the LID of a router, and an alias GID its port's.
 //!
-//! Bounded by the number of answers; the destination used least recently goes first, with all that is known of it.
+//! The answer to the plain query for a destination of the subnet, which is what nearly all clients ask, is in a table
+//! that [`plain`](PathStore::plain) reads while others write: a hit takes one read lock, which is never held but to change a
+//! pointer, and waits for no insert, growth or flush. It allocates nothing and reads no clock. All other answers are
+//! behind a mutex: to queries that name more, and paths with a GRH, to other subnets or with a service id of their own.
+//!
+//! What goes first, when there are more answers than the capacity:
+//! - As long as the table holds at least half of the answers: one of the table, by CLOCK. A hit marks its entry; a hand
+//!   goes round, takes marks off, and evicts the first entry without one. Where it finds none in 1,024 slots it evicts the
+//!   next entry nevertheless, so that an insert takes bounded time.
+//! - Else: the destination used least recently among the other answers, with all of those; of the last destination the
+//!   oldest answer.
+//!
+//! [Preloaded](PathStore::preload) paths count against nothing and evict nothing: there are as many as the operator's file has.
 
 mod age;
-mod destination;
 mod negative;
+mod side;
+mod writer;
 
-use lru::LruCache;
+use std::time::Duration;
 
+use super::table::{Key, Table};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
 use crate::path::PathRecord;
 use crate::sa::{Component, PathQuery, Source, Target};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, RwLock};
 
-use age::{Age, Ages, Freshness};
-use destination::Destination;
+pub(super) use age::millis;
+use writer::Writer;
 
 pub use age::Epoch;
-pub use destination::{MAX_OTHER_ANSWERS, MAX_SERVICE_ANSWERS};
 pub use negative::{MAX_NEGATIVES, Negatives};
+pub use side::{MAX_OTHER_ANSWERS, MAX_SERVICE_ANSWERS};
 
-/// How much a [`PathStore`] keeps, and for how long.
+/// How much a [`PathStore`] keeps, and for how long. Times count in whole milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
     /// Most answers. Memory is taken as they come.
     pub capacity: usize,
-    /// Milliseconds that an answer is good for; `None` is without end.
-    pub ttl: Option<u64>,
-    /// Milliseconds after a re-registration that older answers may stand in for a silent SA;
-    /// 0 drops them at once.
-    pub stale_ttl: u64,
-    /// Milliseconds that "no such path" is remembered; 0 is not at all.
-    pub negative_ttl: u64,
+    /// How long an answer is good for; `None` is without end.
+    pub ttl: Option<Duration>,
+    /// How long after a re-registration older answers may stand in for a silent SA; zero drops them at once.
+    pub stale_ttl: Duration,
+    /// How long "no such path" is remembered; zero is not at all.
+    pub negative_ttl: Duration,
 }
 
-/// What is known about paths from one endpoint.
+impl StoreLimits {
+    /// How often [`PathStore::tick`] must be called: a 64th of the TTL, at least 100 ms, at most 10 s. `None`: never.
+    #[must_use]
+    pub fn tick(&self) -> Option<Duration> {
+        const RANGE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
+        self.ttl.map(|ttl| (ttl / 64).clamp(RANGE[0], RANGE[1]))
+    }
+}
+
+/// Tells preloaded paths that were read before a change from those read after it: see
+/// [`preload`](PathStore::preload).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preloads(u64);
+
+/// What a [clear](PathStore::clear) has taken out of a store. Dropping it frees the memory, which takes a while for a large
+/// store: drop it with no lock held.
+pub struct Discarded {
+    _writer: Writer,
+    _table: Arc<Table>,
+}
+
+/// What is known about paths from one endpoint. All methods are for any thread.
 pub struct PathStore {
     source: Source,
-    capacity: usize,
-    ages: Ages,
-    destinations: LruCache<Target, Destination>,
-    /// Answers of all destinations.
-    answers: usize,
-    missing: Negatives<PathQuery>,
+    /// Milliseconds.
+    ttl: u64,
+    /// Milliseconds by which hits are ahead of the last tick.
+    ahead: u64,
+    readers: Readers,
+    writer: Mutex<Writer>,
+}
+
+/// What hits read, and the writer publishes.
+struct Readers {
+    /// The writer's. Locked for writing to change the pointer only.
+    table: RwLock<Arc<Table>>,
+    /// The current epoch's lower bits.
+    epoch: AtomicU32,
+    /// A time in milliseconds that is not reached before the next tick.
+    now: AtomicU64,
 }
 
 impl PathStore {
     /// An empty store for the queries of `source`.
     #[must_use]
     pub fn new(source: Source, limits: StoreLimits) -> PathStore {
+        let table = Arc::new(Table::new());
         PathStore {
             source,
-            capacity: limits.capacity,
-            ages: Ages::new(limits.ttl, limits.stale_ttl),
-            destinations: LruCache::unbounded(),
-            answers: 0,
-            missing: Negatives::new(limits.negative_ttl),
+            ttl: limits.ttl.map_or(u64::MAX, millis),
+            ahead: limits.tick().map_or(0, millis),
+            readers: Readers {
+                table: RwLock::new(Arc::clone(&table)),
+                epoch: AtomicU32::new(0),
+                now: AtomicU64::new(0),
+            },
+            writer: Mutex::new(Writer::new(source, limits, table)),
         }
     }
 
@@ -69,175 +118,160 @@ impl PathStore {
         &self.source
     }
 
-    /// Answers held, fresh or not.
+    /// Answers of the SA held, fresh or not.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.answers
+        self.writer.lock().len()
     }
 
-    /// Whether no answer is held.
+    /// Whether no answer of the SA is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.answers == 0
+        self.len() == 0
     }
 
-    /// The fresh answer to a [complete](PathQuery::complete) query, if there is one: one that was
-    /// [given for it](PathQuery::is_answered_by) or for a query that asked for less. Allocates nothing.
+    /// Bytes that are mapped for the table, beside what the allocator gave.
+    #[must_use]
+    pub fn mapped_bytes(&self) -> usize {
+        self.readers.table.read().mapped_bytes()
+    }
+
+    /// The fresh answer to the [plain](PathQuery::is_plain) query for a destination.
+    ///
+    /// `None` does not say that there is none: [`get`](PathStore::get) may know more. What is good for less than the time
+    /// between two [ticks](PathStore::tick) is known there only.
     #[inline]
-    pub fn get(&mut self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
-        let Self {
-            source,
-            ages,
-            destinations,
-            ..
-        } = self;
-        let fresh = |age| ages.freshness(age, now) == Freshness::Fresh;
-        if query.is_plain(source) {
-            let target = targets(query).next()?;
-            let path = destinations.get(&target)?.find_plain(source, fresh);
-            if path.is_some() {
-                return path;
-            }
+    pub fn plain(&self, target: Target) -> Option<PathRecord> {
+        let key = Key::new(target, &self.source)?;
+        let table = self.readers.table.read();
+        let (slot, entry) = table.find(key)?;
+        let now = self.readers.now.load(Ordering::Relaxed);
+        let epoch = self.readers.epoch.load(Ordering::Relaxed) as u16;
+        let is_fresh = now.saturating_sub(entry.learned()) < self.ttl
+            && (entry.epoch() == epoch || entry.is_preloaded());
+        if !is_fresh {
+            return None;
         }
-        // A record that is repeated comes before another that would do: its SL of 0 names no SL.
-        let repeated = targets(query).find_map(|target| {
-            destinations
-                .peek(&target)?
-                .find_repeated(source, query, fresh)
-        });
-        let found = targets(query).find_map(|target| {
-            destinations
-                .get(&target)?
-                .find(target, source, query, fresh)
-        });
-        repeated.or(found)
+        entry.visit(slot);
+        Some(entry.path(&self.source))
+    }
+
+    /// Tells the store the time. With a TTL, a thread must do so as often as [`StoreLimits::tick`] says: hits read no clock. They
+    /// take it to be as late as it can be before the next tick, so that an answer is never given after its TTL.
+    /// Methods that are told the time tell it the hits as well.
+    pub fn tick(&self, now: Moment) {
+        let now = now.since(Moment::default()).saturating_add(self.ahead);
+        self.readers.now.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// The fresh answer of the SA to a [complete](PathQuery::complete) query, if there is one: one that was [given for
+    /// it](PathQuery::is_answered_by) or for a query that asked for less. Preloaded paths are not looked at. Allocates nothing.
+    pub fn get(&self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
+        self.tick(now);
+        self.writer.lock().get(query, now)
     }
 
     /// The answer to a query from before a re-registration, as long as it may stand in for a silent SA; a fresh one does as
     /// well.
     #[must_use]
     pub fn get_stale(&self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
-        let usable = |age| self.ages.freshness(age, now) != Freshness::Gone;
-        targets(query).find_map(|target| {
-            self.destinations
-                .peek(&target)?
-                .find(target, &self.source, query, usable)
-        })
+        self.writer.lock().get_stale(query, now)
     }
 
     /// Whether the SA said, not long ago, that there is no such path.
-    pub fn is_missing(&mut self, query: &PathQuery, now: Moment) -> bool {
-        self.missing.contains(query, now)
+    pub fn is_missing(&self, query: &PathQuery, now: Moment) -> bool {
+        self.writer.lock().missing.contains(query, now)
     }
 
     /// What an answer must have been asked in to be kept: see [`learn`](PathStore::learn).
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.ages.current()
+        self.writer.lock().ages.current()
     }
 
     /// Keeps the SA's answer to a query that it [answers](PathQuery::check). `asked` is the store's epoch when the SA was
     /// asked: an answer from before a re-registration or a clear is not kept.
-    pub fn learn(&mut self, query: &PathQuery, path: &PathRecord, asked: Epoch, now: Moment) {
-        let Some(target) = targets(query).next().filter(|_| asked == self.epoch()) else {
-            return;
-        };
-        self.missing.remove(query);
-        let age = Age {
-            learned: now,
-            epoch: asked,
-        };
-        let destination = self
-            .destinations
-            .get_or_insert_mut(target, Destination::default);
-        let before = destination.len();
-        let moved_from = destination.learn(query, &self.source, path, age);
-        self.answers = self.answers + destination.len() - before;
-        if let Some(lid) = moved_from {
-            self.forget_lid_of(path.dgid(), lid);
-        }
-        self.evict();
-    }
-
-    /// Forgets a GID if one of its paths does not lead where `is_there` says, and the LIDs there that were that port's.
-    pub fn forget_unless(&mut self, gid: Gid, is_there: impl Fn(Lid) -> bool) {
-        let target = Target::Gid(gid);
-        let Some(destination) = self.destinations.peek(&target) else {
-            return;
-        };
-        let ports = destination.ports();
-        let elsewhere: Vec<Lid> = ports
-            .map(|(_, lid)| lid)
-            .filter(|lid| !is_there(*lid))
-            .collect();
-        if !elsewhere.is_empty() {
-            self.forget(&target);
-        }
-        for lid in elsewhere {
-            self.forget_lid_of(gid, lid);
-        }
-    }
-
-    /// Forgets a LID if it was that port's: it is another's now, or nobody's. The LID of a router to a far GID stays.
-    fn forget_lid_of(&mut self, gid: Gid, lid: Lid) {
-        let target = Target::Lid(lid);
-        let destination = self.destinations.peek(&target);
-        if destination.is_some_and(|there| there.ports().any(|port| port == (gid, lid))) {
-            self.forget(&target);
-        }
-    }
-
-    fn forget(&mut self, target: &Target) {
-        if let Some(destination) = self.destinations.pop(target) {
-            self.answers -= destination.len();
+    pub fn learn(&self, query: &PathQuery, path: &PathRecord, asked: Epoch, now: Moment) {
+        self.tick(now);
+        let mut writer = self.writer.lock();
+        if asked == writer.ages.current() {
+            writer.learn(&self.readers, query, path, now);
         }
     }
 
     /// Remembers that the SA has no such path. `asked` as for [`learn`](PathStore::learn).
-    pub fn learn_missing(&mut self, query: &PathQuery, asked: Epoch, now: Moment) {
-        if asked == self.epoch() {
-            self.missing.insert(*query, now);
+    pub fn learn_missing(&self, query: &PathQuery, asked: Epoch, now: Moment) {
+        let mut writer = self.writer.lock();
+        if asked == writer.ages.current() {
+            writer.missing.insert(*query, now);
         }
+    }
+
+    /// Forgets a GID if one of its paths does not lead where `is_there` says, and the LIDs there that were that port's.
+    /// Preloaded paths stay.
+    pub fn forget_unless(&self, gid: Gid, is_there: impl Fn(Lid) -> bool) {
+        self.writer.lock().forget_unless(gid, is_there);
+    }
+
+    /// What paths must have been read in to be kept: see [`preload`](PathStore::preload).
+    #[must_use]
+    pub fn preloads(&self) -> Preloads {
+        self.writer.lock().preloads
+    }
+
+    /// Takes in paths that an operator's file has, as answers to the plain query for their targets. They are given to
+    /// [`plain`](PathStore::plain) only, for a TTL from the moment that the file was `read`, over re-registrations, until
+    /// the SA gives another answer. The SA's fresh answers stay.
+    ///
+    /// Not kept: a path that the table has no room for, such as one to another subnet; and all, if
+    /// [`forget_preloaded`](PathStore::forget_preloaded) was called since `seen`.
+    pub fn preload(
+        &self,
+        paths: impl IntoIterator<Item = (Target, PathRecord)>,
+        read: Moment,
+        seen: Preloads,
+        now: Moment,
+    ) {
+        self.tick(now);
+        let mut writer = self.writer.lock();
+        if writer.preloads != seen {
+            return;
+        }
+        for (target, path) in paths {
+            writer.preload(&self.readers, target, &path, read, now);
+        }
+    }
+
+    /// Forgets preloaded paths that lead to a GID and LID that are meant.
+    pub fn forget_preloaded(&self, is_meant: impl Fn(Gid, Lid) -> bool) {
+        self.writer.lock().forget_preloaded(is_meant);
     }
 
     /// The SA asked clients to register anew (`IBV_EVENT_CLIENT_REREGISTER`): what is known is
     /// stale from now on, in constant time, and what was missing may be there.
-    pub fn reregister(&mut self, now: Moment) {
-        self.ages.end_epoch(now);
-        self.missing.clear();
+    pub fn reregister(&self, now: Moment) {
+        self.tick(now);
+        self.writer.lock().reregister(&self.readers, now);
     }
 
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.ages.forget_epochs();
-        self.destinations = LruCache::unbounded();
-        self.answers = 0;
-        self.missing.clear();
+    /// Forgets everything, preloaded paths included.
+    pub fn clear(&self) -> Discarded {
+        let table = Arc::new(Table::new());
+        let mut writer = self.writer.lock();
+        let old = writer.clear(&self.readers, table);
+        drop(writer);
+        old
+    }
+}
+
+impl Readers {
+    fn publish(&self, table: &Arc<Table>) -> Arc<Table> {
+        std::mem::replace(&mut *self.table.write(), Arc::clone(table))
     }
 
-    /// Makes room: other destinations first, then the oldest answers of the last one.
-    fn evict(&mut self) {
-        while self.answers > self.capacity {
-            if self.destinations.len() > 1 {
-                let Some((_, destination)) = self.destinations.pop_lru() else {
-                    return;
-                };
-                self.answers -= destination.len();
-            } else {
-                let Some((&target, _)) = self.destinations.peek_mru() else {
-                    return;
-                };
-                let last = self.destinations.peek_mut(&target);
-                if !last.is_some_and(Destination::shrink) {
-                    return;
-                }
-                self.answers -= 1;
-                let last = self.destinations.peek(&target);
-                if last.is_some_and(|last| last.len() == 0) {
-                    self.destinations.pop(&target);
-                }
-            }
-        }
+    fn publish_epoch(&self, epoch: Epoch) {
+        let low = epoch.low().into();
+        self.epoch.store(low, Ordering::Relaxed);
     }
 }
 

@@ -33,7 +33,7 @@ impl State {
                 endpoint: Arc::clone(endpoint),
                 id,
                 query: key.query,
-                epoch: endpoint.store.lock().epoch(),
+                epoch: endpoint.store.epoch(),
             });
         }
         queries
@@ -105,7 +105,7 @@ impl Asked {
         let now = Moment::now();
         let mut state = shared.state.lock();
         if state.endpoints.contains_key(&self.endpoint_id) {
-            let mut store = endpoint.store.lock();
+            let store = &endpoint.store;
             match &answer {
                 Ok(path) => store.learn(&self.query, path, self.epoch, now),
                 Err(SaError::Status(SaStatus::NO_RECORDS)) => {

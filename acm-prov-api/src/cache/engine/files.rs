@@ -72,7 +72,15 @@ impl Due {
 fn look(shared: &Shared, now: Moment) {
     let followed = shared.followed.lock().clone();
     let mut told: Vec<String> = followed.iter().flat_map(|file| file.look(now)).collect();
-    told.extend(shared.preload.iter().flat_map(|preload| preload.look(now)));
+    if let Some(preload) = &shared.preload {
+        let (lines, is_new) = preload.look(now);
+        told.extend(lines);
+        if is_new {
+            for endpoint in shared.state.lock().endpoints.values() {
+                endpoint.store.forget_preloaded(|_, _| true);
+            }
+        }
+    }
     for line in told {
         shared
             .port
@@ -100,10 +108,10 @@ fn flush_if_touched(shared: &Shared) {
     }
     state.flushed = touched;
     let mut answers = 0;
+    let mut discarded = Vec::new();
     for endpoint in state.endpoints.values() {
-        let mut store = endpoint.store.lock();
-        answers += store.len();
-        store.clear();
+        answers += endpoint.store.len();
+        discarded.push(endpoint.store.clear());
     }
     state.supersede(Moment::now());
     let port = shared.port.number();
@@ -112,4 +120,7 @@ fn flush_if_touched(shared: &Shared) {
         file.display()
     );
     state.log(LogLevel::ALWAYS, line);
+    // The memory is freed with no lock held.
+    drop(state);
+    drop(discarded);
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
@@ -17,8 +18,8 @@ pub(super) struct Preload {
     base_lid: Lid,
     /// Packet lifetime of paths to others: the port's subnet time-out.
     lifetime: u8,
-    /// Milliseconds that a dump is good for.
-    ttl: Option<u64>,
+    /// How long a dump is good for.
+    ttl: Option<Duration>,
     state: Mutex<State>,
 }
 
@@ -35,7 +36,7 @@ impl Preload {
         guid: u64,
         base_lid: Lid,
         lifetime: u8,
-        ttl: Option<u64>,
+        ttl: Option<Duration>,
         now: Moment,
     ) -> (Self, Vec<String>) {
         let routes = Followed::routes(file, guid, base_lid);
@@ -56,26 +57,27 @@ impl Preload {
         )
     }
 
-    /// Follows the dump. Lines for the operator.
-    pub(super) fn look(&self, now: Moment) -> Vec<String> {
+    /// Follows the dump. Lines for the operator, and whether what it said before does not count any more.
+    pub(super) fn look(&self, now: Moment) -> (Vec<String>, bool) {
         let before = self.routes.get();
         let told = self.routes.look(now);
-        if !std::sync::Arc::ptr_eq(&before, &self.routes.get()) {
+        let is_new = !std::sync::Arc::ptr_eq(&before, &self.routes.get());
+        if is_new {
             *self.state.lock() = State {
                 read: now,
                 moved: HashSet::new(),
             };
         }
-        told
+        (told, is_new)
     }
 
-    /// The path that answers a query: what a dump has is the answer to a plain one.
+    /// The path that answers a query, and when the dump was read: what a dump has is the answer to a plain one.
     pub(super) fn path(
         &self,
         query: &PathQuery,
         source: &Source,
         now: Moment,
-    ) -> Option<PathRecord> {
+    ) -> Option<(PathRecord, Moment)> {
         let lid = query.names(Component::Dlid).then(|| query.values().dlid());
         let by_gid = query.names(Component::Dgid);
         let by_gid = by_gid.then(|| Target::Gid(query.values().dgid()));
@@ -83,13 +85,18 @@ impl Preload {
             .into_iter()
             .flatten()
             .find_map(|target| {
-                let path = self.path_to(target, source, now)?;
+                let (path, read) = self.path_to(target, source, now)?;
                 let plain = PathQuery::to(target).complete(source);
-                query.is_answered_by(&plain, &path).then_some(path)
+                query.is_answered_by(&plain, &path).then_some((path, read))
             })
     }
 
-    fn path_to(&self, target: Target, source: &Source, now: Moment) -> Option<PathRecord> {
+    fn path_to(
+        &self,
+        target: Target,
+        source: &Source,
+        now: Moment,
+    ) -> Option<(PathRecord, Moment)> {
         let (dlid, route) = self.routes.with(|routes| {
             let dlid = match target {
                 Target::Lid(lid) => lid,
@@ -101,8 +108,9 @@ impl Preload {
             Some((dlid, routes.by_lid(dlid)?))
         })?;
         let state = self.state.lock();
-        let is_good = self.ttl.is_none_or(|ttl| now.since(state.read) < ttl)
-            && !state.moved.contains(&route.guid);
+        let read = state.read;
+        let is_young = |ttl: Duration| Duration::from_millis(now.since(read)) < ttl;
+        let is_good = self.ttl.is_none_or(is_young) && !state.moved.contains(&route.guid);
         drop(state);
         if !is_good {
             return None;
@@ -123,14 +131,16 @@ impl Preload {
             .set_mtu(Selector::Exactly, route.mtu)
             .set_rate(Selector::Exactly, route.rate)
             .set_packet_lifetime(Selector::Exactly, lifetime);
-        Some(path)
+        Some((path, read))
     }
 
-    /// A port of the subnet was seen at a LID. If the dump has another, it is not asked about that port any more.
-    pub(super) fn seen(&self, guid: u64, is_there: impl Fn(Lid) -> bool) {
+    /// A port of the subnet was seen at a LID. If the dump has another, it is not asked about that port any more: true.
+    pub(super) fn seen(&self, guid: u64, is_there: impl Fn(Lid) -> bool) -> bool {
         let known = self.routes.with(|routes| routes.lid_of(guid));
-        if known.is_some_and(|known| !is_there(known)) {
+        let has_moved = known.is_some_and(|known| !is_there(known));
+        if has_moved {
             self.state.lock().moved.insert(guid);
         }
+        has_moved
     }
 }

@@ -37,8 +37,14 @@ pub(super) fn run(shared: &Arc<Shared>) {
 /// Does what is due and waits for what comes next; false once the port is closed.
 fn turn(shared: &Arc<Shared>) -> bool {
     let now = Moment::now();
+    let tick = shared.settings.store.tick();
     let looks_at_sm_lid = {
         let mut state = shared.state.lock();
+        if tick.is_some() {
+            for endpoint in state.endpoints.values() {
+                endpoint.store.tick(now);
+            }
+        }
         state.paths.expire(now);
         state.qos.lookups.expire(now);
         let message = state.health.poll(now);
@@ -58,7 +64,9 @@ fn turn(shared: &Arc<Shared>) -> bool {
     if state.closed {
         return false;
     }
-    state.wakes_at = next_turn(&state);
+    // Hits go by the tick.
+    let next_tick = tick.map(|tick| now.after(tick.as_millis() as u64));
+    state.wakes_at = next_turn(&state).min(next_tick.unwrap_or(Moment::NEVER));
     match state.wakes_at.since(Moment::now()) {
         0 => {}
         _ if state.wakes_at == Moment::NEVER => state.wait(&shared.wake, None),

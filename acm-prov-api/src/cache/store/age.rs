@@ -1,7 +1,7 @@
 //! How old an answer is, and what that makes it.
 
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
+use std::time::Duration;
 
 use crate::clock::Moment;
 
@@ -10,17 +10,20 @@ const MAX_EPOCHS: usize = 32;
 
 /// A time between two re-registrations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Epoch(NonZeroU32);
+pub struct Epoch(u32);
 
 impl Epoch {
-    const FIRST: Epoch = Epoch(NonZeroU32::MIN);
-
     fn next(self) -> Epoch {
-        Epoch(NonZeroU32::new(self.0.get().wrapping_add(1)).unwrap_or(NonZeroU32::MIN))
+        Epoch(self.0.wrapping_add(1))
     }
 
     fn epochs_since(self, earlier: Epoch) -> usize {
-        self.0.get().wrapping_sub(earlier.0.get()) as usize
+        self.0.wrapping_sub(earlier.0) as usize
+    }
+
+    /// The part that the table keeps.
+    pub(super) fn low(self) -> u16 {
+        self.0 as u16
     }
 }
 
@@ -51,11 +54,11 @@ pub(super) struct Ages {
 }
 
 impl Ages {
-    pub fn new(ttl: Option<u64>, stale_ttl: u64) -> Ages {
+    pub fn new(ttl: Option<Duration>, stale_ttl: Duration) -> Ages {
         Ages {
-            ttl,
-            stale_ttl,
-            current: Epoch::FIRST,
+            ttl: ttl.map(millis),
+            stale_ttl: millis(stale_ttl),
+            current: Epoch(0),
             ends: VecDeque::new(),
         }
     }
@@ -64,7 +67,23 @@ impl Ages {
         self.current
     }
 
-    #[inline]
+    /// The epoch of an entry of the table.
+    pub fn epoch_of(&self, low: u16) -> Epoch {
+        let back = self.current.low().wrapping_sub(low);
+        Epoch(self.current.0.wrapping_sub(back.into()))
+    }
+
+    /// Whether entries of the table that are [gone](Self::is_gone) have to be removed now: before their epochs cannot be told
+    /// from later ones.
+    pub fn is_time_to_purge(&self) -> bool {
+        self.current.low() & (u16::MAX >> 1) == 0
+    }
+
+    /// Whether an answer of that epoch is gone for good.
+    pub fn is_gone(&self, epoch: Epoch) -> bool {
+        self.current.epochs_since(epoch) > self.ends.len()
+    }
+
     pub fn freshness(&self, age: Age, now: Moment) -> Freshness {
         if self.ttl.is_some_and(|ttl| now.since(age.learned) >= ttl) {
             Freshness::Gone
@@ -100,9 +119,16 @@ impl Ages {
     }
 }
 
+/// Whole milliseconds.
+pub(in crate::cache) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
 
     fn at(millis: u64) -> Moment {
         Moment::from_millis(millis)
@@ -117,17 +143,17 @@ mod tests {
 
     #[test]
     fn fresh_for_the_ttl() {
-        let ages = Ages::new(Some(100), 1_000);
+        let ages = Ages::new(Some(100 * MS), 1_000 * MS);
         let age = learned(&ages, 50);
         assert_eq!(ages.freshness(age, at(149)), Freshness::Fresh);
         assert_eq!(ages.freshness(age, at(150)), Freshness::Gone);
-        let without_end = Ages::new(None, 1_000);
+        let without_end = Ages::new(None, 1_000 * MS);
         assert_eq!(without_end.freshness(age, Moment::NEVER), Freshness::Fresh);
     }
 
     #[test]
     fn stale_from_the_first_re_registration_after_it_was_learnt() {
-        let mut ages = Ages::new(None, 100);
+        let mut ages = Ages::new(None, 100 * MS);
         let old = learned(&ages, 0);
         ages.end_epoch(at(10));
         let young = learned(&ages, 20);
@@ -140,7 +166,7 @@ mod tests {
 
     #[test]
     fn an_answer_can_be_too_old_to_be_stale() {
-        let mut ages = Ages::new(Some(100), 1_000);
+        let mut ages = Ages::new(Some(100 * MS), 1_000 * MS);
         let age = learned(&ages, 0);
         ages.end_epoch(at(10));
         assert_eq!(ages.freshness(age, at(99)), Freshness::Stale);
@@ -149,7 +175,7 @@ mod tests {
 
     #[test]
     fn no_stale_ttl_drops_at_once() {
-        let mut ages = Ages::new(None, 0);
+        let mut ages = Ages::new(None, 0 * MS);
         let age = learned(&ages, 0);
         ages.end_epoch(at(10));
         assert_eq!(ages.freshness(age, at(10)), Freshness::Gone);
@@ -157,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_storm_of_re_registrations_is_bounded() {
-        let mut ages = Ages::new(None, u64::MAX);
+        let mut ages = Ages::new(None, Duration::MAX);
         let first = learned(&ages, 0);
         for millis in 1..=MAX_EPOCHS as u64 {
             ages.end_epoch(at(millis));

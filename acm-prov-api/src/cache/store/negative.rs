@@ -1,9 +1,11 @@
 //! What is known not to be there.
 
 use std::hash::Hash;
+use std::time::Duration;
 
 use lru::LruCache;
 
+use super::age::millis;
 use crate::clock::Moment;
 
 /// Most keys that [`Negatives`] keeps.
@@ -17,11 +19,11 @@ pub struct Negatives<K: Hash + Eq> {
 }
 
 impl<K: Hash + Eq> Negatives<K> {
-    /// Remembers for `ttl` milliseconds; 0 is not at all.
+    /// Remembers for `ttl`, in whole milliseconds; zero is not at all.
     #[must_use]
-    pub fn new(ttl: u64) -> Negatives<K> {
+    pub fn new(ttl: Duration) -> Negatives<K> {
         Negatives {
-            ttl,
+            ttl: millis(ttl),
             said: LruCache::unbounded(),
         }
     }
@@ -73,7 +75,7 @@ mod tests {
 
     #[test]
     fn remembered_for_the_ttl() {
-        let mut negatives = Negatives::new(100);
+        let mut negatives = Negatives::new(Duration::from_millis(100));
         negatives.insert("a", at(10));
         assert!(negatives.contains(&"a", at(109)));
         assert!(!negatives.contains(&"b", at(10)));
@@ -85,14 +87,14 @@ mod tests {
 
     #[test]
     fn a_ttl_of_zero_is_off() {
-        let mut negatives = Negatives::new(0);
+        let mut negatives = Negatives::new(Duration::ZERO);
         negatives.insert(1, at(0));
         assert!(!negatives.contains(&1, at(0)));
     }
 
     #[test]
     fn bounded_and_the_least_used_goes() {
-        let mut negatives = Negatives::new(100);
+        let mut negatives = Negatives::new(Duration::from_millis(100));
         for key in 0..MAX_NEGATIVES {
             negatives.insert(key, at(0));
         }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::address::PKey;
+use crate::cache::table::MOST_SLOTS;
 use crate::path::Selector;
 
 fn at(millis: u64) -> Moment {
@@ -58,15 +59,15 @@ fn store(capacity: usize) -> PathStore {
         source(),
         StoreLimits {
             capacity,
-            ttl: Some(1_000),
-            stale_ttl: 500,
-            negative_ttl: 100,
+            ttl: Some(Duration::from_millis(1_000)),
+            stale_ttl: Duration::from_millis(500),
+            negative_ttl: Duration::from_millis(100),
         },
     )
 }
 
 /// Teaches the store at time 0 and expects it to keep the answer.
-fn learn(store: &mut PathStore, query: PathQuery, path: PathRecord) {
+fn learn(store: &PathStore, query: PathQuery, path: PathRecord) {
     store.learn(&query, &path, store.epoch(), at(0));
     assert_eq!(store.get(&query, at(0)), Some(path), "{query:?}");
 }
@@ -74,10 +75,10 @@ fn learn(store: &mut PathStore, query: PathQuery, path: PathRecord) {
 #[test]
 fn a_gid_and_a_lid_are_two_destinations() {
     // A router to the GID may have the LID, or a port that has the GID as an alias.
-    let mut store = store(10);
-    learn(&mut store, by_gid(1), path(1, 5));
+    let store = store(10);
+    learn(&store, by_gid(1), path(1, 5));
     assert_eq!(store.get(&by_lid(5), at(0)), None);
-    learn(&mut store, by_lid(5), path(2, 5));
+    learn(&store, by_lid(5), path(2, 5));
     assert_eq!(store.get(&by_gid(2), at(0)), None);
     assert_eq!(store.get(&by_gid(1), at(0)), Some(path(1, 5)));
     assert_eq!(store.len(), 2);
@@ -92,21 +93,21 @@ fn all_fields_come_back_as_the_sa_said_them() {
         .set_pkey(PKey(0x7fff));
     full.set_numb_path(1).set_qos_class(0x123).set_sl(4);
     full.set_preference(3);
-    let mut store = store(10);
-    learn(&mut store, by_gid(1), full);
-    learn(&mut store, by_lid(5), full);
-    learn(&mut store, for_service(by_gid(1), 7), full);
+    let store = store(10);
+    learn(&store, by_gid(1), full);
+    learn(&store, by_lid(5), full);
+    learn(&store, for_service(by_gid(1), 7), full);
     // The plain form has no room for it.
     full.set_service_id(8);
-    learn(&mut store, by_gid(1), full);
+    learn(&store, by_gid(1), full);
     full.set_service_id(0);
-    learn(&mut store, by_gid(1), full);
+    learn(&store, by_gid(1), full);
 }
 
 #[test]
 fn what_was_not_learnt_is_not_known() {
-    let mut store = store(10);
-    learn(&mut store, by_gid(1), path(1, 5));
+    let store = store(10);
+    learn(&store, by_gid(1), path(1, 5));
     assert_eq!(store.get(&by_gid(2), at(0)), None);
     assert_eq!(store.get(&by_lid(6), at(0)), None);
     assert_eq!(store.get(&for_service(by_gid(1), 7), at(0)), None);
@@ -120,8 +121,8 @@ fn what_was_not_learnt_is_not_known() {
 
 #[test]
 fn a_plain_answer_serves_whoever_names_what_it_has() {
-    let mut store = store(10);
-    learn(&mut store, by_gid(1), *path(1, 5).set_sl(3));
+    let store = store(10);
+    learn(&store, by_gid(1), *path(1, 5).set_sl(3));
     let known = *path(1, 5).set_sl(3);
     let mut both = by_gid(1);
     both.set_dlid(Lid(5));
@@ -134,19 +135,19 @@ fn a_plain_answer_serves_whoever_names_what_it_has() {
     }
     // A LID's answer, too.
     both.set_dgid(gid(2));
-    learn(&mut store, by_lid(6), path(2, 6));
+    learn(&store, by_lid(6), path(2, 6));
     assert_eq!(store.get(&both, at(0)), Some(path(2, 6)));
     assert_eq!(store.len(), 2);
 }
 
 #[test]
 fn a_constrained_answer_serves_no_plainer_query() {
-    let mut store = store(10);
+    let store = store(10);
     let mut small = by_gid(1);
     small.set_mtu(Selector::Exactly, 1);
     let small_path = *path(1, 5).set_mtu(Selector::Exactly, 1);
-    learn(&mut store, small, small_path);
-    learn(&mut store, for_service(by_gid(1), 7), path(1, 5));
+    learn(&store, small, small_path);
+    learn(&store, for_service(by_gid(1), 7), path(1, 5));
     assert_eq!(store.get(&by_gid(1), at(0)), None);
     assert_eq!(store.get(&for_service(by_gid(1), 8), at(0)), None);
     assert_eq!(store.get(&for_service(small, 7), at(0)), None);
@@ -157,17 +158,17 @@ fn a_constrained_answer_serves_no_plainer_query() {
     let more = at_sl(for_service(by_gid(1), 7), 0);
     assert_eq!(store.get(&more, at(0)), Some(path(1, 5)));
     // Neither is inherited by the plain answer.
-    learn(&mut store, by_gid(1), path(1, 5));
+    learn(&store, by_gid(1), path(1, 5));
     assert_eq!(store.get(&small, at(0)), Some(small_path));
     assert_eq!(store.len(), 3);
 }
 
 #[test]
 fn a_path_that_was_handed_out_is_known_when_it_is_asked_for() {
-    let mut store = store(10);
+    let store = store(10);
     let drawn = |sl| *path(1, 5).set_sl(sl);
-    learn(&mut store, for_service(by_gid(1), 7), drawn(6));
-    learn(&mut store, for_service(by_gid(1), 8), drawn(4));
+    learn(&store, for_service(by_gid(1), 7), drawn(6));
+    learn(&store, for_service(by_gid(1), 8), drawn(4));
     for sl in [6, 4] {
         assert_eq!(store.get(&repeated(&drawn(sl)), at(0)), Some(drawn(sl)));
         assert_eq!(store.get(&repeated(&drawn(sl)), at(1_000)), None);
@@ -183,8 +184,8 @@ fn fresh_for_its_ttl_and_renewed_by_the_next_answer() {
         for_service(by_gid(1), 7),
         at_sl(by_lid(5), 0),
     ] {
-        let mut store = store(10);
-        learn(&mut store, query, path(1, 5));
+        let store = store(10);
+        learn(&store, query, path(1, 5));
         assert!(store.get(&query, at(999)).is_some());
         assert_eq!(store.get(&query, at(1_000)), None);
         assert_eq!(store.get_stale(&query, at(1_000)), None);
@@ -202,8 +203,8 @@ fn stale_after_a_re_registration_until_the_stale_ttl() {
         for_service(by_gid(1), 7),
         at_sl(by_lid(5), 0),
     ] {
-        let mut store = store(10);
-        learn(&mut store, query, path(1, 5));
+        let store = store(10);
+        learn(&store, query, path(1, 5));
         let asked = store.epoch();
         store.reregister(at(100));
         assert_eq!(store.get(&query, at(100)), None);
@@ -221,10 +222,10 @@ fn stale_after_a_re_registration_until_the_stale_ttl() {
 
 #[test]
 fn a_clear_leaves_nothing_and_lets_nothing_older_in() {
-    let mut store = store(10);
+    let store = store(10);
     let queries = [by_gid(1), by_lid(5), for_service(by_gid(1), 7)];
     for query in queries {
-        learn(&mut store, query, path(1, 5));
+        learn(&store, query, path(1, 5));
     }
     let asked = store.epoch();
     store.learn_missing(&by_gid(9), asked, at(0));
@@ -242,7 +243,7 @@ fn a_clear_leaves_nothing_and_lets_nothing_older_in() {
 
 #[test]
 fn no_such_path_is_remembered_for_its_ttl() {
-    let mut store = store(10);
+    let store = store(10);
     store.learn_missing(&by_lid(9), store.epoch(), at(0));
     assert!(store.is_missing(&by_lid(9), at(99)));
     assert!(!store.is_missing(&by_lid(9), at(100)));
@@ -253,7 +254,7 @@ fn no_such_path_is_remembered_for_its_ttl() {
     assert!(!store.is_missing(&at_sl(by_lid(9), 0), at(0)));
 
     store.learn_missing(&by_lid(9), store.epoch(), at(200));
-    learn(&mut store, by_lid(9), path(9, 9));
+    learn(&store, by_lid(9), path(9, 9));
     assert!(!store.is_missing(&by_lid(9), at(200)));
 
     store.learn_missing(&by_lid(8), store.epoch(), at(200));
@@ -263,11 +264,11 @@ fn no_such_path_is_remembered_for_its_ttl() {
 
 #[test]
 fn a_port_that_moved_to_another_lid_leaves_the_old_one() {
-    let mut store = store(10);
-    learn(&mut store, by_gid(1), path(1, 5));
-    learn(&mut store, for_service(by_gid(1), 7), path(1, 5));
-    learn(&mut store, by_lid(5), path(1, 5));
-    learn(&mut store, by_gid(1), path(1, 6));
+    let store = store(10);
+    learn(&store, by_gid(1), path(1, 5));
+    learn(&store, for_service(by_gid(1), 7), path(1, 5));
+    learn(&store, by_lid(5), path(1, 5));
+    learn(&store, by_gid(1), path(1, 6));
     assert_eq!(store.get(&by_lid(5), at(0)), None);
     assert_eq!(store.get(&for_service(by_gid(1), 7), at(0)), None);
     assert_eq!(store.len(), 1);
@@ -275,20 +276,20 @@ fn a_port_that_moved_to_another_lid_leaves_the_old_one() {
 
 #[test]
 fn a_lid_that_another_port_has_now_forgets_the_one_before() {
-    let mut store = store(10);
-    learn(&mut store, by_lid(5), path(1, 5));
-    learn(&mut store, for_service(by_lid(5), 7), path(1, 5));
-    learn(&mut store, by_lid(5), path(2, 5));
+    let store = store(10);
+    learn(&store, by_lid(5), path(1, 5));
+    learn(&store, for_service(by_lid(5), 7), path(1, 5));
+    learn(&store, by_lid(5), path(2, 5));
     assert_eq!(store.get(&for_service(by_lid(5), 7), at(0)), None);
     assert_eq!(store.len(), 1);
 }
 
 #[test]
 fn a_far_gid_that_changes_its_router_leaves_the_routers_lid() {
-    let mut store = store(10);
-    learn(&mut store, by_gid(1), path(1, 5));
-    learn(&mut store, by_lid(5), path(2, 5));
-    learn(&mut store, by_gid(1), path(1, 6));
+    let store = store(10);
+    learn(&store, by_gid(1), path(1, 5));
+    learn(&store, by_lid(5), path(2, 5));
+    learn(&store, by_gid(1), path(1, 6));
     assert_eq!(store.get(&by_lid(5), at(0)), Some(path(2, 5)));
 }
 
@@ -298,10 +299,10 @@ fn what_leads_elsewhere_than_a_port_was_seen_is_forgotten() {
     // Whichever of them was asked for.
     for query in [by_gid(1), for_service(by_gid(1), 7), at_sl(by_gid(1), 0)] {
         for lid_query in [by_lid(5), for_service(by_lid(5), 7)] {
-            let mut store = store(10);
-            learn(&mut store, query, path(1, 5));
-            learn(&mut store, lid_query, path(1, 5));
-            learn(&mut store, by_gid(2), path(2, 5));
+            let store = store(10);
+            learn(&store, query, path(1, 5));
+            learn(&store, lid_query, path(1, 5));
+            learn(&store, by_gid(2), path(2, 5));
             store.forget_unless(gid(1), is_at(5));
             store.forget_unless(gid(3), is_at(6));
             assert_eq!(store.len(), 3);
@@ -313,9 +314,9 @@ fn what_leads_elsewhere_than_a_port_was_seen_is_forgotten() {
         }
     }
     // The LID is another port's already.
-    let mut store = store(10);
-    learn(&mut store, by_gid(1), path(1, 5));
-    learn(&mut store, by_lid(5), path(2, 5));
+    let store = store(10);
+    learn(&store, by_gid(1), path(1, 5));
+    learn(&store, by_lid(5), path(2, 5));
     store.forget_unless(gid(1), is_at(6));
     assert_eq!(store.get(&by_gid(1), at(0)), None);
     assert_eq!(store.get(&by_lid(5), at(0)), Some(path(2, 5)));
@@ -323,14 +324,14 @@ fn what_leads_elsewhere_than_a_port_was_seen_is_forgotten() {
 
 #[test]
 fn a_port_with_several_lids_keeps_a_path_for_each_that_is_asked() {
-    let mut store = store(10);
-    learn(&mut store, by_gid(1), path(1, 4));
+    let store = store(10);
+    learn(&store, by_gid(1), path(1, 4));
     for lid in [5, 6, 7] {
-        learn(&mut store, by_lid(lid), path(1, lid));
+        learn(&store, by_lid(lid), path(1, lid));
     }
     let mut both = by_gid(1);
     both.set_dlid(Lid(8));
-    learn(&mut store, both, path(1, 8));
+    learn(&store, both, path(1, 8));
     for lid in [5, 6, 7] {
         assert_eq!(store.get(&by_lid(lid), at(0)), Some(path(1, lid)));
     }
@@ -340,16 +341,12 @@ fn a_port_with_several_lids_keeps_a_path_for_each_that_is_asked() {
 
 #[test]
 fn the_next_answer_to_a_query_takes_the_place_of_the_last() {
-    let mut store = store(10);
+    let store = store(10);
     for query in [by_gid(1), for_service(by_gid(1), 7), at_sl(by_gid(1), 1)] {
         let before = store.len();
         let sl = query.values().sl();
         for hops in [1, 2] {
-            learn(
-                &mut store,
-                query,
-                *path(1, 5).set_sl(sl).set_hop_limit(hops),
-            );
+            learn(&store, query, *path(1, 5).set_sl(sl).set_hop_limit(hops));
         }
         assert_eq!(store.len(), before + 1);
     }
@@ -359,7 +356,7 @@ fn the_next_answer_to_a_query_takes_the_place_of_the_last() {
         at_sl(for_service(by_gid(1), 9), 2),
     ];
     for (query, sl) in two.into_iter().zip([0, 2]) {
-        learn(&mut store, query, *path(1, 5).set_sl(sl));
+        learn(&store, query, *path(1, 5).set_sl(sl));
     }
     assert_eq!(store.get(&two[0], at(0)), Some(path(1, 5)));
     assert_eq!(store.len(), 5);
@@ -367,19 +364,19 @@ fn the_next_answer_to_a_query_takes_the_place_of_the_last() {
 
 #[test]
 fn equal_queries_and_records_are_kept_once() {
-    let mut store = store(10_000);
+    let store = store(10_000);
     let sl_of = |service: u64| *path(1, 5).set_sl((service % 3) as u8);
     for service in 1..=1_000 {
-        learn(&mut store, for_service(by_gid(1), service), sl_of(service));
+        learn(&store, for_service(by_gid(1), service), sl_of(service));
     }
     let kept = |store: &PathStore| {
-        let destination = store.destinations.peek(&Target::Gid(gid(1))).unwrap();
-        destination.kept_once()
+        let writer = store.writer.lock();
+        writer.side.peek(Target::Gid(gid(1))).unwrap().kept_once()
     };
     assert_eq!((store.len(), kept(&store)), (1_000, (1, 3)));
     // What nobody has any more goes, and what others have stays.
     for service in (1..=1_000).filter(|service| service % 3 == 0) {
-        learn(&mut store, for_service(by_gid(1), service), sl_of(1));
+        learn(&store, for_service(by_gid(1), service), sl_of(1));
     }
     assert_eq!((store.len(), kept(&store)), (1_000, (1, 2)));
     for service in 1..=1_000 {
@@ -390,7 +387,7 @@ fn equal_queries_and_records_are_kept_once() {
         };
         assert_eq!(store.get(&for_service(by_gid(1), service), at(0)), Some(sl));
     }
-    learn(&mut store, at_sl(for_service(by_gid(1), 1), 1), sl_of(1));
+    learn(&store, at_sl(for_service(by_gid(1), 1), 1), sl_of(1));
     assert_eq!(kept(&store), (2, 2));
 }
 
@@ -398,7 +395,7 @@ fn equal_queries_and_records_are_kept_once() {
 #[test]
 fn the_second_round_of_connections_costs_no_query() {
     for (destinations, services) in [(64, 128), (1, 1_024)] {
-        let mut store = store(65_536);
+        let store = store(65_536);
         let mut queries = 0;
         for _round in 0..2 {
             for id in 1..=destinations {
@@ -406,7 +403,7 @@ fn the_second_round_of_connections_costs_no_query() {
                     let query = for_service(by_gid(id), 0x0106_0000 + port);
                     if store.get(&query, at(0)).is_none() {
                         queries += 1;
-                        learn(&mut store, query, path(id, id as u16));
+                        learn(&store, query, path(id, id as u16));
                     }
                 }
             }
@@ -417,9 +414,9 @@ fn the_second_round_of_connections_costs_no_query() {
 
 #[test]
 fn of_too_many_services_the_oldest_goes() {
-    let mut store = store(100_000);
+    let store = store(100_000);
     let count = MAX_SERVICE_ANSWERS as u64;
-    learn(&mut store, at_sl(by_gid(1), 1), *path(1, 5).set_sl(1));
+    learn(&store, at_sl(by_gid(1), 1), *path(1, 5).set_sl(1));
     // The last one learnt first: the order of the ids does not count.
     for service in (1..=count).rev() {
         let millis = count - service;
@@ -443,9 +440,9 @@ fn of_too_many_services_the_oldest_goes() {
 
 #[test]
 fn other_answers_are_bounded_as_well() {
-    let mut store = store(1_000);
-    learn(&mut store, by_gid(1), path(1, 5));
-    learn(&mut store, for_service(by_gid(1), 7), path(1, 5));
+    let store = store(1_000);
+    learn(&store, by_gid(1), path(1, 5));
+    learn(&store, for_service(by_gid(1), 7), path(1, 5));
     let with_label = |label: u32| {
         let mut query = by_gid(1);
         *query.set_flow_label(label)
@@ -464,27 +461,90 @@ fn other_answers_are_bounded_as_well() {
 }
 
 #[test]
-fn the_destination_used_least_recently_goes_with_all_its_answers() {
-    let mut store = store(4);
-    learn(&mut store, by_gid(1), path(1, 1));
-    learn(&mut store, for_service(by_gid(1), 7), path(1, 1));
-    learn(&mut store, by_gid(2), path(2, 2));
-    learn(&mut store, by_lid(3), path(3, 3));
+fn an_answer_that_was_not_used_goes_before_one_that_was() {
+    let store = store(100);
+    for id in 1..=100 {
+        store.learn(&by_gid(id), &path(id, 1), store.epoch(), at(0));
+    }
+    // Whether its hit is the short one or the other.
+    for id in 1..=25 {
+        assert!(store.plain(Target::Gid(gid(id))).is_some());
+        assert!(store.get(&by_gid(25 + id), at(0)).is_some());
+    }
+    for lid in 1..=50 {
+        store.learn(&by_lid(lid), &path(200, lid), store.epoch(), at(0));
+        assert!(store.plain(Target::Lid(Lid(lid))).is_some());
+    }
+    assert_eq!(store.len(), 100);
+    // All but a few: an entry that moves in the table can escape the hand once.
+    let is_there = |id: &u64| store.get(&by_gid(*id), at(0)).is_some();
+    let used = (1..=50).filter(is_there).count();
+    let unused = (51..=100).filter(is_there).count();
+    assert!(used >= 40 && unused <= 10, "{used} and {unused}");
+}
+
+#[test]
+fn marks_do_not_last() {
+    let store = store(100);
+    for id in 1..=100 {
+        store.learn(&by_gid(id), &path(id, 1), store.epoch(), at(0));
+        assert!(store.plain(Target::Gid(gid(id))).is_some());
+    }
+    // The hand goes round once, and again.
+    for id in 101..=200 {
+        store.learn(&by_gid(id), &path(id, 1), store.epoch(), at(0));
+        assert!(store.plain(Target::Gid(gid(id))).is_some());
+    }
+    assert_eq!(store.len(), 100);
+    let left = (1..=100).filter(|id| store.plain(Target::Gid(gid(*id))).is_some());
+    assert!(left.count() < 50);
+}
+
+#[test]
+fn of_the_other_answers_the_destination_used_least_recently_goes() {
+    let store = store(4);
+    learn(&store, for_service(by_gid(1), 7), path(1, 1));
+    learn(&store, for_service(by_gid(1), 8), path(1, 1));
+    learn(&store, for_service(by_gid(2), 7), path(2, 2));
+    learn(&store, for_service(by_lid(3), 7), path(3, 3));
     assert!(store.get(&for_service(by_gid(1), 7), at(0)).is_some());
-    learn(&mut store, by_gid(4), path(4, 4));
-    assert_eq!(store.get(&by_gid(2), at(0)), None);
-    learn(&mut store, by_gid(5), path(5, 5));
-    assert_eq!(store.get(&by_lid(3), at(0)), None);
-    learn(&mut store, by_gid(6), path(6, 6));
-    assert_eq!(store.get(&by_gid(1), at(0)), None);
+    learn(&store, for_service(by_gid(4), 7), path(4, 4));
+    assert_eq!(store.get(&for_service(by_gid(2), 7), at(0)), None);
+    learn(&store, for_service(by_gid(5), 7), path(5, 5));
+    assert_eq!(store.get(&for_service(by_lid(3), 7), at(0)), None);
+    assert_eq!(store.len(), 4);
+    learn(&store, for_service(by_gid(6), 7), path(6, 6));
     assert_eq!(store.get(&for_service(by_gid(1), 7), at(0)), None);
+    assert_eq!(store.get(&for_service(by_gid(1), 8), at(0)), None);
     assert_eq!(store.len(), 3);
 }
 
 #[test]
+fn the_kind_of_which_there_are_more_answers_gives_way() {
+    let store = store(4);
+    for id in 1..=4 {
+        learn(&store, for_service(by_gid(id), 7), path(id, 1));
+    }
+    let counts = || {
+        let plain = (1..=9).filter(|id| store.plain(Target::Gid(gid(*id))).is_some());
+        let others = (1..=9).filter(|id| {
+            let query = for_service(by_gid(*id), 7);
+            store.get(&query, at(0)).is_some()
+        });
+        (plain.count(), others.count())
+    };
+    for (id, expected) in [(5, (1, 3)), (6, (2, 2)), (7, (2, 2))] {
+        learn(&store, by_gid(id), path(id, 1));
+        assert_eq!(counts(), expected);
+    }
+    learn(&store, for_service(by_gid(8), 7), path(8, 1));
+    assert_eq!(counts(), (2, 2));
+}
+
+#[test]
 fn one_destination_alone_keeps_to_the_capacity() {
-    let mut store = store(3);
-    learn(&mut store, by_gid(1), path(1, 1));
+    let store = store(3);
+    learn(&store, by_gid(1), path(1, 1));
     for service in 1..=5 {
         let query = for_service(by_gid(1), service);
         store.learn(&query, &path(1, 1), store.epoch(), at(service));
@@ -497,22 +557,248 @@ fn one_destination_alone_keeps_to_the_capacity() {
 
 #[test]
 fn a_capacity_of_zero_keeps_nothing() {
-    let mut store = store(0);
+    let store = store(0);
     for query in [by_gid(1), for_service(by_gid(1), 7)] {
         store.learn(&query, &path(1, 1), store.epoch(), at(0));
         assert_eq!(store.get(&query, at(0)), None);
     }
-    assert!(store.is_empty() && store.destinations.is_empty());
+    assert!(store.is_empty());
 }
 
 #[test]
 fn a_record_that_is_repeated_comes_before_another_that_would_do() {
     // Routing drew another SL for the LID than for the GID. Repeated, the SL of 0 names none.
-    let mut store = store(10);
+    let store = store(10);
     let (by_its_gid, by_its_lid) = (*path(1, 5).set_sl(1), path(1, 5));
-    learn(&mut store, by_gid(1), by_its_gid);
-    learn(&mut store, by_lid(5), by_its_lid);
+    learn(&store, by_gid(1), by_its_gid);
+    learn(&store, by_lid(5), by_its_lid);
     for path in [by_its_gid, by_its_lid] {
         assert_eq!(store.get(&repeated(&path), at(0)), Some(path));
     }
+}
+
+/// What the table has no room for is known all the same, by the slower way.
+#[test]
+fn a_path_that_does_not_fit_takes_the_place_of_one_that_does_and_back() {
+    let far = Gid::new(0x1234, 1);
+    let with = |set: fn(&mut PathRecord)| {
+        let mut path = path(1, 5);
+        set(&mut path);
+        path
+    };
+    let other_paths = [
+        with(|path| _ = path.set_hop_limit(1)),
+        with(|path| _ = path.set_flow_label(1)),
+        with(|path| _ = path.set_traffic_class(1)),
+        with(|path| _ = path.set_service_id(1)),
+        with(|path| _ = path.set_sgid(gid(7))),
+    ];
+    for other in other_paths {
+        let store = store(10);
+        for path in [path(1, 5), other, path(1, 5)] {
+            learn(&store, by_gid(1), path);
+            let fits = path == self::path(1, 5);
+            let plain = store.plain(Target::Gid(gid(1)));
+            assert_eq!(plain, fits.then_some(path));
+            assert_eq!(store.len(), 1);
+        }
+    }
+    let store = store(10);
+    let query = PathQuery::to(Target::Gid(far)).complete(&source());
+    let mut far_path = path(1, 5);
+    far_path.set_dgid(far).set_hop_limit(255);
+    learn(&store, query, far_path);
+    assert_eq!(store.plain(Target::Gid(far)), None);
+    // Another GID of that interface id is another destination.
+    assert_eq!(store.get(&by_gid(1), at(0)), None);
+    // Another router: what was known of the GID is from before.
+    learn(&store, for_service(query, 7), far_path);
+    learn(&store, query, *far_path.set_dlid(Lid(6)));
+    assert_eq!(store.get(&for_service(query, 7), at(0)), None);
+    assert_eq!(store.len(), 1);
+}
+
+#[test]
+fn a_hit_knows_what_the_long_way_knows() {
+    let mut full = path(1, 5);
+    full.set_pkey(PKey(0x7fff))
+        .set_numb_path(1)
+        .set_qos_class(0x123);
+    full.set_sl(4).set_preference(3).set_reversible(false);
+    full.set_slid(Lid(0xbf01)).set_mtu(Selector::Best, 63);
+    let store = store(10);
+    for query in [by_gid(1), by_lid(5)] {
+        let target = query.target().unwrap();
+        assert_eq!(store.plain(target), None);
+        learn(&store, query, full);
+        assert_eq!(store.plain(target), Some(full));
+        store.reregister(at(1));
+        assert_eq!(store.plain(target), None);
+        store.learn(&query, &full, store.epoch(), at(2));
+        assert_eq!(store.plain(target), Some(full));
+    }
+    store.clear();
+    assert_eq!(store.plain(Target::Lid(Lid(5))), None);
+}
+
+#[test]
+fn a_hit_is_never_after_the_ttl() {
+    let ttl = Duration::from_secs(640);
+    let limits = StoreLimits {
+        capacity: 10,
+        ttl: Some(ttl),
+        stale_ttl: Duration::ZERO,
+        negative_ttl: Duration::ZERO,
+    };
+    let tick = limits.tick().unwrap();
+    assert_eq!(tick, Duration::from_secs(10));
+    let store = PathStore::new(source(), limits);
+    let target = Target::Gid(gid(1));
+    store.learn(&by_gid(1), &path(1, 5), store.epoch(), at(0));
+    // Good until 640 s: as long as the next tick comes before.
+    store.tick(at(629_999));
+    assert!(store.plain(target).is_some());
+    store.tick(at(630_000));
+    assert_eq!(store.plain(target), None);
+    // Who looks at the clock knows it to the end.
+    assert!(store.get(&by_gid(1), at(639_999)).is_some());
+    assert_eq!(store.get(&by_gid(1), at(640_000)), None);
+}
+
+#[test]
+fn ticks_are_needed_for_a_ttl_only() {
+    let tick = |ttl| {
+        let limits = StoreLimits {
+            capacity: 1,
+            ttl,
+            stale_ttl: Duration::ZERO,
+            negative_ttl: Duration::ZERO,
+        };
+        limits.tick()
+    };
+    assert_eq!(tick(None), None);
+    assert_eq!(tick(Some(Duration::ZERO)), Some(Duration::from_millis(100)));
+    assert_eq!(tick(Some(Duration::MAX)), Some(Duration::from_secs(10)));
+}
+
+/// The table keeps 16 bits of an epoch.
+#[test]
+fn an_answer_does_not_become_fresh_again_when_epochs_repeat() {
+    let store = store(10);
+    store.learn(&by_gid(1), &path(1, 5), store.epoch(), at(0));
+    for count in 1..=1_u32 << 16 {
+        store.reregister(at(0));
+        if count.is_multiple_of(1 << 15) {
+            store.learn(&by_gid(2), &path(2, 6), store.epoch(), at(0));
+        }
+    }
+    assert_eq!(store.get(&by_gid(1), at(0)), None);
+    assert_eq!(store.plain(Target::Gid(gid(1))), None);
+    assert!(store.plain(Target::Gid(gid(2))).is_some());
+    assert_eq!(store.len(), 1);
+}
+
+fn preload(store: &PathStore, path: PathRecord) {
+    let targets = [Target::Gid(path.dgid()), Target::Lid(path.dlid())];
+    let paths = targets.map(|target| (target, path));
+    store.preload(paths, at(0), store.preloads(), at(0));
+}
+
+#[test]
+fn preloaded_paths_are_hits_and_nothing_else() {
+    let store = store(2);
+    for id in 1..=100 {
+        preload(&store, path(id, id as u16));
+    }
+    for id in 1..=100 {
+        let known = Some(path(id, id as u16));
+        assert_eq!(store.plain(Target::Gid(gid(id))), known);
+        assert_eq!(store.plain(Target::Lid(Lid(id as u16))), known);
+        // The dump itself answers whoever asks for more.
+        assert_eq!(store.get(&by_gid(id), at(0)), None);
+        assert_eq!(store.get_stale(&by_gid(id), at(0)), None);
+    }
+    assert!(store.is_empty());
+    // They last over a re-registration, but not longer than a TTL.
+    store.reregister(at(10));
+    assert!(store.plain(Target::Gid(gid(1))).is_some());
+    store.tick(at(1_000));
+    assert_eq!(store.plain(Target::Gid(gid(1))), None);
+}
+
+#[test]
+fn preloaded_paths_and_the_sas_do_not_evict_each_other() {
+    let store = store(2);
+    for id in 101..=150 {
+        preload(&store, path(id, id as u16));
+    }
+    for id in 1..=10 {
+        learn(&store, by_gid(id), path(id, 1));
+        assert_eq!(store.len(), id.min(2) as usize);
+    }
+    preload(&store, path(200, 200));
+    assert!(store.get(&by_gid(10), at(0)).is_some());
+    for id in (101..=150).chain([200]) {
+        assert!(store.plain(Target::Gid(gid(id))).is_some());
+    }
+}
+
+#[test]
+fn the_sas_answer_counts_before_a_preloaded_path() {
+    let (dumped, said) = (*path(1, 5).set_sl(1), *path(1, 5).set_sl(2));
+    let target = Target::Gid(gid(1));
+    let store = store(10);
+    preload(&store, dumped);
+    learn(&store, by_gid(1), said);
+    assert_eq!(store.plain(target), Some(said));
+    assert_eq!(store.len(), 1);
+    preload(&store, dumped);
+    assert_eq!(store.plain(target), Some(said));
+    // One that the table has no room for as well.
+    let with_hops = *path(1, 5).set_hop_limit(9);
+    learn(&store, by_gid(1), with_hops);
+    preload(&store, dumped);
+    assert_eq!(store.plain(target), None);
+    // What the SA said before a re-registration does not.
+    store.reregister(at(0));
+    preload(&store, dumped);
+    assert_eq!(store.plain(target), Some(dumped));
+}
+
+#[test]
+fn preloaded_paths_that_do_not_count_any_more_are_forgotten() {
+    let store = store(10);
+    let seen = store.preloads();
+    preload(&store, path(1, 5));
+    preload(&store, path(2, 6));
+    learn(&store, by_gid(3), path(3, 7));
+    store.forget_preloaded(|known, _| known == gid(1));
+    assert_eq!(store.plain(Target::Gid(gid(1))), None);
+    assert_eq!(store.plain(Target::Lid(Lid(5))), None);
+    assert!(store.plain(Target::Lid(Lid(6))).is_some());
+    store.forget_preloaded(|_, _| true);
+    assert_eq!(store.plain(Target::Lid(Lid(6))), None);
+    assert!(store.plain(Target::Gid(gid(3))).is_some());
+    // Read before that: not kept.
+    store.preload([(Target::Gid(gid(1)), path(1, 5))], at(0), seen, at(0));
+    assert_eq!(store.plain(Target::Gid(gid(1))), None);
+}
+
+#[test]
+fn without_memory_for_a_larger_table_answers_are_evicted() {
+    MOST_SLOTS.set(64);
+    let store = store(1_000);
+    for id in 1..=200 {
+        learn(&store, by_gid(id), path(id, 1));
+    }
+    assert_eq!(store.len(), 48);
+    preload(&store, path(1_000, 7));
+    assert!(store.plain(Target::Lid(Lid(7))).is_some());
+    assert_eq!(store.len(), 46);
+    MOST_SLOTS.set(0);
+    let store = self::store(1_000);
+    store.learn(&by_gid(1), &path(1, 1), store.epoch(), at(0));
+    preload(&store, path(1, 1));
+    assert!(store.is_empty() && store.plain(Target::Gid(gid(1))).is_none());
+    MOST_SLOTS.set(usize::MAX);
 }

@@ -1,0 +1,225 @@
+//! A hash table of paths that readers search while one writer changes it.
+//!
+//! One array holds the [slots](slot::Slot), 32 bytes each, of LIDs and of GIDs of the endpoint's subnet. A key that is
+//! not in its home slot is in one of the next (linear probing), with no empty slot between. At most three quarters of the
+//! slots are used: a subnet's 49,151 unicast LIDs fit in 2 MiB, one huge page.
+//!
+//! Readers take no lock here. The methods that write need one writer at a time; the store's mutex sees to that. A
+//! reader that overlaps with a write can miss an entry that is being moved. It never gets a wrong one.
+
+mod entry;
+mod memory;
+mod slot;
+
+use std::hash::{BuildHasher, RandomState};
+
+pub(super) use entry::{Entry, Key};
+use memory::Slots;
+#[cfg(test)]
+pub(super) use memory::tests::MOST_SLOTS;
+use slot::Slot;
+
+/// Slots of the first table that holds something.
+const FIRST_LENGTH: usize = 16;
+
+/// The golden ratio's 64 bits: multiples of it are far apart, so that LIDs in a row, or each eighth LID of a fabric with LMC
+/// 3, have homes of their own.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// See the [module](self).
+pub(super) struct Table {
+    slots: Slots,
+    /// Bits of a hash that are not part of an index.
+    shift: u32,
+    /// Clients choose which GIDs the SA is asked for; they do not know their homes.
+    seed: u64,
+}
+
+impl Table {
+    /// A table that takes no memory and has room for nothing.
+    pub fn new() -> Self {
+        Self {
+            slots: Slots::none(),
+            shift: 63,
+            seed: RandomState::new().hash_one(()),
+        }
+    }
+
+    fn with_length(length: usize, seed: u64) -> Option<Self> {
+        Some(Self {
+            slots: Slots::new(length)?,
+            shift: 64 - length.trailing_zeros(),
+            seed,
+        })
+    }
+
+    /// A copy with twice the slots. `None`: there is no memory.
+    pub fn grown(&self) -> Option<Self> {
+        let length = match self.slots.len() {
+            0 => FIRST_LENGTH,
+            length => length.checked_mul(2)?,
+        };
+        let grown = Self::with_length(length, self.seed)?;
+        for entry in self.entries() {
+            grown.put(entry.key(), entry);
+        }
+        Some(grown)
+    }
+
+    /// How many entries there may be.
+    pub fn room(&self) -> usize {
+        self.slots.len() / 4 * 3
+    }
+
+    /// Bytes that the table has mapped for itself: none, or a multiple of 2 MiB.
+    pub fn mapped_bytes(&self) -> usize {
+        self.slots.mapped_bytes()
+    }
+
+    #[inline]
+    fn home(&self, key: Key) -> usize {
+        let hash = match key {
+            Key::Lid(lid) => u64::from(lid.0).wrapping_mul(GOLDEN),
+            Key::Guid(guid) => {
+                let product = u128::from(guid ^ self.seed) * u128::from(GOLDEN);
+                (product >> 64) as u64 ^ product as u64
+            }
+        };
+        (hash >> self.shift) as usize
+    }
+
+    fn next(&self, index: usize) -> usize {
+        (index + 1) & (self.slots.len() - 1)
+    }
+
+    /// Where an entry is, and its value. For any thread.
+    #[inline]
+    pub fn find(&self, key: Key) -> Option<(&Slot, Entry)> {
+        let mut index = self.home(key);
+        for _ in 0..self.slots.len() {
+            let slot = self.slots.get(index)?;
+            let entry = Entry(slot.read()?);
+            if entry.is(key) {
+                return Some((slot, entry));
+            }
+            if entry.is_empty() {
+                return None;
+            }
+            index = self.next(index);
+        }
+        None
+    }
+
+    /// The slot of a key, or the empty one where it belongs. For the writer.
+    fn position(&self, key: Key) -> Option<(usize, Entry)> {
+        let mut index = self.home(key);
+        for _ in 0..self.slots.len() {
+            let entry = self.at(index);
+            if entry.is(key) || entry.is_empty() {
+                return Some((index, entry));
+            }
+            index = self.next(index);
+        }
+        None
+    }
+
+    /// The entry in a slot. For the writer: nobody else writes.
+    fn at(&self, index: usize) -> Entry {
+        let words = self.slots.get(index).and_then(Slot::read);
+        words.map_or(Entry::EMPTY, Entry)
+    }
+
+    /// Puts an entry in the place of the key's last one, which is given back, or in a new one, for which there must be
+    /// [room](Self::room).
+    pub fn put(&self, key: Key, entry: Entry) -> Option<Entry> {
+        let (index, last) = self.position(key)?;
+        self.slots[index].write(entry.0);
+        (!last.is_empty()).then_some(last)
+    }
+
+    /// Removes an entry, and gives it back.
+    pub fn remove(&self, key: Key) -> Option<Entry> {
+        let (index, entry) = self.position(key)?;
+        if entry.is_empty() {
+            return None;
+        }
+        self.remove_at(index);
+        Some(entry)
+    }
+
+    /// Empties a slot, and moves entries back that are behind it because it was full.
+    fn remove_at(&self, index: usize) {
+        let mask = self.slots.len() - 1;
+        let mut hole = index;
+        let mut next = self.next(hole);
+        // A table is never full: the search ends at an empty slot.
+        while next != index {
+            let entry = self.at(next);
+            if entry.is_empty() {
+                break;
+            }
+            let from_home = next.wrapping_sub(self.home(entry.key())) & mask;
+            let from_hole = next.wrapping_sub(hole) & mask;
+            if from_home >= from_hole {
+                self.slots[hole].write(entry.0);
+                hole = next;
+            }
+            next = self.next(next);
+        }
+        self.slots[hole].write(Entry::EMPTY.0);
+    }
+
+    /// Removes the entries that are meant, and gives their number.
+    pub fn remove_all(&self, is_meant: impl Fn(&Entry) -> bool) -> usize {
+        let (mut index, mut removed) = (0, 0);
+        while index < self.slots.len() {
+            let entry = self.at(index);
+            if !entry.is_empty() && is_meant(&entry) {
+                // Another one may be here then.
+                self.remove_at(index);
+                removed += 1;
+            } else {
+                index += 1;
+            }
+        }
+        removed
+    }
+
+    /// Turns the hand of the clock: it goes over entries that were visited since it came last, and removes the first other
+    /// one that may go. It jumps, so that the slots ahead of it are no fuller than others: next to each other they would
+    /// be the longest without an eviction, and full when the table is half full. Entries in the next `patience` slots are asked whether they were visited; behind these, the first that
+    /// may go has to. `None`: none may go.
+    pub fn evict(
+        &self,
+        hand: &mut usize,
+        patience: usize,
+        may_go: impl Fn(&Entry) -> bool,
+    ) -> Option<Entry> {
+        // An odd number: the hand comes to every slot before it comes to one again.
+        let jump = (GOLDEN >> self.shift) as usize | 1;
+        // Twice around: all can have been visited.
+        for step in 0..2 * self.slots.len() {
+            let index = *hand & (self.slots.len() - 1);
+            let entry = self.at(index);
+            if !entry.is_empty() && may_go(&entry) {
+                if step >= patience || !entry.is_visited() {
+                    // The hand stays: another entry may be here now.
+                    self.remove_at(index);
+                    return Some(entry);
+                }
+                self.slots[index].clear_bits(Entry::VISITED);
+            }
+            *hand = index.wrapping_add(jump);
+        }
+        None
+    }
+
+    /// All entries. For the writer.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+        let entries = (0..self.slots.len()).map(|index| self.at(index));
+        entries.filter(|entry| !entry.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! What a slot of the table says: a path, how it is known, and since when.
+
+use super::slot::{FIRST_WORD, Slot, Words};
+use crate::address::Lid;
+use crate::path::PathRecord;
+use crate::sa::{Source, Target};
+
+/// Under which a path is found: a destination in the endpoint's subnet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cache) enum Key {
+    Lid(Lid),
+    /// A GID with the endpoint's subnet prefix, by its other half as it is on the wire.
+    Guid(u64),
+}
+
+impl Key {
+    /// `None`: a GID of another subnet.
+    #[inline]
+    pub fn new(target: Target, source: &Source) -> Option<Self> {
+        match target {
+            Target::Lid(lid) => Some(Self::Lid(lid)),
+            Target::Gid(gid) => {
+                let [prefix, guid] = halves(&gid.0);
+                (prefix == halves(&source.gid.0)[0]).then_some(Self::Guid(guid))
+            }
+        }
+    }
+}
+
+/// The two halves of a GID, as they are on the wire.
+#[inline]
+fn halves(gid: &[u8; 16]) -> [u64; 2] {
+    let half = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| gid[at + index]));
+    [half(0), half(8)]
+}
+
+/// The words of a slot. Bytes of the record are in the order of the wire.
+///
+/// 1. milliseconds of the moment of learning: 34 years of them
+/// 2. interface id of the DGID
+/// 3. DLID, SLID, P_Key, QoS class and SL
+/// 4. reversible and number of paths, MTU, rate, lifetime, preference; 16 bits of the epoch; 8 flags
+///
+/// All zeros is an empty slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cache) struct Entry(pub(super) Words);
+
+const EPOCH_AT: u32 = 40;
+const USED: u64 = 1 << 56;
+const IS_LID: u64 = 1 << 57;
+const PRELOADED: u64 = 1 << 58;
+const VISITED: u64 = 1 << 59;
+
+impl Entry {
+    pub(super) const EMPTY: Self = Self([0; 4]);
+    pub(super) const VISITED: u64 = VISITED;
+
+    /// The entry of a path. `None` if the path does not fit: what an entry has no room for must be zero, or the
+    /// endpoint's, or the key's.
+    pub fn new(
+        key: Key,
+        path: &PathRecord,
+        source: &Source,
+        learned: u64,
+        epoch: u16,
+    ) -> Option<Self> {
+        let bytes = path.to_bytes();
+        let word = |at: [usize; 8]| u64::from_ne_bytes(at.map(|at| bytes[at]));
+        let guid = halves(&path.dgid().0)[1];
+        let (is_the_keys, kind) = match key {
+            Key::Lid(lid) => (path.dlid() == lid, IS_LID),
+            Key::Guid(asked) => (asked == guid, 0),
+        };
+        let fits = is_the_keys
+            && path.service_id() == 0
+            && path.dgid().subnet_prefix() == source.gid.subnet_prefix()
+            && path.sgid() == source.gid
+            && bytes[44..49] == [0; 5];
+        let codes = u64::from_le_bytes([
+            bytes[49], bytes[54], bytes[55], bytes[56], bytes[57], 0, 0, 0,
+        ]);
+        fits.then_some(Self([
+            learned & FIRST_WORD,
+            guid,
+            word([40, 41, 42, 43, 50, 51, 52, 53]),
+            codes | u64::from(epoch) << EPOCH_AT | kind | USED,
+        ]))
+    }
+
+    /// The same, from an operator's dump.
+    pub fn preloaded(self) -> Self {
+        let [learned, guid, lids, codes] = self.0;
+        Self([learned, guid, lids, codes | PRELOADED])
+    }
+
+    /// The path.
+    #[inline]
+    pub fn path(&self, source: &Source) -> PathRecord {
+        let [_, guid, lids, codes] = self.0;
+        let lids = lids.to_ne_bytes();
+        let [reversible, mtu, rate, lifetime, preference, ..] = codes.to_le_bytes();
+        let mut bytes = [0; PathRecord::LENGTH];
+        bytes[8..16].copy_from_slice(&source.gid.0[..8]);
+        bytes[16..24].copy_from_slice(&guid.to_ne_bytes());
+        bytes[24..40].copy_from_slice(&source.gid.0);
+        bytes[40..44].copy_from_slice(&lids[..4]);
+        bytes[49] = reversible;
+        bytes[50..54].copy_from_slice(&lids[4..]);
+        bytes[54..58].copy_from_slice(&[mtu, rate, lifetime, preference]);
+        PathRecord::from_bytes(&bytes)
+    }
+
+    #[inline]
+    fn dlid(&self) -> Lid {
+        let [high, low, ..] = self.0[2].to_ne_bytes();
+        Lid(u16::from_be_bytes([high, low]))
+    }
+
+    #[inline]
+    pub(super) fn is(&self, key: Key) -> bool {
+        let kind = self.0[3] & (USED | IS_LID);
+        match key {
+            Key::Lid(lid) => kind == USED | IS_LID && self.dlid() == lid,
+            Key::Guid(guid) => kind == USED && self.0[1] == guid,
+        }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        match self.0[3] & IS_LID {
+            0 => Key::Guid(self.0[1]),
+            _ => Key::Lid(self.dlid()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0[3] & USED == 0
+    }
+
+    #[inline]
+    pub fn is_preloaded(&self) -> bool {
+        self.0[3] & PRELOADED != 0
+    }
+
+    pub fn is_visited(&self) -> bool {
+        self.0[3] & VISITED != 0
+    }
+
+    /// Notes in the entry's slot that it was used; written only if it is news, so that readers share the memory.
+    #[inline]
+    pub fn visit(&self, slot: &Slot) {
+        if self.0[3] & VISITED == 0 {
+            slot.set_bits(VISITED);
+        }
+    }
+
+    /// Milliseconds of the moment of learning.
+    #[inline]
+    pub fn learned(&self) -> u64 {
+        self.0[0]
+    }
+
+    /// The lower bits of the epoch of learning.
+    #[inline]
+    pub fn epoch(&self) -> u16 {
+        (self.0[3] >> EPOCH_AT) as u16
+    }
+}
