@@ -12,7 +12,7 @@ use loader_test::process::NOT_STARTED;
 use loader_test::rig::Rig;
 use loader_test::stock::Form;
 use loader_test::suite::lines::OptionLines;
-use loader_test::{demo, kernel, namespace, sa, stock, suite, wait};
+use loader_test::{bench, demo, kernel, namespace, sa, stock, suite, wait};
 
 /// Runs ibacm providers under the real daemon, with a real subnet manager, without InfiniBand hardware.
 ///
@@ -35,6 +35,9 @@ enum What {
     InfoChild(suite::info::InfoChildCommand),
     Trace(suite::cli::TraceCommand),
     Fuzz(suite::fuzz::FuzzCommand),
+    Bench(bench::BenchCommand),
+    #[command(hide = true)]
+    BenchChild(bench::child::BenchChildCommand),
     Stock(Stock),
     /// Shows a provider at work, step by step: the daemon loads it, resolves three destinations, and each path is held
     /// against what the subnet administrator itself says.
@@ -154,6 +157,8 @@ fn main() -> ExitCode {
         What::InfoChild(command) => Ok(command.run()),
         What::RunCheck(command) => Ok(command.run()),
         What::Neighbour(command) => Ok(command.run()),
+        What::Bench(command) => command.run(),
+        What::BenchChild(command) => Ok(command.run()),
         What::Stock(options) => run_stock(&options),
         What::Demo { library, lines } => run_demo(&library, &lines),
         What::Launch(options) => {

@@ -35,7 +35,8 @@ pub const OWN_LID: u16 = 49_100;
 pub const FIRST_GUID: u64 = 0x0002_c903_0000_0000;
 /// GUIDs of destinations.
 pub const GUIDS: u32 = 1 << 22;
-const OWN_GUID: u64 = 0x0010_0001;
+/// The GUID of the port.
+pub const OWN_GUID: u64 = 0x0010_0001;
 const PKEY: u16 = 0xffff;
 
 /// Lines of the log that are kept.
@@ -173,8 +174,8 @@ impl Core {
         options: &[String],
         folder: &std::path::Path,
     ) -> Result<Self, LoadError> {
-        let file = write_options(folder, options)
-            .map_err(|error| LoadError::NoCore(error.to_string()))?;
+        let file =
+            write_options(folder, options).map_err(|error| LoadError::NoCore(error.to_string()))?;
         let spec = DeviceSpec {
             ports: vec![PortSpec::new(OWN_GUID, OWN_LID)],
             ..DeviceSpec::single()
@@ -248,17 +249,23 @@ impl Core {
         let out = &raw mut self.device_context;
         timed("open_device", &mut || {
             // SAFETY: as acm_prov.h asks: a device that lives on, and a place for the context.
-            slot(provider.open_device, |open| unsafe { open(self.device, out) })
+            slot(provider.open_device, |open| unsafe {
+                open(self.device, out)
+            })
         })?;
         let (device, out) = (self.device_context, &raw mut self.port_context);
         timed("open_port", &mut || {
             // SAFETY: see above; the context is the provider's own.
-            slot(provider.open_port, |open| unsafe { open(self.port, device, out) })
+            slot(provider.open_port, |open| unsafe {
+                open(self.port, device, out)
+            })
         })?;
         let (port, out) = (self.port_context, &raw mut self.endpoint_context);
         timed("open_endpoint", &mut || {
             // SAFETY: see above.
-            slot(provider.open_endpoint, |open| unsafe { open(self.endpoint, port, out) })
+            slot(provider.open_endpoint, |open| unsafe {
+                open(self.endpoint, port, out)
+            })
         })?;
         let endpoint = self.endpoint_context;
         let own = [
@@ -275,7 +282,9 @@ impl Core {
             };
             timed("add_address", &mut || {
                 // SAFETY: see above; the address lives for the call.
-                slot(provider.add_address, |add| unsafe { add(&raw const address, endpoint, out) })
+                slot(provider.add_address, |add| unsafe {
+                    add(&raw const address, endpoint, out)
+                })
             })?;
         }
         Ok(Opened {
@@ -305,6 +314,16 @@ impl Core {
         begin.elapsed()
     }
 
+    /// The port's own GID.
+    pub fn gid(&self) -> Gid {
+        self.state.gid
+    }
+
+    /// From now on path queries are not answered.
+    pub fn hold_path_queries(&self) {
+        self.state.sa.holds_paths.store(true, Ordering::Relaxed);
+    }
+
     /// Tells the provider that the subnet manager wants everybody to register again.
     pub fn reregister(&mut self) {
         let event = ibv_event_type::CLIENT_REREGISTER;
@@ -320,7 +339,13 @@ impl Core {
         let tid = self.next_tid(message, destination);
         self.state.answers.expect(tid);
         // SAFETY: a message of 592 bytes and the context of an open address, as acm_prov.h asks.
-        let code = unsafe { (self.resolve)(self.address_context, std::ptr::from_mut(message).cast(), client) };
+        let code = unsafe {
+            (self.resolve)(
+                self.address_context,
+                std::ptr::from_mut(message).cast(),
+                client,
+            )
+        };
         if code != 0 {
             self.state.answers.returned_an_error();
         }
@@ -334,7 +359,13 @@ impl Core {
     pub fn query(&mut self, message: &mut Message, client: u64, destination: u32) {
         self.next_tid(message, destination);
         // SAFETY: see `ask`.
-        let code = unsafe { (self.query)(self.address_context, std::ptr::from_mut(message).cast(), client) };
+        let code = unsafe {
+            (self.query)(
+                self.address_context,
+                std::ptr::from_mut(message).cast(),
+                client,
+            )
+        };
         if code != 0 {
             self.state.answers.returned_an_error();
         }

@@ -108,7 +108,9 @@ mod tests {
     use super::*;
 
     fn answer(tid: u64, dlid: u16, destination: u32, status: u8) -> Message {
-        let path = Path::default().with_dlid(dlid).with_dgid(gid_of(destination));
+        let path = Path::default()
+            .with_dlid(dlid)
+            .with_dgid(gid_of(destination));
         let mut message = Message::path(&path).with_tid(tid);
         message.0[STATUS] = status;
         message

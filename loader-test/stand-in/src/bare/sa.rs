@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -23,10 +23,7 @@ struct Mad {
     handler: Option<acm_sa_handler_fn>,
 }
 
-pub(super) fn alloc(
-    context: *mut c_void,
-    handler: Option<acm_sa_handler_fn>,
-) -> *mut acm_sa_mad {
+pub(super) fn alloc(context: *mut c_void, handler: Option<acm_sa_handler_fn>) -> *mut acm_sa_mad {
     // SAFETY: an SA MAD of zeros is valid: bytes, integers, and a NULL context.
     let mad: acm_sa_mad = unsafe { std::mem::zeroed() };
     let mad = acm_sa_mad { context, ..mad };
@@ -48,6 +45,7 @@ pub(super) struct Sa {
     queue: Mutex<VecDeque<usize>>,
     waiting: AtomicUsize,
     pub path_queries: AtomicUsize,
+    pub holds_paths: AtomicBool,
 }
 
 impl Sa {
@@ -58,6 +56,7 @@ impl Sa {
             queue: Mutex::default(),
             waiting: AtomicUsize::new(0),
             path_queries: AtomicUsize::new(0),
+            holds_paths: AtomicBool::new(false),
         }
     }
 
@@ -101,6 +100,9 @@ impl Sa {
             record: std::array::from_fn(|index| packet.data[index]),
             sent: self.now(),
         };
+        if question.is_path_query() && self.holds_paths.load(Ordering::Relaxed) {
+            return;
+        }
         let answer = if question.is_path_query() {
             self.path_queries.fetch_add(1, Ordering::Relaxed);
             path(&question).ok_or(NO_RECORDS)
