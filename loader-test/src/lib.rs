@@ -40,6 +40,7 @@ pub mod rig;
 pub mod sa;
 pub mod signals;
 pub mod stock;
+pub mod storm;
 pub mod suite;
 pub mod wait;
 mod words;

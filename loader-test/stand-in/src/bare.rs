@@ -314,6 +314,12 @@ impl Core {
         begin.elapsed()
     }
 
+    /// The provider's name.
+    pub fn provider_name(&self) -> std::borrow::Cow<'static, str> {
+        // SAFETY: in a table that was accepted a terminated string that lives as long as the table.
+        unsafe { std::ffi::CStr::from_ptr(self.provider.name) }.to_string_lossy()
+    }
+
     /// The port's own GID.
     pub fn gid(&self) -> Gid {
         self.state.gid
