@@ -3,7 +3,7 @@
 //! Every contestant runs in processes of its own, one a case and size, and the contestants take turns: what disturbs a round
 //! disturbs all. The timed loops use [`crate::stand_in::bare`], whose own cost is that of the contestant `core`.
 
-mod arrays;
+pub mod arrays;
 mod case;
 pub mod child;
 mod files;

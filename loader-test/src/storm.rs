@@ -33,7 +33,7 @@ const ASKING: &str = "H800";
 ///
 /// Shown are times, SA queries and the daemon's processor time, with opensm as it is and with QoS (-Q). Without QoS a provider
 /// is judged: it sends the SA at most what the reference sends and one ClassPortInfo, and is not slower than the reference by more than
-/// the rounds of both differ. With QoS nothing is judged: stock ignores service ids.
+/// the rounds of both differ, if there are three rounds or more. With QoS nothing is judged: stock ignores service ids.
 ///
 /// Exit status: 0 if every claim holds, 1 if one fails or an answer was wrong, 2 if the run could not take place.
 #[derive(Debug, Args)]

@@ -293,7 +293,7 @@ impl Run<'_> {
         };
         let stop = AtomicBool::new(false);
         let sa = requests.core.sa();
-        let result = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let stop = &stop;
             scope.spawn(move || {
                 // Without it the thread shares a processor: noise, which shows in the spread.
@@ -305,8 +305,7 @@ impl Run<'_> {
             let waited = requests.wait();
             stop.store(true, Ordering::Relaxed);
             result.and(waited)
-        });
-        result
+        })
     }
 
     fn hits_beside(&mut self, requests: &mut Requests) -> Result<(), String> {
