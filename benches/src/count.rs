@@ -35,11 +35,11 @@ pub enum Error {
         /// What it said.
         output: String,
     },
-    /// The output of valgrind has no count.
-    #[error("valgrind says no count:\n{output}")]
+    /// The profile of callgrind has no count.
+    #[error("callgrind saw no call of {WINDOW} by {}", program.display())]
     NoCount {
-        /// What it said.
-        output: String,
+        /// The program that was run.
+        program: PathBuf,
     },
     /// A file.
     #[error("{}: {reason}", path.display())]
@@ -51,7 +51,7 @@ pub enum Error {
     },
 }
 
-/// What a command prints.
+/// What a command prints to standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, Error> {
     let name = format!("{command:?}");
     let output = command.output().map_err(|source| Error::Start {
@@ -60,7 +60,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Error> {
     })?;
     let [out, errors] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     match output.status.success() {
-        true => Ok(format!("{out}{errors}")),
+        true => Ok(out.into_owned()),
         false => Err(Error::Failed {
             command: name,
             output: format!("{out}{errors}"),
@@ -184,11 +184,13 @@ impl Counter {
             .arg("--result")
             .arg(own.path().join("result"))
             .arg(library);
-        let output = output(&mut command)?;
+        output(&mut command)?;
         let text = std::fs::read_to_string(&profile).map_err(|error| wrong(&profile, error))?;
         let counts = by_object(&text);
         match counts.is_empty() {
-            true => Err(Error::NoCount { output }),
+            true => Err(Error::NoCount {
+                program: self.program.clone(),
+            }),
             false => Ok(counts),
         }
     }

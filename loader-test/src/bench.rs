@@ -22,13 +22,12 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::ser::PrettyFormatter;
 
 use crate::error::{Context, Error, Result};
 use crate::stand_in::bare::OWN_GUID;
 use crate::suite::lines::OptionLines;
-use crate::suite::progress::say;
+use crate::suite::progress::{say, steps};
 use crate::{signals, wait};
 use arrays::Array;
 use case::{Case, DUMP_HOSTS};
@@ -43,7 +42,9 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Measured are hits by LID, GID, name and IP address, requests as the kernel makes them, misses, a working set that does not
 /// fit, hits beside SA answers on another thread, memory, opening with a dump of paths, and the pause of a flush. Besides the
 /// given ones two providers of the bench's own run: `limit` answers by array index; `core` looks nothing up, so that its figures
-/// are what the bench itself costs. All read the same options. Build with --release: the figures of other builds say nothing.
+/// are what the bench itself costs. All read the same options; in a line of them, @CAPACITY@ stands for the number of answers that the
+/// cache is to hold, and @FLUSH@ for the path of a file whose touch is to empty it. Build with --release: the figures of other builds
+/// say nothing.
 ///
 /// Exit status: 0 if every answer was right, 1 if one was wrong or a provider failed, 2 if the run could not take place.
 #[derive(Debug, Args)]
@@ -102,7 +103,7 @@ impl BenchCommand {
             .map_err(|error| Error::Input(error.to_string()))?;
         let dump = self.dump(folder.path())?;
         let mut all: Vec<Rounds> = self.plan(&contestants);
-        let bar = progress(all.len() * usize::from(self.rounds));
+        let bar = steps(all.len() * usize::from(self.rounds));
         for _ in 0..self.rounds {
             for rounds in &mut all {
                 let contestant = &contestants[rounds.contestant];
@@ -378,17 +379,6 @@ fn finish(mut child: Child) -> Result<String> {
         }
         std::thread::sleep(pause);
     }
-}
-
-fn progress(steps: usize) -> ProgressBar {
-    let bar = ProgressBar::new(steps as u64);
-    if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {pos}/{len} {elapsed} {wide_msg}") {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    if !bar.is_hidden() {
-        bar.enable_steady_tick(Duration::from_millis(500));
-    }
-    bar
 }
 
 fn cell(rounds: &Rounds, contestants: &[Contestant]) -> Cell {

@@ -12,7 +12,6 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Args, value_parser};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::error::{Context, Error, Result};
@@ -21,7 +20,7 @@ use crate::log::Mark;
 use crate::record::{Gid, Lid};
 use crate::rig::{FAT_TREE_1600, Rig};
 use crate::sa::attribute::{CLASS_PORT_INFO, PATH_RECORD};
-use crate::suite::progress::say;
+use crate::suite::progress::{say, steps};
 use crate::wait;
 use verdict::{Claim, Run, Runs};
 
@@ -115,7 +114,7 @@ impl StormCommand {
         }
         let mut plain = runs_of(libraries.len());
         let mut qos = runs_of(if self.no_qos { 0 } else { libraries.len() });
-        let bar = progress(usize::from(self.rounds) * (plain.len() + qos.len()));
+        let bar = steps(usize::from(self.rounds) * (plain.len() + qos.len()));
         for _ in 0..self.rounds {
             for (has_qos, runs) in [(false, &mut plain), (true, &mut qos)] {
                 for (library, runs) in libraries.iter().zip(runs) {
@@ -234,12 +233,4 @@ fn runs_of(count: usize) -> Vec<Runs> {
 /// Path queries of the host's daemon since `mark`.
 fn queries(rig: &Rig, host: &Host, mark: Mark) -> Result<usize> {
     Ok(rig.queries(host, PATH_RECORD, mark)?.len())
-}
-
-fn progress(steps: usize) -> ProgressBar {
-    let bar = ProgressBar::new(steps as u64);
-    if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {pos}/{len} {elapsed} {wide_msg}") {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    bar
 }

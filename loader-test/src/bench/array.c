@@ -60,10 +60,27 @@ static int resolve(void *context, struct acmabi_msg *msg, uint64_t id)
 	return 0;
 }
 
+static bool known(struct acmabi_ibv_path_record *path)
+{
+	(void)path;
+	return false;
+}
+
 #else
 
 static struct acmabi_ibv_path_record by_lid[COUNT_LIDS];
 static struct acmabi_ibv_path_record by_guid[GUIDS];
+
+/* Fills in what is known of the path to a GUID. */
+static bool known(struct acmabi_ibv_path_record *path)
+{
+	uint64_t number = be64toh(path->dgid.global.interface_id) - FIRST_GUID;
+
+	if (number >= GUIDS || !by_guid[number].dlid)
+		return false;
+	*path = by_guid[number];
+	return true;
+}
 
 struct asked {
 	uint64_t tid, id;
@@ -177,10 +194,15 @@ static void close_any(void *context)
 	(void)context;
 }
 
+/* Stays here: the SA is not asked. */
 static int query(void *context, struct acmabi_msg *msg, uint64_t id)
 {
+	struct acmabi_ep_addr_data *entry = (struct acmabi_ep_addr_data *)msg->body.data;
+
 	(void)context;
-	msg->hdr.status = ACMABI_STATUS_ENODATA;
+	msg->hdr.opcode |= ACMABI_OP_ACK;
+	if (!known(&entry->info.path))
+		msg->hdr.status = ACMABI_STATUS_ENODATA;
 	acmabi_query_response(id, msg);
 	return 0;
 }

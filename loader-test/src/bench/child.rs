@@ -14,6 +14,7 @@ use super::files::{ip_of, name_of, write_hosts};
 use super::machine::{self, Disturbance, Memory};
 use super::requests::{Requests, shuffled, single_requests};
 use super::results::Found;
+use crate::stand_in::HOSTS;
 use crate::stand_in::bare::{Asked, Core};
 
 /// How long a provider may take until it answers the first request, and to notice that its flush file was touched.
@@ -178,8 +179,13 @@ impl Run<'_> {
             options.push("route_preload opensm_full_v1".into());
             options.push(format!("route_data_file {}", dump.display()));
         }
+        let hosts = plan.folder.join("hosts");
+        if !hosts.exists() {
+            std::fs::write(&hosts, "")?;
+        }
         let given = plan.line.iter().map(|line| {
             line.replace(CAPACITY, &capacity.to_string())
+                .replace(HOSTS, &hosts.to_string_lossy())
                 .replace(FLUSH, &self.flush_file.to_string_lossy())
         });
         options.extend(given);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -76,6 +77,21 @@ impl Disturbance {
     }
 }
 
+/// How long this thread has waited for a processor that others had.
+pub fn waited() -> Duration {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    waited_of(&text)
+}
+
+/// The second number of a schedstat, in nanoseconds.
+fn waited_of(text: &str) -> Duration {
+    let waited = text
+        .split_whitespace()
+        .nth(1)
+        .and_then(|ns| ns.parse().ok());
+    Duration::from_nanos(waited.unwrap_or(0))
+}
+
 /// The memory of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
@@ -132,6 +148,12 @@ mod tests {
         let read = Disturbance::read(status, stat);
         assert_eq!((read.switches, read.stolen, read.ticks), (5, 35, 1000));
         assert_eq!(Disturbance::read("", "").ticks, 0);
+    }
+
+    #[test]
+    fn the_wait_for_a_processor_is_read() {
+        assert_eq!(waited_of("123 4567 8\n"), Duration::from_nanos(4567));
+        assert_eq!(waited_of(""), Duration::ZERO);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::case::Case;
 use super::numbers::show_count;
 use super::results::{Results, Role};
 
-const SIZE: (u32, u32) = (900, 520);
+const SIZE: (u32, u32) = (1100, 540);
 const COLOURS: [RGBColor; 6] = [
     RGBColor(31, 119, 180),
     RGBColor(214, 39, 40),
@@ -64,7 +64,7 @@ fn draw_into(results: &Results, picture: &mut String) -> Result<(), Box<dyn std:
 
     let root = SVGBackend::with_string(picture, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
-    let title = "Nanoseconds of a request that the cache answers, answer included";
+    let title = "A request that the cache answers, answer included: median of the rounds, and from the fastest to the slowest";
     let mut chart = ChartBuilder::on(&root)
         .caption(title, ("sans-serif", 18))
         .margin(10)
@@ -86,7 +86,7 @@ fn draw_into(results: &Results, picture: &mut String) -> Result<(), Box<dyn std:
         .disable_x_mesh()
         .x_labels(0)
         .x_desc("form of the request, and destinations in the cache")
-        .y_desc("ns, logarithmic; less is better")
+        .y_desc("nanoseconds, logarithmic; less is better")
         .y_label_formatter(&|ns| format!("{ns:.0}"))
         .draw()?;
     let style = ("sans-serif", 11)

@@ -6,6 +6,9 @@ use super::case::{Case, FIGURES, Figure};
 use super::numbers::show_count;
 use super::results::{Cell, Results, Role};
 
+/// Ratios that say something; others come of values that are nothing.
+const SHOWN_RATIOS: std::ops::Range<f64> = 0.1..1000.0;
+
 /// A figure of a case and size, with what each contestant has.
 struct Row<'a> {
     case: Case,
@@ -67,7 +70,9 @@ fn value(cell: Option<&Cell>, figure: &Figure, reference: &str) -> String {
         text.push('~');
     }
     match cell.ratios.get(figure.name) {
-        Some(ratio) if cell.contestant != reference => text + &format!(" ({ratio:.1} x)"),
+        Some(ratio) if cell.contestant != reference && SHOWN_RATIOS.contains(ratio) => {
+            text + &format!(" ({ratio:.1} x)")
+        }
         _ => text,
     }
 }

@@ -391,6 +391,13 @@ impl Core {
         self.state.answers.last_is_answered()
     }
 
+    /// The DLID of the last answer: who chooses the next destination by it has each request wait for the answer before it, as a
+    /// daemon does.
+    #[inline]
+    pub fn last_dlid(&self) -> u32 {
+        self.state.answers.last_dlid()
+    }
+
     /// Has the SA answer all that it was asked, on this thread; how much that was.
     #[inline]
     pub fn pump(&self) -> usize {

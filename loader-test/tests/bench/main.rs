@@ -59,7 +59,12 @@ fn all_contestants_answer_right_and_the_results_have_their_form() {
     let cells = results["cells"].as_array().unwrap();
     for cell in cells {
         assert_eq!(cell["wrong"], 0, "{cell}");
-        assert!(cell["requests"].as_u64().unwrap() > DESTINATIONS, "{cell}");
+        // Or it says what it cannot do.
+        let requests = cell["requests"].as_u64().unwrap();
+        assert!(
+            requests > DESTINATIONS || cell["remarks"].is_array(),
+            "{cell}"
+        );
     }
     let figures = |case: &str, contestant: &str| -> Vec<String> {
         let found = cells
@@ -105,7 +110,7 @@ fn all_contestants_answer_right_and_the_results_have_their_form() {
         "path-cache",
         "stock",
         "lid 100",
-        "ns, logarithmic",
+        "nanoseconds, logarithmic",
     ] {
         assert!(svg.contains(part), "{part:?} in {svg}");
     }

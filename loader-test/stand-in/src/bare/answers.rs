@@ -1,6 +1,6 @@
 //! The answers of a provider that is measured, each held against what was asked for.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::{Count, gid_of, lid_of};
 
@@ -18,6 +18,8 @@ pub(super) struct Answers {
     expected: AtomicU64,
     /// That request, once it is answered.
     done: AtomicU64,
+    /// The DLID of the last answer.
+    dlid: AtomicU32,
     wrong: Count,
     refused: Count,
     late: Count,
@@ -53,6 +55,11 @@ impl Answers {
         self.is_answered(self.expected.load(Ordering::Relaxed))
     }
 
+    #[inline]
+    pub fn last_dlid(&self) -> u32 {
+        self.dlid.load(Ordering::Relaxed)
+    }
+
     #[cold]
     pub fn returned_an_error(&self) {
         self.errors.add();
@@ -71,7 +78,9 @@ impl Answers {
             // SAFETY: an answer that says success has a path behind its header.
             let (dgid, dlid) = unsafe { (read::<16>(message, DGID), read::<2>(message, DLID)) };
             let destination = tid as u32;
-            if u16::from_be_bytes(dlid) != lid_of(destination) || dgid != gid_of(destination) {
+            let dlid = u16::from_be_bytes(dlid);
+            self.dlid.store(dlid.into(), Ordering::Relaxed);
+            if dlid != lid_of(destination) || dgid != gid_of(destination) {
                 self.wrong.add();
             }
         } else {
