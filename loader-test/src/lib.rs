@@ -16,6 +16,7 @@
 //! running executable: the program `loader-test`, and `libfabric_sim.so` of fabric-sim.
 
 pub mod acme;
+pub mod bench;
 pub mod client;
 pub mod compare;
 pub mod demo;
@@ -39,6 +40,7 @@ pub mod rig;
 pub mod sa;
 pub mod signals;
 pub mod stock;
+pub mod storm;
 pub mod suite;
 pub mod wait;
 mod words;

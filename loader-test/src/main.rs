@@ -12,7 +12,7 @@ use loader_test::process::NOT_STARTED;
 use loader_test::rig::Rig;
 use loader_test::stock::Form;
 use loader_test::suite::lines::OptionLines;
-use loader_test::{demo, kernel, namespace, sa, stock, suite, wait};
+use loader_test::{bench, demo, kernel, namespace, sa, stock, storm, suite, wait};
 
 /// Runs ibacm providers under the real daemon, with a real subnet manager, without InfiniBand hardware.
 ///
@@ -35,7 +35,11 @@ enum What {
     InfoChild(suite::info::InfoChildCommand),
     Trace(suite::cli::TraceCommand),
     Fuzz(suite::fuzz::FuzzCommand),
+    Bench(bench::BenchCommand),
+    #[command(hide = true)]
+    BenchChild(bench::child::BenchChildCommand),
     Stock(Stock),
+    Storm(storm::StormCommand),
     /// Shows a provider at work, step by step: the daemon loads it, resolves three destinations, and each path is held
     /// against what the subnet administrator itself says.
     Demo {
@@ -154,7 +158,10 @@ fn main() -> ExitCode {
         What::InfoChild(command) => Ok(command.run()),
         What::RunCheck(command) => Ok(command.run()),
         What::Neighbour(command) => Ok(command.run()),
+        What::Bench(command) => command.run(),
+        What::BenchChild(command) => Ok(command.run()),
         What::Stock(options) => run_stock(&options),
+        What::Storm(command) => command.run(),
         What::Demo { library, lines } => run_demo(&library, &lines),
         What::Launch(options) => {
             // The log of the program shows it to whoever reads the starter's error.

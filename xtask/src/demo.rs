@@ -1,10 +1,9 @@
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::supervise::{self, Budget};
-use crate::{cargo, heading, setup};
+use crate::{built, cargo, heading, setup};
 
 const BUILD: Duration = Duration::from_secs(1800);
 const SHOW: Duration = Duration::from_secs(120);
@@ -32,18 +31,4 @@ pub fn run() -> Result<(), Error> {
     }
     supervise::run(Command::new("rustc").arg("--version"), budget)?;
     supervise::run_clean(Command::new(program).arg("demo").arg(provider), budget)
-}
-
-/// A program or library of this workspace: it stands beside xtask, which cargo has built as well.
-fn built(name: &str) -> Result<PathBuf, Error> {
-    let own = std::env::current_exe().map_err(|source| Error::System {
-        operation: "find the folder of built programs",
-        source,
-    })?;
-    let path = own.with_file_name(name);
-    if path.is_file() {
-        Ok(path)
-    } else {
-        Err(Error::NotBuilt { path })
-    }
 }

@@ -8,6 +8,7 @@ mod headers;
 mod lint;
 mod matrix;
 mod miri;
+mod performance;
 mod setup;
 mod supervise;
 mod test;
@@ -42,6 +43,10 @@ enum Command {
     Headers,
     /// Run the tests that need a kernel with RDMA devices, in a virtual machine.
     Vm,
+    /// Start a job on 1600 simulated hosts with the real daemon and OpenSM, beside the stock provider: times and SA queries.
+    Storm(performance::StormOptions),
+    /// Measure everything that docs/performance.md has figures of, and write them there; takes about half an hour.
+    Performance(performance::Options),
     /// Only unpack the packages of other releases that tests compare with.
     Trees,
     /// Only install what is missing.
@@ -57,6 +62,8 @@ fn main() -> ExitCode {
         Command::Miri => miri::run(),
         Command::Headers => headers::run(),
         Command::Vm => vm::alone(),
+        Command::Storm(options) => performance::storm(&options),
+        Command::Performance(options) => performance::run(&options),
         Command::Trees => trees::ensure(),
         Command::Setup => setup::ensure(),
     };
@@ -95,6 +102,20 @@ fn shown(command: &std::process::Command) -> String {
         .map(quoted)
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// A program or library of this workspace: it stands beside xtask, which cargo has built as well.
+fn built(name: &str) -> Result<std::path::PathBuf, error::Error> {
+    let own = std::env::current_exe().map_err(|source| error::Error::System {
+        operation: "find the folder of built programs",
+        source,
+    })?;
+    let path = own.with_file_name(name);
+    if path.is_file() {
+        Ok(path)
+    } else {
+        Err(error::Error::NotBuilt { path })
+    }
 }
 
 /// Announces a step of the work.

@@ -185,6 +185,27 @@ pub struct Shown<'a> {
     pub stop: Option<&'a Stop>,
 }
 
+/// The bar of a run that shows nothing else meanwhile; without a terminal there is none.
+pub fn steps(count: usize) -> ProgressBar {
+    let target = match Output::Stderr.is_terminal() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    bar(target, count)
+}
+
+fn bar(target: ProgressDrawTarget, steps: usize) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
+    // No colours: the bar is the same with NO_COLOR.
+    if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {pos}/{len} {elapsed} {wide_msg}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(TICK);
+    }
+    bar
+}
+
 /// The progress of a run of one library. Without a terminal there are lines alone.
 pub struct Progress<'a> {
     shown: Shown<'a>,
@@ -200,16 +221,7 @@ impl<'a> Progress<'a> {
             (true, Output::Stdout) => ProgressDrawTarget::stdout(),
             (true, Output::Stderr) => ProgressDrawTarget::stderr(),
         };
-        let bar = ProgressBar::with_draw_target(Some(checks as u64), target);
-        // No colours: the bar is the same with NO_COLOR.
-        if let Ok(style) =
-            ProgressStyle::with_template("[{bar:30}] {pos}/{len} {elapsed} {wide_msg}")
-        {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        if !bar.is_hidden() {
-            bar.enable_steady_tick(TICK);
-        }
+        let bar = bar(target, checks);
         Self {
             shown,
             bar,

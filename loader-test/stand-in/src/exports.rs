@@ -15,6 +15,7 @@ use acm_prov_api::abi::{
 };
 
 use super::allocations::Whose;
+use super::bare;
 use super::message::{self, Kind, Path, Reply};
 use super::recorder::Caller;
 use super::shared::Shared;
@@ -103,11 +104,22 @@ fn told(name: &str, arguments: impl FnOnce() -> String) {
 /// `text` is a terminated string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_stand_in_log(level: c_int, text: *const c_char) {
+    if let Some(bare) = bare::installed() {
+        // SAFETY: the caller's promise.
+        bare.log(level, &unsafe { CStr::from_ptr(text) }.to_string_lossy());
+        return;
+    }
     let _cores = Whose::cores();
     if let Some(core) = core() {
         // SAFETY: the caller's promise.
         core.log(level, &unsafe { CStr::from_ptr(text) }.to_string_lossy());
     }
+}
+
+/// The level up to which write.c formats a line.
+#[unsafe(no_mangle)]
+extern "C" fn acm_stand_in_log_limit() -> c_int {
+    bare::LOG_LIMIT.load(std::sync::atomic::Ordering::Relaxed)
 }
 
 unsafe extern "C" {
@@ -130,6 +142,10 @@ unsafe extern "C" fn acm_format_name(
     addr: *const u8,
     addr_size: usize,
 ) {
+    // The core that measures logs nothing above level 0, and so writes no name.
+    if bare::installed().is_some() {
+        return;
+    }
     told("acm_format_name", || format!("type {addr_type}"));
     let Some(core) = core().filter(|core| level <= core.log_level) else {
         return;
@@ -171,6 +187,9 @@ unsafe extern "C" fn ib_any_gid(gid: *mut ibv_gid) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn acm_get_opts_file() -> *const c_char {
+    if let Some(bare) = bare::installed() {
+        return bare.options_file.as_ptr();
+    }
     told("acm_get_opts_file", String::new);
     core().map_or(c"/etc/rdma/ibacm_opts.cfg".as_ptr(), |core| {
         core.options_file.as_ptr()
@@ -179,9 +198,20 @@ extern "C" fn acm_get_opts_file() -> *const c_char {
 
 #[unsafe(no_mangle)]
 extern "C" fn acm_increment_counter(counter: AcmCounter) {
+    if let Some(bare) = bare::installed() {
+        return bare.count(counter.0);
+    }
     let _cores = Whose::cores();
     if let Some(core) = core() {
         core.count(counter.0);
+    }
+}
+
+/// The GIDs of a port.
+fn gids(port: *const acm_port) -> Option<Vec<super::message::Gid>> {
+    match bare::installed() {
+        Some(bare) => Some(bare.gids().to_vec()),
+        None => core().map(|core| core.gids(port)),
     }
 }
 
@@ -191,10 +221,9 @@ extern "C" fn acm_increment_counter(counter: AcmCounter) {
 unsafe extern "C" fn acm_gid_index(port: *mut acm_port, gid: *mut ibv_gid) -> u8 {
     let _cores = Whose::cores();
     told("acm_gid_index", || format!("{port:p}, {gid:p}"));
-    let Some(core) = core() else { return 0 };
+    let Some(gids) = gids(port) else { return 0 };
     // SAFETY: the caller's promise.
     let gid = unsafe { (*gid).bytes() };
-    let gids = core.gids(port);
     gids.iter()
         .position(|own| *own == gid)
         .unwrap_or(gids.len()) as u8
@@ -206,10 +235,10 @@ unsafe extern "C" fn acm_gid_index(port: *mut acm_port, gid: *mut ibv_gid) -> u8
 unsafe extern "C" fn acm_get_gid(port: *mut acm_port, index: c_int, gid: *mut ibv_gid) -> c_int {
     let _cores = Whose::cores();
     told("acm_get_gid", || format!("{port:p}, {index}"));
-    let Some(core) = core() else { return -1 };
+    let Some(gids) = gids(port) else { return -1 };
     match usize::try_from(index)
         .ok()
-        .and_then(|index| core.gids(port).get(index).copied())
+        .and_then(|index| gids.get(index).copied())
     {
         Some(found) => {
             // SAFETY: the caller's promise.
@@ -243,6 +272,10 @@ unsafe fn respond(id: u64, msg: *const acm_msg, by: Kind) -> c_int {
 /// `msg` is a message of the length that it states.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_resolve_response(id: u64, msg: *mut acm_msg) -> c_int {
+    if let Some(bare) = bare::installed() {
+        // SAFETY: the caller's promise.
+        return unsafe { bare.resolved(msg) };
+    }
     // SAFETY: the caller's promise.
     unsafe { respond(id, msg, Kind::Resolve) }
 }
@@ -251,6 +284,10 @@ unsafe extern "C" fn acm_resolve_response(id: u64, msg: *mut acm_msg) -> c_int {
 /// `msg` is a message of the length that it states.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_query_response(id: u64, msg: *mut acm_msg) -> c_int {
+    if let Some(bare) = bare::installed() {
+        // SAFETY: the caller's promise.
+        return unsafe { bare.resolved(msg) };
+    }
     // SAFETY: the caller's promise.
     unsafe { respond(id, msg, Kind::Query) }
 }
@@ -331,6 +368,9 @@ extern "C" fn acm_alloc_sa_mad(
     context: *mut c_void,
     handler: Option<acm_sa_handler_fn>,
 ) -> *mut acm_sa_mad {
+    if let Some(bare) = bare::installed() {
+        return bare.alloc_mad(context, handler);
+    }
     core().map_or(std::ptr::null_mut(), |core| {
         core.alloc_mad(endpoint, context, handler)
     })
@@ -338,6 +378,10 @@ extern "C" fn acm_alloc_sa_mad(
 
 #[unsafe(no_mangle)]
 extern "C" fn acm_free_sa_mad(mad: *mut acm_sa_mad) {
+    if let Some(bare) = bare::installed() {
+        // SAFETY: a provider frees what it got from acm_alloc_sa_mad, once.
+        return unsafe { bare.free_mad(mad) };
+    }
     if let Some(core) = core() {
         core.free_mad(mad);
     }
@@ -345,6 +389,9 @@ extern "C" fn acm_free_sa_mad(mad: *mut acm_sa_mad) {
 
 #[unsafe(no_mangle)]
 extern "C" fn acm_send_sa_mad(mad: *mut acm_sa_mad) -> c_int {
+    if let Some(bare) = bare::installed() {
+        return bare.send_mad(mad);
+    }
     core().map_or(-1, |core| core.send_mad(mad))
 }
 

@@ -9,6 +9,7 @@
 //! The functions that a provider calls are exported by name; one core at a time is behind them.
 
 pub mod allocations;
+pub mod bare;
 pub mod by_hand;
 mod clock;
 mod complaints;

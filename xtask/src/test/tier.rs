@@ -13,11 +13,13 @@ use crate::{cargo, setup, trees};
 
 /// Integration tests, by the names of their targets, that need programs, libraries or headers of ibacm, opensm, ibsim,
 /// libibumad or librdmacm, or an unpacked release of Debian. All others need what the build needs.
-const DAEMON_TESTS: [&str; 15] = [
+const DAEMON_TESTS: [&str; 18] = [
     "abi",
     "addresses",
+    "bench",
     "c_providers",
     "commands",
+    "counts",
     "daemon",
     "fabric",
     "faults",
@@ -28,6 +30,7 @@ const DAEMON_TESTS: [&str; 15] = [
     "real_clients",
     "runner",
     "stock",
+    "storm",
     "sysfs",
 ];
 
@@ -38,6 +41,9 @@ const PRODUCTS: [&str; 4] = [
     "loader-test",
     "fabric-sim",
 ];
+
+/// The provider whose instructions are counted, as it is shipped.
+const COUNTED: &str = "provider-cache";
 
 /// Tells the tests that [`PRODUCTS`] are built from the present source, which each would do by itself otherwise.
 const BUILT: (&str, &str) = ("ACM_TESTS_BUILT", "yes");
@@ -124,7 +130,12 @@ impl Tier {
                 // With the features and packages of the tests, or cargo would compile anew for them.
                 let mut tests = cargo(&["test", "--no-run"]);
                 selection.add_to(&mut tests);
-                vec![products, tests]
+                let mut commands = vec![products, tests];
+                // What the test `counts` counts instructions of.
+                if selection.has(COUNTED) {
+                    commands.push(cargo(&["build", "--release", "--package", COUNTED]));
+                }
+                commands
             }
             Self::Unit => {
                 // nextest has no documentation tests.

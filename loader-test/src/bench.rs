@@ -1,0 +1,520 @@
+//! `loader-test bench`: what a request costs with a provider, beside others.
+//!
+//! Every contestant runs in processes of its own, one a case and size, and the contestants take turns: what disturbs a round
+//! disturbs all. The timed loops use [`crate::stand_in::bare`], whose own cost is that of the contestant `core`.
+
+pub mod arrays;
+mod case;
+pub mod child;
+mod files;
+mod machine;
+pub mod numbers;
+mod plot;
+mod requests;
+mod results;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::{Args, value_parser};
+use serde_json::ser::PrettyFormatter;
+
+use crate::error::{Context, Error, Result};
+use crate::stand_in::bare::OWN_GUID;
+use crate::suite::lines::OptionLines;
+use crate::suite::progress::{say, steps};
+use crate::{signals, wait};
+use arrays::Array;
+use case::{Case, DUMP_HOSTS};
+use numbers::{NOISY_STEAL, NOISY_SWITCHES, Summary, parse_count, ratio};
+use results::{Cell, Contestant, Found, Noise, Results, Role, SCHEMA};
+
+/// How long a process may take: a million destinations, on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Measures what a request costs with a provider, beside other providers.
+///
+/// Measured are hits by LID, GID, name and IP address, requests as the kernel makes them, misses, a working set that does not
+/// fit, hits beside SA answers on another thread, memory, opening with a dump of paths, and the pause of a flush. Besides the
+/// given ones two providers of the bench's own run: `limit` answers by array index; `core` looks nothing up, so that its figures
+/// are what the bench itself costs. All read the same options; in a line of them, @CAPACITY@ stands for the number of answers that the
+/// cache is to hold, and @FLUSH@ for the path of a file whose touch is to empty it. Build with --release: the figures of other builds
+/// say nothing.
+///
+/// Exit status: 0 if every answer was right, 1 if one was wrong or a provider failed, 2 if the run could not take place.
+#[derive(Debug, Args)]
+pub struct BenchCommand {
+    /// The provider library
+    #[arg(value_name = "LIB")]
+    library: PathBuf,
+    /// A library to compare it with; the first is the reference of all ratios [default: the limit is]
+    #[arg(long, value_name = "LIB")]
+    vs: Vec<PathBuf>,
+    /// Numbers of destinations; k is a thousand, m a million
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values = ["1k", "49k", "1m"], value_parser = parse_count)]
+    dests: Vec<u32>,
+    /// What is measured
+    #[arg(long, value_name = "CASE", value_delimiter = ',', value_enum)]
+    only: Vec<Case>,
+    /// How often the contestants take turns
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// How long a figure is measured in each round, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=60_000))]
+    time: u64,
+    #[command(flatten)]
+    lines: OptionLines,
+    /// Draw the hits as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write the results as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the table of docs/performance.md
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+}
+
+/// A contestant in a case of a size, with what was found in each round.
+struct Rounds {
+    case: Case,
+    destinations: u32,
+    contestant: usize,
+    found: Vec<Found>,
+}
+
+impl BenchCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// If the run cannot take place.
+    pub fn run(self) -> Result<ExitCode> {
+        wait::catch_signals()?;
+        let folder = tempfile::tempdir().context(|| "make a temporary folder".to_owned())?;
+        let contestants = self.contestants(folder.path())?;
+        let lines = self
+            .lines
+            .read()
+            .map_err(|error| Error::Input(error.to_string()))?;
+        let dump = self.dump(folder.path())?;
+        let mut all: Vec<Rounds> = self.plan(&contestants);
+        let bar = steps(all.len() * usize::from(self.rounds));
+        for _ in 0..self.rounds {
+            for rounds in &mut all {
+                let contestant = &contestants[rounds.contestant];
+                bar.set_message(format!(
+                    "{} {} {}",
+                    rounds.case.name(),
+                    numbers::show_count(rounds.destinations),
+                    contestant.name
+                ));
+                let child = self.child(contestant, rounds, &lines, dump.as_deref(), folder.path());
+                rounds.found.push(child?);
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        let results = self.results(contestants, all);
+        self.write(&results)?;
+        let wrong: u64 = results.cells.iter().map(|cell| cell.wrong).sum();
+        Ok(u8::from(wrong > 0).into())
+    }
+
+    fn contestants(&self, folder: &Path) -> Result<Vec<Contestant>> {
+        let mut contestants: Vec<Contestant> = Vec::new();
+        let given = std::iter::once((&self.library, Role::Measured));
+        let given = given.chain(self.vs.iter().map(|library| (library, Role::Compared)));
+        for (library, role) in given {
+            if !library.is_file() {
+                return Err(Error::Input(format!(
+                    "{}: no such library",
+                    library.display()
+                )));
+            }
+            let stem = library.file_stem().unwrap_or_default().to_string_lossy();
+            let short = stem
+                .trim_start_matches("libibacm_")
+                .trim_start_matches("lib");
+            let mut name = match short {
+                "ibacmp" => "stock".to_owned(),
+                other => other.replace('_', "-"),
+            };
+            let others = contestants
+                .iter()
+                .filter(|other| other.name == name)
+                .count();
+            if others > 0 {
+                name += &format!("-{}", contestants.len() + 1);
+            }
+            let library = std::path::absolute(library).context(|| "find the library".to_owned())?;
+            contestants.push(Contestant {
+                name,
+                library: library.display().to_string(),
+                role,
+            });
+        }
+        for (array, role, name) in [
+            (Array::Limit, Role::Limit, "limit"),
+            (Array::Nothing, Role::Core, "core"),
+        ] {
+            let library =
+                arrays::build(array, folder).map_err(|error| Error::Input(error.to_string()))?;
+            contestants.push(Contestant {
+                name: name.to_owned(),
+                library: library.display().to_string(),
+                role,
+            });
+        }
+        Ok(contestants)
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        use clap::ValueEnum as _;
+        let all = Case::value_variants().iter().copied();
+        all.filter(|case| self.only.is_empty() || self.only.contains(case))
+            .collect()
+    }
+
+    fn dump(&self, folder: &Path) -> Result<Option<PathBuf>> {
+        if !self.cases().contains(&Case::Preload) {
+            return Ok(None);
+        }
+        let path = folder.join("dump");
+        files::write_dump(&path, DUMP_HOSTS, OWN_GUID)
+            .context(|| "write a dump of paths".to_owned())?;
+        Ok(Some(path))
+    }
+
+    /// Every contestant in every case and size in which it can say something.
+    fn plan(&self, contestants: &[Contestant]) -> Vec<Rounds> {
+        let mut all = Vec::new();
+        for case in self.cases() {
+            for destinations in case.sizes(&self.dests) {
+                let able = contestants.iter().enumerate();
+                let able = able.filter(|(_, contestant)| contestant.role.is_able(case));
+                all.extend(able.map(|(contestant, _)| Rounds {
+                    case,
+                    destinations,
+                    contestant,
+                    found: Vec::new(),
+                }));
+            }
+        }
+        all
+    }
+
+    fn child(
+        &self,
+        contestant: &Contestant,
+        rounds: &Rounds,
+        lines: &[String],
+        dump: Option<&Path>,
+        folder: &Path,
+    ) -> Result<Found> {
+        let own = tempfile::tempdir_in(folder).context(|| "make a temporary folder".to_owned())?;
+        let (result, log) = (own.path().join("result"), own.path().join("output"));
+        let output = fs::File::create(&log).context(|| "make a file for output".to_owned())?;
+        let program = std::env::current_exe().context(|| "find this program".to_owned())?;
+        let errors = output
+            .try_clone()
+            .context(|| "make a file for output".to_owned())?;
+        let mut command = Command::new(program);
+        command
+            .args([
+                "bench-child",
+                "--case",
+                rounds.case.name(),
+                "--destinations",
+            ])
+            .arg(rounds.destinations.to_string())
+            .args(["--time", &self.time.to_string(), "--folder"])
+            .arg(own.path())
+            .arg("--result")
+            .arg(&result)
+            .args(lines.iter().flat_map(|line| ["--line", line]))
+            .arg(&contestant.library)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors);
+        if let Some(dump) = dump {
+            command.arg("--dump").arg(dump);
+        }
+        let child = command.spawn().context(|| "start loader-test".to_owned())?;
+        let status = finish(child)?;
+        let found = fs::read(&result)
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok());
+        found.ok_or_else(|| {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            Error::Daemon(Box::new(Error::Ended {
+                name: format!(
+                    "{} in the case {} of {} destinations",
+                    contestant.name,
+                    rounds.case.name(),
+                    rounds.destinations
+                ),
+                status,
+                tail: said,
+            }))
+        })
+    }
+
+    fn results(&self, contestants: Vec<Contestant>, all: Vec<Rounds>) -> Results {
+        let reference = contestants
+            .iter()
+            .find(|contestant| contestant.role == Role::Compared)
+            .or_else(|| {
+                contestants
+                    .iter()
+                    .find(|contestant| contestant.role == Role::Limit)
+            })
+            .map(|contestant| contestant.name.clone())
+            .unwrap_or_default();
+        let noise = noise(&all);
+        let mut cells: Vec<Cell> = all
+            .iter()
+            .map(|rounds| cell(rounds, &contestants))
+            .collect();
+        let references: Vec<Cell> = cells
+            .iter()
+            .filter(|cell| cell.contestant == reference)
+            .cloned()
+            .collect();
+        for cell in &mut cells {
+            let of_reference = references
+                .iter()
+                .find(|other| (other.case, other.destinations) == (cell.case, cell.destinations));
+            let Some(of_reference) = of_reference else {
+                continue;
+            };
+            for (name, own) in &cell.figures {
+                if let Some(ratio) = of_reference
+                    .figures
+                    .get(name)
+                    .and_then(|other| ratio(other, own))
+                {
+                    cell.ratios.insert(name.clone(), ratio);
+                }
+            }
+        }
+        Results {
+            schema: SCHEMA,
+            processor: processor(),
+            kernel: read_line("/proc/sys/kernel/osrelease"),
+            huge_pages: read_line("/sys/kernel/mm/transparent_hugepage/enabled"),
+            optimized: !cfg!(debug_assertions),
+            rounds: usize::from(self.rounds),
+            contestants,
+            reference,
+            cells,
+            noise,
+        }
+    }
+
+    fn write(&self, results: &Results) -> Result<()> {
+        say(&table::text(results));
+        let written = |path: &Path, text: String| {
+            fs::write(path, text).context(|| format!("write {}", path.display()))
+        };
+        if let Some(path) = &self.json {
+            let mut text = Vec::new();
+            let mut serializer = serde_json::Serializer::with_formatter(
+                &mut text,
+                PrettyFormatter::with_indent(b" "),
+            );
+            serde::Serialize::serialize(results, &mut serializer)
+                .map_err(|error| Error::Input(format!("{}: {error}", path.display())))?;
+            text.push(b'\n');
+            written(path, String::from_utf8_lossy(&text).into_owned())?;
+        }
+        if let Some(path) = &self.markdown {
+            written(path, table::markdown(results))?;
+        }
+        if let Some(path) = &self.svg {
+            let picture = plot::draw(results)
+                .map_err(|reason| Error::Input(format!("{}: {reason}", path.display())))?;
+            written(path, picture)?;
+        }
+        Ok(())
+    }
+}
+
+impl Role {
+    /// Whether the contestant takes part in a case: the bench's own providers know LIDs and GIDs, and keep no files.
+    fn is_able(self, case: Case) -> bool {
+        match self {
+            Self::Measured | Self::Compared => true,
+            Self::Limit => matches!(case, Case::Lid | Case::Gid | Case::Kernel | Case::Threads),
+            Self::Core => matches!(
+                case,
+                Case::Lid | Case::Gid | Case::Name | Case::Ip | Case::Kernel
+            ),
+        }
+    }
+}
+
+/// Waits for a child, and ends it when a signal comes or it takes too long.
+fn finish(mut child: Child) -> Result<String> {
+    let deadline = Instant::now() + PATIENCE;
+    let pause = Duration::from_millis(5);
+    loop {
+        let status = child
+            .try_wait()
+            .context(|| "wait for a measurement".to_owned())?;
+        if let Some(status) = status {
+            return Ok(status.to_string());
+        }
+        let is_late = Instant::now() > deadline;
+        if is_late || signals::came().is_some() {
+            // It may have ended just now.
+            let _ = child.kill();
+            let _ = child.wait();
+            wait::check_signals()?;
+            return Ok(format!("took longer than {PATIENCE:?}"));
+        }
+        std::thread::sleep(pause);
+    }
+}
+
+fn cell(rounds: &Rounds, contestants: &[Contestant]) -> Cell {
+    let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut remarks: Vec<String> = Vec::new();
+    for found in &rounds.found {
+        for (name, value) in &found.figures {
+            values.entry(name.clone()).or_default().push(*value);
+        }
+        for remark in &found.remarks {
+            if !remarks.contains(remark) {
+                remarks.push(remark.clone());
+            }
+        }
+    }
+    let of = |count: fn(&Found) -> u64| rounds.found.iter().map(count).sum();
+    let summaries = values.into_iter();
+    let summaries = summaries.filter_map(|(name, values)| Some((name, Summary::of(&values)?)));
+    Cell {
+        case: rounds.case,
+        destinations: rounds.destinations,
+        contestant: contestants[rounds.contestant].name.clone(),
+        figures: summaries.collect(),
+        ratios: BTreeMap::new(),
+        requests: of(|found| found.requests),
+        wrong: of(|found| found.wrong),
+        remarks,
+    }
+}
+
+/// What disturbed the run, and whether that was too much.
+fn noise(all: &[Rounds]) -> Noise {
+    let found = || all.iter().flat_map(|rounds| &rounds.found);
+    let seconds: f64 = found().map(|found| found.seconds).sum();
+    let switches: u64 = found().map(|found| found.switches).sum();
+    let stolen = found().map(|found| found.stolen).fold(0.0, f64::max);
+    let mut noise = Noise {
+        switches_per_second: switches as f64 / seconds.max(0.001),
+        stolen,
+        pinned: found().all(|found| found.pinned),
+        verdict: Vec::new(),
+    };
+    let hits = all.iter().filter_map(|rounds| {
+        let hits = rounds
+            .found
+            .iter()
+            .filter_map(|found| found.figures.get("hit"));
+        Summary::of(&hits.copied().collect::<Vec<f64>>())
+    });
+    let (noisy, measured) = hits.fold((0, 0), |(noisy, measured), hit| {
+        (noisy + usize::from(hit.is_noisy()), measured + 1)
+    });
+    if noisy > 0 {
+        noise.verdict.push(format!(
+            "{noisy} of {measured} figures of hits differ by more than {:.0} % between rounds",
+            numbers::NOISY_SPREAD * 100.0
+        ));
+    }
+    if noise.switches_per_second > NOISY_SWITCHES {
+        noise.verdict.push(format!(
+            "{:.0} involuntary context switches a second: other programs had the processor",
+            noise.switches_per_second
+        ));
+    }
+    if stolen > NOISY_STEAL {
+        noise.verdict.push(format!(
+            "a hypervisor took up to {:.1} % of the processors' time",
+            stolen * 100.0
+        ));
+    }
+    if !noise.pinned {
+        noise
+            .verdict
+            .push("threads could not be bound to processors".into());
+    }
+    noise
+}
+
+fn processor() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find(|line| line.starts_with("model name"));
+    let name = name.and_then(|line| line.split_once(':'));
+    name.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned())
+}
+
+fn read_line(path: &str) -> String {
+    let text: io::Result<String> = fs::read_to_string(path);
+    text.map_or_else(|_| "unknown".into(), |text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounds(hits: &[f64], switches: u64, stolen: f64) -> Rounds {
+        let found = hits.iter().map(|hit| Found {
+            figures: BTreeMap::from([("hit".to_owned(), *hit)]),
+            switches,
+            stolen,
+            seconds: 1.0,
+            pinned: true,
+            ..Found::default()
+        });
+        Rounds {
+            case: Case::Lid,
+            destinations: 1000,
+            contestant: 0,
+            found: found.collect(),
+        }
+    }
+
+    #[test]
+    fn a_noisy_machine_is_told_of() {
+        let verdict = |rounds: Rounds| noise(&[rounds]).verdict.join("\n");
+        assert_eq!(verdict(rounds(&[100.0, 101.0, 102.0], 3, 0.001)), "");
+        assert!(verdict(rounds(&[100.0, 140.0, 102.0], 3, 0.0)).contains("between rounds"));
+        assert!(verdict(rounds(&[100.0, 101.0], 500, 0.0)).contains("involuntary"));
+        assert!(verdict(rounds(&[100.0, 101.0], 3, 0.05)).contains("5.0 %"));
+        let mut unbound = rounds(&[100.0, 101.0], 3, 0.0);
+        unbound.found[1].pinned = false;
+        assert!(verdict(unbound).contains("bound"));
+    }
+
+    #[test]
+    fn a_cell_has_what_all_rounds_found() {
+        let contestants = [Contestant {
+            name: "mine".into(),
+            library: "libmine.so".into(),
+            role: Role::Measured,
+        }];
+        let mut all = rounds(&[3.0, 1.0, 2.0], 0, 0.0);
+        all.found[1].wrong = 2;
+        all.found[0].remarks = vec!["it refuses".into()];
+        all.found[2].remarks = vec!["it refuses".into()];
+        let cell = cell(&all, &contestants);
+        assert_eq!(cell.figures["hit"].median, 2.0);
+        assert_eq!((cell.wrong, cell.remarks.len()), (2, 1));
+    }
+}
