@@ -277,7 +277,6 @@ pub(crate) unsafe extern "C" fn close_device<P: Exported>(dev_context: *mut c_vo
     let contexts = contexts::<P>();
     visit::<P, _, _>(NAME, (), &contexts.devices, dev_context, |_, device| {
         if device.close() {
-            contexts.failed_devices.remove(dev_context);
             device.end(NAME);
         }
         Ok(())

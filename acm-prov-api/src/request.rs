@@ -203,6 +203,13 @@ impl<'a> ResolveRequest<'a> {
         self.view().asked.plain_target(source, plain::Qos::Counts)
     }
 
+    /// The same with another destination.
+    #[cfg(feature = "cache")]
+    #[inline]
+    pub(crate) fn plain_target_to(&self, target: Target, source: &Source) -> Option<Target> {
+        self.view().asked.plain_target_to(target, source)
+    }
+
     /// The same for an SA that does not look at service id and QoS class.
     #[cfg(feature = "cache")]
     #[inline]

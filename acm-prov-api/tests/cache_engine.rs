@@ -12,7 +12,7 @@ use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::clock::Moment;
 use acm_prov_api::followed::Follow;
 use acm_prov_api::prelude::*;
-use acm_prov_api::sa::{Component, SaStatus};
+use acm_prov_api::sa::{Component, PathQuery, SaStatus, Target};
 use acm_prov_api::sync::{Arc, Condvar, Mutex};
 use acm_prov_api::testing::{Request, TestCore};
 use acm_prov_api::{
@@ -89,6 +89,22 @@ impl Provider for CacheOnly {
         if request.destination() == Address::Lid(CURSED) {
             let query = request.path_query();
             cache.path_to(&query, PathOptions::default(), |_| panic!("cursed"));
+        }
+        // A policy of the provider's own, and what it knows of names.
+        if let Address::Ip(ip) = request.destination() {
+            let mut query = PathQuery::to(Target::Lid(Lid(ip.octets()[3].into())));
+            if ip.octets()[2] != 0 {
+                query.set_sl(ip.octets()[2]);
+            }
+            RESOLUTIONS
+                .lock()
+                .push(cache.resolve_query(&query, request));
+            return;
+        }
+        if let Address::Name(_) = request.destination() {
+            let resolution = cache.resolve_to(Target::Lid(Lid(7)), request);
+            RESOLUTIONS.lock().push(resolution);
+            return;
         }
         let Some(options) = *ON_BEHALF.lock() else {
             cache.resolve(request);
@@ -801,4 +817,43 @@ fn requests_are_counted_once_however_they_end() {
     assert_eq!(requests(&core), 4);
     assert_eq!(route_cache_hits(&core), [1, 1]);
     assert_eq!(core.core_counters()[AcmCounter::RESOLVE.0 as usize], 0);
+}
+
+#[test]
+fn a_name_and_a_policys_query_share_what_is_known() {
+    let mut core = opened();
+    let name = Address::Name(Name::new("seven").unwrap());
+    let ip = |sl| Address::Ip([10, 0, sl, 7].into());
+    let first = core.resolve(&Request::destination(&name));
+    assert_eq!(asked(&core), [Asked::Lid(7)]);
+    gives_a_path(&core);
+    let path = succeeds(&core, first);
+    // What the client asks beside the name counts.
+    let mut hint = PathRecord::default();
+    hint.set_sl(3);
+    for request in [
+        Request::destination(&name),
+        Request::destination(&ip(0)),
+        lid(7),
+    ] {
+        let id = core.resolve(&request);
+        assert_eq!(core.answers(id)[0].path, Some(path));
+    }
+    assert_eq!(
+        resolutions(),
+        [Resolution::Asked, Resolution::Known, Resolution::Known]
+    );
+    assert_eq!(route_cache_hits(&core), [3, 3]);
+    for request in [Request::hinted(&name, &hint), Request::destination(&ip(3))] {
+        let id = core.resolve(&request);
+        if resolutions() == [Resolution::Asked] {
+            let packet = core.wait_for_sa_questions(1)[0];
+            let record = PathRecord::from_bytes(packet.data.first_chunk().unwrap());
+            assert_eq!((record.dlid(), record.sl()), (Lid(7), 3));
+            gives_a_path(&core);
+        } else {
+            assert_eq!(core.answers(id).len(), 1, "the second is the same query");
+        }
+        assert_eq!(succeeds(&core, id).sl(), 3);
+    }
 }

@@ -76,24 +76,27 @@ impl Provider for PathCache {
             return;
         }
         let destination = request.destination();
-        let mut query = request.path_query();
-        if self.settings.stock.answers_own_addresses && endpoint.has_address(&destination) {
+        let is_own =
+            self.settings.stock.answers_own_addresses && endpoint.has_address(&destination);
+        let target = if is_own {
             let own = Target::Gid(cache.source().gid);
-            query.set_target(own);
             // Ask the SA if the port's attributes give no path, or one that the client does not want.
             if let Some(path) = own_path {
+                let mut asked = request.path_query();
+                asked.set_target(own);
                 let [asked, plain] =
-                    [query, PathQuery::to(own)].map(|query| query.complete(cache.source()));
+                    [asked, PathQuery::to(own)].map(|query| query.complete(cache.source()));
                 if asked.is_answered_by(&plain, path) {
                     return request.answer_from_cache(path);
                 }
             }
+            own
         } else if let Some(gid) = self.host(&destination) {
-            query.set_target(Target::Gid(gid));
+            Target::Gid(gid)
         } else {
             return request.refuse(Status::ENODATA);
-        }
-        if cache.resolve_query(&query, request) == Resolution::Asked {
+        };
+        if cache.resolve_to(target, request) == Resolution::Asked {
             endpoint.handle().count(AcmCounter::ADDR_CACHE);
         }
     }

@@ -435,7 +435,7 @@ impl EndpointCache {
     /// Answers what the client asks from what is known, or asks the SA and lets the request wait.
     ///
     /// Requests for names and IP addresses are refused: what they lead to is the provider's to say, with
-    /// [`resolve_query`](Self::resolve_query).
+    /// [`resolve_to`](Self::resolve_to).
     #[inline]
     pub fn resolve(&self, request: ResolveRequest<'_>) -> Resolution {
         let endpoint = &*self.0.endpoint;
@@ -464,8 +464,22 @@ impl EndpointCache {
         self.resolve_further(&query, request)
     }
 
-    /// As [`resolve`](Self::resolve), for a query of the provider's making: what the client asked with a name's or IP
-    /// address's GID, or by a policy.
+    /// As [`resolve`](Self::resolve), with a destination that the provider has found: the port behind a name or IP
+    /// address.
+    pub fn resolve_to(&self, target: Target, request: ResolveRequest<'_>) -> Resolution {
+        let endpoint = &*self.0.endpoint;
+        if let Some(target) = request.plain_target_to(target, &endpoint.source)
+            && let Some(path) = endpoint.plain_path(target)
+        {
+            request.answer_from_cache(&path);
+            return Resolution::Known;
+        }
+        let mut query = request.path_query();
+        query.set_target(target);
+        self.resolve_further(&query, request)
+    }
+
+    /// As [`resolve`](Self::resolve), for a query of the provider's making, such as one by a policy of its own.
     pub fn resolve_query(&self, query: &PathQuery, request: ResolveRequest<'_>) -> Resolution {
         if let Some(path) = self.plain_path(query) {
             request.answer_from_cache(&path);

@@ -56,6 +56,7 @@ pub(super) fn has_destination(record: &Record) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Qos {
     Counts,
+    #[cfg(feature = "cache")]
     IsIgnored,
 }
 
@@ -64,6 +65,7 @@ pub(super) enum Qos {
 fn names_no_more(record: &Record, source: &Source, qos: Qos) -> bool {
     let (classes, service_id) = match qos {
         Qos::Counts => (CLASSES | QOS_CLASS, word(record, SERVICE_ID)),
+        #[cfg(feature = "cache")]
         Qos::IsIgnored => (CLASSES, 0),
     };
     let named = service_id
@@ -111,6 +113,24 @@ impl Asked<'_> {
             AcmEpType::ADDRESS_GID => by_gid(Gid(bytes(info, 0)), source),
             AcmEpType::ADDRESS_LID => by_lid(lid(info, 0)),
             _ => None,
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// The target of the plain question that is left if the destination is another one: see
+    /// [`EndpointCache::resolve_to`](crate::cache::engine::EndpointCache::resolve_to).
+    #[cfg(feature = "cache")]
+    #[inline]
+    pub(super) fn plain_target_to(&self, target: Target, source: &Source) -> Option<Target> {
+        if let Some(wanted) = self.wanted()
+            && !names_no_more(wanted.info(), source, Qos::Counts)
+        {
+            return None;
+        }
+        match target {
+            Target::Gid(gid) => by_gid(gid, source),
+            Target::Lid(lid) => by_lid(lid),
         }
     }
 }

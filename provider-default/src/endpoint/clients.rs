@@ -101,8 +101,7 @@ impl AcmEndpoint {
 
     /// A path by the SA, or from what it said before.
     fn ask_sa(&self, gid: Gid, request: ResolveRequest<'_>) -> Resolution {
-        self.cache
-            .resolve_query(&self.query_to(gid, &request), request)
+        self.cache.resolve_to(Target::Gid(gid), request)
     }
 
     fn query_to(&self, gid: Gid, request: &ResolveRequest<'_>) -> PathQuery {

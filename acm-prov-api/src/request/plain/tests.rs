@@ -158,7 +158,7 @@ proptest! {
     })]
 
     #[test]
-    fn a_plain_target_is_that_of_a_query_that_is_plain(entries in entries()) {
+    fn a_plain_target_is_that_of_a_query_that_is_plain(entries in entries(), gid in gid(), lid in lid()) {
         let bytes = message(&entries);
         // SAFETY: a whole message that stays as it is.
         let message = unsafe { Message::new(bytes.as_ptr().cast()) };
@@ -169,6 +169,10 @@ proptest! {
             };
             let mut query = asked.path_query();
             prop_assert_eq!(asked.plain_target(&SOURCE, Qos::Counts), target(query));
+            for other in [Target::Gid(gid), Target::Lid(lid)] {
+                let short = asked.plain_target_to(other, &SOURCE);
+                prop_assert_eq!(short, target(*query.clone().set_target(other)));
+            }
             query.leave_open(Component::ServiceId).leave_open(Component::QosClass);
             prop_assert_eq!(asked.plain_target(&SOURCE, Qos::IsIgnored), target(query));
         } else {
