@@ -12,7 +12,7 @@ use acm_prov_api::sa::{Component, PathQuery, Source, Target};
 use proptest::prelude::*;
 
 const TTL: u64 = 1_000;
-/// Milliseconds between two ticks of such a TTL.
+/// Milliseconds at the end of such a TTL without a hit by the short way.
 const TICK: u64 = 100;
 const STALE_TTL: u64 = 500;
 const NEGATIVE_TTL: u64 = 200;

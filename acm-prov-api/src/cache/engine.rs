@@ -188,6 +188,12 @@ impl State {
     fn log(&mut self, level: LogLevel, line: String) {
         self.lines.push((level, line));
     }
+
+    /// When hits must be told the time.
+    fn next_tick(&self) -> Option<Moment> {
+        let stores = self.endpoints.values().map(|endpoint| &endpoint.store);
+        stores.filter_map(PathStore::next_tick).min()
+    }
 }
 
 /// What was decided under a port's lock. Dropping it does it.
@@ -208,7 +214,11 @@ impl Deliver for State {
         let now = Moment::now();
         let queries = self.next_queries(now);
         let qos_question = self.next_qos_question(now);
-        let due = [self.paths.next_deadline(), self.qos.lookups.next_deadline()];
+        let due = [
+            self.paths.next_deadline(),
+            self.qos.lookups.next_deadline(),
+            self.next_tick(),
+        ];
         if due.into_iter().flatten().any(|due| due < self.wakes_at) {
             self.wakes_at = Moment::default();
             shared.wake.notify_one();
@@ -758,6 +768,10 @@ impl Asker {
         if query.is_plain(source) {
             let target = query.target().ok();
             store.preload(target.map(|target| (target, path)), read, preloads, now);
+            // The port's thread learns when hits must be told the time.
+            if store.next_tick().is_some() {
+                drop(self.shared.state.lock());
+            }
         }
         Some(path)
     }

@@ -52,15 +52,6 @@ pub struct StoreLimits {
     pub negative_ttl: Duration,
 }
 
-impl StoreLimits {
-    /// How often [`PathStore::tick`] must be called: a 64th of the TTL, at least 100 ms, at most 10 s. `None`: never.
-    #[must_use]
-    pub fn tick(&self) -> Option<Duration> {
-        const RANGE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
-        self.ttl.map(|ttl| (ttl / 64).clamp(RANGE[0], RANGE[1]))
-    }
-}
-
 /// Tells preloaded paths that were read before a change from those read after it: see
 /// [`preload`](PathStore::preload).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +69,6 @@ pub struct PathStore {
     source: Source,
     /// Milliseconds.
     ttl: u64,
-    /// Milliseconds by which hits are ahead of the last tick.
-    ahead: u64,
     readers: Readers,
     writer: Mutex<Writer>,
 }
@@ -90,9 +79,16 @@ struct Readers {
     table: RwLock<Arc<Table>>,
     /// The current epoch's lower bits.
     epoch: AtomicU32,
-    /// A time in milliseconds that is not reached before the next tick.
+    /// What hits take for the time, in milliseconds: later than the time by [`AHEAD`] periods when it was set.
     now: AtomicU64,
+    /// When [`tick`](PathStore::tick) has to be called.
+    tick_at: AtomicU64,
+    /// Milliseconds that a tick may be late: a 64th of the TTL, at least 50 ms, at most a minute. `None`: there is no TTL.
+    period: Option<u64>,
 }
+
+/// By how many periods hits are ahead of the time.
+const AHEAD: u64 = 2;
 
 impl PathStore {
     /// An empty store for the queries of `source`.
@@ -102,11 +98,12 @@ impl PathStore {
         PathStore {
             source,
             ttl: limits.ttl.map_or(u64::MAX, millis),
-            ahead: limits.tick().map_or(0, millis),
             readers: Readers {
                 table: RwLock::new(Arc::clone(&table)),
                 epoch: AtomicU32::new(0),
                 now: AtomicU64::new(0),
+                tick_at: AtomicU64::new(u64::MAX),
+                period: limits.ttl.map(|ttl| (millis(ttl) / 64).clamp(50, 60_000)),
             },
             writer: Mutex::new(Writer::new(source, limits, table)),
         }
@@ -138,8 +135,8 @@ impl PathStore {
 
     /// The fresh answer to the [plain](PathQuery::is_plain) query for a destination.
     ///
-    /// `None` does not say that there is none: [`get`](PathStore::get) may know more. What is good for less than the time
-    /// between two [ticks](PathStore::tick) is known there only.
+    /// `None` does not say that there is none: [`get`](PathStore::get) may know more. In the last part of its TTL, two times
+    /// what a [tick](PathStore::tick) may be late, an answer is known there only.
     #[inline]
     pub fn plain(&self, target: Target) -> Option<PathRecord> {
         let key = Key::new(target, &self.source)?;
@@ -156,18 +153,25 @@ impl PathStore {
         Some(entry.path(&self.source))
     }
 
-    /// Tells the store the time. With a TTL, a thread must do so as often as [`StoreLimits::tick`] says: hits read no clock. They
-    /// take it to be as late as it can be before the next tick, so that an answer is never given after its TTL.
-    /// Methods that are told the time tell it the hits as well.
+    /// When [`tick`](PathStore::tick) has to be called: changes with what is learnt. `None`: nothing expires.
+    #[must_use]
+    pub fn next_tick(&self) -> Option<Moment> {
+        let at = self.readers.tick_at.load(Ordering::Relaxed);
+        (at != u64::MAX).then(|| Moment::from_millis(at))
+    }
+
+    /// Tells the store the time. Hits read no clock: with a TTL, a thread must do this when [it is
+    /// time](PathStore::next_tick), at most a 64th of the TTL (50 ms to a minute) later. Hits take the time to be as late as
+    /// it can be until then, so that they give no answer after its TTL.
     pub fn tick(&self, now: Moment) {
-        let now = now.since(Moment::default()).saturating_add(self.ahead);
-        self.readers.now.fetch_max(now, Ordering::Relaxed);
+        self.readers.set_time(now);
+        self.writer.lock().schedule(&self.readers, now);
     }
 
     /// The fresh answer of the SA to a [complete](PathQuery::complete) query, if there is one: one that was [given for
     /// it](PathQuery::is_answered_by) or for a query that asked for less. Preloaded paths are not looked at. Allocates nothing.
     pub fn get(&self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
-        self.tick(now);
+        self.readers.set_time(now);
         self.writer.lock().get(query, now)
     }
 
@@ -192,7 +196,7 @@ impl PathStore {
     /// Keeps the SA's answer to a query that it [answers](PathQuery::check). `asked` is the store's epoch when the SA was
     /// asked: an answer from before a re-registration or a clear is not kept.
     pub fn learn(&self, query: &PathQuery, path: &PathRecord, asked: Epoch, now: Moment) {
-        self.tick(now);
+        self.readers.set_time(now);
         let mut writer = self.writer.lock();
         if asked == writer.ages.current() {
             writer.learn(&self.readers, query, path, now);
@@ -232,7 +236,7 @@ impl PathStore {
         seen: Preloads,
         now: Moment,
     ) {
-        self.tick(now);
+        self.readers.set_time(now);
         let mut writer = self.writer.lock();
         if writer.preloads != seen {
             return;
@@ -250,7 +254,7 @@ impl PathStore {
     /// The SA asked clients to register anew (`IBV_EVENT_CLIENT_REREGISTER`): what is known is
     /// stale from now on, in constant time, and what was missing may be there.
     pub fn reregister(&self, now: Moment) {
-        self.tick(now);
+        self.readers.set_time(now);
         self.writer.lock().reregister(&self.readers, now);
     }
 
@@ -265,6 +269,12 @@ impl PathStore {
 }
 
 impl Readers {
+    fn set_time(&self, now: Moment) {
+        let ahead = AHEAD * self.period.unwrap_or(0);
+        let now = now.since(Moment::default()).saturating_add(ahead);
+        self.now.fetch_max(now, Ordering::Relaxed);
+    }
+
     fn publish(&self, table: &Arc<Table>) -> Arc<Table> {
         std::mem::replace(&mut *self.table.write(), Arc::clone(table))
     }

@@ -63,10 +63,10 @@ fn threads_end_with_their_device() {
     wait_for_threads(0, "after the close");
 }
 
-/// Nothing is polled: with nothing to do, both threads wait without end.
+/// Nothing is polled: with nothing to do and nothing that expires, both threads wait without end.
 #[test]
 fn threads_without_work_sleep() {
-    let mut core = opened("");
+    let mut core = opened("addr_timeout -1\n");
     let mut peer = Peer::at(2);
     learn(&mut core, &mut peer, ip(2));
     until("both threads sleep", || {

@@ -37,11 +37,10 @@ pub(super) fn run(shared: &Arc<Shared>) {
 /// Does what is due and waits for what comes next; false once the port is closed.
 fn turn(shared: &Arc<Shared>) -> bool {
     let now = Moment::now();
-    let tick = shared.settings.store.tick();
     let looks_at_sm_lid = {
         let mut state = shared.state.lock();
-        if tick.is_some() {
-            for endpoint in state.endpoints.values() {
+        for endpoint in state.endpoints.values() {
+            if endpoint.store.next_tick().is_some_and(|at| at <= now) {
                 endpoint.store.tick(now);
             }
         }
@@ -64,9 +63,7 @@ fn turn(shared: &Arc<Shared>) -> bool {
     if state.closed {
         return false;
     }
-    // Hits go by the tick.
-    let next_tick = tick.map(|tick| now.after(tick.as_millis() as u64));
-    state.wakes_at = next_turn(&state).min(next_tick.unwrap_or(Moment::NEVER));
+    state.wakes_at = next_turn(&state);
     match state.wakes_at.since(Moment::now()) {
         0 => {}
         _ if state.wakes_at == Moment::NEVER => state.wait(&shared.wake, None),
@@ -79,6 +76,7 @@ fn next_turn(state: &State) -> Moment {
     [
         state.paths.next_deadline(),
         state.qos.lookups.next_deadline(),
+        state.next_tick(),
         state.health.next_poll(),
         state.health.is_silent().then_some(state.sm_lid_at),
     ]

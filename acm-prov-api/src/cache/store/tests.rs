@@ -650,35 +650,56 @@ fn a_hit_is_never_after_the_ttl() {
         stale_ttl: Duration::ZERO,
         negative_ttl: Duration::ZERO,
     };
-    let tick = limits.tick().unwrap();
-    assert_eq!(tick, Duration::from_secs(10));
     let store = PathStore::new(source(), limits);
+    assert_eq!(store.next_tick(), None);
     let target = Target::Gid(gid(1));
+    let is_hit = || store.plain(target).is_some();
     store.learn(&by_gid(1), &path(1, 5), store.epoch(), at(0));
-    // Good until 640 s: as long as the next tick comes before.
-    store.tick(at(629_999));
-    assert!(store.plain(target).is_some());
-    store.tick(at(630_000));
-    assert_eq!(store.plain(target), None);
+    // Good until 640 s. A tick can be 10 s late.
+    assert_eq!(store.next_tick(), Some(at(620_000)));
+    store.tick(at(619_999));
+    assert!(is_hit());
+    assert_eq!(store.next_tick(), Some(at(629_999)));
+    store.tick(at(620_000));
+    assert!(!is_hit());
+    assert_eq!(store.next_tick(), None);
     // Who looks at the clock knows it to the end.
     assert!(store.get(&by_gid(1), at(639_999)).is_some());
     assert_eq!(store.get(&by_gid(1), at(640_000)), None);
+    // The next tick is for the one that expires first, but ticks come no more often than they have to.
+    store.learn(&by_gid(2), &path(2, 5), store.epoch(), at(640_000));
+    store.learn(&by_gid(1), &path(1, 5), store.epoch(), at(640_001));
+    assert_eq!(store.next_tick(), Some(at(1_260_000)));
+    store.tick(at(1_260_000));
+    assert_eq!(store.plain(Target::Gid(gid(2))), None);
+    assert!(is_hit());
+    assert_eq!(store.next_tick(), Some(at(1_270_000)));
+    store.clear();
+    store.tick(at(1_270_000));
+    assert_eq!(store.next_tick(), None);
 }
 
 #[test]
 fn ticks_are_needed_for_a_ttl_only() {
-    let tick = |ttl| {
+    let with = |ttl| {
         let limits = StoreLimits {
             capacity: 1,
             ttl,
             stale_ttl: Duration::ZERO,
             negative_ttl: Duration::ZERO,
         };
-        limits.tick()
+        let store = PathStore::new(source(), limits);
+        store.learn(&by_gid(1), &path(1, 5), store.epoch(), at(0));
+        store.next_tick()
     };
-    assert_eq!(tick(None), None);
-    assert_eq!(tick(Some(Duration::ZERO)), Some(Duration::from_millis(100)));
-    assert_eq!(tick(Some(Duration::MAX)), Some(Duration::from_secs(10)));
+    assert_eq!(with(None), None);
+    // No hit.
+    assert_eq!(with(Some(Duration::ZERO)), None);
+    assert_eq!(with(Some(Duration::from_millis(100))), None);
+    assert_eq!(with(Some(Duration::from_millis(101))), Some(at(1)));
+    let day = with(Some(Duration::from_hours(24)));
+    assert_eq!(day, Some(at(86_280_000)));
+    assert!(with(Some(Duration::MAX)).is_some());
 }
 
 /// The table keeps 16 bits of an epoch.

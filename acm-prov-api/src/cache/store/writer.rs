@@ -1,15 +1,16 @@
 //! What one thread at a time does with a store.
 
-use super::age::{Age, Ages, Freshness};
+use super::age::{Age, Ages, Freshness, millis};
 use super::negative::Negatives;
 use super::side::Side;
-use super::{Discarded, Preloads, Readers, StoreLimits, targets};
+use super::{AHEAD, Discarded, Preloads, Readers, StoreLimits, targets};
 use crate::address::{Gid, Lid};
 use crate::cache::table::{Entry, Key, Table};
 use crate::clock::Moment;
 use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source, Target};
 use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
 
 /// Slots that the hand of the clock looks at for an entry that was not used, before it takes the next that it meets.
 const PATIENCE: usize = 1_024;
@@ -197,6 +198,28 @@ impl Writer {
             *self.count(&last) -= 1;
         }
         *self.count(&entry) += 1;
+        if let Some(tick_at) = self.tick_for(readers, &entry) {
+            readers.tick_at.fetch_min(tick_at, Ordering::Relaxed);
+        }
+    }
+
+    /// When hits have to be told the time, so that they do not give that entry after its TTL. `None`: they never do.
+    fn tick_for(&self, readers: &Readers, entry: &Entry) -> Option<u64> {
+        let end = entry.learned().saturating_add(millis(self.limits.ttl?));
+        let is_over = end <= readers.now.load(Ordering::Relaxed);
+        (!is_over).then(|| end - AHEAD * readers.period.unwrap_or(0))
+    }
+
+    /// Says when hits have to be told the time after this.
+    pub fn schedule(&self, readers: &Readers, now: Moment) {
+        let Some(period) = readers.period else {
+            return;
+        };
+        let entries = self.table.entries();
+        let next = entries.filter_map(|entry| self.tick_for(readers, &entry));
+        let earliest = now.after(period).since(Moment::default());
+        let tick_at = next.min().map_or(u64::MAX, |next| next.max(earliest));
+        readers.tick_at.store(tick_at, Ordering::Relaxed);
     }
 
     fn count(&mut self, entry: &Entry) -> &mut usize {
