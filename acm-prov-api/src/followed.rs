@@ -396,7 +396,7 @@ impl<R: BufRead> BufRead for Watched<R> {
         if let Ok(chunk) = self.inner.fill_buf() {
             let used = &chunk[..count.min(chunk.len())];
             self.length += used.len() as u64;
-            self.line_feeds += used.iter().filter(|byte| **byte == b'\n').count() as u64;
+            self.line_feeds += memchr::memchr_iter(b'\n', used).count() as u64;
             self.last = used.last().copied().or(self.last);
         }
         self.inner.consume(count);
