@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use acm_prov_api::abi::{AcmCounter, Be16, UMAD_SA_ATTR_PATH_REC, umad_sa_packet};
-use acm_prov_api::cache::engine::{CacheSettings, EndpointCache, PortCache, QosSetting};
+use acm_prov_api::cache::engine::{
+    CacheSettings, EndpointCache, PortCache, QosSetting, RenewalSetting,
+};
 use acm_prov_api::cache::settings::{self, LookupLimits};
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::clock::Moment;
@@ -116,6 +118,8 @@ impl PortState<CacheOnly> for CachedPort {
             flush_file: (!flush_file.as_os_str().is_empty()).then(|| flush_file.clone()),
             routes_file: None,
             qos: *qos,
+            renewal: RenewalSetting::OFF,
+            snapshot: None,
         };
         let cache = PortCache::open(port, settings)?;
         if *hangs {
@@ -520,6 +524,7 @@ fn the_sa_is_asked_again_after_a_flush() {
     let file = folder.path().join("flush");
     let mut core = opened_with(&format!("test_flush {}\n", file.display()));
     let id = core.resolve(&connect(7, 1));
+    core.wait_for_sa_questions(1);
     says(&core, false);
     gives_a_path(&core);
     succeeds(&core, id);

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use acm_prov_api::cache::engine::{CacheSettings, EndpointCache, PortCache, QosSetting};
+use acm_prov_api::cache::engine::{
+    CacheSettings, EndpointCache, PortCache, QosSetting, RenewalSetting,
+};
 use acm_prov_api::cache::settings::LookupLimits;
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::path::Selector;
@@ -76,6 +78,8 @@ impl PortState<Preloading> for CachedPort {
             flush_file: None,
             routes_file: Some(device.provider().dump.clone()),
             qos: QosSetting::On,
+            renewal: RenewalSetting::OFF,
+            snapshot: None,
         };
         Ok(Self(PortCache::open(port, settings)?))
     }
@@ -125,6 +129,9 @@ fn opened(text: Option<&str>) -> Preloaded {
     let mut core = TestCore::load::<Preloading>(&format!("dump {}\n", file.display()));
     core.change_port(|port| port.subnet_timeout = 18);
     core.open();
+    if text.is_some_and(|text| text.contains(" : 4")) {
+        core.wait_for_log(" paths");
+    }
     Preloaded {
         core,
         file,

@@ -4,11 +4,17 @@
 //! for, answers to queries that name more. A GID and a LID are two destinations, even of one port: which GID has a LID
 //! is learnt by asking for the LID, since a far GID's path has the LID of a router, and an alias GID its port's.
 //!
+//! While paths are [renewed](PathStore::answer_stale), what was used lately may be answered though it is stale, and
+//! [`due`](PathStore::due) says what is to be asked for again. Plain answers can be [saved](PathStore::fresh) and
+//! [loaded](PathStore::load).
+//!
 //! Bounded by the number of answers; the destination used least recently goes first, with all that is known of it.
 
 mod age;
 mod destination;
 mod negative;
+
+use std::time::Duration;
 
 use lru::LruCache;
 
@@ -47,6 +53,19 @@ pub struct PathStore {
     /// Answers of all destinations.
     answers: usize,
     missing: Negatives<PathQuery>,
+    answers_stale: bool,
+    changes: u64,
+}
+
+/// A plain answer that outlives its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// What was asked for.
+    pub target: Target,
+    /// The SA's answer.
+    pub path: PathRecord,
+    /// How long ago it was given.
+    pub age: Duration,
 }
 
 impl PathStore {
@@ -60,6 +79,8 @@ impl PathStore {
             destinations: LruCache::unbounded(),
             answers: 0,
             missing: Negatives::new(limits.negative_ttl),
+            answers_stale: false,
+            changes: 0,
         }
     }
 
@@ -92,10 +113,13 @@ impl PathStore {
             ..
         } = self;
         let fresh = |age| ages.freshness(age, now) == Freshness::Fresh;
+        let used = ages.used_now();
         if query.is_plain(source) {
             let target = targets(query).next()?;
-            let path = destinations.get(&target)?.find_plain(source, fresh);
+            let destination = destinations.get_mut(&target)?;
+            let path = destination.find_plain(source, fresh);
             if path.is_some() {
+                destination.touch(used);
                 return path;
             }
         }
@@ -106,9 +130,10 @@ impl PathStore {
                 .find_repeated(source, query, fresh)
         });
         let found = targets(query).find_map(|target| {
-            destinations
-                .get(&target)?
-                .find(target, source, query, fresh)
+            let destination = destinations.get_mut(&target)?;
+            let path = destination.find(target, source, query, fresh)?;
+            destination.touch(used);
+            Some(path)
         });
         repeated.or(found)
     }
@@ -125,6 +150,120 @@ impl PathStore {
         })
     }
 
+    /// Whether [`get_while_renewed`](Self::get_while_renewed) has answers.
+    pub fn answer_stale(&mut self, allowed: bool) {
+        self.answers_stale = allowed;
+    }
+
+    /// An answer from before a re-registration, while those are renewed: one that was used lately, or was loaded.
+    #[must_use]
+    pub fn get_while_renewed(&mut self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
+        if !self.answers_stale {
+            return None;
+        }
+        let ages = &self.ages;
+        targets(query).find_map(|target| {
+            let destination = self.destinations.get_mut(&target)?;
+            let was_used = ages.was_used_lately(destination.used());
+            let usable = |age: Age| {
+                ages.freshness(age, now) != Freshness::Gone
+                    && (was_used || ages.is_loaded(age.epoch))
+            };
+            let path = destination.find(target, &self.source, query, usable)?;
+            destination.touch(ages.used_now());
+            Some(path)
+        })
+    }
+
+    /// Ends a period of use. What was used in none of the last two periods was not used lately.
+    pub fn end_use_period(&mut self) {
+        self.ages.end_period();
+    }
+
+    /// Queries whose answers were used lately and are stale, or will soon be too old; `limit` at the most, the one used last
+    /// first.
+    #[must_use]
+    pub fn due(&self, now: Moment, limit: usize) -> Vec<PathQuery> {
+        if !self.ages.renewal_can_matter() {
+            return Vec::new();
+        }
+        let used = self.destinations.iter();
+        let used = used.filter(|(_, there)| self.ages.was_used_lately(there.used()));
+        used.flat_map(|(target, there)| there.queries(*target, &self.source))
+            .filter(|(_, age)| self.ages.is_due(*age, now))
+            .map(|(query, _)| query)
+            .take(limit)
+            .collect()
+    }
+
+    /// Whether the answer to a query is still one of those that are [due](Self::due).
+    #[must_use]
+    pub fn is_due(&self, query: &PathQuery, now: Moment) -> bool {
+        targets(query).next().is_some_and(|target| {
+            let there = self.destinations.peek(&target);
+            let mut queries = there
+                .into_iter()
+                .flat_map(|there| there.queries(target, &self.source));
+            queries.any(|(known, age)| known == *query && self.ages.is_due(age, now))
+        })
+    }
+
+    /// A number that differs once the fresh plain answers do.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The fresh plain answers, the one used last last.
+    pub fn fresh(&self, now: Moment) -> impl Iterator<Item = Kept> {
+        self.destinations
+            .iter()
+            .rev()
+            .filter_map(move |(target, there)| {
+                let (path, age) = there.plain(&self.source)?;
+                let is_fresh = self.ages.freshness(age, now) == Freshness::Fresh;
+                is_fresh.then(|| Kept {
+                    target: *target,
+                    path,
+                    age: Duration::from_millis(now.since(age.learned)),
+                })
+            })
+    }
+
+    /// Takes in answers from another time, once, where nothing is known: they are stale, and answer while they are
+    /// [renewed](Self::answer_stale). The last one counts as used last. Gives their number.
+    pub fn load(&mut self, kept: impl IntoIterator<Item = Kept>, now: Moment) -> usize {
+        let Some(epoch) = self.ages.load(now) else {
+            return 0;
+        };
+        let mut loaded = 0;
+        for Kept { target, path, age } in kept {
+            let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+            let age = Age {
+                learned: Moment::from_millis(now.since(Moment::from_millis(age))),
+                epoch,
+            };
+            if self.ages.freshness(age, now) == Freshness::Gone
+                || self.destinations.contains(&target)
+            {
+                continue;
+            }
+            let destination = self
+                .destinations
+                .get_or_insert_mut(target, Destination::default);
+            destination.load(&path, age);
+            self.answers += 1;
+            loaded += 1;
+            self.evict();
+        }
+        loaded
+    }
+
+    /// Forgets what was loaded and has not been renewed. False if that is forgotten already.
+    pub fn drop_loaded(&mut self) -> bool {
+        self.ages.drop_loaded()
+    }
+
     /// Whether the SA said, not long ago, that there is no such path.
     pub fn is_missing(&mut self, query: &PathQuery, now: Moment) -> bool {
         self.missing.contains(query, now)
@@ -137,11 +276,19 @@ impl PathStore {
     }
 
     /// Keeps the SA's answer to a query that it [answers](PathQuery::check). `asked` is the store's epoch when the SA was
-    /// asked: an answer from before a re-registration or a clear is not kept.
-    pub fn learn(&mut self, query: &PathQuery, path: &PathRecord, asked: Epoch, now: Moment) {
+    /// asked: an answer from before a re-registration or a clear is not kept. True if a [loaded](Self::load) answer turns out
+    /// to be wrong: the port is at another LID, or the LID is another port's.
+    pub fn learn(
+        &mut self,
+        query: &PathQuery,
+        path: &PathRecord,
+        asked: Epoch,
+        now: Moment,
+    ) -> bool {
         let Some(target) = targets(query).next().filter(|_| asked == self.epoch()) else {
-            return;
+            return false;
         };
+        self.changes += 1;
         self.missing.remove(query);
         let age = Age {
             learned: now,
@@ -151,12 +298,20 @@ impl PathStore {
             .destinations
             .get_or_insert_mut(target, Destination::default);
         let before = destination.len();
-        let moved_from = destination.learn(query, &self.source, path, age);
+        // What was not used lately is not renewed: a client has asked.
+        let used = match destination.used() {
+            used if self.ages.was_used_lately(used) => used,
+            _ => self.ages.used_now(),
+        };
+        let was = destination.learn(query, &self.source, path, age, used);
         self.answers = self.answers + destination.len() - before;
-        if let Some(lid) = moved_from {
-            self.forget_lid_of(path.dgid(), lid);
+        if let Some((gid, lid, _)) = was
+            && gid == path.dgid()
+        {
+            self.forget_lid_of(gid, lid);
         }
         self.evict();
+        was.is_some_and(|(.., epoch)| self.ages.is_loaded(epoch))
     }
 
     /// Forgets a GID if one of its paths does not lead where `is_there` says, and the LIDs there that were that port's.
@@ -189,14 +344,28 @@ impl PathStore {
 
     fn forget(&mut self, target: &Target) {
         if let Some(destination) = self.destinations.pop(target) {
+            self.changes += 1;
             self.answers -= destination.len();
         }
     }
 
     /// Remembers that the SA has no such path. `asked` as for [`learn`](PathStore::learn).
     pub fn learn_missing(&mut self, query: &PathQuery, asked: Epoch, now: Moment) {
-        if asked == self.epoch() {
-            self.missing.insert(*query, now);
+        if asked != self.epoch() {
+            return;
+        }
+        self.missing.insert(*query, now);
+        // What is renewed would be answered on.
+        for target in targets(query).filter(|_| self.answers_stale) {
+            if let Some(destination) = self.destinations.peek_mut(&target) {
+                self.answers -= destination.len();
+                destination.forget(query, &self.source);
+                self.answers += destination.len();
+                self.changes += 1;
+                if destination.len() == 0 {
+                    self.destinations.pop(&target);
+                }
+            }
         }
     }
 
@@ -205,11 +374,13 @@ impl PathStore {
     pub fn reregister(&mut self, now: Moment) {
         self.ages.end_epoch(now);
         self.missing.clear();
+        self.changes += 1;
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.ages.forget_epochs();
+        self.changes += 1;
         self.destinations = LruCache::unbounded();
         self.answers = 0;
         self.missing.clear();

@@ -13,10 +13,16 @@ const MAX_EPOCHS: usize = 32;
 pub struct Epoch(NonZeroU32);
 
 impl Epoch {
-    const FIRST: Epoch = Epoch(NonZeroU32::MIN);
+    /// Leaves room for one that is from before.
+    const FIRST: Epoch = Epoch(NonZeroU32::MIN.saturating_add(MAX_EPOCHS as u32 + 1));
 
     fn next(self) -> Epoch {
         Epoch(NonZeroU32::new(self.0.get().wrapping_add(1)).unwrap_or(NonZeroU32::MIN))
+    }
+
+    fn before(self, epochs: usize) -> Option<Epoch> {
+        let number = self.0.get().checked_sub(u32::try_from(epochs).ok()?)?;
+        NonZeroU32::new(number).map(Epoch)
     }
 
     fn epochs_since(self, earlier: Epoch) -> usize {
@@ -48,7 +54,17 @@ pub(super) struct Ages {
     current: Epoch,
     /// When the epochs before the current one ended, oldest first.
     ends: VecDeque<Moment>,
+    /// The epoch of what was loaded, from before all others.
+    loaded: Option<Epoch>,
+    /// Periods of use so far, without 0.
+    period: u8,
 }
+
+/// The last period in which something was used; 0 is in none.
+pub(super) type Use = u8;
+
+/// Periods back that count as lately: at least two whole ones.
+const LATELY: u16 = 2;
 
 impl Ages {
     pub fn new(ttl: Option<u64>, stale_ttl: u64) -> Ages {
@@ -57,7 +73,69 @@ impl Ages {
             stale_ttl,
             current: Epoch::FIRST,
             ends: VecDeque::new(),
+            loaded: None,
+            period: 1,
         }
+    }
+
+    /// What something that is used now is marked with.
+    #[inline]
+    pub fn used_now(&self) -> Use {
+        self.period
+    }
+
+    /// Whether something was used lately. What was last used 255 periods ago looks as if it were, which harms nothing.
+    pub fn was_used_lately(&self, used: Use) -> bool {
+        let periods = (u16::from(self.period) + 255 - u16::from(used)) % 255;
+        used != 0 && periods <= LATELY
+    }
+
+    pub fn end_period(&mut self) {
+        self.period = self.period.checked_add(1).unwrap_or(1);
+    }
+
+    /// Whether anything can be stale, or lose its freshness by age.
+    pub fn renewal_can_matter(&self) -> bool {
+        self.ttl.is_some() || !self.ends.is_empty()
+    }
+
+    /// Whether an answer is stale, or will be gone before an eighth of its time has passed.
+    pub fn is_due(&self, age: Age, now: Moment) -> bool {
+        match self.freshness(age, now) {
+            Freshness::Fresh => self
+                .ttl
+                .is_some_and(|ttl| now.since(age.learned) >= ttl - ttl / 8),
+            Freshness::Stale => true,
+            Freshness::Gone => false,
+        }
+    }
+
+    /// An epoch from before all others, which ends now: what is of it is stale. `None` if there is one already.
+    pub fn load(&mut self, now: Moment) -> Option<Epoch> {
+        if self.loaded.is_some() || self.stale_ttl == 0 {
+            return None;
+        }
+        let epoch = self.current.before(self.ends.len() + 1)?;
+        self.ends.push_front(now);
+        self.loaded = Some(epoch);
+        Some(epoch)
+    }
+
+    /// Whether an answer is of the epoch that was loaded.
+    pub fn is_loaded(&self, epoch: Epoch) -> bool {
+        self.loaded == Some(epoch)
+    }
+
+    /// What was loaded is gone from now on. False if it was already.
+    pub fn drop_loaded(&mut self) -> bool {
+        let Some(loaded) = self.loaded else {
+            return false;
+        };
+        let is_there = self.current.epochs_since(loaded) == self.ends.len();
+        if is_there {
+            self.ends.pop_front();
+        }
+        is_there
     }
 
     pub fn current(&self) -> Epoch {
@@ -95,6 +173,8 @@ impl Ages {
 
     /// Starts a new epoch as if there had been none before.
     pub fn forget_epochs(&mut self) {
+        // What is loaded later would be from before.
+        self.loaded.get_or_insert(self.current);
         self.ends.clear();
         self.current = self.current.next();
     }
@@ -153,6 +233,40 @@ mod tests {
         let age = learned(&ages, 0);
         ages.end_epoch(at(10));
         assert_eq!(ages.freshness(age, at(10)), Freshness::Gone);
+    }
+
+    #[test]
+    fn what_is_loaded_is_older_than_all_else() {
+        let mut ages = Ages::new(None, 100);
+        let young = learned(&ages, 0);
+        ages.end_epoch(at(10));
+        let loaded = Age {
+            learned: at(0),
+            epoch: ages.load(at(50)).unwrap(),
+        };
+        assert_eq!(ages.load(at(50)), None);
+        ages.end_epoch(at(60));
+        for (age, last) in [(young, 109), (loaded, 149)] {
+            assert_eq!(ages.freshness(age, at(last)), Freshness::Stale);
+            assert_eq!(ages.freshness(age, at(last + 1)), Freshness::Gone);
+        }
+        assert!(ages.drop_loaded());
+        assert!(!ages.drop_loaded());
+        assert_eq!(ages.freshness(loaded, at(100)), Freshness::Gone);
+        assert_eq!(ages.freshness(young, at(100)), Freshness::Stale);
+    }
+
+    #[test]
+    fn use_is_forgotten_after_two_whole_periods() {
+        let mut ages = Ages::new(None, 0);
+        assert!(!ages.was_used_lately(0));
+        for _ in 0..300 {
+            let used = ages.used_now();
+            for expected in [true, true, true, false] {
+                assert_eq!(ages.was_used_lately(used), expected);
+                ages.end_period();
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What is known of one destination.
 
-use super::age::{Age, Epoch};
+use super::age::{Age, Epoch, Use};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
 use crate::path::PathRecord;
@@ -33,10 +33,11 @@ struct Plain {
     epoch: Epoch,
     dgid: [u8; 16],
     tail: [u8; TAIL_LENGTH],
+    used: Use,
 }
 
 impl Plain {
-    fn new(path: &PathRecord, age: Age) -> Plain {
+    fn new(path: &PathRecord, age: Age, used: Use) -> Plain {
         let mut tail = [0; TAIL_LENGTH];
         tail.copy_from_slice(&path.to_bytes()[TAIL..TAIL + TAIL_LENGTH]);
         let Age { learned, epoch } = age;
@@ -45,6 +46,7 @@ impl Plain {
             epoch,
             dgid: path.dgid().0,
             tail,
+            used,
         }
     }
 
@@ -73,6 +75,7 @@ impl Plain {
 /// records have in common is kept once.
 #[derive(Default)]
 struct Others {
+    used: Use,
     /// By service id, then the one learnt first first.
     answers: Vec<Answer>,
     /// Queries, without their service ids.
@@ -109,6 +112,55 @@ impl Destination {
             .as_ref()
             .map_or(0, |others| others.answers.len());
         usize::from(self.plain.is_some()) + others
+    }
+
+    /// When it was last used.
+    pub fn used(&self) -> Use {
+        let others = self.others.as_ref().map(|others| others.used);
+        let plain = self.plain.as_ref().map(|plain| plain.used);
+        plain.or(others).unwrap_or(0)
+    }
+
+    /// Notes that it is used.
+    #[inline]
+    pub fn touch(&mut self, used: Use) {
+        if let Some(plain) = &mut self.plain
+            && plain.used != used
+        {
+            plain.used = used;
+        } else if let Some(others) = &mut self.others {
+            others.used = used;
+        }
+    }
+
+    /// The plain answer and its age.
+    pub fn plain(&self, source: &Source) -> Option<(PathRecord, Age)> {
+        let plain = self.plain.as_ref()?;
+        Some((plain.path(source), plain.age()))
+    }
+
+    /// The queries that were answered, with the ages of the answers.
+    pub fn queries(
+        &self,
+        target: Target,
+        source: &Source,
+    ) -> impl Iterator<Item = (PathQuery, Age)> {
+        let plain = self.plain.as_ref();
+        let plain = plain.map(|plain| (PathQuery::to(target).complete(source), plain.age()));
+        let others = self.others.iter().flat_map(|others| others.queries());
+        plain.into_iter().chain(others)
+    }
+
+    /// Drops the answer to a query.
+    pub fn forget(&mut self, query: &PathQuery, source: &Source) {
+        if query.is_plain(source) {
+            self.plain = None;
+        } else if let Some(others) = &mut self.others {
+            let known = others.queries().position(|(known, _)| known == *query);
+            if let Some(at) = known {
+                others.remove(at);
+            }
+        }
     }
 
     /// GID and LID where the answers lead.
@@ -158,32 +210,40 @@ impl Destination {
     }
 
     /// Takes in the answer to a query. If it shows that the destination is another port now, what else was known dates from
-    /// before and goes. Gives the LID that the port had before, if it has moved.
+    /// before and goes. Gives where the destination was before, and since when, if that has changed.
     pub fn learn(
         &mut self,
         query: &PathQuery,
         source: &Source,
         path: &PathRecord,
         age: Age,
-    ) -> Option<Lid> {
+        used: Use,
+    ) -> Option<(Gid, Lid, Epoch)> {
         let is_plain = query.is_plain(source);
         // The plain form has no room for a service id that nobody asked for.
         if !is_plain || path.service_id() != 0 {
             if is_plain {
                 self.plain = None;
             }
-            self.others.get_or_insert_default().learn(query, path, age);
+            let others = self.others.get_or_insert_default();
+            others.used = used;
+            others.learn(query, path, age);
             return None;
         }
-        let new = Plain::new(path, age);
+        let new = Plain::new(path, age, used);
         let port = new.port();
-        let old_port = self.plain.replace(new)?.port();
-        if old_port == port {
+        let old = self.plain.replace(new)?;
+        if old.port() == port {
             return None;
         }
         self.others = None;
-        let (old_gid, old_lid) = old_port;
-        (old_gid == port.0).then_some(old_lid)
+        let (gid, lid) = old.port();
+        Some((gid, lid, old.epoch))
+    }
+
+    /// Takes in the answer to the plain query unless there is one.
+    pub fn load(&mut self, path: &PathRecord, age: Age) {
+        self.plain.get_or_insert_with(|| Plain::new(path, age, 0));
     }
 
     /// Number of queries and of records besides the plain answer.
@@ -276,6 +336,16 @@ impl Others {
         };
         reserve_for_one(&mut self.answers);
         self.answers.insert(at, answer);
+    }
+
+    fn queries(&self) -> impl Iterator<Item = (PathQuery, Age)> {
+        self.answers.iter().filter_map(|answer| {
+            let mut query = *self.queries.get(usize::from(answer.query))?;
+            if query.names(Component::ServiceId) {
+                query.set_service_id(answer.service_id);
+            }
+            Some((query, answer.age()))
+        })
     }
 
     fn names_service(&self, answer: &Answer) -> bool {
