@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::{cargo, setup, trees};
 
 /// Integration tests, by the names of their targets, that need programs, libraries or headers of ibacm, opensm, ibsim,
-/// libibumad or librdmacm, or an unpacked release of Debian. All others need what the build needs.
-const DAEMON_TESTS: [&str; 15] = [
+/// libibumad or librdmacm, namespaces, or an unpacked release of Debian. All others need what the build needs.
+const DAEMON_TESTS: [&str; 16] = [
     "abi",
     "addresses",
     "c_providers",
@@ -22,6 +22,7 @@ const DAEMON_TESTS: [&str; 15] = [
     "fabric",
     "faults",
     "fuzz",
+    "hanging",
     "header",
     "layout",
     "mads",
