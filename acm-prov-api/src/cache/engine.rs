@@ -427,7 +427,7 @@ impl PortCache {
     pub fn open_endpoint(&self, handle: &EndpointHandle) -> Result<EndpointCache, OpenError> {
         let source = handle.source()?;
         let mut store = PathStore::new(source, self.shared.settings.store);
-        store.answer_stale(self.shared.settings.renewal.is_on());
+        store.set_renewing(renew::renewing(&self.shared.settings));
         let endpoint = {
             let mut state = self.shared.state.lock();
             if state.closed {
@@ -454,10 +454,11 @@ impl PortCache {
         let now = Moment::now();
         {
             let mut state = self.shared.state.lock();
-            let renews = self.shared.settings.renewal.is_on();
             for endpoint in state.endpoints.values() {
                 let mut store = endpoint.store.lock();
-                store.answer_stale(renews);
+                if !self.shared.settings.renewal.is_on() {
+                    store.drop_loaded();
+                }
                 store.reregister(now);
             }
             state.supersede(now);
@@ -747,7 +748,7 @@ impl Asker {
         if let Some(path) = known.or_else(|| self.preloaded(query, now)) {
             return Sought::Known(Some(path));
         }
-        let state = self.shared.state.lock();
+        let mut state = self.shared.state.lock();
         let mut store = self.endpoint.store.lock();
         // Looked at again: answers are stored with the state locked, so that one which has just come is not asked for a
         // second time.
@@ -756,6 +757,7 @@ impl Asker {
             return Sought::Known(path);
         }
         if let Some(path) = store.get_while_renewed(query, now) {
+            state.renewals.stale_used(now);
             return Sought::Known(Some(path));
         }
         let stale = store.get_stale(query, now);

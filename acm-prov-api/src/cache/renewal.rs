@@ -7,6 +7,9 @@ use crate::clock::Moment;
 /// Milliseconds until it is looked again for what is due.
 const LOOK: u64 = 10_000;
 
+/// The same after something that is due was used.
+const LOOK_SOON: u64 = 1_000;
+
 /// Milliseconds of a period of use: what was used in one of the last two whole ones was used lately.
 const USE_PERIOD: u64 = 300_000;
 
@@ -40,6 +43,11 @@ impl<K> Renewal<K> {
         self.queue.clear();
         self.look = now.after(delay);
         self.next = self.next.max(self.look);
+    }
+
+    /// Something that is due was used.
+    pub fn used(&mut self, now: Moment) {
+        self.look = self.look.min(now.after(LOOK_SOON).max(self.next));
     }
 
     /// When there is something to do.
@@ -134,6 +142,20 @@ mod tests {
         run(&mut renewal, 15_000);
         renewal.restart(at(15_000), 7_000);
         assert_eq!(run(&mut renewal, 22_300), [22_000, 22_100, 22_200]);
+    }
+
+    #[test]
+    fn what_is_used_is_looked_for_soon_but_not_before_a_restart() {
+        let mut renewal = Renewal::<u8>::new(10, at(0));
+        renewal.used(at(500));
+        assert_eq!(renewal.due(), at(1_500));
+        renewal.restart(at(600), 7_000);
+        renewal.used(at(700));
+        assert_eq!(renewal.due(), at(7_600));
+        renewal.found(at(7_600), []);
+        assert_eq!(renewal.due(), at(17_600));
+        renewal.used(at(17_000));
+        assert_eq!(renewal.due(), at(17_600));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! for, answers to queries that name more. A GID and a LID are two destinations, even of one port: which GID has a LID
 //! is learnt by asking for the LID, since a far GID's path has the LID of a router, and an alias GID its port's.
 //!
-//! While paths are [renewed](PathStore::answer_stale), what was used lately may be answered though it is stale, and
+//! While paths are [renewed](PathStore::set_renewing), what was used lately may be answered though it is stale, and
 //! [`due`](PathStore::due) says what is to be asked for again. Plain answers can be [saved](PathStore::fresh) and
 //! [loaded](PathStore::load).
 //!
@@ -53,8 +53,19 @@ pub struct PathStore {
     /// Answers of all destinations.
     answers: usize,
     missing: Negatives<PathQuery>,
-    answers_stale: bool,
+    renewing: Renewing,
     changes: u64,
+}
+
+/// Which stale answers are renewed, and given until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewing {
+    /// None.
+    Nothing,
+    /// What was [loaded](PathStore::load).
+    Loaded,
+    /// All that were used lately, and what was loaded. Fresh answers in use are renewed before they are too old.
+    Used,
 }
 
 /// A plain answer that outlives its store.
@@ -79,7 +90,7 @@ impl PathStore {
             destinations: LruCache::unbounded(),
             answers: 0,
             missing: Negatives::new(limits.negative_ttl),
-            answers_stale: false,
+            renewing: Renewing::Nothing,
             changes: 0,
         }
     }
@@ -150,21 +161,23 @@ impl PathStore {
         })
     }
 
-    /// Whether [`get_while_renewed`](Self::get_while_renewed) has answers.
-    pub fn answer_stale(&mut self, allowed: bool) {
-        self.answers_stale = allowed;
+    /// Sets which stale answers are renewed: [`due`](Self::due) names them, [`get_while_renewed`](Self::get_while_renewed)
+    /// gives them.
+    pub fn set_renewing(&mut self, renewing: Renewing) {
+        self.renewing = renewing;
     }
 
     /// An answer from before a re-registration, while those are renewed: one that was used lately, or was loaded.
     #[must_use]
     pub fn get_while_renewed(&mut self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
-        if !self.answers_stale {
+        if self.renewing == Renewing::Nothing {
             return None;
         }
+        let renews_used = self.renewing == Renewing::Used;
         let ages = &self.ages;
         targets(query).find_map(|target| {
             let destination = self.destinations.get_mut(&target)?;
-            let was_used = ages.was_used_lately(destination.used());
+            let was_used = renews_used && ages.was_used_lately(destination.used());
             let usable = |age: Age| {
                 ages.freshness(age, now) != Freshness::Gone
                     && (was_used || ages.is_loaded(age.epoch))
@@ -184,13 +197,13 @@ impl PathStore {
     /// first.
     #[must_use]
     pub fn due(&self, now: Moment, limit: usize) -> Vec<PathQuery> {
-        if !self.ages.renewal_can_matter() {
+        if self.renewing == Renewing::Nothing || !self.ages.can_be_due() {
             return Vec::new();
         }
         let used = self.destinations.iter();
         let used = used.filter(|(_, there)| self.ages.was_used_lately(there.used()));
         used.flat_map(|(target, there)| there.queries(*target, &self.source))
-            .filter(|(_, age)| self.ages.is_due(*age, now))
+            .filter(|(_, age)| self.is_age_due(*age, now))
             .map(|(query, _)| query)
             .take(limit)
             .collect()
@@ -204,8 +217,17 @@ impl PathStore {
             let mut queries = there
                 .into_iter()
                 .flat_map(|there| there.queries(target, &self.source));
-            queries.any(|(known, age)| known == *query && self.ages.is_due(age, now))
+            queries.any(|(known, age)| known == *query && self.is_age_due(age, now))
         })
+    }
+
+    fn is_age_due(&self, age: Age, now: Moment) -> bool {
+        let is_meant = match self.renewing {
+            Renewing::Nothing => false,
+            Renewing::Loaded => self.ages.is_loaded(age.epoch),
+            Renewing::Used => true,
+        };
+        is_meant && self.ages.is_due(age, now)
     }
 
     /// A number that differs once the fresh plain answers do.
@@ -231,7 +253,7 @@ impl PathStore {
     }
 
     /// Takes in answers from another time, once, where nothing is known: they are stale, and answer while they are
-    /// [renewed](Self::answer_stale). The last one counts as used last. Gives their number.
+    /// [renewed](Self::set_renewing). The last one counts as used last. Gives their number.
     pub fn load(&mut self, kept: impl IntoIterator<Item = Kept>, now: Moment) -> usize {
         let Some(epoch) = self.ages.load(now) else {
             return 0;
@@ -356,7 +378,8 @@ impl PathStore {
         }
         self.missing.insert(*query, now);
         // What is renewed would be answered on.
-        for target in targets(query).filter(|_| self.answers_stale) {
+        let renews = self.renewing != Renewing::Nothing;
+        for target in targets(query).filter(|_| renews) {
             if let Some(destination) = self.destinations.peek_mut(&target) {
                 self.answers -= destination.len();
                 destination.forget(query, &self.source);

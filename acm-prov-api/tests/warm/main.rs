@@ -26,9 +26,11 @@ fn known(core: &mut TestCore, request: &Request) -> Option<PathRecord> {
     core.answers(id).first().and_then(|answer| answer.path)
 }
 
+/// The SL that is answered, while the SA answers nothing.
 #[track_caller]
 fn sl(core: &mut TestCore, request: &Request) -> u8 {
-    known(core, request).expect("a path").sl()
+    let id = core.resolve(request);
+    core.wait_for_answer(id).path.expect("a path").sl()
 }
 
 /// Path queries so far.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{CacheSettings, Key, Shared, State};
 use crate::cache::renewal::Renewal;
+use crate::cache::store::Renewing;
 use crate::clock::Moment;
 use crate::lookups::Urgency;
 
@@ -35,9 +36,18 @@ impl RenewalSetting {
         }
     }
 
-    /// Whether stale paths are answered, and renewed, after a re-registration.
+    /// Whether paths in use are renewed.
     pub(super) fn is_on(&self) -> bool {
         self.per_second > 0
+    }
+}
+
+/// What the stores of a port renew.
+pub(super) fn renewing(settings: &CacheSettings) -> Renewing {
+    match (&settings.renewal, &settings.snapshot) {
+        (renewal, _) if renewal.is_on() => Renewing::Used,
+        (_, Some(_)) => Renewing::Loaded,
+        _ => Renewing::Nothing,
     }
 }
 
@@ -58,6 +68,13 @@ impl Renewals {
         Self {
             renewal: (per_second > 0).then(|| Renewal::new(per_second, now)),
             delay: u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// A stale path was answered.
+    pub(super) fn stale_used(&mut self, now: Moment) {
+        if let Some(renewal) = &mut self.renewal {
+            renewal.used(now);
         }
     }
 

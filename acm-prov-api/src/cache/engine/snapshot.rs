@@ -279,9 +279,8 @@ impl Keeper {
                 Some((section, written.elapsed().unwrap_or_default()))
             });
             let loaded = section.map_or(0, |(section, age)| {
-                let mut store = endpoint.store.lock();
-                store.answer_stale(true);
-                store.load(section.kept(source, age), Moment::now())
+                let kept = section.kept(source, age);
+                endpoint.store.lock().load(kept, Moment::now())
             });
             let now = Moment::now();
             let mut state = shared.state.lock();

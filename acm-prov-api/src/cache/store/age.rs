@@ -94,8 +94,8 @@ impl Ages {
         self.period = self.period.checked_add(1).unwrap_or(1);
     }
 
-    /// Whether anything can be stale, or lose its freshness by age.
-    pub fn renewal_can_matter(&self) -> bool {
+    /// Whether anything can be stale, or too old one day.
+    pub fn can_be_due(&self) -> bool {
         self.ttl.is_some() || !self.ends.is_empty()
     }
 
