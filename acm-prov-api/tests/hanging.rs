@@ -78,6 +78,8 @@ fn with_all_files_where_it_hangs() {
         let id = core.resolve(&lid(7));
         assert!(core.answers(id).is_empty());
         core.wait_for_sa_questions(1);
+        let waited = "not read 100 ms after the first request";
+        core.wait_for_log(waited);
         println!("{option}: the SA is asked after {:?}", start.elapsed());
         core.sa_answers_with(|_| ());
         assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
@@ -89,6 +91,8 @@ fn with_all_files_where_it_hangs() {
         core.reregister();
         learn(&mut core, &lid(7), 1);
         core.close();
+        let log = core.log();
+        assert_eq!(log.iter().filter(|line| line.contains(waited)).count(), 1);
         core.wait_for_log("holds up a thread of the port");
         drop(hanging);
     }

@@ -49,14 +49,14 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
         "number",
         "queries/s",
         "0",
-        "renewals of paths in use, per port; with a snapshot at least 10",
+        "pace at which a port renews paths in use; 0 renews those of a snapshot only, 10 a second",
     ),
     OptionInfo::new(
         "path_cache_snapshot",
         "directory",
         "",
         "none",
-        "where paths are kept over a restart of the daemon",
+        "where a port keeps its paths over a restart of the daemon",
     ),
     OptionInfo::new(
         "path_cache_snapshot_age",

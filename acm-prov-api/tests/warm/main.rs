@@ -278,7 +278,8 @@ fn a_snapshot_that_does_not_fit_is_not_used_and_the_log_says_why() {
 #[test]
 fn a_file_that_is_damaged_or_anybodys_is_not_used() {
     use std::os::unix::fs::PermissionsExt;
-    let damages: [(fn(&Path), &str); 3] = [
+    type Damage = fn(&Path);
+    let damages: [(Damage, &str); 3] = [
         (
             |file| {
                 let bytes = std::fs::read(file).unwrap();

@@ -2,6 +2,7 @@
 
 use crate::abi::AcmStatus;
 use crate::clock::Moment;
+use crate::host::LogLevel;
 use crate::lookups::{End, Limits, Lookups, Waiter};
 use crate::path::PathRecord;
 use crate::sa::PathQuery;
@@ -43,8 +44,9 @@ impl Awaited {
         before & !file == 0 && before != 0
     }
 
-    fn give_up(&self) {
-        self.files.store(0, Ordering::Release);
+    /// The files that are waited for no longer.
+    fn give_up(&self) -> u32 {
+        self.files.swap(0, Ordering::AcqRel)
     }
 
     fn until(&self, now: Moment) -> Moment {
@@ -85,7 +87,7 @@ impl Waiter for WaitsForFiles {
     fn end(self, end: End<()>) {
         match end {
             End::Answer(()) => {}
-            End::Expired => self.asker.endpoint.awaited.give_up(),
+            End::Expired => self.asker.go_on_without_files(),
             End::Full => return self.client.reply(Err(AcmStatus::ENOMEM)),
             End::Closed => return self.client.reply(Err(AcmStatus::ENOTCONN)),
         }
@@ -113,6 +115,23 @@ impl State {
 }
 
 impl Asker {
+    /// Ends the waiting for files of this and all later requests. The operator is told if there are any.
+    fn go_on_without_files(&self) {
+        let files = match self.endpoint.awaited.give_up() {
+            0 => return,
+            FILES => "the dump or the flush file is",
+            SNAPSHOT => "the snapshot is",
+            _ => "dump, flush file or snapshot are",
+        };
+        let (port, pkey) = (self.shared.port.number(), self.endpoint.source.pkey);
+        self.endpoint.handle.host().log(
+            LogLevel::ALWAYS,
+            format_args!(
+                "port {port}, P_Key {pkey}: {files} not read {PATIENCE} ms after the first request; requests wait no longer"
+            ),
+        );
+    }
+
     /// Lets a request wait for the files that its endpoint has not got.
     pub(super) fn wait_for_files(
         &self,
@@ -129,11 +148,9 @@ impl Asker {
             return Outcome::Refused;
         }
         let until = awaited.until(now);
-        if until <= now {
-            awaited.give_up();
-        }
-        if awaited.is_over() {
+        if until <= now || awaited.is_over() {
             drop(state);
+            self.go_on_without_files();
             return self.find(query, client, deadline);
         }
         let (client, refused) = if client.is_nodelay() {
