@@ -166,6 +166,8 @@ struct Keeper {
     next_writing: Moment,
     /// The changes of all stores that are in the file.
     written: u64,
+    /// Whether the log says that the file stays as it is.
+    is_held: bool,
 }
 
 impl Keeper {
@@ -180,6 +182,7 @@ impl Keeper {
             is_read: false,
             filled: Vec::new(),
             written: 0,
+            is_held: false,
         })
     }
 
@@ -307,7 +310,16 @@ impl Keeper {
     fn write_if_changed(&mut self, shared: &Shared, now: Moment) -> Result<(), FileError> {
         let endpoints: Vec<Arc<OpenEndpoint>> = {
             let mut state = shared.state.lock();
-            if state.snapshot.stays_until > now {
+            let rest = state.snapshot.stays_until.since(now);
+            let was_held = std::mem::replace(&mut self.is_held, rest > 0);
+            if rest > 0 {
+                if !was_held {
+                    let (port, file) = (shared.port.number(), self.file.display());
+                    let line = format!(
+                        "port {port}: {file} stays as it is for {rest} ms, while its paths are used"
+                    );
+                    state.log(LogLevel::VERBOSE, line);
+                }
                 return Ok(());
             }
             // Endpoints open right after their port; who comes later does without.
