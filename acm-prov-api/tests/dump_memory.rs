@@ -12,7 +12,10 @@ static ALLOCATOR: Allocations = Allocations;
 const HOSTS: u16 = 10_000;
 const OWN: u16 = 5_000;
 
-/// Beyond the routes that are kept.
+/// Bytes of a route that is kept, at the most.
+const ROUTE: usize = 100;
+
+/// Bytes beyond the routes that are kept.
 const LIMIT: usize = 16 << 20;
 
 fn guid(lid: u16) -> u64 {
@@ -75,5 +78,6 @@ fn other_ports_paths_take_no_memory() {
         assert_eq!(routes.lid_of(guid(lid)), Some(Lid(lid)));
     }
     println!("{HOSTS} hosts: {kept} bytes kept, {peak} at the most");
+    assert!(kept <= ROUTE * routes.len(), "{kept} bytes kept");
     assert!(peak <= kept + LIMIT, "{peak} bytes, {kept} of them kept");
 }
