@@ -6,6 +6,8 @@
 //!
 //! - [`store`]: answers by query, for one endpoint
 //! - [`sm_health`]: whether the SA answers at all, for one port
+//! - [`renewal`]: when which path is asked for again before it is needed, for one port
+//! - [`snapshot`]: paths in a file, so that a daemon that starts again knows them
 //! - [`settings`]: the stock provider's options that concern all of that
 //!
 //! What a path is asked for is a [`PathQuery`](crate::sa::PathQuery); who waits for which answer is kept by
@@ -13,8 +15,10 @@
 
 pub mod engine;
 mod own_path;
+pub mod renewal;
 pub mod settings;
 pub mod sm_health;
+pub mod snapshot;
 pub mod store;
 mod table;
 

@@ -95,6 +95,11 @@ impl Routes {
         };
         let mut lines = Lines::new(reader, FILE_LIMIT);
         let end = loop {
+            if parser.place == (Place::Paths { own: false })
+                && let Err(error) = lines.skip_to(FIRST)
+            {
+                break Some(of_error(parser.file, &error));
+            }
             match lines.next() {
                 Ok(Some(line)) => parser.line(line),
                 Ok(None) => break None,
@@ -287,6 +292,8 @@ impl Parser<'_> {
 }
 
 const TYPES: [&[u8]; 3] = [b"Switch ", b"Channel Adapter ", b"Router "];
+/// What they begin with. Lines with paths have none of these, but for "UNREACHABLE".
+const FIRST: [u8; 3] = [TYPES[0][0], TYPES[1][0], TYPES[2][0]];
 
 fn is_section(text: &[u8]) -> bool {
     TYPES.iter().any(|kind| text.starts_with(kind))

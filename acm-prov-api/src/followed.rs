@@ -1,7 +1,7 @@
 //! Files that an operator may change while the daemon runs.
 //!
-//! A [`Followed`] file is read once at the start. Whoever has a thread calls [`look`](Follow::look) now and then: a file
-//! that has changed, and then has stayed the same for a moment, is read again and takes the place of what was known, in
+//! A [`Followed`] file is read once at the start: a hosts file when it is created, a dump by the first look, since it may be
+//! long. Whoever has a thread calls [`look`](Follow::look) now and then: a file that has changed, and then has stayed the same for a moment, is read again and takes the place of what was known, in
 //! whole. One that vanished, or that looks as if it were still being written, keeps what was known, and that is said once.
 //!
 //! A file that cannot be read (no free descriptor, an I/O error, a stale NFS handle, a moment without permission) keeps what
@@ -57,7 +57,7 @@ impl FileContent for Hosts {
 
 /// Something that is followed.
 pub trait Follow: fmt::Debug + Send + Sync {
-    /// Looks whether the file has changed, and reads it again if so. Lines for the operator.
+    /// Looks whether the file has changed, and reads it again if so, or for the first time. Lines for the operator.
     fn look(&self, now: Moment) -> Vec<String>;
 }
 
@@ -102,6 +102,8 @@ impl Seen {
 /// What is known of the file.
 #[derive(Debug)]
 struct Watch {
+    /// Whether the file was read for the first time, or could not be.
+    has_begun: bool,
     /// What was read last, fit for use or not; `None` if the first reading failed. What could not be read is not seen.
     read: Option<Seen>,
     /// A state that differs, and when it was first seen.
@@ -144,11 +146,13 @@ impl From<io::Error> for Failure {
 
 type Open = fn(&Path) -> io::Result<BufReader<File>>;
 type Parse<T> = Box<dyn Fn(&Path, &mut dyn BufRead) -> T + Send + Sync>;
+type Failed<T> = fn(Report) -> T;
 
 /// A file's content, as it was when the file was last good.
 pub struct Followed<T> {
     file: PathBuf,
     open: Open,
+    failed: Failed<T>,
     parse: Parse<T>,
     current: RwLock<Arc<T>>,
     watch: Mutex<Watch>,
@@ -158,44 +162,55 @@ impl<T: FileContent> Followed<T> {
     /// Reads the file for the first time; what is wrong with it is in the content's reports.
     pub fn new(
         file: &Path,
-        failed: impl FnOnce(Report) -> T,
+        failed: fn(Report) -> T,
         parse: impl Fn(&Path, &mut dyn BufRead) -> T + Send + Sync + 'static,
     ) -> Self {
-        Self::opened_by(lines::open, file, failed, parse)
+        let followed = Self::later(file, failed, parse);
+        followed.read_first(&mut followed.watch.lock());
+        followed
     }
 
-    fn opened_by(
-        open: Open,
+    /// Leaves the file to the first [`look`](Follow::look), which reads it. Until then the content is the default.
+    pub fn later(
         file: &Path,
-        failed: impl FnOnce(Report) -> T,
+        failed: fn(Report) -> T,
         parse: impl Fn(&Path, &mut dyn BufRead) -> T + Send + Sync + 'static,
     ) -> Self {
+        Self {
+            file: file.to_owned(),
+            open: lines::open,
+            failed,
+            parse: Box::new(parse),
+            current: RwLock::default(),
+            watch: Mutex::new(Watch {
+                has_begun: false,
+                read: None,
+                pending: None,
+                is_failing: false,
+                retry_at: Moment::default(),
+            }),
+        }
+    }
+
+    fn read_first(&self, watch: &mut Watch) {
+        watch.has_begun = true;
         // Looked at first: a change while it is read is a change to be followed.
-        let seen = Seen::at(file).ok();
-        let (content, read) = match open(file) {
+        let seen = Seen::at(&self.file).ok();
+        let (content, read) = match (self.open)(&self.file) {
             Ok(reader) => {
                 let mut reader = Watched::new(reader);
-                let content = parse(file, &mut reader);
+                let content = (self.parse)(&self.file, &mut reader);
                 (content, seen.filter(|_| reader.error.is_none()))
             }
             Err(error) => {
                 let is_missing = error.kind() == io::ErrorKind::NotFound;
-                let content = failed(of_error(file, &error));
+                let content = (self.failed)(of_error(&self.file, &error));
                 (content, is_missing.then_some(Seen::Nothing))
             }
         };
-        Self {
-            file: file.to_owned(),
-            open,
-            parse: Box::new(parse),
-            current: RwLock::new(Arc::new(content)),
-            watch: Mutex::new(Watch {
-                read,
-                pending: None,
-                is_failing: read.is_none(),
-                retry_at: Moment::default(),
-            }),
-        }
+        watch.read = read;
+        watch.is_failing = read.is_none();
+        *self.current.write() = Arc::new(content);
     }
 
     /// The content.
@@ -298,6 +313,7 @@ impl<T: FileContent> Followed<T> {
             },
         };
         *watch = Watch {
+            has_begun: true,
             read: Some(read),
             pending: None,
             is_failing: false,
@@ -317,9 +333,9 @@ impl Followed<Hosts> {
 }
 
 impl Followed<Routes> {
-    /// A dump, read for the port with that GUID and base LID.
+    /// A dump, to be read for the port with that GUID and base LID by the first look.
     pub fn routes(file: &Path, guid: u64, base_lid: Lid) -> Self {
-        Self::new(file, Routes::unread, move |file, reader| {
+        Self::later(file, Routes::unread, move |file, reader| {
             Routes::parse(file, reader, guid, base_lid)
         })
     }
@@ -331,6 +347,11 @@ impl<T: FileContent> Follow for Followed<T> {
         let Some(mut watch) = self.watch.try_lock() else {
             return Vec::new();
         };
+        if !watch.has_begun {
+            self.read_first(&mut watch);
+            return self
+                .with(|content| content.reports().iter().map(ToString::to_string).collect());
+        }
         let mut lines = self.follow(&mut watch, now);
         // Reports name the file themselves.
         if let Some(line) = lines.first_mut() {
@@ -396,7 +417,7 @@ impl<R: BufRead> BufRead for Watched<R> {
         if let Ok(chunk) = self.inner.fill_buf() {
             let used = &chunk[..count.min(chunk.len())];
             self.length += used.len() as u64;
-            self.line_feeds += used.iter().filter(|byte| **byte == b'\n').count() as u64;
+            self.line_feeds += memchr::memchr_iter(b'\n', used).count() as u64;
             self.last = used.last().copied().or(self.last);
         }
         self.inner.consume(count);

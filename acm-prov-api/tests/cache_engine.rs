@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use acm_prov_api::abi::{AcmCounter, Be16, UMAD_SA_ATTR_PATH_REC, umad_sa_packet};
 use acm_prov_api::cache::engine::{
-    CacheSettings, EndpointCache, PathOptions, PortCache, QosSetting, Resolution,
+    CacheSettings, EndpointCache, PathOptions, PortCache, QosSetting, RenewalSetting, Resolution,
 };
 use acm_prov_api::cache::settings::{self, LookupLimits};
 use acm_prov_api::cache::store::StoreLimits;
@@ -151,6 +151,8 @@ impl PortState<CacheOnly> for CachedPort {
             flush_file: (!flush_file.as_os_str().is_empty()).then(|| flush_file.clone()),
             routes_file: None,
             qos: *qos,
+            renewal: RenewalSetting::OFF,
+            snapshot: None,
         };
         let cache = PortCache::open(port, settings)?;
         if *hangs {
@@ -555,6 +557,7 @@ fn the_sa_is_asked_again_after_a_flush() {
     let file = folder.path().join("flush");
     let mut core = opened_with(&format!("test_flush {}\n", file.display()));
     let id = core.resolve(&connect(7, 1));
+    core.wait_for_sa_questions(1);
     says(&core, false);
     gives_a_path(&core);
     succeeds(&core, id);

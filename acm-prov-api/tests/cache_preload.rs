@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use acm_prov_api::cache::engine::{
-    CacheSettings, EndpointCache, PathOptions, PortCache, QosSetting,
+    CacheSettings, EndpointCache, PathOptions, PortCache, QosSetting, RenewalSetting,
 };
 use acm_prov_api::cache::settings::LookupLimits;
 use acm_prov_api::cache::store::StoreLimits;
@@ -81,6 +81,8 @@ impl PortState<Preloading> for CachedPort {
             flush_file: None,
             routes_file: Some(device.provider().dump.clone()),
             qos: QosSetting::On,
+            renewal: RenewalSetting::OFF,
+            snapshot: None,
         };
         Ok(Self(PortCache::open(port, settings)?))
     }
@@ -130,6 +132,9 @@ fn opened(text: Option<&str>) -> Preloaded {
     let mut core = TestCore::load::<Preloading>(&format!("dump {}\n", file.display()));
     core.change_port(|port| port.subnet_timeout = 18);
     core.open();
+    if text.is_some_and(|text| text.contains(" : 4")) {
+        core.wait_for_log(" paths");
+    }
     Preloaded {
         core,
         file,

@@ -326,7 +326,9 @@ fn compare(capacity: usize, steps: &[Step]) {
             Step::Learn { query, other, late } => {
                 let path = answer(query, *other, number);
                 match last_epoch.filter(|_| *late) {
-                    Some(before) => store.learn(query, &path, before, moment),
+                    Some(before) => {
+                        store.learn(query, &path, before, moment);
+                    }
                     None => {
                         store.learn(query, &path, store.epoch(), moment);
                         model.learn(query, path, now);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use acm_prov_api::cache::engine::CacheSettings;
+use acm_prov_api::cache::engine::{CacheSettings, RenewalSetting, SnapshotSetting};
 use acm_prov_api::cache::settings::{StockSettings, described, qos};
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::introspection::OptionInfo;
@@ -45,6 +45,34 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
     ),
     described::qos("path_cache_qos"),
     OptionInfo::new(
+        "path_cache_renew",
+        "number",
+        "queries/s",
+        "0",
+        "pace at which a port renews paths in use; 0 renews those of a snapshot only, 10 a second",
+    ),
+    OptionInfo::new(
+        "path_cache_snapshot",
+        "directory",
+        "",
+        "none",
+        "where a port keeps its paths over a restart of the daemon",
+    ),
+    OptionInfo::new(
+        "path_cache_snapshot_age",
+        "number",
+        "s",
+        "3600",
+        "an older snapshot is not used",
+    ),
+    OptionInfo::new(
+        "path_cache_snapshot_interval",
+        "number",
+        "s",
+        "60",
+        "shortest time between two writings of a snapshot",
+    ),
+    OptionInfo::new(
         "path_cache_stale_ttl",
         "number",
         "ms",
@@ -74,12 +102,23 @@ impl Settings {
             stale_ttl: millis("path_cache_stale_ttl", 600_000, DAY),
             negative_ttl: millis("path_cache_negative_ttl", 1_000, HOUR),
         };
+        let seconds =
+            |key, default, range| Duration::from_secs(options.number(key, default, range));
+        let interval = seconds("path_cache_snapshot_interval", 60, 1..=DAY / 1_000);
+        let max_age = seconds("path_cache_snapshot_age", 3_600, 1..=DAY / 1_000);
+        let snapshot = options.optional_path("path_cache_snapshot");
         let cache = CacheSettings {
             store,
             lookups: stock.lookups,
             flush_file: options.optional_path("path_cache_flush_file"),
             routes_file: stock.routes_file.clone(),
             qos: qos(options, "path_cache_qos"),
+            renewal: RenewalSetting::at(options.number("path_cache_renew", 0, 0..=1_000)),
+            snapshot: snapshot.map(|directory| SnapshotSetting {
+                directory,
+                interval,
+                max_age,
+            }),
         };
         options.report_unknown("path_cache_");
         Self { cache, stock }

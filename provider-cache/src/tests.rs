@@ -598,6 +598,7 @@ fn operators_files_are_followed() {
         "addr_preload acm_hosts\naddr_data_file {0}/hosts\nroute_preload opensm_full_v1\nroute_data_file {0}/dump\n",
         folder.path().display()
     ));
+    core.wait_for_log("dump: 1 paths");
     let name = |text: &str| Request::destination(&Address::Name(Name::new(text).unwrap()));
     let path = known(&mut core, &name("NODE7"));
     assert_eq!((path.dlid(), path.dgid(), path.sl()), (Lid(7), peer(7), 1));
@@ -633,6 +634,7 @@ fn the_dumps_of_real_fabrics_give_every_path() {
             "route_preload opensm_full_v1\nroute_data_file {}\n",
             file.display()
         ));
+        core.wait_for_log(&format!(": {ports} paths"));
         for (destination, route) in routes.iter() {
             let path = known(&mut core, &lid(destination.0));
             let gid = Gid::new(ByHand::GID.subnet_prefix(), route.guid);

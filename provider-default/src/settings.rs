@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use acm_prov_api::cache::engine::CacheSettings;
+use acm_prov_api::cache::engine::{CacheSettings, RenewalSetting};
 use acm_prov_api::cache::settings::{LookupLimits, StockSettings, described, qos};
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::introspection::OptionInfo;
@@ -153,6 +153,8 @@ impl Settings {
                 flush_file: None,
                 routes_file: stock.routes_file,
                 qos: qos(options, "mcast_sa_qos"),
+                renewal: RenewalSetting::OFF,
+                snapshot: None,
             },
             resolver,
             route_protocol,

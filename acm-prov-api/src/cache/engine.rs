@@ -1,7 +1,7 @@
 //! The engine under a provider: stores and lookups behind locks, joined to the core and to a clock.
 //!
-//! A [`PortCache`] lives from open_port to close_port and has a thread for deadlines, and one for files if there are any: a
-//! file system that hangs must not hold up an answer. An [`EndpointCache`] lives as long
+//! A [`PortCache`] lives from open_port to close_port and has a thread for deadlines, one for files if there are any, and one
+//! for the snapshot if there is to be one: a file system that hangs must not hold up an answer. An [`EndpointCache`] lives as long
 //! as its endpoint. Nothing learnt outlives them: an answer that the core brings after a reopen finds nobody.
 //!
 //! Locks: a port's `state` before those in an endpoint's `store`. What is decided under the port's lock (answers, queries, log lines) is
@@ -35,15 +35,23 @@ mod files;
 mod operator;
 mod preload;
 mod qos;
+mod renew;
+mod snapshot;
+mod warm_up;
 mod worker;
 
 use asking::{Asking, Waiter};
 use client::{Client, Provider};
 use preload::Preload;
 use qos::{AskingQos, Qos, QosState, WaitsForQos};
+use renew::Renewals;
+use snapshot::SnapshotState;
+use warm_up::{Awaited, WaitingForFiles, WaitsForFiles};
 
 pub use client::PathOptions;
 pub use qos::QosSetting;
+pub use renew::RenewalSetting;
+pub use snapshot::SnapshotSetting;
 
 /// How long a close waits for the port's threads. They end at once, unless a file that is looked at holds one up.
 const PATIENCE_WITH_THREADS: Duration = Duration::from_secs(2);
@@ -61,6 +69,10 @@ pub struct CacheSettings {
     pub routes_file: Option<PathBuf>,
     /// Whether service id and QoS class choose a path.
     pub qos: QosSetting,
+    /// Whether paths in use are asked for again before they are needed.
+    pub renewal: RenewalSetting,
+    /// Where paths outlive the process.
+    pub snapshot: Option<SnapshotSetting>,
 }
 
 /// Why a cache could not be opened.
@@ -85,10 +97,10 @@ pub enum OpenError {
 /// What became of a request at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// Answered from what is known, a stale path included if the SA is silent, or refused because the SA lately knew no such
-    /// path.
+    /// Answered from what is known, a stale path included if the SA is silent or paths are renewed, or refused because the
+    /// SA lately knew no such path.
     Known,
-    /// The SA is asked. The request waits, unless its client did not want to.
+    /// The SA is asked, or will be unless a file has the path. The request waits, unless its client did not want to.
     Asked,
     /// Refused: too many wait already, the endpoint is closed, or another port's GID is named as the source.
     Refused,
@@ -115,6 +127,7 @@ pub struct PortCache {
 struct Threads {
     deadlines: Option<JoinHandle<()>>,
     files: Option<JoinHandle<()>>,
+    snapshot: Option<JoinHandle<()>>,
 }
 
 /// The cache of one open endpoint. Dropping it closes it.
@@ -131,6 +144,7 @@ struct OpenEndpoint {
     handle: EndpointHandle,
     source: Source,
     store: PathStore,
+    awaited: Awaited,
 }
 
 impl OpenEndpoint {
@@ -159,7 +173,7 @@ struct Shared {
     state: DeliveringMutex<State>,
     /// Wakes the thread that keeps deadlines.
     wake: Condvar,
-    /// Wakes the thread that looks after files.
+    /// Wakes the threads that look after files.
     wake_files: Condvar,
     thread_ended: Condvar,
 }
@@ -177,6 +191,11 @@ struct State {
     /// The SM LID that the operator knows of.
     reported_sm_lid: Lid,
     flushed: Option<SystemTime>,
+    files: WaitingForFiles,
+    /// Whether the dump and the flush file were looked at.
+    are_files_read: bool,
+    renewals: Renewals,
+    snapshot: SnapshotState,
     /// When the SM LID is looked at again, while the SA is silent.
     sm_lid_at: Moment,
     closed: bool,
@@ -203,7 +222,11 @@ struct Batch {
     queries: Vec<Asking>,
     qos_question: Option<AskingQos>,
     abandoned: Vec<u64>,
-    replies: (Replies<Waiter>, Replies<WaitsForQos>),
+    replies: (
+        Replies<Waiter>,
+        Replies<WaitsForQos>,
+        Replies<WaitsForFiles>,
+    ),
 }
 
 impl Deliver for State {
@@ -218,6 +241,8 @@ impl Deliver for State {
             self.paths.next_deadline(),
             self.qos.lookups.next_deadline(),
             self.next_tick(),
+            self.files.next_deadline(),
+            self.next_renewal(),
         ];
         if due.into_iter().flatten().any(|due| due < self.wakes_at) {
             self.wakes_at = Moment::default();
@@ -227,7 +252,8 @@ impl Deliver for State {
             && qos_question.is_none()
             && self.lines.is_empty()
             && !self.paths.has_news()
-            && !self.qos.lookups.has_news();
+            && !self.qos.lookups.has_news()
+            && !self.files.has_news();
         if is_empty {
             return None;
         }
@@ -238,7 +264,11 @@ impl Deliver for State {
             queries,
             qos_question,
             abandoned: self.paths.take_abandoned(),
-            replies: (self.paths.take_replies(), self.qos.lookups.take_replies()),
+            replies: (
+                self.paths.take_replies(),
+                self.qos.lookups.take_replies(),
+                self.files.take_replies(),
+            ),
             shared,
         })
     }
@@ -252,6 +282,7 @@ impl Drop for Batch {
         // Clients come before the SA's next questions.
         self.replies.0.deliver();
         self.replies.1.deliver();
+        self.replies.2.deliver();
         self.shared.take_back(std::mem::take(&mut self.abandoned));
         if let Some(question) = self.qos_question.take() {
             self.shared.ask_qos(question);
@@ -270,26 +301,22 @@ impl PortCache {
     pub fn open(port: &PortHandle, settings: CacheSettings) -> Result<Self, OpenError> {
         let attributes = port.attributes()?;
         let sm_lid = attributes.sm_lid;
-        let now = Moment::now();
         let preload = match &settings.routes_file {
             Some(file) => {
                 let gid = port.gid(0).ok_or(PortError::NoGid(port.number()))?;
-                let (preload, told) = Preload::new(
+                Some(Preload::new(
                     file,
                     gid.interface_id(),
                     attributes.lid,
                     attributes.subnet_timeout,
                     settings.store.ttl,
-                    now,
-                );
-                for line in told {
-                    port.host().log(LogLevel::ALWAYS, format_args!("{line}"));
-                }
-                Some(preload)
+                ))
             }
             None => None,
         };
-        let flushed = settings.flush_file.as_deref().and_then(files::touched);
+        let now = Moment::now();
+        let snapshot = SnapshotState::new(&settings, port, &attributes)?;
+        let renewals = Renewals::new(&settings, now);
         let host = *port.host();
         let limits = settings.lookups;
         let qos = Qos::new(settings.qos);
@@ -313,7 +340,11 @@ impl PortCache {
             lines: Vec::new(),
             wakes_at: Moment::NEVER,
             reported_sm_lid: sm_lid,
-            flushed,
+            flushed: None,
+            files: warm_up::nobody(limits.waiters, host),
+            are_files_read: false,
+            renewals,
+            snapshot,
             sm_lid_at: now,
             closed: false,
             running: 0,
@@ -337,8 +368,13 @@ impl PortCache {
             threads: Mutex::new(Threads {
                 deadlines: Some(deadlines),
                 files: None,
+                snapshot: None,
             }),
         };
+        if cache.shared.settings.snapshot.is_some() {
+            let thread = cache.shared.start("path-snapshot", snapshot::run)?;
+            cache.threads.lock().snapshot = Some(thread);
+        }
         if files::has_some(&cache.shared) {
             cache.look_after_files()?;
         }
@@ -372,18 +408,22 @@ impl PortCache {
     pub fn open_endpoint(&self, handle: &EndpointHandle) -> Result<EndpointCache, OpenError> {
         let source = handle.source()?;
         let store = PathStore::new(source, self.shared.settings.store);
-        let endpoint = Arc::new(OpenEndpoint {
-            handle: handle.clone(),
-            source,
-            store,
-        });
-        {
+        store.set_renewing(renew::renewing(&self.shared.settings));
+        let endpoint = {
             let mut state = self.shared.state.lock();
             if state.closed {
                 return Err(Closed.into());
             }
+            let endpoint = Arc::new(OpenEndpoint {
+                handle: handle.clone(),
+                source,
+                store,
+                awaited: Awaited::new(self.shared.awaited_files(&state, &source)),
+            });
             state.endpoints.insert(endpoint.id(), Arc::clone(&endpoint));
-        }
+            endpoint
+        };
+        self.shared.wake_files.notify_all();
         Ok(EndpointCache(Asker {
             shared: Arc::clone(&self.shared),
             endpoint,
@@ -396,9 +436,13 @@ impl PortCache {
         {
             let mut state = self.shared.state.lock();
             for endpoint in state.endpoints.values() {
+                if !self.shared.settings.renewal.is_on() {
+                    endpoint.store.drop_loaded();
+                }
                 endpoint.store.reregister(now);
             }
             state.supersede(now);
+            state.renewals.all_stale(now);
         }
         self.shared.watch_sm_lid();
     }
@@ -411,9 +455,10 @@ impl PortCache {
             state.endpoints.clear();
             state.paths.close(|_| true);
             state.qos.lookups.close(|()| true);
+            state.files.close(|_| true);
         }
         self.shared.wake.notify_one();
-        self.shared.wake_files.notify_one();
+        self.shared.wake_files.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock());
         self.shared.await_end(threads);
     }
@@ -569,6 +614,7 @@ impl EndpointCache {
         let mut state = shared.state.lock();
         state.endpoints.remove(&id);
         state.paths.close(|key| key.endpoint == id);
+        state.files.close(|endpoint| *endpoint == id);
         let is_meant = |waiter: &WaitsForQos| waiter.asker.endpoint.id() == id;
         state
             .qos
@@ -584,8 +630,8 @@ impl Drop for EndpointCache {
 }
 
 impl Asker {
-    /// Finds out whether service ids count for this SA, then answers or asks. The client waits as long as the settings
-    /// say, unless he has said so himself.
+    /// Waits for files that are not read yet, then answers or asks. The client waits as long as the settings say, unless he
+    /// has said so himself.
     #[cold]
     fn start(
         &self,
@@ -604,9 +650,19 @@ impl Asker {
         }
         let patience = patience.unwrap_or(self.shared.settings.lookups.patience());
         let deadline = now.after(millis(patience));
+        if self.endpoint.awaited.is_over() || client.bypasses_the_cache() {
+            self.find(query, client, deadline)
+        } else {
+            self.wait_for_files(query, client, now, deadline)
+        }
+    }
+
+    /// Finds out whether service ids count for this SA, then answers or asks.
+    fn find(&self, query: &PathQuery, client: Client<'_>, deadline: Moment) -> Resolution {
         if !qos::is_named(query) {
             return self.go_on(query, true, client, deadline);
         }
+        let now = Moment::now();
         match self.shared.qos.get(now) {
             Some((counts, false)) => self.go_on(query, counts, client, deadline),
             Some((counts, true)) => {
@@ -748,12 +804,16 @@ impl Asker {
         if let Some(path) = known.or_else(|| self.preloaded(query, now)) {
             return Sought::Known(Some(path));
         }
-        let state = self.shared.state.lock();
+        let mut state = self.shared.state.lock();
         // Looked at again: answers are stored with the state locked, so that one which has just come is not asked for a
         // second time.
         let path = store.get(query, now);
         if path.is_some() || store.is_missing(query, now) {
             return Sought::Known(path);
+        }
+        if let Some(path) = store.get_while_renewed(query, now) {
+            state.renewals.stale_used(now);
+            return Sought::Known(Some(path));
         }
         let stale = store.get_stale(query, now);
         Sought::Unknown { state, stale }
@@ -820,7 +880,7 @@ impl Shared {
 
     /// Waits for the port's threads, which were told to end; not for ever, since one may hang in a file system that does.
     fn await_end(&self, threads: Threads) {
-        let threads = [threads.deadlines, threads.files];
+        let threads = [threads.deadlines, threads.files, threads.snapshot];
         if threads.iter().all(Option::is_none) {
             return;
         }
@@ -833,8 +893,8 @@ impl Shared {
                 return self.port.host().log(
                     LogLevel::ALWAYS,
                     format_args!(
-                        "port {}: a file that is followed holds up a thread of the port, which is left behind until it \
-                         is read",
+                        "port {}: a file holds up a thread of the port, which is left behind until the file is read or \
+                         written",
                         self.port.number()
                     ),
                 );

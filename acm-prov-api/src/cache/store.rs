@@ -15,6 +15,10 @@
 //! - Else: the destination used least recently among the other answers, with all of those; of the last destination the
 //!   oldest answer.
 //!
+//! While paths are [renewed](PathStore::set_renewing), what was used lately may be answered though it is stale, and
+//! [`due`](PathStore::due) says what is to be asked for again. The table's answers can be [saved](PathStore::fresh) and
+//! [loaded](PathStore::load).
+//!
 //! [Preloaded](PathStore::preload) paths count against nothing and evict nothing: there are as many as the operator's file has.
 
 mod age;
@@ -50,6 +54,28 @@ pub struct StoreLimits {
     pub stale_ttl: Duration,
     /// How long "no such path" is remembered; zero is not at all.
     pub negative_ttl: Duration,
+}
+
+/// Which stale answers are renewed, and given until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewing {
+    /// None.
+    Nothing,
+    /// What was [loaded](PathStore::load).
+    Loaded,
+    /// All that were used lately, and what was loaded. Fresh answers in use are renewed before they are too old.
+    Used,
+}
+
+/// A plain answer that outlives its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// What was asked for.
+    pub target: Target,
+    /// The SA's answer.
+    pub path: PathRecord,
+    /// How long ago it was given.
+    pub age: Duration,
 }
 
 /// Tells preloaded paths that were read before a change from those read after it: see
@@ -182,6 +208,58 @@ impl PathStore {
         self.writer.lock().get_stale(query, now)
     }
 
+    /// Sets which stale answers are renewed: [`due`](Self::due) names them, [`get_while_renewed`](Self::get_while_renewed)
+    /// gives them.
+    pub fn set_renewing(&self, renewing: Renewing) {
+        self.writer.lock().renewing = renewing;
+    }
+
+    /// An answer from before a re-registration, while those are renewed: one that was used lately, or was loaded.
+    #[must_use]
+    pub fn get_while_renewed(&self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
+        self.writer.lock().get_while_renewed(query, now)
+    }
+
+    /// Ends a period of use. What was used in none of the last two periods was not used lately.
+    pub fn end_use_period(&self) {
+        self.writer.lock().end_use_period();
+    }
+
+    /// Queries whose answers were used lately and are stale, or will soon be too old; `limit` at the most.
+    #[must_use]
+    pub fn due(&self, now: Moment, limit: usize) -> Vec<PathQuery> {
+        self.writer.lock().due(now, limit)
+    }
+
+    /// Whether the answer to a query is still one of those that are [due](Self::due).
+    #[must_use]
+    pub fn is_due(&self, query: &PathQuery, now: Moment) -> bool {
+        self.writer.lock().is_due(query, now)
+    }
+
+    /// A number that differs once the fresh plain answers do.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.writer.lock().changes
+    }
+
+    /// The fresh plain answers.
+    #[must_use]
+    pub fn fresh(&self, now: Moment) -> Vec<Kept> {
+        self.writer.lock().fresh(now)
+    }
+
+    /// Takes in answers from another time, once, where nothing is known: they are stale, and answer while they are
+    /// [renewed](Self::set_renewing). Gives their number.
+    pub fn load(&self, kept: impl IntoIterator<Item = Kept>, now: Moment) -> usize {
+        self.writer.lock().load(&self.readers, kept, now)
+    }
+
+    /// Forgets what was loaded and has not been renewed. False if that is forgotten already.
+    pub fn drop_loaded(&self) -> bool {
+        self.writer.lock().drop_loaded()
+    }
+
     /// Whether the SA said, not long ago, that there is no such path.
     pub fn is_missing(&self, query: &PathQuery, now: Moment) -> bool {
         self.writer.lock().missing.contains(query, now)
@@ -194,20 +272,19 @@ impl PathStore {
     }
 
     /// Keeps the SA's answer to a query that it [answers](PathQuery::check). `asked` is the store's epoch when the SA was
-    /// asked: an answer from before a re-registration or a clear is not kept.
-    pub fn learn(&self, query: &PathQuery, path: &PathRecord, asked: Epoch, now: Moment) {
+    /// asked: an answer from before a re-registration or a clear is not kept. True if a [loaded](Self::load) answer turns out
+    /// to be wrong: the port is at another LID, or the LID is another port's.
+    pub fn learn(&self, query: &PathQuery, path: &PathRecord, asked: Epoch, now: Moment) -> bool {
         self.readers.set_time(now);
         let mut writer = self.writer.lock();
-        if asked == writer.ages.current() {
-            writer.learn(&self.readers, query, path, now);
-        }
+        asked == writer.ages.current() && writer.learn(&self.readers, query, path, now)
     }
 
     /// Remembers that the SA has no such path. `asked` as for [`learn`](PathStore::learn).
     pub fn learn_missing(&self, query: &PathQuery, asked: Epoch, now: Moment) {
         let mut writer = self.writer.lock();
         if asked == writer.ages.current() {
-            writer.missing.insert(*query, now);
+            writer.learn_missing(query, now);
         }
     }
 

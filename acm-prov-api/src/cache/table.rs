@@ -214,6 +214,16 @@ impl Table {
         None
     }
 
+    /// Ends a period of use. For the writer.
+    pub fn end_period(&self) {
+        for (index, slot) in self.slots.iter().enumerate() {
+            let entry = self.at(index);
+            if entry.is_in_use() {
+                entry.end_period(slot);
+            }
+        }
+    }
+
     /// All entries. For the writer.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
         let entries = (0..self.slots.len()).map(|index| self.at(index));

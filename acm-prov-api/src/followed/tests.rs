@@ -318,7 +318,9 @@ fn a_first_reading_that_fails_is_made_up_for() {
         fs::write(&file, "a fe80::1\n").unwrap();
         OPENS.set(fault);
         let parse = |file: &Path, reader: &mut dyn BufRead| Hosts::parse(file, reader);
-        let followed = Followed::opened_by(open, &file, Hosts::unread, parse);
+        let mut followed = Followed::later(&file, Hosts::unread, parse);
+        followed.open = open;
+        followed.read_first(&mut followed.watch.lock());
         let told = followed.get().reports()[0].to_string();
         assert!(told.contains("hosts: cannot be read: "), "{told}");
         let looks = |range: std::ops::Range<u64>| -> Vec<String> {
@@ -415,6 +417,8 @@ fn a_dump_without_the_own_section_is_not_taken() {
     let good = "Switch 0x11, base LID 1, \"own\", port 0\n0x0001 : 0 : 4 : 3\n";
     fs::write(&file, good).unwrap();
     let followed = Followed::routes(&file, 0x11, Lid(1));
+    assert_eq!(followed.get().len(), 0, "the first look reads it");
+    assert_eq!(followed.look(at(0)), [""; 0]);
     assert_eq!(followed.get().len(), 1);
     let other = "Switch 0x22, base LID 2, \"other\", port 0\n0x0001 : 0 : 4 : 3\n";
     fs::write(&file, other).unwrap();

@@ -5,6 +5,9 @@ use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+/// Bytes that are read at a time: a dump can have gigabytes.
+const BUFFER: usize = 64 << 10;
+
 /// What of a line is kept. Longer lines are legal; only what lies behind is lost.
 pub(crate) const KEPT: usize = 4096;
 
@@ -25,7 +28,7 @@ pub(crate) fn open(path: &Path) -> io::Result<BufReader<File>> {
     if (kind.is_char_device() || kind.is_block_device()) && !is_null {
         return Err(io::Error::from_raw_os_error(libc::ENOTSUP));
     }
-    Ok(BufReader::new(file))
+    Ok(BufReader::with_capacity(BUFFER, file))
 }
 
 /// A line without its end.
@@ -90,7 +93,7 @@ impl<R: BufRead> Lines<R> {
                 }
                 break;
             }
-            let end = chunk.iter().position(|byte| *byte == b'\n');
+            let end = memchr::memchr(b'\n', chunk);
             let text = &chunk[..end.unwrap_or(chunk.len())];
             let room = KEPT - self.kept.len();
             is_cut |= text.len() > room;
@@ -98,10 +101,7 @@ impl<R: BufRead> Lines<R> {
             let used = end.map_or(chunk.len(), |end| end + 1);
             self.reader.consume(used);
             length += used as u64;
-            self.allowance = match self.allowance.checked_sub(used as u64) {
-                Some(rest) if length <= LINE_LIMIT => rest,
-                _ => return Err(io::Error::from_raw_os_error(libc::EFBIG)),
-            };
+            self.spend(used, length)?;
             if end.is_some() {
                 break;
             }
@@ -115,6 +115,57 @@ impl<R: BufRead> Lines<R> {
             bytes: &self.kept,
             is_cut,
         }))
+    }
+
+    /// Skips lines up to the next one whose first byte, without white space, is one of three; or up to the end. To be
+    /// called between two lines. Much faster than [`next`](Self::next), if the three bytes are rare in what is skipped.
+    pub fn skip_to(&mut self, first: [u8; 3]) -> io::Result<()> {
+        // Of the line that the chunk begins in: its length so far, and whether it is all white space.
+        let mut length = 0;
+        let mut is_blank = true;
+        loop {
+            let chunk = match self.reader.fill_buf() {
+                Ok(chunk) => chunk,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if chunk.is_empty() {
+                return Ok(());
+            }
+            let is_start = |at: &usize| {
+                let before = chunk[..*at]
+                    .iter()
+                    .rev()
+                    .find(|byte| **byte == b'\n' || !byte.is_ascii_whitespace());
+                before.map_or(is_blank, |byte| *byte == b'\n')
+            };
+            let found = memchr::memchr3_iter(first[0], first[1], first[2], chunk).find(is_start);
+            let used = found.unwrap_or(chunk.len());
+            let skipped = &chunk[..used];
+            self.number += memchr::memchr_iter(b'\n', skipped).count() as u64;
+            let last_line = memchr::memrchr(b'\n', skipped).map_or(0, |at| at + 1);
+            if last_line > 0 {
+                (length, is_blank) = (0, true);
+            }
+            length += (used - last_line) as u64;
+            is_blank &= skipped[last_line..].trim_ascii().is_empty();
+            self.reader.consume(used);
+            self.spend(used, length)?;
+            if found.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Counts bytes that were read, and the length of the line that they end in.
+    fn spend(&mut self, bytes: usize, line: u64) -> io::Result<()> {
+        match self.allowance.checked_sub(bytes as u64) {
+            Some(rest) if line <= LINE_LIMIT => {
+                self.allowance = rest;
+                Ok(())
+            }
+            _ => Err(io::Error::from_raw_os_error(libc::EFBIG)),
+        }
     }
 }
 
@@ -199,6 +250,31 @@ mod tests {
     }
 
     #[test]
+    fn skipping_ends_at_the_first_line_that_begins_so() {
+        let text = b"x S\n\r\t\n xC\n \t Rest of it\nSecond\n\n";
+        for buffer in 1..text.len() {
+            let mut lines = Lines::new(BufReader::with_capacity(buffer, &text[..]), u64::MAX);
+            let mut found = Vec::new();
+            loop {
+                lines.skip_to(*b"SCR").unwrap();
+                let Some(line) = lines.next().unwrap() else {
+                    break;
+                };
+                found.push((line.number, line.bytes.trim_ascii().to_vec()));
+            }
+            let expected = [(4, b"Rest of it".to_vec()), (5, b"Second".to_vec())];
+            assert_eq!(found, expected, "{buffer}");
+        }
+        let mut lines = Lines::new(BufReader::new(io::repeat(0)), u64::MAX);
+        let error = lines.skip_to(*b"SCR").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EFBIG));
+        let mut lines = Lines::new(&b"ab\ncd"[..], 4);
+        assert!(lines.skip_to(*b"SCR").is_err());
+        let mut lines = Lines::new(&b"ab\ncd"[..], 5);
+        assert!(lines.skip_to(*b"SCR").is_ok());
+    }
+
+    #[test]
     fn what_has_no_end_is_given_up() {
         let mut lines = Lines::new(BufReader::new(io::repeat(0)), 1 << 20);
         let error = lines.next().unwrap_err();
@@ -232,6 +308,25 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn skipping_skips_no_line_that_begins_so(text in "[ \\r\\nSCRx]{0,60}", buffer in 1_usize..9) {
+            let begins_so = |line: &&(u64, Vec<u8>, bool)| {
+                line.1.trim_ascii().first().is_some_and(|first| b"SCR".contains(first))
+            };
+            let expected = all(text.as_bytes(), buffer);
+            let expected: Vec<_> = expected.iter().filter(begins_so).map(|line| line.0).collect();
+            let mut lines = Lines::new(BufReader::with_capacity(buffer, text.as_bytes()), u64::MAX);
+            let mut found = Vec::new();
+            loop {
+                lines.skip_to(*b"SCR").unwrap();
+                match lines.next().unwrap() {
+                    Some(line) => found.push(line.number),
+                    None => break,
+                }
+            }
+            prop_assert_eq!(found, expected);
+        }
+
         #[test]
         fn agrees_with_the_standard_library(text: Vec<u8>, buffer in 1_usize..9) {
             prop_assume!(!text.starts_with(b"\xef\xbb\xbf"));

@@ -38,6 +38,7 @@ thread_local! {
     static CALLS: Cell<usize> = const { Cell::new(0) };
     // Wraps, since a thread may free what another has allocated.
     static BYTES: Cell<usize> = const { Cell::new(0) };
+    static PEAK: Cell<usize> = const { Cell::new(0) };
     static IS_CORES: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -51,6 +52,14 @@ impl Allocations {
     /// differences mean something, by `wrapping_sub`.
     pub fn bytes() -> usize {
         BYTES.get()
+    }
+
+    /// Runs code; the most bytes that it held at a time, beyond what was held before.
+    pub fn peak_of<R>(code: impl FnOnce() -> R) -> (R, usize) {
+        let before = BYTES.get();
+        PEAK.set(before);
+        let result = code();
+        (result, PEAK.get().wrapping_sub(before))
     }
 
     /// Runs code of the test core's own, whose calls are not counted.
@@ -69,7 +78,11 @@ fn chunk(layout: Layout) -> usize {
 // SAFETY: all work is done by the system's allocator; counting touches cells of the thread only.
 unsafe impl GlobalAlloc for Allocations {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        BYTES.set(BYTES.get().wrapping_add(chunk(layout)));
+        let bytes = BYTES.get().wrapping_add(chunk(layout));
+        BYTES.set(bytes);
+        if bytes.wrapping_sub(PEAK.get()).cast_signed() > 0 {
+            PEAK.set(bytes);
+        }
         CALLS.set(CALLS.get() + usize::from(!IS_CORES.get()));
         // SAFETY: the caller's promises are handed on.
         unsafe { System.alloc(layout) }

@@ -38,6 +38,12 @@ fn bad_options_are_reported_and_the_defaults_hold() {
             "-5",
             "not within 0 to 3600000; using 1000",
         ),
+        ("path_cache_renew", "5000", "not within 0 to 1000; using 0"),
+        (
+            "path_cache_snapshot_age",
+            "0",
+            "not within 1 to 86400; using 3600",
+        ),
         (
             "path_cache_stale_ttl",
             "99999999999999999999",
@@ -96,7 +102,11 @@ fn good_options_are_not_reported() {
         .address("Hca1", "node1")
         .option("path_cache_capacity", 10)
         .option("path_cache_negative_ttl", 0)
+        .option("path_cache_renew", 5)
         .option("path_cache_stale_ttl", 0)
+        .option("path_cache_snapshot", "/run/paths")
+        .option("path_cache_snapshot_age", 600)
+        .option("path_cache_snapshot_interval", 1)
         .option("path_cache_flush_file", "/run/flush")
         .option("addr_timeout", 10)
         .option("route_timeout", -1)

@@ -32,6 +32,7 @@ fn two_hundred_reopenings_leave_no_thread_and_no_descriptor_and_the_daemon_resol
         .option("route_preload", "opensm_full_v1")
         .option("route_data_file", "/run/dump")
         .option("path_cache_flush_file", "/run/flush")
+        .option("path_cache_snapshot", "/run/paths")
         .file("dump", dump)
         .start()
         .unwrap();

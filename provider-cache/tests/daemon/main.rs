@@ -12,6 +12,7 @@ mod memory;
 mod port_changes;
 mod sa_silence;
 mod support;
+mod warm;
 
 #[path = "../../../loader-test/tests/on_fabric/descriptors.rs"]
 mod descriptors;

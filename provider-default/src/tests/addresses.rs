@@ -245,6 +245,7 @@ fn preloaded_paths_are_answered_without_the_sa() {
         "route_preload opensm_full_v1\nroute_data_file {}\n",
         file.display()
     ));
+    core.wait_for_log(": 2 paths");
     let mut peer = Peer::at(2);
     let path = known(&mut core, Address::Lid(Lid(2)));
     assert_eq!(
@@ -442,6 +443,7 @@ fn the_dumps_of_real_fabrics_give_every_path() {
             "route_preload opensm_full_v1\nroute_data_file {}\n",
             file.display()
         ));
+        core.wait_for_log(&format!(": {ports} paths"));
         for (lid, route) in routes.iter() {
             let path = known(&mut core, Address::Lid(lid));
             let gid = Gid::new(ByHand::GID.subnet_prefix(), route.guid);

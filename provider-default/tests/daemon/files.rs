@@ -8,7 +8,7 @@ use loader_test::log::Mark;
 use loader_test::record::Lid;
 use loader_test::rig::{FAT_TREE_324, Rig};
 
-use crate::support::{by_address, each_form, mcast_sa, resolve, rig};
+use crate::support::{PATIENCE, by_address, each_form, mcast_sa, resolve, rig};
 
 /// OpenSM's dump of the fat tree, and a hosts file of some of its hosts.
 #[test]
@@ -45,6 +45,9 @@ fn with_a_dump_of_324_hosts_the_sa_is_asked_for_nothing() {
     let lids: Vec<Lid> = fabric.destinations().map(|(_, port)| port.lid).collect();
     assert_eq!(lids.len(), 324);
     let host = rig.host("H0").unwrap();
+    host.log()
+        .wait_for(Mark::default(), "routes.dump: ", PATIENCE)
+        .unwrap();
     let mark = rig.opensm().log().end();
     for lid in lids {
         resolve(&rig, host, &Destination::Lid(lid));

@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::{cargo, setup, trees};
 
 /// Integration tests, by the names of their targets, that need programs, libraries or headers of ibacm, opensm, ibsim,
-/// libibumad or librdmacm, or an unpacked release of Debian. All others need what the build needs.
-const DAEMON_TESTS: [&str; 18] = [
+/// libibumad or librdmacm, namespaces, or an unpacked release of Debian. All others need what the build needs.
+const DAEMON_TESTS: [&str; 19] = [
     "abi",
     "addresses",
     "bench",
@@ -24,6 +24,7 @@ const DAEMON_TESTS: [&str; 18] = [
     "fabric",
     "faults",
     "fuzz",
+    "hanging",
     "header",
     "layout",
     "mads",

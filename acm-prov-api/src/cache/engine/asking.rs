@@ -107,7 +107,12 @@ impl Asked {
         if state.endpoints.contains_key(&self.endpoint_id) {
             let store = &endpoint.store;
             match &answer {
-                Ok(path) => store.learn(&self.query, path, self.epoch, now),
+                Ok(path) => {
+                    let contradicts_snapshot = store.learn(&self.query, path, self.epoch, now);
+                    if contradicts_snapshot {
+                        state.drop_snapshot(&shared, path);
+                    }
+                }
                 Err(SaError::Status(SaStatus::NO_RECORDS)) => {
                     store.learn_missing(&self.query, self.epoch, now);
                 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::Shared;
+use super::preload::Preload;
 use super::worker::AFTER_A_PANIC;
 use crate::clock::Moment;
 use crate::door;
@@ -27,7 +28,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let flushes = shared.settings.flush_file.is_some();
     let mut due = Due {
         flush: if flushes { now } else { Moment::NEVER },
-        look: now.after(TICK),
+        look: now,
+        is_first: true,
     };
     loop {
         // A panic ends one turn, not the looking.
@@ -49,43 +51,59 @@ pub(super) fn run(shared: &Arc<Shared>) {
 struct Due {
     flush: Moment,
     look: Moment,
+    is_first: bool,
 }
 
 impl Due {
     /// Looks at what is due, with no lock held. Gives the time until the next turn.
     fn turn(&mut self, shared: &Shared) -> Duration {
         let now = Moment::now();
+        let looks = self.look <= now;
+        let mut told = Vec::new();
+        if looks {
+            self.look = now.after(TICK);
+            told.extend(
+                shared
+                    .preload
+                    .iter()
+                    .flat_map(|preload| look(shared, preload)),
+            );
+        }
         if self.flush <= now {
             self.flush = now.after(FLUSH_TICK);
-            flush_if_touched(shared);
+            flush_if_touched(shared, self.is_first);
         }
-        if self.look <= now {
-            self.look = now.after(TICK);
-            look(shared, now);
+        // Requests may wait for these two, and not for what follows.
+        if std::mem::take(&mut self.is_first) {
+            shared.state.lock().files_are_read();
+        }
+        tell(shared, told);
+        if looks {
+            let followed = shared.followed.lock().clone();
+            for file in followed {
+                tell(shared, file.look(Moment::now()));
+            }
         }
         let next = self.flush.min(self.look);
         Duration::from_millis(next.since(Moment::now()))
     }
 }
 
-/// Looks after files that are followed.
-fn look(shared: &Shared, now: Moment) {
-    let followed = shared.followed.lock().clone();
-    let mut told: Vec<String> = followed.iter().flat_map(|file| file.look(now)).collect();
-    if let Some(preload) = &shared.preload {
-        let (lines, is_new) = preload.look(now);
-        told.extend(lines);
-        if is_new {
-            for endpoint in shared.state.lock().endpoints.values() {
-                endpoint.store.forget_preloaded(|_, _| true);
-            }
+/// Looks after the dump. Lines for the operator.
+fn look(shared: &Shared, preload: &Preload) -> Vec<String> {
+    let (lines, is_new) = preload.look();
+    if is_new {
+        for endpoint in shared.state.lock().endpoints.values() {
+            endpoint.store.forget_preloaded(|_, _| true);
         }
     }
-    for line in told {
-        shared
-            .port
-            .host()
-            .log(LogLevel::ALWAYS, format_args!("{line}"));
+    lines
+}
+
+fn tell(shared: &Shared, lines: Vec<String>) {
+    for line in lines {
+        let host = shared.port.host();
+        host.log(LogLevel::ALWAYS, format_args!("{line}"));
     }
 }
 
@@ -96,7 +114,7 @@ pub(super) fn touched(file: &Path) -> Option<SystemTime> {
         .ok()
 }
 
-fn flush_if_touched(shared: &Shared) {
+fn flush_if_touched(shared: &Shared, is_first: bool) {
     let Some(file) = shared.settings.flush_file.as_deref() else {
         return;
     };
@@ -107,6 +125,9 @@ fn flush_if_touched(shared: &Shared) {
         return;
     }
     state.flushed = touched;
+    if is_first {
+        return;
+    }
     let mut answers = 0;
     let mut discarded = Vec::new();
     for endpoint in state.endpoints.values() {

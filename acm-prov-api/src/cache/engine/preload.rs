@@ -1,7 +1,7 @@
 //! Paths that an operator gave in a dump, for one port.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::address::{Gid, Lid};
@@ -10,10 +10,11 @@ use crate::dump::Routes;
 use crate::followed::{Follow, Followed};
 use crate::path::{PathRecord, Selector};
 use crate::sa::{Component, PathQuery, Source, Target};
-use crate::sync::Mutex;
+use crate::sync::{Arc, Mutex};
 
 /// A dump that is followed, and what is known to have changed since it was written.
 pub(super) struct Preload {
+    file: PathBuf,
     routes: Followed<Routes>,
     base_lid: Lid,
     /// Packet lifetime of paths to others: the port's subnet time-out.
@@ -30,41 +31,40 @@ struct State {
 }
 
 impl Preload {
-    /// Reads the dump. Lines for the operator.
+    /// A dump that the first [`look`](Self::look) reads.
     pub(super) fn new(
         file: &Path,
         guid: u64,
         base_lid: Lid,
         lifetime: u8,
         ttl: Option<Duration>,
-        now: Moment,
-    ) -> (Self, Vec<String>) {
-        let routes = Followed::routes(file, guid, base_lid);
-        let told = routes.with(|routes| routes.reports().iter().map(ToString::to_string).collect());
-        let state = Mutex::new(State {
-            read: now,
-            moved: HashSet::new(),
-        });
-        (
-            Self {
-                routes,
-                base_lid,
-                lifetime,
-                ttl,
-                state,
-            },
-            told,
-        )
+    ) -> Self {
+        Self {
+            file: file.to_owned(),
+            routes: Followed::routes(file, guid, base_lid),
+            base_lid,
+            lifetime,
+            ttl,
+            state: Mutex::new(State {
+                read: Moment::default(),
+                moved: HashSet::new(),
+            }),
+        }
     }
 
-    /// Follows the dump. Lines for the operator, and whether what it said before does not count any more.
-    pub(super) fn look(&self, now: Moment) -> (Vec<String>, bool) {
+    /// Reads the dump, or follows it. Lines for the operator, and whether what it said before does not count any more.
+    pub(super) fn look(&self) -> (Vec<String>, bool) {
         let before = self.routes.get();
-        let told = self.routes.look(now);
-        let is_new = !std::sync::Arc::ptr_eq(&before, &self.routes.get());
+        let mut told = self.routes.look(Moment::now());
+        let routes = self.routes.get();
+        let is_new = !Arc::ptr_eq(&before, &routes);
         if is_new {
-            *self.state.lock() = State {
-                read: now,
+            let mut state = self.state.lock();
+            if state.read == Moment::default() && !routes.is_empty() {
+                told.push(format!("{}: {} paths", self.file.display(), routes.len()));
+            }
+            *state = State {
+                read: Moment::now(),
                 moved: HashSet::new(),
             };
         }

@@ -46,6 +46,8 @@ fn turn(shared: &Arc<Shared>) -> bool {
         }
         state.paths.expire(now);
         state.qos.lookups.expire(now);
+        state.files.expire(now);
+        state.renew(shared, now);
         let message = state.health.poll(now);
         let pkey = state.endpoints.values().next();
         let pkey = pkey.map_or(PKey::default(), |endpoint| endpoint.source.pkey);
@@ -77,6 +79,8 @@ fn next_turn(state: &State) -> Moment {
         state.paths.next_deadline(),
         state.qos.lookups.next_deadline(),
         state.next_tick(),
+        state.files.next_deadline(),
+        state.next_renewal(),
         state.health.next_poll(),
         state.health.is_silent().then_some(state.sm_lid_at),
     ]

@@ -31,7 +31,8 @@ impl Epoch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Age {
     pub learned: Moment,
-    pub epoch: Epoch,
+    /// `None`: it was [loaded](Ages::load), so it is older than all epochs.
+    pub epoch: Option<Epoch>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,24 @@ pub(super) struct Ages {
     current: Epoch,
     /// When the epochs before the current one ended, oldest first.
     ends: VecDeque<Moment>,
+    loaded: Loaded,
+    /// Periods of use so far, without 0.
+    period: u8,
 }
+
+/// Whether there are answers from another time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loaded {
+    NotYet,
+    Since(Moment),
+    NoMore,
+}
+
+/// The last period in which something was used; 0 is in none.
+pub(super) type Use = u8;
+
+/// Periods back that count as lately: at least two whole ones.
+pub(super) const LATELY: u32 = 2;
 
 impl Ages {
     pub fn new(ttl: Option<Duration>, stale_ttl: Duration) -> Ages {
@@ -60,7 +78,65 @@ impl Ages {
             stale_ttl: millis(stale_ttl),
             current: Epoch(0),
             ends: VecDeque::new(),
+            loaded: Loaded::NotYet,
+            period: 1,
         }
+    }
+
+    /// What something that is used now is marked with.
+    pub fn used_now(&self) -> Use {
+        self.period
+    }
+
+    /// Whether something was used lately. What was last used 255 periods ago looks as if it were, which harms nothing.
+    pub fn was_used_lately(&self, used: Use) -> bool {
+        let periods = (u32::from(self.period) + 255 - u32::from(used)) % 255;
+        used != 0 && periods <= LATELY
+    }
+
+    pub fn end_period(&mut self) {
+        self.period = self.period.checked_add(1).unwrap_or(1);
+    }
+
+    /// Whether anything can be stale, or too old one day.
+    pub fn can_be_due(&self) -> bool {
+        self.ttl.is_some() || !self.ends.is_empty() || matches!(self.loaded, Loaded::Since(_))
+    }
+
+    /// Whether an answer is stale, or will be gone before an eighth of its time has passed.
+    pub fn is_due(&self, age: Age, now: Moment) -> bool {
+        match self.freshness(age, now) {
+            Freshness::Fresh => self
+                .ttl
+                .is_some_and(|ttl| now.since(age.learned) >= ttl - ttl / 8),
+            Freshness::Stale => true,
+            Freshness::Gone => false,
+        }
+    }
+
+    /// Answers from another time are taken in, which are stale from now on. False if they cannot be: that happens once, and
+    /// not after everything was forgotten.
+    pub fn load(&mut self, now: Moment) -> bool {
+        let loads = self.loaded == Loaded::NotYet && self.stale_ttl > 0;
+        if loads {
+            self.loaded = Loaded::Since(now);
+        }
+        loads
+    }
+
+    /// When an answer was learnt that is so old now; `None` if it is too old, or older than the clock while age counts.
+    pub fn learned(&self, age: u64, now: Moment) -> Option<Moment> {
+        let is_good = self
+            .ttl
+            .is_none_or(|ttl| age < ttl && age <= now.since(Moment::default()));
+        is_good.then(|| Moment::from_millis(now.since(Moment::from_millis(age))))
+    }
+
+    /// What was loaded is gone from now on. False if it was already.
+    pub fn drop_loaded(&mut self) -> bool {
+        let was_there = matches!(self.loaded, Loaded::Since(_));
+        self.loaded = Loaded::NoMore;
+        was_there
     }
 
     pub fn current(&self) -> Epoch {
@@ -80,14 +156,14 @@ impl Ages {
     }
 
     /// Whether an answer of that epoch is gone for good.
-    pub fn is_gone(&self, epoch: Epoch) -> bool {
-        self.current.epochs_since(epoch) > self.ends.len()
+    pub fn is_gone(&self, epoch: Option<Epoch>) -> bool {
+        epoch.is_none_or(|epoch| self.current.epochs_since(epoch) > self.ends.len())
     }
 
     pub fn freshness(&self, age: Age, now: Moment) -> Freshness {
         if self.ttl.is_some_and(|ttl| now.since(age.learned) >= ttl) {
             Freshness::Gone
-        } else if age.epoch == self.current {
+        } else if age.epoch == Some(self.current) {
             Freshness::Fresh
         } else if self.may_stand_in(age.epoch, now) {
             Freshness::Stale
@@ -96,9 +172,15 @@ impl Ages {
         }
     }
 
-    fn may_stand_in(&self, epoch: Epoch, now: Moment) -> bool {
-        let back = self.current.epochs_since(epoch);
-        let end = self.ends.len().checked_sub(back).map(|at| self.ends[at]);
+    fn may_stand_in(&self, epoch: Option<Epoch>, now: Moment) -> bool {
+        let end = match (epoch, self.loaded) {
+            (Some(epoch), _) => {
+                let back = self.current.epochs_since(epoch);
+                self.ends.len().checked_sub(back).map(|at| self.ends[at])
+            }
+            (None, Loaded::Since(loaded)) => Some(loaded),
+            (None, _) => None,
+        };
         end.is_some_and(|end| now.since(end) < self.stale_ttl)
     }
 
@@ -114,6 +196,7 @@ impl Ages {
 
     /// Starts a new epoch as if there had been none before.
     pub fn forget_epochs(&mut self) {
+        self.loaded = Loaded::NoMore;
         self.ends.clear();
         self.current = self.current.next();
     }
@@ -137,7 +220,7 @@ mod tests {
     fn learned(ages: &Ages, millis: u64) -> Age {
         Age {
             learned: at(millis),
-            epoch: ages.current(),
+            epoch: Some(ages.current()),
         }
     }
 
@@ -179,6 +262,55 @@ mod tests {
         let age = learned(&ages, 0);
         ages.end_epoch(at(10));
         assert_eq!(ages.freshness(age, at(10)), Freshness::Gone);
+    }
+
+    #[test]
+    fn what_is_loaded_is_stale_until_it_is_dropped() {
+        let mut ages = Ages::new(None, 100 * MS);
+        let loaded = Age {
+            learned: at(0),
+            epoch: None,
+        };
+        assert_eq!(ages.freshness(loaded, at(10)), Freshness::Gone);
+        assert!(ages.load(at(50)));
+        assert!(!ages.load(at(50)));
+        ages.end_epoch(at(60));
+        assert_eq!(ages.freshness(loaded, at(149)), Freshness::Stale);
+        assert_eq!(ages.freshness(loaded, at(150)), Freshness::Gone);
+        assert!(ages.drop_loaded());
+        assert!(!ages.drop_loaded());
+        assert_eq!(ages.freshness(loaded, at(100)), Freshness::Gone);
+        assert!(!ages.load(at(100)));
+    }
+
+    #[test]
+    fn nothing_is_loaded_once_everything_was_forgotten() {
+        let mut ages = Ages::new(None, 100 * MS);
+        ages.forget_epochs();
+        assert!(!ages.load(at(1)));
+    }
+
+    #[test]
+    fn an_age_that_the_clock_does_not_reach_is_too_old_to_count() {
+        let with_ttl = Ages::new(Some(1_000 * MS), 100 * MS);
+        assert_eq!(with_ttl.learned(999, at(2_000)), Some(at(1_001)));
+        assert_eq!(with_ttl.learned(1_000, at(2_000)), None);
+        assert_eq!(with_ttl.learned(501, at(500)), None);
+        let without = Ages::new(None, 100 * MS);
+        assert_eq!(without.learned(501, at(500)), Some(at(0)));
+    }
+
+    #[test]
+    fn use_is_forgotten_after_two_whole_periods() {
+        let mut ages = Ages::new(None, 0 * MS);
+        assert!(!ages.was_used_lately(0));
+        for _ in 0..300 {
+            let used = ages.used_now();
+            for expected in [true, true, true, false] {
+                assert_eq!(ages.was_used_lately(used), expected);
+                ages.end_period();
+            }
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use lru::LruCache;
 
-use super::age::{Age, Epoch};
+use super::age::{Age, Epoch, Use};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
 use crate::path::PathRecord;
@@ -40,18 +40,33 @@ impl Side {
         self.destinations.peek(&target)
     }
 
-    /// What is known of a destination, which is used.
-    pub fn get(&mut self, target: Target) -> Option<&Others> {
-        if self.answers == 0 {
-            return None;
+    /// What is known of each destination, the one used last first.
+    pub fn destinations(&self) -> impl Iterator<Item = (Target, &Others)> {
+        let destinations = self.destinations.iter();
+        destinations.map(|(target, others)| (*target, others))
+    }
+
+    /// Notes that a destination is used.
+    pub fn touch(&mut self, target: Target, used: Use) {
+        if self.answers > 0
+            && let Some(others) = self.destinations.get_mut(&target)
+        {
+            others.used = used;
         }
-        self.destinations.get(&target)
     }
 
     /// Takes in the answer to a query.
-    pub fn learn(&mut self, target: Target, query: &PathQuery, path: &PathRecord, age: Age) {
+    pub fn learn(
+        &mut self,
+        target: Target,
+        query: &PathQuery,
+        path: &PathRecord,
+        age: Age,
+        used: Use,
+    ) {
         let others = self.destinations.get_or_insert_mut(target, Others::default);
         let before = others.answers.len();
+        others.used = used;
         others.learn(query, path, age);
         self.answers = self.answers + others.answers.len() - before;
     }
@@ -110,6 +125,7 @@ impl Side {
 /// have in common is kept once.
 #[derive(Default)]
 pub(super) struct Others {
+    used: Use,
     /// By service id, then the one learnt first first.
     answers: Vec<Answer>,
     /// Queries, without their service ids.
@@ -122,7 +138,7 @@ struct Answer {
     /// 0 if the query names none, or 0.
     service_id: u64,
     learned: Moment,
-    epoch: Epoch,
+    epoch: Option<Epoch>,
     /// Index of the query.
     query: u16,
     /// Index of the path.
@@ -139,6 +155,27 @@ impl Answer {
 }
 
 impl Others {
+    /// When one of them was used last.
+    pub fn used(&self) -> Use {
+        self.used
+    }
+
+    /// The queries that were answered, with the ages of the answers.
+    pub fn queries(&self) -> impl Iterator<Item = (PathQuery, Age)> {
+        self.answers
+            .iter()
+            .filter_map(|answer| Some((self.query(answer)?, answer.age())))
+    }
+
+    /// The query that was given an answer.
+    fn query(&self, answer: &Answer) -> Option<PathQuery> {
+        let mut query = *self.queries.get(usize::from(answer.query))?;
+        if query.names(Component::ServiceId) {
+            query.set_service_id(answer.service_id);
+        }
+        Some(query)
+    }
+
     /// GID and LID where the answers lead.
     pub fn ports(&self) -> impl Iterator<Item = (Gid, Lid)> {
         self.records.iter().map(|path| (path.dgid(), path.dlid()))
@@ -178,10 +215,7 @@ impl Others {
             .take_while(|answer| answer.service_id == service_id)
             .find_map(|answer| {
                 let path = self.records.get(usize::from(answer.record))?;
-                let mut asked = *self.queries.get(usize::from(answer.query))?;
-                if asked.names(Component::ServiceId) {
-                    asked.set_service_id(answer.service_id);
-                }
+                let asked = self.query(answer)?;
                 (query.is_answered_by(&asked, path) && is_right(answer.age())).then_some(*path)
             });
         named.or_else(|| self.find_repeated(query, is_right))

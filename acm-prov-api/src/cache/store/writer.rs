@@ -1,9 +1,9 @@
 //! What one thread at a time does with a store.
 
-use super::age::{Age, Ages, Freshness, millis};
+use super::age::{Age, Ages, Freshness, Use, millis};
 use super::negative::Negatives;
 use super::side::Side;
-use super::{AHEAD, Discarded, Preloads, Readers, StoreLimits, targets};
+use super::{AHEAD, Discarded, Kept, Preloads, Readers, Renewing, StoreLimits, targets};
 use crate::address::{Gid, Lid};
 use crate::cache::table::{Entry, Key, Table};
 use crate::clock::Moment;
@@ -11,6 +11,7 @@ use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source, Target};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Slots that the hand of the clock looks at for an entry that was not used, before it takes the next that it meets.
 const PATIENCE: usize = 1_024;
@@ -31,6 +32,9 @@ pub(super) struct Writer {
     pub preloads: Preloads,
     pub(super) side: Side,
     pub missing: Negatives<PathQuery>,
+    pub renewing: Renewing,
+    /// Differs once the fresh plain answers do.
+    pub changes: u64,
 }
 
 impl Writer {
@@ -46,6 +50,8 @@ impl Writer {
             preloads: Preloads(0),
             side: Side::new(),
             missing: Negatives::new(limits.negative_ttl),
+            renewing: Renewing::Nothing,
+            changes: 0,
         }
     }
 
@@ -69,8 +75,7 @@ impl Writer {
                 .or_else(|| self.side.peek(target)?.find_repeated(query, is_fresh))
         });
         let found = targets(query).find_map(|target| {
-            // It is used.
-            self.side.get(target);
+            self.side.touch(target, self.ages.used_now());
             self.find(target, query, |age| self.is_fresh(age, now))
         });
         repeated.or(found)
@@ -79,6 +84,157 @@ impl Writer {
     pub fn get_stale(&self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
         let usable = |age| self.ages.freshness(age, now) != Freshness::Gone;
         targets(query).find_map(|target| self.find(target, query, usable))
+    }
+
+    /// See [`PathStore::get_while_renewed`](super::PathStore::get_while_renewed).
+    pub fn get_while_renewed(&mut self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
+        if self.renewing == Renewing::Nothing {
+            return None;
+        }
+        targets(query).find_map(|target| {
+            let was_used = self.renewing == Renewing::Used && self.was_used_lately(target);
+            let usable = |age: Age| {
+                self.ages.freshness(age, now) != Freshness::Gone
+                    && (was_used || age.epoch.is_none())
+            };
+            let path = self.find(target, query, usable)?;
+            self.side.touch(target, self.ages.used_now());
+            Some(path)
+        })
+    }
+
+    fn was_used_lately(&self, target: Target) -> bool {
+        let entry = Key::new(target, &self.source).and_then(|key| self.table.find(key));
+        let others = self.side.peek(target);
+        entry.is_some_and(|(_, entry)| entry.is_in_use())
+            || others.is_some_and(|others| self.ages.was_used_lately(others.used()))
+    }
+
+    pub fn end_use_period(&mut self) {
+        self.ages.end_period();
+        self.table.end_period();
+    }
+
+    /// See [`PathStore::due`](super::PathStore::due).
+    pub fn due(&self, now: Moment, limit: usize) -> Vec<PathQuery> {
+        if self.renewing == Renewing::Nothing || !self.ages.can_be_due() {
+            return Vec::new();
+        }
+        let plain = self.answers_in_table();
+        let plain =
+            plain.filter(|entry| entry.is_in_use() && self.is_age_due(self.age(entry), now));
+        let plain = plain.map(|entry| self.plain_query(&entry));
+        let others = self.side.destinations();
+        let others = others.filter(|(_, others)| self.ages.was_used_lately(others.used()));
+        let others = others.flat_map(|(_, others)| others.queries());
+        let others = others.filter(|(_, age)| self.is_age_due(*age, now));
+        let others = others.map(|(query, _)| query);
+        plain.chain(others).take(limit).collect()
+    }
+
+    /// See [`PathStore::is_due`](super::PathStore::is_due).
+    pub fn is_due(&self, query: &PathQuery, now: Moment) -> bool {
+        let Some(target) = targets(query).next() else {
+            return false;
+        };
+        let age = if query.is_plain(&self.source) {
+            self.plain_entry(target).map(|entry| self.age(&entry))
+        } else {
+            None
+        };
+        let others = || {
+            let mut queries = self.side.peek(target)?.queries();
+            queries.find_map(|(known, age)| (known == *query).then_some(age))
+        };
+        let age = age.or_else(others);
+        age.is_some_and(|age| self.is_age_due(age, now))
+    }
+
+    fn is_age_due(&self, age: Age, now: Moment) -> bool {
+        let is_meant = match self.renewing {
+            Renewing::Nothing => false,
+            Renewing::Loaded => age.epoch.is_none(),
+            Renewing::Used => true,
+        };
+        is_meant && self.ages.is_due(age, now)
+    }
+
+    /// The SA's answers in the table.
+    fn answers_in_table(&self) -> impl Iterator<Item = Entry> {
+        let entries = self.table.entries();
+        entries.filter(|entry| !entry.is_preloaded())
+    }
+
+    fn plain_query(&self, entry: &Entry) -> PathQuery {
+        PathQuery::to(entry.target(&self.source)).complete(&self.source)
+    }
+
+    /// See [`PathStore::fresh`](super::PathStore::fresh).
+    pub fn fresh(&self, now: Moment) -> Vec<Kept> {
+        let fresh = self.answers_in_table();
+        let fresh = fresh.filter(|entry| self.is_fresh(self.age(entry), now));
+        let kept = fresh.map(|entry| Kept {
+            target: entry.target(&self.source),
+            path: entry.path(&self.source),
+            age: Duration::from_millis(now.since(self.age(&entry).learned)),
+        });
+        kept.collect()
+    }
+
+    /// See [`PathStore::load`](super::PathStore::load).
+    pub fn load(
+        &mut self,
+        readers: &Readers,
+        kept: impl IntoIterator<Item = Kept>,
+        now: Moment,
+    ) -> usize {
+        if !self.ages.load(now) {
+            return 0;
+        }
+        let mut loaded = 0;
+        for Kept { target, path, age } in kept {
+            if self
+                .load_one(readers, target, &path, millis(age), now)
+                .is_some()
+            {
+                loaded += 1;
+            }
+        }
+        loaded
+    }
+
+    fn load_one(
+        &mut self,
+        readers: &Readers,
+        target: Target,
+        path: &PathRecord,
+        age: u64,
+        now: Moment,
+    ) -> Option<()> {
+        let key = Key::new(target, &self.source)?;
+        let learned = self.ages.learned(age, now)?.since(Moment::default());
+        // Not the current one, with which it would be fresh.
+        let epoch = self.ages.current().low().wrapping_sub(1);
+        let entry = Entry::new(key, path, &self.source, learned, epoch)?;
+        if self.table.find(key).is_some() || self.side.peek(target).is_some() {
+            return None;
+        }
+        while self.len() >= self.limits.capacity {
+            if !self.evict() {
+                return None;
+            }
+        }
+        self.put(readers, key, entry.loaded());
+        Some(())
+    }
+
+    /// Forgets what was loaded. False if that is forgotten already.
+    pub fn drop_loaded(&mut self) -> bool {
+        let were_there = self.ages.drop_loaded();
+        if were_there {
+            self.plain -= self.table.remove_all(Entry::is_loaded);
+        }
+        were_there
     }
 
     fn is_fresh(&self, age: Age, now: Moment) -> bool {
@@ -113,14 +269,20 @@ impl Writer {
     fn age(&self, entry: &Entry) -> Age {
         Age {
             learned: Moment::from_millis(entry.learned()),
-            epoch: self.ages.epoch_of(entry.epoch()),
+            epoch: (!entry.is_loaded()).then(|| self.ages.epoch_of(entry.epoch())),
         }
+    }
+
+    /// The SA's answer in the table.
+    fn plain_entry(&self, target: Target) -> Option<Entry> {
+        let (_, entry) = self.table.find(Key::new(target, &self.source)?)?;
+        (!entry.is_preloaded()).then_some(entry)
     }
 
     /// GID and LID where the SA's path in the table leads.
     fn plain_port(&self, target: Target) -> Option<(Gid, Lid)> {
-        let (_, entry) = self.table.find(Key::new(target, &self.source)?)?;
-        (!entry.is_preloaded()).then(|| port(&entry.path(&self.source)))
+        let entry = self.plain_entry(target)?;
+        Some(port(&entry.path(&self.source)))
     }
 
     /// GID and LID where what the SA said of a destination leads.
@@ -130,24 +292,44 @@ impl Writer {
         self.plain_port(target).into_iter().chain(others)
     }
 
-    pub fn learn(&mut self, readers: &Readers, query: &PathQuery, path: &PathRecord, now: Moment) {
+    /// True if a loaded answer turns out to be wrong.
+    pub fn learn(
+        &mut self,
+        readers: &Readers,
+        query: &PathQuery,
+        path: &PathRecord,
+        now: Moment,
+    ) -> bool {
         let Some(target) = targets(query).next() else {
-            return;
+            return false;
         };
         self.missing.remove(query);
         if self.limits.capacity == 0 {
-            return;
+            return false;
         }
+        self.changes += 1;
         let age = Age {
             learned: now,
-            epoch: self.ages.current(),
+            epoch: Some(self.ages.current()),
         };
-        if query.is_plain(&self.source) {
+        let is_plain = query.is_plain(&self.source);
+        let loaded = self.plain_entry(target).filter(Entry::is_loaded);
+        if is_plain {
             self.learn_plain(readers, target, query, path, age);
         } else {
-            self.side.learn(target, query, path, age);
+            self.side
+                .learn(target, query, path, age, self.use_of(target));
         }
         while self.len() > self.limits.capacity && self.evict() {}
+        is_plain && loaded.is_some_and(|loaded| port(&loaded.path(&self.source)) != port(path))
+    }
+
+    /// Since when a destination's other answers count as used when one is learnt. What was used lately is not used by being
+    /// renewed; else a client has asked.
+    fn use_of(&self, target: Target) -> Use {
+        let used = self.side.peek(target).map(|others| others.used());
+        used.filter(|used| self.ages.was_used_lately(*used))
+            .unwrap_or(self.ages.used_now())
     }
 
     /// Takes in the answer to a plain query. If it shows that the destination is another port now, what else was known dates
@@ -170,12 +352,14 @@ impl Writer {
         }
         let entry = Key::new(target, &self.source).and_then(|key| {
             let learned = age.learned.since(Moment::default());
-            let entry = Entry::new(key, path, &self.source, learned, age.epoch.low())?;
-            Some((key, entry))
+            let epoch = self.ages.current().low();
+            let entry = Entry::new(key, path, &self.source, learned, epoch)?;
+            Some((key, entry.in_use_as(self.plain_entry(target))))
         });
         let Some((key, entry)) = entry else {
             self.forget_plain(target);
-            self.side.learn(target, query, path, age);
+            self.side
+                .learn(target, query, path, age, self.use_of(target));
             return;
         };
         self.side.forget_answer(target, query);
@@ -279,7 +463,24 @@ impl Writer {
         }
     }
 
+    /// Remembers that there is no such path.
+    pub fn learn_missing(&mut self, query: &PathQuery, now: Moment) {
+        self.missing.insert(*query, now);
+        // What is renewed would be answered on.
+        if self.renewing == Renewing::Nothing {
+            return;
+        }
+        self.changes += 1;
+        for target in targets(query) {
+            if query.is_plain(&self.source) {
+                self.forget_plain(target);
+            }
+            self.side.forget_answer(target, query);
+        }
+    }
+
     fn forget(&mut self, target: Target) {
+        self.changes += 1;
         self.forget_plain(target);
         self.side.forget(target);
     }
@@ -331,6 +532,7 @@ impl Writer {
     }
 
     pub fn reregister(&mut self, readers: &Readers, now: Moment) {
+        self.changes += 1;
         self.ages.end_epoch(now);
         self.missing.clear();
         if self.ages.is_time_to_purge() {
@@ -347,6 +549,8 @@ impl Writer {
         let mut old = std::mem::replace(self, empty);
         std::mem::swap(&mut self.ages, &mut old.ages);
         self.ages.forget_epochs();
+        self.renewing = old.renewing;
+        self.changes = old.changes + 1;
         self.preloads = old.preloads;
         readers.publish_epoch(self.ages.current());
         Discarded {

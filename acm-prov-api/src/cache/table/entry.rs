@@ -50,6 +50,12 @@ const USED: u64 = 1 << 56;
 const IS_LID: u64 = 1 << 57;
 const PRELOADED: u64 = 1 << 58;
 const VISITED: u64 = 1 << 59;
+const LOADED: u64 = 1 << 60;
+/// Used in this period of use, in the one before it, in the one before that.
+const IN_USE: u64 = 0b111 << 61;
+const IN_USE_NOW: u64 = 1 << 61;
+/// What a hit sets.
+const HIT: u64 = VISITED | IN_USE_NOW;
 
 impl Entry {
     pub(super) const EMPTY: Self = Self([0; 4]);
@@ -91,6 +97,31 @@ impl Entry {
     pub fn preloaded(self) -> Self {
         let [learned, guid, lids, codes] = self.0;
         Self([learned, guid, lids, codes | PRELOADED])
+    }
+
+    /// The same, from another time.
+    pub fn loaded(self) -> Self {
+        let [learned, guid, lids, codes] = self.0;
+        Self([learned, guid, lids, codes | LOADED])
+    }
+
+    /// The same, as much in use as the entry that it replaces, and in use at least.
+    pub fn in_use_as(self, last: Option<Self>) -> Self {
+        let last = last.map_or(0, |last| last.0[3] & (IN_USE | VISITED));
+        let use_of_last = match last & IN_USE {
+            0 => last | IN_USE_NOW,
+            _ => last,
+        };
+        let [learned, guid, lids, codes] = self.0;
+        Self([learned, guid, lids, codes | use_of_last])
+    }
+
+    /// The destination.
+    pub fn target(&self, source: &Source) -> Target {
+        match self.key() {
+            Key::Lid(lid) => Target::Lid(lid),
+            Key::Guid(_) => Target::Gid(self.path(source).dgid()),
+        }
     }
 
     /// The path.
@@ -142,6 +173,23 @@ impl Entry {
         self.0[3] & PRELOADED != 0
     }
 
+    pub fn is_loaded(&self) -> bool {
+        self.0[3] & LOADED != 0
+    }
+
+    /// Whether it was used in this period of use or in one of the two before.
+    pub fn is_in_use(&self) -> bool {
+        self.0[3] & IN_USE != 0
+    }
+
+    /// Notes in the entry's slot that a period of use ends.
+    pub(super) fn end_period(&self, slot: &Slot) {
+        let before = self.0[3] & IN_USE;
+        // What is set above the third bit is gone.
+        slot.clear_bits(before);
+        slot.set_bits(before << 1);
+    }
+
     pub fn is_visited(&self) -> bool {
         self.0[3] & VISITED != 0
     }
@@ -149,8 +197,8 @@ impl Entry {
     /// Notes in the entry's slot that it was used; written only if it is news, so that readers share the memory.
     #[inline]
     pub fn visit(&self, slot: &Slot) {
-        if self.0[3] & VISITED == 0 {
-            slot.set_bits(VISITED);
+        if self.0[3] & HIT != HIT {
+            slot.set_bits(HIT);
         }
     }
 

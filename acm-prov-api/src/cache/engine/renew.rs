@@ -1,0 +1,128 @@
+//! Renewal: paths in use are asked for again before anybody needs them, a few a second.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use super::{CacheSettings, Key, Shared, State};
+use crate::cache::renewal::Renewal;
+use crate::cache::store::{Renewing, millis};
+use crate::clock::Moment;
+use crate::lookups::Urgency;
+
+/// Whether and how fast paths in use are renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RenewalSetting {
+    /// Queries a second of each port. 0: after a re-registration the SA is asked for each path when it is next used. What
+    /// comes from a snapshot is then renewed all the same, with [`FROM_A_SNAPSHOT`](Self::FROM_A_SNAPSHOT).
+    pub per_second: u32,
+    /// The longest time from a re-registration to the first renewal; chance chooses one, so that not all hosts begin at a
+    /// time.
+    pub delay: Duration,
+}
+
+impl RenewalSetting {
+    /// Queries a second for what comes from a snapshot, unless the operator has said another number.
+    pub const FROM_A_SNAPSHOT: u32 = 10;
+
+    /// No renewal but of what comes from a snapshot.
+    pub const OFF: Self = Self::at(0);
+
+    /// So many queries a second, ten seconds after a re-registration at the latest.
+    #[must_use]
+    pub const fn at(per_second: u32) -> Self {
+        Self {
+            per_second,
+            delay: Duration::from_secs(10),
+        }
+    }
+
+    /// Whether paths in use are renewed.
+    pub(super) fn is_on(&self) -> bool {
+        self.per_second > 0
+    }
+}
+
+/// What the stores of a port renew.
+pub(super) fn renewing(settings: &CacheSettings) -> Renewing {
+    match (&settings.renewal, &settings.snapshot) {
+        (renewal, _) if renewal.is_on() => Renewing::Used,
+        (_, Some(_)) => Renewing::Loaded,
+        _ => Renewing::Nothing,
+    }
+}
+
+/// A port's renewals.
+pub(super) struct Renewals {
+    /// None if there is nothing to renew ever.
+    renewal: Option<Renewal<Key>>,
+    delay: u64,
+}
+
+impl Renewals {
+    pub(super) fn new(settings: &CacheSettings, now: Moment) -> Self {
+        let RenewalSetting { per_second, delay } = settings.renewal;
+        let per_second = match (per_second, &settings.snapshot) {
+            (0, Some(_)) => RenewalSetting::FROM_A_SNAPSHOT,
+            (per_second, _) => per_second,
+        };
+        Self {
+            renewal: (per_second > 0).then(|| Renewal::new(per_second, now)),
+            delay: millis(delay),
+        }
+    }
+
+    /// A stale path was answered.
+    pub(super) fn stale_used(&mut self, now: Moment) {
+        if let Some(renewal) = &mut self.renewal {
+            renewal.used(now);
+        }
+    }
+
+    /// What is known is stale: it is renewed after a while that chance decides.
+    pub(super) fn all_stale(&mut self, now: Moment) {
+        if let Some(renewal) = &mut self.renewal {
+            let delay = RandomState::new().hash_one(0) % self.delay.saturating_add(1);
+            renewal.restart(now, delay);
+        }
+    }
+}
+
+impl State {
+    /// When the next renewal may begin; `None` while clients' queries, or the last renewal, are under way.
+    pub(super) fn next_renewal(&self) -> Option<Moment> {
+        let renewal = self.renewals.renewal.as_ref()?;
+        self.paths.is_empty().then(|| renewal.due())
+    }
+
+    /// Begins a renewal if one is due.
+    pub(super) fn renew(&mut self, shared: &Shared, now: Moment) {
+        let Some(renewal) = &mut self.renewals.renewal else {
+            return;
+        };
+        if !self.paths.is_empty() {
+            return;
+        }
+        if renewal.ends_period(now) {
+            for endpoint in self.endpoints.values() {
+                endpoint.store.end_use_period();
+            }
+        }
+        if let Some(limit) = renewal.looks_for(now) {
+            let mut found = Vec::new();
+            for endpoint in self.endpoints.values() {
+                let due = endpoint.store.due(now, limit - found.len());
+                found.extend(due.iter().map(|query| Key::new(endpoint, query)));
+            }
+            renewal.found(now, found);
+        }
+        let endpoints = &self.endpoints;
+        let is_due = |key: &Key| {
+            let endpoint = endpoints.get(&key.endpoint);
+            endpoint.is_some_and(|endpoint| endpoint.store.is_due(&key.query, now))
+        };
+        if let Some(key) = renewal.take(now, is_due) {
+            let until = now.after(millis(shared.settings.lookups.patience()));
+            self.paths.want(now, key, until, Urgency::Background);
+        }
+    }
+}

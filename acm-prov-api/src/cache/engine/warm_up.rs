@@ -1,0 +1,180 @@
+//! Requests that come before the port's files are read: they wait for them, a moment and no longer.
+
+use crate::abi::AcmStatus;
+use crate::clock::Moment;
+use crate::host::LogLevel;
+use crate::lookups::{End, Limits, Lookups, Waiter};
+use crate::sa::PathQuery;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::{Asker, Client, EndpointId, OpenEndpoint, PathOptions, Provider, Resolution, State};
+
+/// Milliseconds that the first request which finds files unread waits for them, with those that come after it.
+const PATIENCE: u64 = 100;
+
+/// The operator's dump and flush file: one that is touched from now on flushes.
+pub(super) const FILES: u32 = 1;
+/// The port's snapshot.
+pub(super) const SNAPSHOT: u32 = 2;
+
+/// The files whose paths an endpoint does not have yet. Changed with the port's state locked.
+pub(super) struct Awaited {
+    files: AtomicU32,
+    /// When requests cease to wait, in milliseconds; 0 before the first one.
+    until: AtomicU64,
+}
+
+impl Awaited {
+    pub(super) fn new(files: u32) -> Self {
+        Self {
+            files: AtomicU32::new(files),
+            until: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.files.load(Ordering::Acquire) == 0
+    }
+
+    /// True if it was the last one.
+    fn ends(&self, file: u32) -> bool {
+        let before = self.files.fetch_and(!file, Ordering::AcqRel);
+        before & !file == 0 && before != 0
+    }
+
+    /// The files that are waited for no longer.
+    fn give_up(&self) -> u32 {
+        self.files.swap(0, Ordering::AcqRel)
+    }
+
+    fn until(&self, now: Moment) -> Moment {
+        let since = |moment: Moment| moment.since(Moment::default());
+        if self.until.load(Ordering::Relaxed) == 0 {
+            let until = since(now.after(PATIENCE));
+            self.until.store(until, Ordering::Relaxed);
+        }
+        Moment::from_millis(self.until.load(Ordering::Relaxed))
+    }
+}
+
+/// Who waits, by endpoint.
+pub(super) type WaitingForFiles = Lookups<EndpointId, WaitsForFiles>;
+
+pub(super) fn nobody(waiters: usize, host: crate::Host) -> WaitingForFiles {
+    let limits = Limits {
+        lookups: usize::MAX,
+        waiters,
+        tries: 0,
+        try_timeout: None,
+        rest: (PATIENCE, PATIENCE),
+    };
+    Lookups::new(limits, Some(host), 0)
+}
+
+/// A request that waits for files.
+pub(super) struct WaitsForFiles {
+    asker: Asker,
+    query: PathQuery,
+    client: Client<'static>,
+    deadline: Moment,
+}
+
+impl Waiter for WaitsForFiles {
+    type Answer = ();
+
+    fn end(self, end: End<()>) {
+        match end {
+            End::Answer(()) => {}
+            End::Expired => self.asker.go_on_without_files(),
+            End::Full => return self.client.reply(Err(AcmStatus::ENOMEM)),
+            End::Closed => return self.client.reply(Err(AcmStatus::ENOTCONN)),
+        }
+        self.asker.find(&self.query, self.client, self.deadline);
+    }
+}
+
+impl State {
+    /// The operator's files were looked at for the first time.
+    pub(super) fn files_are_read(&mut self) {
+        self.are_files_read = true;
+        let endpoints: Vec<EndpointId> = self.endpoints.keys().copied().collect();
+        for endpoint in endpoints {
+            self.has_file(endpoint, FILES);
+        }
+    }
+
+    /// An endpoint has the paths of a file.
+    pub(super) fn has_file(&mut self, endpoint: EndpointId, file: u32) {
+        let open = self.endpoints.get(&endpoint);
+        if open.is_some_and(|open| open.awaited.ends(file)) {
+            self.files.finish_key(&endpoint, &());
+        }
+    }
+}
+
+impl Asker {
+    /// Ends the waiting for files of this and all later requests. The operator is told if there are any.
+    fn go_on_without_files(&self) {
+        let files = match self.endpoint.awaited.give_up() {
+            0 => return,
+            FILES => "the dump or the flush file is",
+            SNAPSHOT => "the snapshot is",
+            _ => "dump, flush file or snapshot are",
+        };
+        let (port, pkey) = (self.shared.port.number(), self.endpoint.source.pkey);
+        self.endpoint.handle.host().log(
+            LogLevel::ALWAYS,
+            format_args!(
+                "port {port}, P_Key {pkey}: {files} not read {PATIENCE} ms after the first request; requests wait no longer"
+            ),
+        );
+    }
+
+    /// Lets a request wait for the files that its endpoint has not got.
+    pub(super) fn wait_for_files(
+        &self,
+        query: &PathQuery,
+        client: Client<'_>,
+        now: Moment,
+        deadline: Moment,
+    ) -> Resolution {
+        let OpenEndpoint { awaited, .. } = &*self.endpoint;
+        let mut state = self.shared.state.lock();
+        if !state.endpoints.contains_key(&self.endpoint.id()) {
+            drop(state);
+            client.reply(Err(AcmStatus::ENOTCONN));
+            return Resolution::Refused;
+        }
+        let until = awaited.until(now);
+        if until <= now || awaited.is_over() {
+            drop(state);
+            self.go_on_without_files();
+            return self.find(query, client, deadline);
+        }
+        let (client, refused) = if client.is_nodelay() {
+            let nobody = Provider::new(PathOptions::default(), |_| ());
+            (Client::Provider(nobody), Some(client))
+        } else {
+            (client.keep(), None)
+        };
+        let waiter = WaitsForFiles {
+            asker: self.clone(),
+            query: *query,
+            client,
+            deadline,
+        };
+        let waits = state
+            .files
+            .ask(now, self.endpoint.id(), waiter, until.min(deadline));
+        drop(state);
+        if let Some(client) = refused {
+            client.reply(Err(AcmStatus::ENODATA));
+        }
+        if waits {
+            Resolution::Asked
+        } else {
+            Resolution::Refused
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Files in a file system that hangs: a FUSE mount that nobody serves. It takes a mount namespace and /dev/fuse.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::Command;
+
+use acm_prov_api::Status;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+#[path = "warm/provider.rs"]
+mod provider;
+
+use provider::{gid, learn, lid, opened};
+
+/// A file system whose every call hangs until it is dropped.
+struct Hanging<'a> {
+    at: &'a Path,
+    server: Option<File>,
+}
+
+impl<'a> Hanging<'a> {
+    fn mount(at: &'a Path) -> Self {
+        let mut options = OpenOptions::new();
+        let server = options.read(true).write(true).open("/dev/fuse");
+        let server = server.expect("/dev/fuse is there, and may be opened");
+        let number = server.as_raw_fd();
+        let data = format!("fd={number},rootmode=40000,user_id=0,group_id=0");
+        let data = std::ffi::CString::new(data).unwrap();
+        mount("none", at, "fuse", MountFlags::empty(), data.as_c_str())
+            .expect("a FUSE file system can be mounted in a mount namespace");
+        Self {
+            at,
+            server: Some(server),
+        }
+    }
+}
+
+impl Drop for Hanging<'_> {
+    fn drop(&mut self) {
+        // Whoever hangs gets an error.
+        self.server = None;
+        let _ = unmount(self.at, UnmountFlags::DETACH);
+    }
+}
+
+/// Runs a test of this program in a mount namespace of its own.
+fn in_a_namespace(test: &str) {
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "--"]);
+    command.arg(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture"]);
+    let output = command
+        .output()
+        .expect("unshare, of the package util-linux");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && printed.contains("1 passed"),
+        "{printed}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn no_file_that_hangs_holds_up_a_request_or_the_server_thread() {
+    in_a_namespace("with_all_files_where_it_hangs");
+}
+
+#[test]
+#[ignore = "the test above runs it in a namespace"]
+fn with_all_files_where_it_hangs() {
+    let folder = tempfile::tempdir().unwrap();
+    for option in ["directory", "routes", "flush"] {
+        let hanging = Hanging::mount(folder.path());
+        let file = folder.path().join("file");
+        let mut core = opened(&format!("{option} {}\n", file.display()));
+        let start = std::time::Instant::now();
+        let id = core.resolve(&lid(7));
+        assert!(core.answers(id).is_empty());
+        core.wait_for_sa_questions(1);
+        let waited = "not read 100 ms after the first request";
+        core.wait_for_log(waited);
+        println!("{option}: the SA is asked after {:?}", start.elapsed());
+        core.sa_answers_with(|_| ());
+        assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+        // Nobody waits for them a second time.
+        let id = core.resolve(&gid(8));
+        assert_eq!(core.sa_questions().len(), 1);
+        core.sa_answers_with(|_| ());
+        assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+        core.reregister();
+        learn(&mut core, &lid(7), 1);
+        core.close();
+        let log = core.log();
+        assert_eq!(log.iter().filter(|line| line.contains(waited)).count(), 1);
+        core.wait_for_log("holds up a thread of the port");
+        drop(hanging);
+    }
+}

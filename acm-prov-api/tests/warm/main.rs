@@ -1,0 +1,355 @@
+//! The cache engine when paths are renewed, and when they outlive the process.
+
+use std::path::{Path, PathBuf};
+
+use acm_prov_api::abi::{AcmCounter, Be16, umad_sa_packet};
+use acm_prov_api::cache::snapshot::{Snapshot, file};
+use acm_prov_api::prelude::*;
+use acm_prov_api::testing::{Request, TestCore};
+
+mod provider;
+
+use provider::{gid, gid_of, learn, lid, opened};
+
+/// What the SA is asked and has not answered, oldest first.
+fn asked(core: &TestCore) -> Vec<u16> {
+    let lid = |packet: &umad_sa_packet| {
+        let record = packet.data.first_chunk().expect("200 bytes of data");
+        PathRecord::from_bytes(record).dlid().0
+    };
+    core.sa_questions().iter().map(lid).collect()
+}
+
+/// The answer, if it comes within the call.
+fn known(core: &mut TestCore, request: &Request) -> Option<PathRecord> {
+    let id = core.resolve(request);
+    core.answers(id).first().and_then(|answer| answer.path)
+}
+
+/// The SL that is answered, while the SA answers nothing.
+#[track_caller]
+fn sl(core: &mut TestCore, request: &Request) -> u8 {
+    let id = core.resolve(request);
+    core.wait_for_answer(id).path.expect("a path").sl()
+}
+
+/// Path queries so far.
+fn queries(core: &TestCore) -> u64 {
+    core.core_counters()[AcmCounter::ROUTE_QUERY.0 as usize]
+}
+
+/// Calls `is_so` until it is. A test that hangs is ended by its runner.
+fn until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn after_a_re_registration_paths_in_use_answer_and_are_renewed() {
+    let mut core = opened("renew 1000\n");
+    learn(&mut core, &lid(7), 1);
+    core.reregister();
+    assert_eq!(sl(&mut core, &lid(7)), 1);
+    core.wait_for_sa_questions(1);
+    assert_eq!(asked(&core), [7], "though nobody waits");
+    assert_eq!(sl(&mut core, &lid(7)), 1);
+    core.sa_answers_with(|path| {
+        path.set_sl(2);
+    });
+    until(|| sl(&mut core, &lid(7)) == 2);
+    assert_eq!(queries(&core), 2);
+    // Once more, though no request came after the renewal but one.
+    core.reregister();
+    core.wait_for_sa_questions(1);
+    assert_eq!(asked(&core), [7]);
+}
+
+#[test]
+fn without_renewal_the_sa_is_asked_as_ever() {
+    let mut core = opened("renew 0\n");
+    learn(&mut core, &lid(7), 1);
+    core.reregister();
+    let id = core.resolve(&lid(7));
+    assert!(core.answers(id).is_empty());
+    assert_eq!(asked(&core), [7]);
+}
+
+#[test]
+fn one_renewal_at_a_time_and_clients_first() {
+    let mut core = opened("renew 1000\n");
+    for destination in [7, 8, 9] {
+        learn(&mut core, &lid(destination), 1);
+    }
+    core.reregister();
+    core.wait_for_sa_questions(1);
+    // While the first renewal is out, clients ask for much.
+    let clients = 100..400;
+    for destination in clients.clone() {
+        core.resolve(&lid(destination));
+    }
+    let mut order = Vec::new();
+    for _ in 0..3 + clients.len() {
+        core.wait_for_sa_questions(1);
+        order.push(asked(&core)[0]);
+        core.sa_answers_with(|_| ());
+    }
+    // The path used last is renewed first.
+    let expected: Vec<u16> = [9].into_iter().chain(clients).chain([8, 7]).collect();
+    assert_eq!(order, expected);
+}
+
+#[test]
+fn a_path_that_the_sa_has_no_more_is_not_answered_any_more() {
+    let mut core = opened("renew 1000\n");
+    learn(&mut core, &lid(7), 1);
+    core.reregister();
+    core.wait_for_sa_questions(1);
+    core.sa_answers(|packet| packet.mad_hdr.status = Be16::from_host(0x0300));
+    let id = core.resolve(&lid(7));
+    assert!(core.answers(id).is_empty());
+    assert_eq!(asked(&core), [7]);
+}
+
+struct Restarting {
+    folder: tempfile::TempDir,
+}
+
+impl Restarting {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { folder }
+    }
+
+    fn file(&self) -> PathBuf {
+        file::path(&self.directory(), TestCore::GID.interface_id())
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.folder.path().join("paths")
+    }
+
+    fn flush_file(&self) -> PathBuf {
+        self.folder.path().join("flush")
+    }
+
+    fn opened(&self) -> TestCore {
+        opened(&format!(
+            "directory {}\nflush {}\n",
+            self.directory().display(),
+            self.flush_file().display()
+        ))
+    }
+
+    fn snapshot(&self) -> Option<Snapshot> {
+        let bytes = std::fs::read(self.file()).ok()?;
+        Snapshot::from_bytes(&bytes).ok()
+    }
+
+    /// A daemon that knows the ways to LIDs 7 and 8 and to a GID, and is killed once that is in its file.
+    fn killed(&self) {
+        let mut core = self.opened();
+        learn(&mut core, &lid(7), 1);
+        learn(&mut core, &lid(8), 2);
+        learn(&mut core, &gid(9), 3);
+        until(|| self.snapshot().is_some_and(|snapshot| snapshot.len() == 3));
+        core.close();
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Snapshot)) {
+        let mut snapshot = self.snapshot().unwrap();
+        change(&mut snapshot);
+        file::write(&self.file(), &snapshot.to_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn a_daemon_that_starts_again_knows_what_it_knew() {
+    let restarting = Restarting::new();
+    restarting.killed();
+    let mut core = restarting.opened();
+    core.wait_for_log("3 paths from ");
+    // The SA answers nothing.
+    assert_eq!(sl(&mut core, &lid(8)), 2);
+    assert_eq!(sl(&mut core, &gid(9)), 3);
+    let path = known(&mut core, &lid(7)).unwrap();
+    assert_eq!((path.dgid(), path.sgid()), (gid_of(7), TestCore::GID));
+    assert_eq!((path.slid(), path.sl()), (Lid(1), 1));
+}
+
+#[test]
+fn a_request_that_comes_before_the_snapshot_is_read_waits_for_it() {
+    let restarting = Restarting::new();
+    restarting.killed();
+    let mut core = restarting.opened();
+    let id = core.resolve(&lid(7));
+    // Either way it is answered: if the machine is slow, by the SA.
+    until(|| {
+        if !core.sa_questions().is_empty() {
+            core.sa_answers_with(|_| ());
+        }
+        !core.answers(id).is_empty()
+    });
+    assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
+}
+
+#[test]
+fn a_path_from_a_snapshot_that_is_used_is_renewed() {
+    let restarting = Restarting::new();
+    restarting.killed();
+    let mut core = restarting.opened();
+    core.wait_for_log("3 paths from ");
+    assert_eq!(sl(&mut core, &lid(8)), 2);
+    core.wait_for_sa_questions(1);
+    assert_eq!(asked(&core), [8]);
+    core.sa_answers_with(|path| {
+        path.set_sl(4);
+    });
+    until(|| sl(&mut core, &lid(8)) == 4);
+    assert_eq!(sl(&mut core, &lid(7)), 1, "the others stay");
+    // After a re-registration all is as it is without a snapshot, since nobody asked for renewals.
+    core.reregister();
+    for destination in [7, 8] {
+        assert_eq!(known(&mut core, &lid(destination)), None);
+    }
+}
+
+#[test]
+fn one_path_that_is_wrong_drops_the_whole_snapshot() {
+    let restarting = Restarting::new();
+    restarting.killed();
+    let mut core = restarting.opened();
+    core.wait_for_log("3 paths from ");
+    assert_eq!(sl(&mut core, &gid(9)), 3);
+    core.wait_for_sa_questions(1);
+    core.sa_answers_with(|path| {
+        path.set_dlid(Lid(10));
+    });
+    core.wait_for_log("dropped all paths of the snapshot");
+    assert_eq!(known(&mut core, &gid(9)).unwrap().dlid(), Lid(10));
+    for destination in [7, 8] {
+        assert_eq!(known(&mut core, &lid(destination)), None);
+    }
+    until(|| {
+        restarting
+            .snapshot()
+            .is_some_and(|snapshot| snapshot.len() == 1)
+    });
+}
+
+#[test]
+fn what_nobody_asked_for_again_gets_no_younger() {
+    let restarting = Restarting::new();
+    restarting.killed();
+    restarting.change(|snapshot| snapshot.time -= 1_000);
+    let time = restarting.snapshot().unwrap().time;
+    let mut core = restarting.opened();
+    core.wait_for_log("3 paths from ");
+    learn(&mut core, &lid(20), 1);
+    core.wait_for_log("stays as it is");
+    assert_eq!(restarting.snapshot().unwrap().time, time);
+}
+
+#[test]
+fn a_snapshot_that_does_not_fit_is_not_used_and_the_log_says_why() {
+    type Change = fn(&mut Snapshot);
+    let changes: [(Change, &str); 4] = [
+        (
+            |snapshot| snapshot.port.sm_lid = Lid(1),
+            "another LID of the subnet manager",
+        ),
+        (
+            |snapshot| snapshot.port.lid = Lid(2),
+            "another LID of the port",
+        ),
+        (|snapshot| snapshot.time += 1_000, "s in the future"),
+        (
+            |snapshot| snapshot.time -= 4_000,
+            "s old, older than 3600 s",
+        ),
+    ];
+    for (change, reason) in changes {
+        let restarting = Restarting::new();
+        restarting.killed();
+        restarting.change(change);
+        not_used(&restarting, reason);
+    }
+}
+
+#[test]
+fn a_file_that_is_damaged_or_anybodys_is_not_used() {
+    use std::os::unix::fs::PermissionsExt;
+    type Damage = fn(&Path);
+    let damages: [(Damage, &str); 3] = [
+        (
+            |file| {
+                let bytes = std::fs::read(file).unwrap();
+                std::fs::write(file, &bytes[..bytes.len() - 1]).unwrap();
+            },
+            "it is torn or damaged",
+        ),
+        (
+            |file| std::fs::set_permissions(file, PermissionsExt::from_mode(0o622)).unwrap(),
+            "others can write to it",
+        ),
+        (
+            |file| {
+                let moved = file.with_extension("moved");
+                std::fs::rename(file, &moved).unwrap();
+                std::os::unix::fs::symlink(moved, file).unwrap();
+            },
+            "is a link or a special file",
+        ),
+    ];
+    for (damage, reason) in damages {
+        let restarting = Restarting::new();
+        restarting.killed();
+        damage(&restarting.file());
+        not_used(&restarting, reason);
+    }
+}
+
+#[test]
+fn a_flush_while_no_daemon_ran_counts() {
+    let restarting = Restarting::new();
+    restarting.killed();
+    std::fs::write(restarting.flush_file(), "").unwrap();
+    not_used(
+        &restarting,
+        "the flush file was touched after it was written",
+    );
+}
+
+#[track_caller]
+fn not_used(restarting: &Restarting, reason: &str) {
+    let mut core = restarting.opened();
+    core.wait_for_log(reason);
+    learn(&mut core, &lid(7), 5);
+    let reported = |core: &TestCore| {
+        let log = core.log();
+        log.iter().filter(|line| line.contains(reason)).count()
+    };
+    assert_eq!(reported(&core), 1);
+    // A new one takes its place.
+    until(|| {
+        restarting
+            .snapshot()
+            .is_some_and(|snapshot| snapshot.len() == 1)
+    });
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_to_is_reported_once() {
+    let restarting = Restarting::new();
+    std::fs::write(restarting.directory(), "not a directory").unwrap();
+    let mut core = restarting.opened();
+    learn(&mut core, &lid(7), 1);
+    let line = core.wait_for_log("paths are not saved");
+    assert!(line.contains("is a link or a special file"), "{line}");
+    learn(&mut core, &lid(8), 1);
+    assert_eq!(sl(&mut core, &lid(7)), 1);
+    core.close();
+    let log = core.log();
+    let lines = log.iter().filter(|line| line.contains("not saved"));
+    assert_eq!(lines.count(), 1, "{log:?}");
+}
