@@ -61,13 +61,13 @@ impl Side {
         target: Target,
         query: &PathQuery,
         path: &PathRecord,
-        age: Age,
+        learned: (Moment, Epoch),
         used: Use,
     ) {
         let others = self.destinations.get_or_insert_mut(target, Others::default);
         let before = others.answers.len();
         others.used = used;
-        others.learn(query, path, age);
+        others.learn(query, path, learned);
         self.answers = self.answers + others.answers.len() - before;
     }
 
@@ -138,7 +138,7 @@ struct Answer {
     /// 0 if the query names none, or 0.
     service_id: u64,
     learned: Moment,
-    epoch: Option<Epoch>,
+    epoch: Epoch,
     /// Index of the query.
     query: u16,
     /// Index of the path.
@@ -149,7 +149,7 @@ impl Answer {
     fn age(&self) -> Age {
         Age {
             learned: self.learned,
-            epoch: self.epoch,
+            epoch: Some(self.epoch),
         }
     }
 }
@@ -234,7 +234,7 @@ impl Others {
         self.answers.iter().any(is_there).then_some(*path)
     }
 
-    fn learn(&mut self, query: &PathQuery, path: &PathRecord, age: Age) {
+    fn learn(&mut self, query: &PathQuery, path: &PathRecord, (learned, epoch): (Moment, Epoch)) {
         let (shape, service_id) = parts(query);
         let names_service = shape.names(Component::ServiceId);
         if let Some(at) = self.position(query) {
@@ -254,8 +254,8 @@ impl Others {
             .partition_point(|answer| answer.service_id <= service_id);
         let answer = Answer {
             service_id,
-            learned: age.learned,
-            epoch: age.epoch,
+            learned,
+            epoch,
             query: index_of(&mut self.queries, shape),
             record: index_of(&mut self.records, *path),
         };

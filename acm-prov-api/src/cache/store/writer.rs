@@ -75,8 +75,9 @@ impl Writer {
                 .or_else(|| self.side.peek(target)?.find_repeated(query, is_fresh))
         });
         let found = targets(query).find_map(|target| {
+            let path = self.find(target, query, |age| self.is_fresh(age, now))?;
             self.side.touch(target, self.ages.used_now());
-            self.find(target, query, |age| self.is_fresh(age, now))
+            Some(path)
         });
         repeated.or(found)
     }
@@ -308,20 +309,21 @@ impl Writer {
             return false;
         }
         self.changes += 1;
-        let age = Age {
-            learned: now,
-            epoch: Some(self.ages.current()),
-        };
         let is_plain = query.is_plain(&self.source);
         let loaded = self.plain_entry(target).filter(Entry::is_loaded);
         if is_plain {
-            self.learn_plain(readers, target, query, path, age);
+            self.learn_plain(readers, target, query, path, now);
         } else {
-            self.side
-                .learn(target, query, path, age, self.use_of(target));
+            self.learn_beside(target, query, path, now);
         }
         while self.len() > self.limits.capacity && self.evict() {}
         is_plain && loaded.is_some_and(|loaded| port(&loaded.path(&self.source)) != port(path))
+    }
+
+    fn learn_beside(&mut self, target: Target, query: &PathQuery, path: &PathRecord, now: Moment) {
+        let learned = (now, self.ages.current());
+        let used = self.use_of(target);
+        self.side.learn(target, query, path, learned, used);
     }
 
     /// Since when a destination's other answers count as used when one is learnt. What was used lately is not used by being
@@ -340,7 +342,7 @@ impl Writer {
         target: Target,
         query: &PathQuery,
         path: &PathRecord,
-        age: Age,
+        now: Moment,
     ) {
         let beside = || self.side.peek(target)?.port(query);
         let last = self.plain_port(target).or_else(beside);
@@ -351,15 +353,14 @@ impl Writer {
             }
         }
         let entry = Key::new(target, &self.source).and_then(|key| {
-            let learned = age.learned.since(Moment::default());
+            let learned = now.since(Moment::default());
             let epoch = self.ages.current().low();
             let entry = Entry::new(key, path, &self.source, learned, epoch)?;
             Some((key, entry.in_use_as(self.plain_entry(target))))
         });
         let Some((key, entry)) = entry else {
             self.forget_plain(target);
-            self.side
-                .learn(target, query, path, age, self.use_of(target));
+            self.learn_beside(target, query, path, now);
             return;
         };
         self.side.forget_answer(target, query);
