@@ -19,10 +19,17 @@ use crate::host::{Host, LogLevel};
 use crate::log_limit::LogLimit;
 use crate::message::{ENTRY, Entry, HEADER, Message, Outgoing};
 use crate::path::PathRecord;
-use crate::sa::{Component, PathQuery, Source, Target};
+use crate::sa::{PathQuery, Source, Target};
 use crate::sync::Arc;
 
+mod asked;
 mod plain;
+mod query;
+
+use asked::{Asked, Invalid};
+
+pub use query::QueryRequest;
+pub(crate) use query::refuse_query;
 
 /// A request for a path to a destination: answer, refuse or [keep](Self::keep) it.
 ///
@@ -57,17 +64,6 @@ struct Kept {
     hint: Option<[u8; ENTRY]>,
 }
 
-/// What a message asks, as its entries.
-#[derive(Clone, Copy)]
-struct Asked<'a> {
-    /// A path record, or an address of a kind that is known.
-    destination: Entry<'a>,
-    /// The source that the core chose, if the answer is to name it.
-    source: Option<Entry<'a>>,
-    /// A path record beside an address.
-    hint: Option<Entry<'a>>,
-}
-
 /// A request in either form.
 struct View<'a> {
     endpoint: &'a EndpointHandle,
@@ -95,7 +91,7 @@ impl<'a> ResolveRequest<'a> {
                 is_answered: false,
             }),
             Err(invalid) => {
-                invalid.refuse(endpoint, id, message);
+                refuse_invalid(endpoint, id, message, &invalid);
                 None
             }
         }
@@ -363,57 +359,18 @@ impl fmt::Debug for ResolveRequest<'_> {
     }
 }
 
-/// Why a message asks for nothing sensible.
-enum Invalid {
-    NoEntry,
-    NoDestination,
-    DestinationIndex,
-    DestinationType,
-    SourceIndex,
-}
-
-impl Invalid {
-    fn status(&self) -> AcmStatus {
-        match self {
-            Self::NoEntry | Self::DestinationIndex | Self::SourceIndex => AcmStatus::EINVAL,
-            Self::NoDestination => AcmStatus::EDESTADDR,
-            Self::DestinationType => AcmStatus::EDESTTYPE,
-        }
-    }
-
-    fn reason(&self, message: Message<'_>) -> String {
-        let entries = message.entries();
-        match self {
-            Self::NoEntry => "the message has no entry".to_owned(),
-            Self::NoDestination => "a path request names neither DLID nor DGID".to_owned(),
-            Self::DestinationIndex => {
-                let index = message.destination_index();
-                format!("destination index {index} of {entries} entries")
-            }
-            Self::DestinationType => {
-                let entry = message.entry(message.destination_index());
-                let kind = entry.map_or(0, |entry| entry.kind().0);
-                crate::address::AddressError::UnknownType(kind).to_string()
-            }
-            Self::SourceIndex => {
-                let index = message.source_index();
-                format!("source index {index} of {entries} entries")
-            }
-        }
-    }
-
-    #[cold]
-    fn refuse(&self, endpoint: &EndpointHandle, id: u64, message: Message<'_>) {
-        endpoint.counters().increment(AcmCounter::RESOLVE);
-        let status = self.status();
-        count_failure(endpoint, status);
-        let host = endpoint.host();
-        host.log(
-            LogLevel::VERBOSE,
-            format_args!("resolve: client {id}: {}", self.reason(message)),
-        );
-        respond_failure(host, id, message.header(), status);
-    }
+/// Refuses a message that asks for nothing sensible.
+#[cold]
+fn refuse_invalid(endpoint: &EndpointHandle, id: u64, message: Message<'_>, invalid: &Invalid) {
+    endpoint.counters().increment(AcmCounter::RESOLVE);
+    let status = invalid.status();
+    count_failure(endpoint, status);
+    let host = endpoint.host();
+    host.log(
+        LogLevel::VERBOSE,
+        format_args!("resolve: client {id}: {}", invalid.reason(message)),
+    );
+    respond_failure(host, id, message.header(), status);
 }
 
 /// Answers a request from an address that is not open.
@@ -423,217 +380,4 @@ pub(crate) fn refuse_resolve(host: &Host, id: u64, message: Message<'_>) {
         Err(invalid) => invalid.status(),
     };
     respond_failure(host, id, message.header(), status);
-}
-
-impl<'a> Asked<'a> {
-    #[inline]
-    fn read(message: Message<'a>) -> Result<Self, Invalid> {
-        let first = message.filled_entry(0).ok_or(Invalid::NoEntry)?;
-        if first.kind() == AcmEpType::PATH {
-            // The header's data bytes are the client's own in a path request and mean nothing.
-            if !plain::has_destination(first.info()) {
-                return Err(Invalid::NoDestination);
-            }
-            return Ok(Self {
-                destination: first,
-                source: None,
-                hint: None,
-            });
-        }
-        Self::read_address(message)
-    }
-
-    fn read_address(message: Message<'a>) -> Result<Self, Invalid> {
-        let index = message.destination_index();
-        let destination = message
-            .filled_entry(index)
-            .ok_or(Invalid::DestinationIndex)?;
-        if !Address::is_known(destination.kind()) {
-            return Err(Invalid::DestinationType);
-        }
-        let source_index = message.source_index();
-        let source = if message.source_is_out() {
-            // The core puts the source that it chose right behind the client's entries; of eight it would be the ninth.
-            let is_there = source_index <= message.entries();
-            let source = message.entry(source_index).filter(|_| is_there);
-            Some(source.ok_or(Invalid::SourceIndex)?)
-        } else {
-            None
-        };
-        let hint = (0..message.entries())
-            .filter(|&other| other != index && other != source_index)
-            .filter_map(|other| message.filled_entry(other))
-            .find(|entry| entry.kind() == AcmEpType::PATH);
-        Ok(Self {
-            destination,
-            source,
-            hint,
-        })
-    }
-
-    fn is_path(&self) -> bool {
-        self.destination.kind() == AcmEpType::PATH
-    }
-
-    fn wanted(&self) -> Option<Entry<'a>> {
-        if self.is_path() {
-            Some(self.destination)
-        } else {
-            self.hint
-        }
-    }
-
-    fn destination(&self) -> Address {
-        if self.is_path() {
-            let wanted = self.destination.path_record();
-            return match wanted.dgid() {
-                none if none.is_zero() => Address::Lid(wanted.dlid()),
-                gid => Address::Gid(gid),
-            };
-        }
-        Address::parse(self.destination.kind().0, self.destination.info())
-            .expect("the kind was looked at when the message was read")
-    }
-
-    fn path_query(&self) -> PathQuery {
-        let wanted = self.wanted().map(Entry::path_record);
-        let mut query = PathQuery::from_client(&wanted.unwrap_or_default());
-        if !self.is_path() {
-            query
-                .leave_open(Component::Dgid)
-                .leave_open(Component::Dlid);
-            match self.destination() {
-                Address::Gid(gid) => query.set_dgid(gid),
-                Address::Lid(lid) => query.set_dlid(lid),
-                Address::Name(_) | Address::Ip(_) | Address::Ip6(_) => &mut query,
-            };
-        }
-        query
-    }
-}
-
-/// A request to ask the SA, past every cache: answer or refuse it, now or later.
-#[must_use = "dropping a request answers ENODATA"]
-pub struct QueryRequest {
-    endpoint: EndpointHandle,
-    id: u64,
-    header: [u8; HEADER],
-    entry: [u8; ENTRY],
-    is_answered: bool,
-}
-
-impl QueryRequest {
-    /// Reads the core's message. One that asks for nothing is answered here; `None` then.
-    pub(crate) fn read(endpoint: &EndpointHandle, id: u64, message: Message<'_>) -> Option<Self> {
-        match queried(message) {
-            Some(entry) => Some(Self {
-                endpoint: endpoint.clone(),
-                id,
-                header: *message.header(),
-                entry: *entry.0,
-                is_answered: false,
-            }),
-            None => {
-                let host = endpoint.host();
-                host.log(
-                    LogLevel::VERBOSE,
-                    format_args!("query: client {id}: the message has no path record"),
-                );
-                count_failure(endpoint, AcmStatus::EINVAL);
-                respond_query(host, id, message.header(), AcmStatus::EINVAL, |_| ());
-                None
-            }
-        }
-    }
-
-    fn entry(&self) -> Entry<'_> {
-        Entry(&self.entry)
-    }
-
-    /// The path record that the SA is to be asked for. What is zero in it is left open.
-    pub fn wanted(&self) -> PathRecord {
-        self.entry().path_record()
-    }
-
-    /// The query that the request asks: all that its path record names.
-    pub fn path_query(&self) -> PathQuery {
-        PathQuery::from_client(&self.wanted())
-    }
-
-    /// Answers with the SA's record.
-    pub fn answer(mut self, path: &PathRecord) {
-        self.is_answered = true;
-        let flags = self.entry().flags();
-        self.respond(AcmStatus::SUCCESS, |answer| answer.path(flags, path));
-    }
-
-    /// Answers with a failure. `SUCCESS` is no failure and becomes `ENODATA`.
-    pub fn refuse(mut self, status: AcmStatus) {
-        self.fail(status);
-    }
-
-    fn fail(&mut self, status: AcmStatus) {
-        self.is_answered = true;
-        self.respond(failure(status), |answer| answer.entry(&self.entry));
-    }
-
-    fn respond(&self, status: AcmStatus, fill: impl FnOnce(&mut Outgoing)) {
-        count_failure(&self.endpoint, status);
-        respond_query(self.endpoint.host(), self.id, &self.header, status, fill);
-    }
-}
-
-impl Drop for QueryRequest {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            self.endpoint.host().log_fault(
-                &DROPPED,
-                format_args!("query: a request was {DROPPED_REQUEST}"),
-            );
-            self.fail(AcmStatus::ENODATA);
-        }
-    }
-}
-
-impl fmt::Debug for QueryRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueryRequest")
-            .field("wanted", &self.wanted())
-            .finish_non_exhaustive()
-    }
-}
-
-/// The entry of a query message.
-fn queried(message: Message<'_>) -> Option<Entry<'_>> {
-    message
-        .filled_entry(0)
-        .filter(|entry| entry.kind() == AcmEpType::PATH)
-}
-
-/// Answers a query from an address that is not open.
-pub(crate) fn refuse_query(host: &Host, id: u64, message: Message<'_>) {
-    let header = message.header();
-    match queried(message) {
-        Some(entry) => respond_query(host, id, header, AcmStatus::ESRCADDR, |answer| {
-            answer.entry(entry.0);
-        }),
-        None => respond_query(host, id, header, AcmStatus::EINVAL, |_| ()),
-    }
-}
-
-/// A query is answered in a message of its own form: one path entry, also when it failed.
-fn respond_query(
-    host: &Host,
-    id: u64,
-    header: &[u8; HEADER],
-    status: AcmStatus,
-    fill: impl FnOnce(&mut Outgoing),
-) {
-    let mut answer = Outgoing::answer_to(header, status.0);
-    fill(&mut answer);
-    // SAFETY: a message as long as it says, the core's during the call.
-    let code = unsafe { (host.table().acm_query_response)(id, answer.as_msg()) };
-    if code != 0 {
-        not_delivered(host, id, "query", status);
-    }
 }

@@ -57,8 +57,9 @@ fn lid(lid: u16) -> Request {
     Request::destination(&Address::Lid(Lid(lid)))
 }
 
+/// MADs end by the test alone, however busy the machine is.
 fn opened() -> TestCore {
-    let mut core = TestCore::load::<Asker>("log_level 2\n");
+    let mut core = TestCore::load::<Asker>("log_level 2\ntimeout 60000\n");
     core.open();
     core
 }
@@ -360,7 +361,7 @@ provider_table!(Keeper);
 
 #[test]
 fn reopening_a_thousand_times_leaves_nothing_behind() {
-    let mut core = TestCore::load::<Keeper>("");
+    let mut core = TestCore::load::<Keeper>("timeout 60000\n");
     for round in 0..1000 {
         core.open();
         let id = core.resolve(&lid(7));
