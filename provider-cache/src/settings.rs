@@ -27,7 +27,7 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
         "number",
         "answers",
         "65536",
-        "kept per endpoint; the least recently used goes",
+        "kept per endpoint; when full, one not used lately goes",
     ),
     OptionInfo::new(
         "path_cache_flush_file",

@@ -565,7 +565,7 @@ fn an_sgid_of_another_port_is_refused() {
 }
 
 #[test]
-fn a_full_cache_drops_what_was_used_least_recently() {
+fn a_full_cache_evicts_what_was_not_used() {
     let mut core = opened("path_cache_capacity 2\n");
     for destination in [7, 8] {
         learn(&mut core, &lid(destination));

@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn no_stale_ttl_drops_at_once() {
-        let mut ages = Ages::new(None, 0 * MS);
+        let mut ages = Ages::new(None, Duration::ZERO);
         let age = learned(&ages, 0);
         ages.end_epoch(at(10));
         assert_eq!(ages.freshness(age, at(10)), Freshness::Gone);
