@@ -45,7 +45,7 @@ enum Command {
     Vm,
     /// Start a job on 1600 simulated hosts with the real daemon and OpenSM, beside the stock provider: times and SA queries.
     Storm(performance::StormOptions),
-    /// Measure everything that docs/performance.md has figures of, and write them there; takes about half an hour.
+    /// Measure everything that docs/performance.md has figures of, and write them there; takes about a quarter of an hour.
     Performance(performance::Options),
     /// Only unpack the packages of other releases that tests compare with.
     Trees,

@@ -61,23 +61,14 @@ pub fn run(options: &Options) -> Result<(), Error> {
     put_into(&page, "bench", &bench)?;
 
     let arguments = ["--markdown".to_owned(), storm.display().to_string()];
-    // What it judges is told; the figures count all the same.
+    // What it judges is told in the end; the figures count all the same.
     let verdict = run_storm(&folder, options.rounds, &arguments);
     put_into(&page, "storm", &storm)?;
-    verdict?;
 
     heading("instructions");
-    let mut counts = cargo(&[
-        "run",
-        "--quiet",
-        "--package",
-        "benches",
-        "--bin",
-        "counts",
-        "--",
-        "--record",
-    ]);
-    supervise::run(&mut counts, Budget::start(BUILD))
+    let mut counts = cargo(&["run", "--quiet", "--package", "benches", "--", "--record"]);
+    supervise::run(&mut counts, Budget::start(BUILD))?;
+    verdict
 }
 
 /// Builds what is measured, in the folder that is returned.

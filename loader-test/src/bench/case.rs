@@ -75,6 +75,15 @@ impl Case {
     }
 }
 
+/// Whether a figure of a case is on a page for people; a terminal and JSON have all of them.
+pub fn is_on_page(case: Case, figure: &Figure) -> bool {
+    match figure.name {
+        "hit-p50" | "miss-p99" | "rss" => false,
+        "cold" | "used" => matches!(case, Case::Lid | Case::Gid),
+        _ => true,
+    }
+}
+
 /// What a figure is: its name in the results, its unit, and what it says. Smaller is better in all of them.
 pub struct Figure {
     /// Its name.

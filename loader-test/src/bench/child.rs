@@ -315,7 +315,7 @@ impl Run<'_> {
     }
 
     fn hits_beside(&mut self, requests: &mut Requests) -> Result<(), String> {
-        const BATCH: usize = 2048;
+        const BATCH: usize = 256;
         let (time, count) = (self.time(), self.plan.destinations);
         let mut fresh = count..count * 2;
         let mut query = requests.query_message();

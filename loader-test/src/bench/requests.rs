@@ -11,8 +11,8 @@ use crate::stand_in::message::{Addr, ENTRY, HEADER, Message, Path};
 
 /// How long an answer may take: other programs may have the processors.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Requests that are timed together.
-const BATCH: usize = 4096;
+/// Requests that are timed together: many for the clock, and soon over, so that few batches are interrupted.
+const BATCH: usize = 256;
 /// Single requests that are timed for percentiles.
 const SINGLES: usize = 100_000;
 /// A request that takes longer may have waited for the processor; the system is not asked about others, which takes long itself.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::case::{Case, FIGURES, Figure};
+use super::case::{Case, FIGURES, Figure, is_on_page};
 use super::numbers::show_count;
 use super::results::{Cell, Results, Role};
 
@@ -199,7 +199,10 @@ pub fn markdown(results: &Results) -> String {
         "| --- | --- | --- | --- |{}",
         " --- |".repeat(shown.len())
     );
-    for row in rows(results) {
+    let on_page = rows(results)
+        .into_iter()
+        .filter(|row| is_on_page(row.case, row.figure));
+    for row in on_page {
         let values = row.cells.iter();
         let values: Vec<String> = values
             .map(|cell| value(*cell, row.figure, &results.reference))
@@ -241,7 +244,8 @@ pub fn markdown(results: &Results) -> String {
         );
     }
     out += "\nThe figures:\n\n";
-    for figure in FIGURES {
+    let is_shown = |figure: &&Figure| is_on_page(Case::Gid, figure);
+    for figure in FIGURES.iter().filter(is_shown) {
         let _ = writeln!(out, "- {}: {}", figure.name, figure.what);
     }
     match results.noise.verdict.as_slice() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::bench::numbers::{Summary, exceeds_beyond_spread};
+use crate::bench::numbers::{Summary, exceeds_in_every_round};
 use crate::error::{Context, Error, Result};
 
 /// One part of a run.
@@ -154,7 +154,7 @@ pub fn claims(own: &Runs, reference: &Runs) -> Vec<Claim> {
                 theirs.least,
                 theirs.most
             ),
-            !exceeds_beyond_spread(&mine, &theirs),
+            !exceeds_in_every_round(&mine, &theirs),
         ));
     }
     claims
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn slower_beyond_the_spread_fails_and_wrong_answers_do() {
+    fn slower_in_every_round_fails_and_wrong_answers_do() {
         assert_eq!(
             failing(&runs("mine", vec![run(1.2, 50, 0), run(1.25, 50, 0)])),
             [""; 0]
