@@ -23,6 +23,9 @@ use crate::sync::Arc;
 /// Milliseconds until it is tried again after a file could not be written.
 const AFTER_A_FAILURE: u64 = 3_600_000;
 
+/// Milliseconds in which the endpoints of a port open: they follow it at once.
+const OPENING: u64 = 60_000;
+
 /// Bytes of a file above which it is nobody's snapshot.
 const FILE_LIMIT: u64 = 1 << 30;
 
@@ -161,6 +164,8 @@ struct Keeper {
     port: PortIdentity,
     file: PathBuf,
     is_read: bool,
+    /// An endpoint that opens later than that does without.
+    opens_until: Moment,
     /// Endpoints that have what the file has for them.
     filled: Vec<EndpointId>,
     next_writing: Moment,
@@ -174,9 +179,11 @@ impl Keeper {
     fn new(shared: &Shared) -> Option<Self> {
         let setting = shared.settings.snapshot.clone()?;
         let port = shared.state.lock().snapshot.port?;
+        let now = Moment::now();
         Some(Self {
             file: file::path(&setting.directory, port.guid),
-            next_writing: Moment::now().after(millis(setting.interval)),
+            next_writing: now.after(millis(setting.interval)),
+            opens_until: now.after(OPENING),
             setting,
             port,
             is_read: false,
@@ -195,6 +202,9 @@ impl Keeper {
         }
         self.fill(shared);
         let now = Moment::now();
+        if self.opens_until <= now {
+            shared.state.lock().snapshot.content = Content::None;
+        }
         if self.next_writing <= now {
             self.next_writing = now.after(millis(self.setting.interval));
             if let Err(error) = self.write_if_changed(shared, now) {
@@ -205,7 +215,11 @@ impl Keeper {
                 );
             }
         }
-        Duration::from_millis(self.next_writing.since(Moment::now()))
+        let next = match self.opens_until {
+            until if until > now => until.min(self.next_writing),
+            _ => self.next_writing,
+        };
+        Duration::from_millis(next.since(Moment::now()))
     }
 
     fn read(&self, shared: &Shared) -> Content {
@@ -322,8 +336,11 @@ impl Keeper {
                 }
                 return Ok(());
             }
-            // Endpoints open right after their port; who comes later does without.
-            state.snapshot.content = Content::None;
+            // The port is going down: what its endpoints knew is what is in the file.
+            let has_closed = |id: &EndpointId| !state.endpoints.contains_key(id);
+            if state.closed || self.filled.iter().any(has_closed) {
+                return Ok(());
+            }
             let endpoints = state.endpoints.values();
             let endpoints = endpoints.filter(|endpoint| state.snapshot.has(&endpoint.source));
             endpoints.cloned().collect()
