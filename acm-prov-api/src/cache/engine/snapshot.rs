@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::files::{self, touched};
-use super::warm_up::{FILES, SNAPSHOT};
+use super::files::touched;
+use super::warm_up::SNAPSHOT;
 use super::worker::AFTER_A_PANIC;
 use super::{CacheSettings, EndpointId, OpenEndpoint, OpenError, Shared, State};
 use crate::cache::snapshot::file::{self, FileError};
@@ -86,6 +86,11 @@ impl SnapshotState {
         })
     }
 
+    /// Whether an endpoint is to wait for the snapshot.
+    pub(super) fn is_awaited_by(&self, source: &Source) -> bool {
+        self.has(source) && !matches!(self.content, Content::None)
+    }
+
     /// Whether an endpoint's paths are in the port's file: those of its first GID are.
     fn has(&self, source: &Source) -> bool {
         self.port.is_some_and(|port| {
@@ -114,20 +119,6 @@ impl State {
                 ),
             );
         }
-    }
-}
-
-impl Shared {
-    /// The files whose paths an endpoint is to wait for.
-    pub(super) fn awaited_files(&self, state: &State, source: &Source) -> u32 {
-        let mut awaited = 0;
-        if files::has_some(self) && !state.are_files_read {
-            awaited |= FILES;
-        }
-        if state.snapshot.has(source) && !matches!(state.snapshot.content, Content::None) {
-            awaited |= SNAPSHOT;
-        }
-        awaited
     }
 }
 
@@ -345,20 +336,19 @@ impl Keeper {
             let endpoints = endpoints.filter(|endpoint| state.snapshot.has(&endpoint.source));
             endpoints.cloned().collect()
         };
-        let mut changes = 0;
-        let mut sections = Vec::new();
-        for endpoint in endpoints {
-            let store = endpoint.store.lock();
-            changes += store.changes();
-            sections.push(Section::new(endpoint.source.pkey, store.fresh(now)));
-        }
+        let changes = endpoints.iter().map(|open| open.store.lock().changes());
+        let changes: u64 = changes.sum();
         if changes == self.written {
             return Ok(());
         }
+        let sections = endpoints.iter().map(|endpoint| {
+            let store = endpoint.store.lock();
+            Section::new(endpoint.source.pkey, store.fresh(now))
+        });
         let snapshot = Snapshot {
             port: self.port,
             time: seconds(SystemTime::now()),
-            sections,
+            sections: sections.collect(),
         };
         file::write(&self.file, &snapshot.to_bytes())?;
         self.written = changes;
