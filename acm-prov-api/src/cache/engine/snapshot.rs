@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::files::{self, touched};
-use super::warm_up::{FILES, SNAPSHOT};
+use super::files::touched;
+use super::warm_up::SNAPSHOT;
 use super::worker::AFTER_A_PANIC;
 use super::{CacheSettings, EndpointId, OpenEndpoint, OpenError, Shared, State};
 use crate::cache::snapshot::file::{self, FileError};
@@ -23,6 +23,9 @@ use crate::sync::Arc;
 
 /// Milliseconds until it is tried again after a file could not be written.
 const AFTER_A_FAILURE: u64 = 3_600_000;
+
+/// Milliseconds in which the endpoints of a port open: they follow it at once.
+const OPENING: u64 = 60_000;
 
 /// Bytes of a file above which it is nobody's snapshot.
 const FILE_LIMIT: u64 = 1 << 30;
@@ -84,6 +87,11 @@ impl SnapshotState {
         })
     }
 
+    /// Whether an endpoint is to wait for the snapshot.
+    pub(super) fn is_awaited_by(&self, source: &Source) -> bool {
+        self.has(source) && !matches!(self.content, Content::None)
+    }
+
     /// Whether an endpoint's paths are in the port's file: those of its first GID are.
     fn has(&self, source: &Source) -> bool {
         self.port.is_some_and(|port| {
@@ -112,20 +120,6 @@ impl State {
                 ),
             );
         }
-    }
-}
-
-impl Shared {
-    /// The files whose paths an endpoint is to wait for.
-    pub(super) fn awaited_files(&self, state: &State, source: &Source) -> u32 {
-        let mut awaited = 0;
-        if files::has_some(self) && !state.are_files_read {
-            awaited |= FILES;
-        }
-        if state.snapshot.has(source) && !matches!(state.snapshot.content, Content::None) {
-            awaited |= SNAPSHOT;
-        }
-        awaited
     }
 }
 
@@ -162,6 +156,8 @@ struct Keeper {
     port: PortIdentity,
     file: PathBuf,
     is_read: bool,
+    /// An endpoint that opens later than that does without.
+    opens_until: Moment,
     /// Endpoints that have what the file has for them.
     filled: Vec<EndpointId>,
     next_writing: Moment,
@@ -175,9 +171,11 @@ impl Keeper {
     fn new(shared: &Shared) -> Option<Self> {
         let setting = shared.settings.snapshot.clone()?;
         let port = shared.state.lock().snapshot.port?;
+        let now = Moment::now();
         Some(Self {
             file: file::path(&setting.directory, port.guid),
-            next_writing: Moment::now().after(millis(setting.interval)),
+            next_writing: now.after(millis(setting.interval)),
+            opens_until: now.after(OPENING),
             setting,
             port,
             is_read: false,
@@ -196,6 +194,9 @@ impl Keeper {
         }
         self.fill(shared);
         let now = Moment::now();
+        if self.opens_until <= now {
+            shared.state.lock().snapshot.content = Content::None;
+        }
         if self.next_writing <= now {
             self.next_writing = now.after(millis(self.setting.interval));
             if let Err(error) = self.write_if_changed(shared, now) {
@@ -206,7 +207,11 @@ impl Keeper {
                 );
             }
         }
-        Duration::from_millis(self.next_writing.since(Moment::now()))
+        let next = match self.opens_until {
+            until if until > now => until.min(self.next_writing),
+            _ => self.next_writing,
+        };
+        Duration::from_millis(next.since(Moment::now()))
     }
 
     fn read(&self, shared: &Shared) -> Content {
@@ -323,27 +328,29 @@ impl Keeper {
                 }
                 return Ok(());
             }
-            // Endpoints open right after their port; who comes later does without.
-            state.snapshot.content = Content::None;
+            // The port is going down: what its endpoints knew is what is in the file.
+            let has_closed = |id: &EndpointId| !state.endpoints.contains_key(id);
+            if state.closed || self.filled.iter().any(has_closed) {
+                return Ok(());
+            }
             let endpoints = state.endpoints.values();
             let endpoints = endpoints.filter(|endpoint| state.snapshot.has(&endpoint.source));
             endpoints.cloned().collect()
         };
-        let mut changes = 0;
-        let mut sections = Vec::new();
-        for endpoint in endpoints {
-            let OpenEndpoint { source, store, .. } = &*endpoint;
-            // What changes in between is written next time.
-            changes += store.changes();
-            sections.push(Section::new(source.pkey, store.fresh(now)));
-        }
+        // What changes from here on is written next time.
+        let changes = endpoints.iter().map(|open| open.store.changes());
+        let changes: u64 = changes.sum();
         if changes == self.written {
             return Ok(());
         }
+        let sections = endpoints.iter().map(|endpoint| {
+            let store = &endpoint.store;
+            Section::new(endpoint.source.pkey, store.fresh(now))
+        });
         let snapshot = Snapshot {
             port: self.port,
             time: seconds(SystemTime::now()),
-            sections,
+            sections: sections.collect(),
         };
         file::write(&self.file, &snapshot.to_bytes())?;
         self.written = changes;

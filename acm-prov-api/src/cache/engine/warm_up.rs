@@ -4,10 +4,13 @@ use crate::abi::AcmStatus;
 use crate::clock::Moment;
 use crate::host::LogLevel;
 use crate::lookups::{End, Limits, Lookups, Waiter};
-use crate::sa::PathQuery;
+use crate::sa::{PathQuery, Source};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::{Asker, Client, EndpointId, OpenEndpoint, PathOptions, Provider, Resolution, State};
+use super::{
+    Asker, Client, EndpointId, OpenEndpoint, PathOptions, Provider, Resolution, Shared, State,
+    files,
+};
 
 /// Milliseconds that the first request which finds files unread waits for them, with those that come after it.
 const PATIENCE: u64 = 100;
@@ -91,6 +94,20 @@ impl Waiter for WaitsForFiles {
             End::Closed => return self.client.reply(Err(AcmStatus::ENOTCONN)),
         }
         self.asker.find(&self.query, self.client, self.deadline);
+    }
+}
+
+impl Shared {
+    /// The files whose paths an endpoint is to wait for.
+    pub(super) fn awaited_files(&self, state: &State, source: &Source) -> u32 {
+        let mut awaited = 0;
+        if files::has_some(self) && !state.are_files_read {
+            awaited |= FILES;
+        }
+        if state.snapshot.is_awaited_by(source) {
+            awaited |= SNAPSHOT;
+        }
+        awaited
     }
 }
 
