@@ -1,7 +1,7 @@
 //! The cache engine under a provider that does nothing else: what the core sees of it.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use acm_prov_api::abi::{AcmCounter, Be16, UMAD_SA_ATTR_PATH_REC, umad_sa_packet};
 use acm_prov_api::cache::engine::{
@@ -28,6 +28,8 @@ struct CacheOnly {
     hangs: bool,
     flush_file: PathBuf,
     qos: QosSetting,
+    /// Milliseconds; 0 is without end.
+    ttl: u64,
 }
 
 /// A file in a file system that hangs until it is let go.
@@ -81,6 +83,7 @@ impl Provider for CacheOnly {
             hangs: options.choice("test_hangs", false, &[("no", false), ("yes", true)]),
             flush_file: options.path("test_flush", ""),
             qos: settings::qos(options, "test_qos"),
+            ttl: options.number("test_ttl", 0, 0..=60_000),
         })
     }
 
@@ -134,11 +137,12 @@ impl PortState<CacheOnly> for CachedPort {
             hangs,
             flush_file,
             qos,
+            ttl,
         } = &**device.provider();
         let settings = CacheSettings {
             store: StoreLimits {
                 capacity: 1_000,
-                ttl: None,
+                ttl: (*ttl > 0).then(|| Duration::from_millis(*ttl)),
                 stale_ttl: Duration::from_secs(60),
                 negative_ttl: Duration::ZERO,
             },
@@ -295,6 +299,23 @@ fn who_asks_after_a_reregister_is_not_answered_from_before() {
     // What came last is kept.
     let known = core.resolve(&lid(7));
     assert_eq!(core.answers(known)[0].path.unwrap().sl(), 2);
+}
+
+/// A hit reads no clock: the port's thread says when it is over.
+#[test]
+fn a_path_that_is_asked_for_without_a_pause_expires() {
+    let mut core = opened_with("test_ttl 500\n");
+    for _ in 0..2 {
+        core.resolve(&lid(7));
+        core.wait_for_sa_questions(1);
+        core.sa_answers_with(|_| ());
+        let limit = Instant::now() + Duration::from_secs(60);
+        while core.sa_questions().is_empty() {
+            assert!(Instant::now() < limit, "still answered from the cache");
+            core.resolve(&lid(7));
+            std::thread::yield_now();
+        }
+    }
 }
 
 #[test]

@@ -256,9 +256,10 @@ fn compare(steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 300 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
+    #[cfg_attr(miri, ignore = "thousands of steps")]
     fn the_table_holds_what_a_map_holds(steps in steps()) {
         compare(&steps);
     }
