@@ -152,7 +152,7 @@ fn pack(kept: &Kept) -> [u8; ENTRY] {
     entry
 }
 
-/// `None` for an entry that nobody writes.
+/// `None` if no writer of this version makes such an entry.
 fn unpack(entry: &[u8; ENTRY], source: &Source) -> Option<Kept> {
     let mut reader = Reader(entry);
     let [is_lid, zero] = reader.take()?;
