@@ -1,4 +1,4 @@
-//! Paths in a file, so that a daemon that starts again knows them: the format. [`file`] reads and writes such files.
+//! Paths in a file, so that a daemon that starts again knows them: the format. [`file`](mod@file) reads and writes such files.
 //!
 //! All numbers are little-endian but those of an SA path record, which are as the SA sent them.
 //!
