@@ -1,4 +1,4 @@
-//! When which path is asked for again before it is needed, for one port.
+//! The pace of renewals, for one port: which path is asked for again, and when.
 
 use std::collections::VecDeque;
 

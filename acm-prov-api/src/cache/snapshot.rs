@@ -1,4 +1,4 @@
-//! Paths in a file, so that a daemon that starts again knows them: the format. [`file`] reads and writes such files.
+//! Paths in a file, so that a daemon that starts again knows them: the format. [`file`](mod@file) reads and writes such files.
 //!
 //! All numbers are little-endian but those of an SA path record, which are as the SA sent them.
 //!
@@ -152,7 +152,7 @@ fn pack(kept: &Kept) -> [u8; ENTRY] {
     entry
 }
 
-/// `None` for an entry that nobody writes.
+/// `None` if no writer of this version makes such an entry.
 fn unpack(entry: &[u8; ENTRY], source: &Source) -> Option<Kept> {
     let mut reader = Reader(entry);
     let [is_lid, zero] = reader.take()?;

@@ -1,7 +1,8 @@
 //! The thread of a port that keeps its paths in a file, so that a daemon that starts again knows them.
 //!
-//! What is read is stale: it answers, is renewed as it is used, and is gone once it turns out to be wrong. Until then, or
-//! until none of it is used any more, the file stays as it is: what nobody has asked the SA for again gets no younger.
+//! Paths read from the file are stale: they answer requests, and those in use are renewed. If the SA contradicts one of them,
+//! all are dropped. The file is not rewritten while they may be in use, so that a path that was never renewed does not become
+//! younger by a restart.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -27,7 +28,7 @@ const AFTER_A_FAILURE: u64 = 3_600_000;
 /// Milliseconds in which the endpoints of a port open: they follow it at once.
 const OPENING: u64 = 60_000;
 
-/// Bytes of a file above which it is nobody's snapshot.
+/// The largest file that is read, in bytes.
 const FILE_LIMIT: u64 = 1 << 30;
 
 /// Where snapshots are kept, and how.
@@ -50,7 +51,7 @@ pub(super) struct SnapshotState {
     stays_until: Moment,
 }
 
-/// The file from before.
+/// What the port's file held when the port opened.
 enum Content {
     Unread,
     Read(Arc<Snapshot>, SystemTime),
@@ -102,7 +103,7 @@ impl SnapshotState {
 }
 
 impl State {
-    /// A path of the snapshot has turned out to be wrong, so that others may be: all are dropped that were not renewed.
+    /// Drops all paths of the snapshot that were not renewed, since the SA contradicts one of them.
     pub(super) fn drop_snapshot(&mut self, shared: &Shared, found: &PathRecord) {
         self.snapshot.content = Content::None;
         self.snapshot.stays_until = Moment::default();
@@ -115,8 +116,8 @@ impl State {
             self.log(
                 LogLevel::ALWAYS,
                 format!(
-                    "port {port}: the snapshot has another path than the SA, which leads to {gid} by LID {lid}: dropped all \
-                     paths of the snapshot"
+                    "port {port}: the SA's path to {gid}, LID {lid}, contradicts the snapshot: dropped all paths of the snapshot \
+                     that were not renewed"
                 ),
             );
         }

@@ -1,4 +1,4 @@
-//! Requests that come before the port's files are read: they wait for them, a moment and no longer.
+//! Requests that arrive before the port's files are read wait for them, for a tenth of a second at most.
 
 use crate::abi::AcmStatus;
 use crate::clock::Moment;
@@ -12,7 +12,7 @@ use super::{
     files,
 };
 
-/// Milliseconds that the first request which finds files unread waits for them, with those that come after it.
+/// Milliseconds that the first request waits for unread files. Later requests wait until the same moment.
 const PATIENCE: u64 = 100;
 
 /// The operator's dump and flush file: one that is touched from now on flushes.
@@ -131,7 +131,7 @@ impl State {
 }
 
 impl Asker {
-    /// Ends the waiting for files of this and all later requests. The operator is told if there are any.
+    /// Lets neither this request nor a later one wait for files. Logs which files were not read in time.
     fn go_on_without_files(&self) {
         let files = match self.endpoint.awaited.give_up() {
             0 => return,
