@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::count::{CASES, Counter, DESTINATIONS, Error, HITS};
 use crate::environment::Environment;
 
-/// How much more than what is kept is a regression, as a part of it.
-pub const TOLERANCE: f64 = 0.05;
+/// How much more than what is kept is a regression, in percent of it.
+pub const TOLERANCE: u64 = 5;
 
 /// Counts of an environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,10 +114,21 @@ struct Line {
 }
 
 impl Line {
-    /// How much more it is than what is kept, as a part of that.
-    fn more(&self) -> f64 {
-        let kept = self.kept.unwrap_or(self.count).max(1) as f64;
-        self.count as f64 / kept - 1.0
+    fn kept(&self) -> u64 {
+        self.kept.unwrap_or(self.count)
+    }
+
+    fn is_more(&self) -> bool {
+        self.count * 100 > self.kept() * (100 + TOLERANCE)
+    }
+
+    fn is_less(&self) -> bool {
+        self.count * 100 < self.kept() * (100 - TOLERANCE)
+    }
+
+    /// In percent of what is kept.
+    fn change(&self) -> f64 {
+        (self.count as f64 / self.kept().max(1) as f64 - 1.0) * 100.0
     }
 }
 
@@ -133,7 +144,7 @@ impl Comparison {
     /// Whether a count says that something is slower: never elsewhere than where the kept ones were made.
     #[must_use]
     pub fn is_regression(&self) -> bool {
-        self.elsewhere.is_empty() && self.lines.iter().any(|line| line.more() > TOLERANCE)
+        self.elsewhere.is_empty() && self.lines.iter().any(Line::is_more)
     }
 }
 
@@ -148,7 +159,7 @@ impl fmt::Display for Comparison {
                     "{:<24} {:>6}  kept {kept:>6}  {:+.1} %",
                     line.name,
                     line.count,
-                    line.more() * 100.0
+                    line.change()
                 )?,
             }
         }
@@ -158,10 +169,9 @@ impl fmt::Display for Comparison {
         match self.is_regression() {
             true => writeln!(
                 f,
-                "more than {:.0} % above what is kept: a hit became slower. If it must be, `cargo run -p benches -- --record`",
-                TOLERANCE * 100.0
+                "more than {TOLERANCE} % above what is kept: a hit became slower. If it must be, `cargo run -p benches -- --record`"
             ),
-            false if self.lines.iter().any(|line| line.more() < -TOLERANCE) => writeln!(
+            false if self.lines.iter().any(Line::is_less) => writeln!(
                 f,
                 "less than what is kept: `cargo run -p benches -- --record` keeps it that way"
             ),
