@@ -7,6 +7,7 @@ pub mod arrays;
 mod case;
 pub mod child;
 mod files;
+mod gather;
 mod machine;
 pub mod numbers;
 mod plot;
@@ -14,7 +15,6 @@ mod requests;
 mod results;
 mod table;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,9 @@ use crate::suite::progress::{say, steps};
 use crate::{signals, wait};
 use arrays::Array;
 use case::{Case, DUMP_HOSTS};
-use numbers::{NOISY_STEAL, NOISY_SWITCHES, Summary, parse_count, ratio};
-use results::{Cell, Contestant, Found, Noise, Results, Role, SCHEMA};
+use gather::{Rounds, cell, noise};
+use numbers::{parse_count, ratio};
+use results::{Cell, Contestant, Found, Results, Role, SCHEMA};
 
 /// How long a process may take: a million destinations, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -78,14 +79,6 @@ pub struct BenchCommand {
     /// Write the table of docs/performance.md
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-}
-
-/// A contestant in a case of a size, with what was found in each round.
-struct Rounds {
-    case: Case,
-    destinations: u32,
-    contestant: usize,
-    found: Vec<Found>,
 }
 
 impl BenchCommand {
@@ -381,82 +374,6 @@ fn finish(mut child: Child) -> Result<String> {
     }
 }
 
-fn cell(rounds: &Rounds, contestants: &[Contestant]) -> Cell {
-    let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    let mut remarks: Vec<String> = Vec::new();
-    for found in &rounds.found {
-        for (name, value) in &found.figures {
-            values.entry(name.clone()).or_default().push(*value);
-        }
-        for remark in &found.remarks {
-            if !remarks.contains(remark) {
-                remarks.push(remark.clone());
-            }
-        }
-    }
-    let of = |count: fn(&Found) -> u64| rounds.found.iter().map(count).sum();
-    let summaries = values.into_iter();
-    let summaries = summaries.filter_map(|(name, values)| Some((name, Summary::of(&values)?)));
-    Cell {
-        case: rounds.case,
-        destinations: rounds.destinations,
-        contestant: contestants[rounds.contestant].name.clone(),
-        figures: summaries.collect(),
-        ratios: BTreeMap::new(),
-        requests: of(|found| found.requests),
-        wrong: of(|found| found.wrong),
-        remarks,
-    }
-}
-
-/// What disturbed the run, and whether that was too much.
-fn noise(all: &[Rounds]) -> Noise {
-    let found = || all.iter().flat_map(|rounds| &rounds.found);
-    let seconds: f64 = found().map(|found| found.seconds).sum();
-    let switches: u64 = found().map(|found| found.switches).sum();
-    let stolen = found().map(|found| found.stolen).fold(0.0, f64::max);
-    let mut noise = Noise {
-        switches_per_second: switches as f64 / seconds.max(0.001),
-        stolen,
-        pinned: found().all(|found| found.pinned),
-        verdict: Vec::new(),
-    };
-    let hits = all.iter().filter_map(|rounds| {
-        let hits = rounds
-            .found
-            .iter()
-            .filter_map(|found| found.figures.get("hit"));
-        Summary::of(&hits.copied().collect::<Vec<f64>>())
-    });
-    let (noisy, measured) = hits.fold((0, 0), |(noisy, measured), hit| {
-        (noisy + usize::from(hit.is_noisy()), measured + 1)
-    });
-    if noisy > 0 {
-        noise.verdict.push(format!(
-            "{noisy} of {measured} figures of hits differ by more than {:.0} % between rounds",
-            numbers::NOISY_SPREAD * 100.0
-        ));
-    }
-    if noise.switches_per_second > NOISY_SWITCHES {
-        noise.verdict.push(format!(
-            "{:.0} involuntary context switches a second: other programs had the processor",
-            noise.switches_per_second
-        ));
-    }
-    if stolen > NOISY_STEAL {
-        noise.verdict.push(format!(
-            "a hypervisor took up to {:.1} % of the processors' time",
-            stolen * 100.0
-        ));
-    }
-    if !noise.pinned {
-        noise
-            .verdict
-            .push("threads could not be bound to processors".into());
-    }
-    noise
-}
-
 fn processor() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find(|line| line.starts_with("model name"));
@@ -467,54 +384,4 @@ fn processor() -> String {
 fn read_line(path: &str) -> String {
     let text: io::Result<String> = fs::read_to_string(path);
     text.map_or_else(|_| "unknown".into(), |text| text.trim().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rounds(hits: &[f64], switches: u64, stolen: f64) -> Rounds {
-        let found = hits.iter().map(|hit| Found {
-            figures: BTreeMap::from([("hit".to_owned(), *hit)]),
-            switches,
-            stolen,
-            seconds: 1.0,
-            pinned: true,
-            ..Found::default()
-        });
-        Rounds {
-            case: Case::Lid,
-            destinations: 1000,
-            contestant: 0,
-            found: found.collect(),
-        }
-    }
-
-    #[test]
-    fn a_noisy_machine_is_told_of() {
-        let verdict = |rounds: Rounds| noise(&[rounds]).verdict.join("\n");
-        assert_eq!(verdict(rounds(&[100.0, 101.0, 102.0], 3, 0.001)), "");
-        assert!(verdict(rounds(&[100.0, 140.0, 102.0], 3, 0.0)).contains("between rounds"));
-        assert!(verdict(rounds(&[100.0, 101.0], 500, 0.0)).contains("involuntary"));
-        assert!(verdict(rounds(&[100.0, 101.0], 3, 0.05)).contains("5.0 %"));
-        let mut unbound = rounds(&[100.0, 101.0], 3, 0.0);
-        unbound.found[1].pinned = false;
-        assert!(verdict(unbound).contains("bound"));
-    }
-
-    #[test]
-    fn a_cell_has_what_all_rounds_found() {
-        let contestants = [Contestant {
-            name: "mine".into(),
-            library: "libmine.so".into(),
-            role: Role::Measured,
-        }];
-        let mut all = rounds(&[3.0, 1.0, 2.0], 0, 0.0);
-        all.found[1].wrong = 2;
-        all.found[0].remarks = vec!["it refuses".into()];
-        all.found[2].remarks = vec!["it refuses".into()];
-        let cell = cell(&all, &contestants);
-        assert_eq!(cell.figures["hit"].median, 2.0);
-        assert_eq!((cell.wrong, cell.remarks.len()), (2, 1));
-    }
 }
