@@ -78,6 +78,9 @@ pub struct Built {
 
 /// Builds path-cache as it is shipped, and loader-test without optimizations: what that takes is taken off.
 ///
+/// `cargo xtask test` has built both before any test, and says so by the variable `ACM_TESTS_BUILT`: another build would
+/// replace programs that other tests run.
+///
 /// # Errors
 /// If cargo fails.
 pub fn build() -> Result<Built, Error> {
@@ -87,19 +90,13 @@ pub fn build() -> Result<Built, Error> {
         command.current_dir(&workspace).args(arguments);
         command
     };
-    output(&mut cargo(&[
-        "build",
-        "--quiet",
-        "--release",
-        "--package",
-        "provider-cache",
-    ]))?;
-    output(&mut cargo(&[
-        "build",
-        "--quiet",
-        "--package",
-        "loader-test",
-    ]))?;
+    if std::env::var_os("ACM_TESTS_BUILT").is_none() {
+        let of_path_cache: &[&str] = &["--release", "--package", "provider-cache"];
+        for package in [of_path_cache, &["--package", "loader-test"]] {
+            let build = ["build", "--quiet"];
+            output(cargo(&build).args(package))?;
+        }
+    }
     let metadata = output(&mut cargo(&[
         "metadata",
         "--quiet",
