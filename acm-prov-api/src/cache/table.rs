@@ -17,7 +17,7 @@ pub(super) use entry::{Entry, Key};
 use memory::Slots;
 #[cfg(test)]
 pub(super) use memory::tests::MOST_SLOTS;
-use slot::Slot;
+pub(super) use slot::Slot;
 
 /// Slots of the first table that holds something.
 const FIRST_LENGTH: usize = 16;
@@ -53,17 +53,19 @@ impl Table {
         })
     }
 
-    /// A copy with twice the slots. `None`: there is no memory.
-    pub fn grown(&self) -> Option<Self> {
+    /// An empty one with twice the slots. `None`: there is no memory.
+    pub fn larger(&self) -> Option<Self> {
         let length = match self.slots.len() {
             0 => FIRST_LENGTH,
             length => length.checked_mul(2)?,
         };
-        let grown = Self::with_length(length, self.seed)?;
-        for entry in self.entries() {
-            grown.put(entry.key(), entry);
-        }
-        Some(grown)
+        Self::with_length(length, self.seed)
+    }
+
+    /// Removes all entries at once; memory that is mapped for the table goes back to the system. Nobody may write meanwhile, and
+    /// readers must find out by themselves.
+    pub fn empty(&self) {
+        self.slots.zero();
     }
 
     /// How many entries there may be.
