@@ -65,7 +65,7 @@ fn a_table_that_serves_again_is_empty_and_stays_full() {
 
 #[test]
 fn a_discarded_table_holds_nothing() {
-    let tables = grown(12);
+    let tables = grown(8);
     put(&tables, 1, 7);
     assert!(tables.table().mapped_bytes() > 0);
     let old = tables.current.begin();
