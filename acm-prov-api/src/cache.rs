@@ -21,5 +21,6 @@ pub mod sm_health;
 pub mod snapshot;
 pub mod store;
 mod table;
+mod tables;
 
 pub use own_path::own_path;

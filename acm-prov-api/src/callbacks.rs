@@ -19,7 +19,7 @@ use crate::load::Exported;
 use crate::message::Message;
 use crate::provider::{Endpoint, EndpointState as _, LocalAddress, Port, PortState as _};
 use crate::registry::{Guest, Key, Registry};
-use crate::request::{self, QueryRequest, ResolveRequest};
+use crate::request::{self, QueryRequest, ResolveRequest, View};
 use crate::sync::{Arc, Mutex};
 
 mod device;
@@ -214,9 +214,14 @@ fn end<T: Context>(callback: &str, value: Arc<T>) {
     guard(&host, callback, (), || drop(value));
 }
 
+#[inline]
 fn not_null<T>(what: &str, pointer: *const T) -> Result<NonNull<T>, Refusal> {
-    NonNull::new(pointer.cast_mut())
-        .ok_or_else(|| Refusal::error(format_args!("the core passed a NULL {what}")))
+    NonNull::new(pointer.cast_mut()).ok_or_else(|| null(what))
+}
+
+#[cold]
+fn null(what: &str) -> Refusal {
+    Refusal::error(format_args!("the core passed a NULL {what}"))
 }
 
 /// An endpoint that is being opened. Unless it is in the end, nobody will tell of its close: the core frees a structure
@@ -422,7 +427,8 @@ pub(crate) unsafe extern "C" fn resolve<P: Exported>(
         // SAFETY: the core's message, or NULL.
         let message = unsafe { Message::new(not_null("message", msg)?.as_ptr()) };
         let endpoint = address.endpoint();
-        if let Some(request) = ResolveRequest::read(endpoint.handle(), id, message) {
+        if let Some(view) = View::read(endpoint.handle(), id, message) {
+            let request = ResolveRequest::new(&view);
             endpoint.provider().resolve(&address, request);
         }
         Ok(DONE)

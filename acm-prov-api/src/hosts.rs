@@ -31,6 +31,8 @@ use std::io::BufRead;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
+use foldhash::fast::RandomState;
+
 use crate::address::{Address, Gid, Name};
 use crate::options::lines::{self, Line, Lines};
 use crate::options::report::{of_error, shown};
@@ -44,7 +46,8 @@ const REPORT_LIMIT: usize = 100;
 /// GIDs by name, IPv4 and IPv6 address.
 #[derive(Clone, Default, Debug)]
 pub struct Hosts {
-    gids: HashMap<Address, Gid>,
+    /// By a hash that is no defence against chosen keys: all that are kept are the operator's.
+    gids: HashMap<Address, Gid, RandomState>,
     reports: Vec<Report>,
 }
 
@@ -61,7 +64,7 @@ impl Hosts {
     /// No hosts, and the reason.
     pub(crate) fn unread(report: Report) -> Self {
         Self {
-            gids: HashMap::new(),
+            gids: HashMap::default(),
             reports: vec![report],
         }
     }
@@ -70,7 +73,7 @@ impl Hosts {
     /// reader is reported and ends the text.
     pub fn parse(file: impl AsRef<Path>, reader: impl BufRead) -> Self {
         let file = file.as_ref();
-        let mut gids = HashMap::new();
+        let mut gids = HashMap::default();
         let mut reports = Vec::new();
         let mut more_bad_lines = 0;
         let mut lines = Lines::new(reader, FILE_LIMIT);
@@ -107,6 +110,7 @@ impl Hosts {
     }
 
     /// The GID of an address; none for one that is itself a GID or a LID.
+    #[inline]
     pub fn get(&self, address: &Address) -> Option<Gid> {
         self.gids.get(address).copied()
     }

@@ -17,6 +17,7 @@ use crate::introspection::OptionInfo;
 use crate::options::Options;
 use crate::query;
 use crate::request::{QueryRequest, ResolveRequest};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, RwLock};
 
 /// Why a provider, or something of it, could not be opened. Any error converts into one.
@@ -253,6 +254,8 @@ pub struct Endpoint<P: Provider> {
     handle: EndpointHandle,
     state: P::Endpoint,
     addresses: RwLock<Vec<Address>>,
+    /// The [marks](Address::mark) of all addresses that there were: most clients ask for another host's.
+    marks: AtomicU64,
 }
 
 impl<P: Provider> Endpoint<P> {
@@ -264,6 +267,7 @@ impl<P: Provider> Endpoint<P> {
             handle,
             state,
             addresses: RwLock::default(),
+            marks: AtomicU64::new(0),
         })
     }
 
@@ -293,12 +297,20 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// Whether the core has given the endpoint this address.
+    #[inline]
     pub fn has_address(&self, address: &Address) -> bool {
+        self.marks.load(Ordering::Relaxed) & address.mark() != 0 && self.is_there(address)
+    }
+
+    #[cold]
+    fn is_there(&self, address: &Address) -> bool {
         self.addresses.read().contains(address)
     }
 
     fn add_address(&self, address: &Address) {
         self.addresses.write().push(*address);
+        // Who is told that the endpoint has it, finds it.
+        self.marks.fetch_or(address.mark(), Ordering::Relaxed);
     }
 
     fn remove_address(&self, address: &Address) {

@@ -46,12 +46,7 @@ pub struct ResolveRequest<'a> {
 pub type KeptRequest = ResolveRequest<'static>;
 
 enum Inner<'a> {
-    Borrowed {
-        endpoint: &'a EndpointHandle,
-        id: u64,
-        header: &'a [u8; HEADER],
-        asked: Asked<'a>,
-    },
+    Borrowed(&'a View<'a>),
     Kept(Arc<Kept>),
 }
 
@@ -65,14 +60,15 @@ struct Kept {
 }
 
 /// A request in either form.
-struct View<'a> {
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
     endpoint: &'a EndpointHandle,
     id: u64,
     header: &'a [u8; HEADER],
     asked: Asked<'a>,
 }
 
-impl<'a> ResolveRequest<'a> {
+impl<'a> View<'a> {
     /// Reads the core's message. One that asks for nothing sensible is answered here; `None` then.
     #[inline]
     pub(crate) fn read(
@@ -82,13 +78,10 @@ impl<'a> ResolveRequest<'a> {
     ) -> Option<Self> {
         match Asked::read(message) {
             Ok(asked) => Some(Self {
-                inner: Inner::Borrowed {
-                    endpoint,
-                    id,
-                    header: message.header(),
-                    asked,
-                },
-                is_answered: false,
+                endpoint,
+                id,
+                header: message.header(),
+                asked,
             }),
             Err(invalid) => {
                 refuse_invalid(endpoint, id, message, &invalid);
@@ -96,21 +89,22 @@ impl<'a> ResolveRequest<'a> {
             }
         }
     }
+}
+
+impl<'a> ResolveRequest<'a> {
+    /// The request that was read. To be moved it is two words.
+    #[inline]
+    pub(crate) fn new(view: &'a View<'a>) -> Self {
+        Self {
+            inner: Inner::Borrowed(view),
+            is_answered: false,
+        }
+    }
 
     #[inline]
     fn view(&self) -> View<'_> {
         match &self.inner {
-            Inner::Borrowed {
-                endpoint,
-                id,
-                header,
-                asked,
-            } => View {
-                endpoint,
-                id: *id,
-                header,
-                asked: *asked,
-            },
+            Inner::Borrowed(view) => **view,
             Inner::Kept(kept) => View {
                 endpoint: &kept.endpoint,
                 id: kept.id,
@@ -131,18 +125,13 @@ impl<'a> ResolveRequest<'a> {
         self.is_answered = true;
         let kept = match &self.inner {
             Inner::Kept(kept) => Arc::clone(kept),
-            Inner::Borrowed {
-                endpoint,
-                id,
-                header,
-                asked,
-            } => Arc::new(Kept {
-                endpoint: (*endpoint).clone(),
-                id: *id,
-                header: **header,
-                destination: *asked.destination.0,
-                source: asked.source.map(|entry| *entry.0),
-                hint: asked.hint.map(|entry| *entry.0),
+            Inner::Borrowed(view) => Arc::new(Kept {
+                endpoint: view.endpoint.clone(),
+                id: view.id,
+                header: *view.header,
+                destination: *view.asked.destination.0,
+                source: view.asked.source.map(|entry| *entry.0),
+                hint: view.asked.hint.map(|entry| *entry.0),
             }),
         };
         ResolveRequest {
@@ -224,12 +213,13 @@ impl<'a> ResolveRequest<'a> {
 
     /// Answers with a path that was known before the client asked, and counts that (route cache, in the endpoint's set and in
     /// the core's).
-    #[inline]
+    // Always: a path that is made on the way is not put together in memory first.
+    #[inline(always)]
     pub fn answer_from_cache(mut self, path: &PathRecord) {
         self.is_answered = true;
         let view = self.view();
         match self.inner {
-            Inner::Borrowed { .. } => view.endpoint.counters().count_resolved_from_cache(),
+            Inner::Borrowed(_) => view.endpoint.counters().count_resolved_from_cache(),
             Inner::Kept(_) => view.endpoint.counters().increment(AcmCounter::ROUTE_CACHE),
         }
         view.endpoint
@@ -260,14 +250,14 @@ impl<'a> ResolveRequest<'a> {
 
     /// Counts the request, once: one that is kept has been counted.
     fn count(&self) {
-        if let Inner::Borrowed { endpoint, .. } = &self.inner {
-            endpoint.counters().increment(AcmCounter::RESOLVE);
+        if let Inner::Borrowed(view) = &self.inner {
+            view.endpoint.counters().increment(AcmCounter::RESOLVE);
         }
     }
 }
 
 impl View<'_> {
-    #[inline]
+    #[inline(always)]
     fn succeed(&self, path: &PathRecord) {
         const FLAGS: u32 = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
         let mut answer = Outgoing::answer_to(self.header, AcmStatus::SUCCESS.0);

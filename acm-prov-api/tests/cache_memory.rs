@@ -56,13 +56,13 @@ fn fill(destinations: u64, capacity: usize, query: fn(u64) -> PathQuery) -> Path
     store
 }
 
-/// A table doubles behind 49,152 entries, and behind half of that and so on.
+/// A table doubles behind 57,344 entries, and behind half of that and so on. Those before it keep their addresses, which count here.
 fn check_bytes(destinations: u64, capacity: usize, query: fn(u64) -> PathQuery) {
     let before = Allocations::bytes();
     let store = fill(destinations, capacity, query);
     let allocated = Allocations::bytes().wrapping_sub(before);
     let (bytes, kept) = (allocated + store.mapped_bytes(), store.len());
-    assert!(store.mapped_bytes() == 0 || store.mapped_bytes() >= 2 << 20);
+    assert!(store.mapped_bytes() == 0 || store.mapped_bytes() >= 64 << 10);
     drop(store);
     assert_eq!(Allocations::bytes(), before, "all is given back");
     println!(
@@ -94,7 +94,7 @@ fn an_empty_store_takes_next_to_nothing() {
     let before = Allocations::bytes();
     let store = fill(0, 65_536, by_gid);
     let bytes = Allocations::bytes().wrapping_sub(before);
-    assert!(bytes <= 1_024, "{bytes} bytes for an empty store");
+    assert!(bytes <= 4_096, "{bytes} bytes for an empty store");
     drop(store);
 }
 

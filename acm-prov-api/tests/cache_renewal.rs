@@ -258,10 +258,10 @@ fn what_is_fresh_and_plain_can_be_taken_to_another_store() {
         path: to_gid,
         age: Duration::from_secs(2),
     };
-    assert_eq!(fresh.len(), 3, "{fresh:?}");
-    for expected in [kept(2, 3_000), gid, kept(1, 3_000)] {
-        assert!(fresh.contains(&expected), "{fresh:?}");
-    }
+    // In no order: where a GID is in the table, nobody knows.
+    let all = [kept(2, 3_000), gid, kept(1, 3_000)];
+    assert!(all.iter().all(|kept| fresh.contains(kept)), "{fresh:?}");
+    assert_eq!(fresh.len(), all.len());
     assert_eq!(store.changes(), before);
     store.reregister(at(4_000));
     assert_eq!(store.fresh(at(4_000)).len(), 0);

@@ -4,6 +4,7 @@ use acm_prov_api_models::sync;
 use loom::thread;
 use sync::Arc;
 
+#[allow(dead_code, reason = "another model empties slots")]
 #[rustfmt::skip]
 #[path = "../../src/cache/table/slot.rs"]
 mod slot;

@@ -4,8 +4,8 @@
 //! for the LID, since a far GID's path has the LID of a router, and an alias GID its port's.
 //!
 //! The answer to the plain query for a destination of the subnet, which is what nearly all clients ask, is in a table
-//! that [`plain`](PathStore::plain) reads while others write: a hit takes one read lock, which is never held but to change a
-//! pointer, and waits for no insert, growth or flush. It allocates nothing and reads no clock. All other answers are
+//! that [`plain`](PathStore::plain) reads while others write: a hit takes no lock, and waits for no insert, growth or flush.
+//! It allocates nothing and reads no clock. All other answers are
 //! behind a mutex: to queries that name more, and paths with a GRH, to other subnets or with a service id of their own.
 //!
 //! What goes first, when there are more answers than the capacity:
@@ -28,13 +28,14 @@ mod writer;
 
 use std::time::Duration;
 
-use super::table::{Key, Table};
+use super::table::Key;
+use super::tables::{self, Tables};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
 use crate::path::PathRecord;
 use crate::sa::{Component, PathQuery, Source, Target};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, RwLock};
+use crate::sync::{Arc, Mutex};
 
 pub(super) use age::millis;
 use writer::Writer;
@@ -87,7 +88,7 @@ pub struct Preloads(u64);
 /// store: drop it with no lock held.
 pub struct Discarded {
     _writer: Writer,
-    _table: Arc<Table>,
+    _table: tables::Discarded,
 }
 
 /// What is known about paths from one endpoint. All methods are for any thread.
@@ -101,8 +102,8 @@ pub struct PathStore {
 
 /// What hits read, and the writer publishes.
 struct Readers {
-    /// The writer's. Locked for writing to change the pointer only.
-    table: RwLock<Arc<Table>>,
+    /// The writer's.
+    tables: Arc<Tables>,
     /// The current epoch's lower bits.
     epoch: AtomicU32,
     /// What hits take for the time, in milliseconds: later than the time by [`AHEAD`] periods when it was set.
@@ -120,18 +121,18 @@ impl PathStore {
     /// An empty store for the queries of `source`.
     #[must_use]
     pub fn new(source: Source, limits: StoreLimits) -> PathStore {
-        let table = Arc::new(Table::new());
+        let tables = Arc::new(Tables::new());
         PathStore {
             source,
             ttl: limits.ttl.map_or(u64::MAX, millis),
             readers: Readers {
-                table: RwLock::new(Arc::clone(&table)),
+                tables: Arc::clone(&tables),
                 epoch: AtomicU32::new(0),
                 now: AtomicU64::new(0),
                 tick_at: AtomicU64::new(u64::MAX),
                 period: limits.ttl.map(|ttl| (millis(ttl) / 64).clamp(50, 60_000)),
             },
-            writer: Mutex::new(Writer::new(source, limits, table)),
+            writer: Mutex::new(Writer::new(source, limits, tables)),
         }
     }
 
@@ -156,7 +157,7 @@ impl PathStore {
     /// Bytes that are mapped for the table, beside what the allocator gave.
     #[must_use]
     pub fn mapped_bytes(&self) -> usize {
-        self.readers.table.read().mapped_bytes()
+        self.writer.lock().mapped_bytes()
     }
 
     /// The fresh answer to the [plain](PathQuery::is_plain) query for a destination.
@@ -166,8 +167,7 @@ impl PathStore {
     #[inline]
     pub fn plain(&self, target: Target) -> Option<PathRecord> {
         let key = Key::new(target, &self.source)?;
-        let table = self.readers.table.read();
-        let (slot, entry) = table.find(key)?;
+        let (slot, entry) = self.readers.tables.find(key)?;
         let now = self.readers.now.load(Ordering::Relaxed);
         let epoch = self.readers.epoch.load(Ordering::Relaxed) as u16;
         let is_fresh = now.saturating_sub(entry.learned()) < self.ttl
@@ -337,11 +337,7 @@ impl PathStore {
 
     /// Forgets everything, preloaded paths included.
     pub fn clear(&self) -> Discarded {
-        let table = Arc::new(Table::new());
-        let mut writer = self.writer.lock();
-        let old = writer.clear(&self.readers, table);
-        drop(writer);
-        old
+        self.writer.lock().clear(&self.readers)
     }
 }
 
@@ -350,10 +346,6 @@ impl Readers {
         let ahead = AHEAD * self.period.unwrap_or(0);
         let now = now.since(Moment::default()).saturating_add(ahead);
         self.now.fetch_max(now, Ordering::Relaxed);
-    }
-
-    fn publish(&self, table: &Arc<Table>) -> Arc<Table> {
-        std::mem::replace(&mut *self.table.write(), Arc::clone(table))
     }
 
     fn publish_epoch(&self, epoch: Epoch) {

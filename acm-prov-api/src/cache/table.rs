@@ -1,8 +1,8 @@
 //! A hash table of paths that readers search while one writer changes it.
 //!
 //! One array holds the [slots](slot::Slot), 32 bytes each, of LIDs and of GIDs of the endpoint's subnet. A key that is
-//! not in its home slot is in one of the next (linear probing), with no empty slot between. At most three quarters of the
-//! slots are used: a subnet's 49,151 unicast LIDs fit in 2 MiB, one huge page.
+//! not in its home slot is in one of the next (linear probing), with no empty slot between. At most seven eighths of the
+//! slots are used: a subnet's 49,151 unicast LIDs fit in 2 MiB, one huge page, and leave a quarter free.
 //!
 //! Readers take no lock here. The methods that write need one writer at a time; the store's mutex sees to that. A
 //! reader that overlaps with a write can miss an entry that is being moved. It never gets a wrong one.
@@ -17,7 +17,7 @@ pub(super) use entry::{Entry, Key};
 use memory::Slots;
 #[cfg(test)]
 pub(super) use memory::tests::MOST_SLOTS;
-use slot::Slot;
+pub(super) use slot::Slot;
 
 /// Slots of the first table that holds something.
 const FIRST_LENGTH: usize = 16;
@@ -53,22 +53,24 @@ impl Table {
         })
     }
 
-    /// A copy with twice the slots. `None`: there is no memory.
-    pub fn grown(&self) -> Option<Self> {
+    /// An empty one with twice the slots. `None`: there is no memory.
+    pub fn larger(&self) -> Option<Self> {
         let length = match self.slots.len() {
             0 => FIRST_LENGTH,
             length => length.checked_mul(2)?,
         };
-        let grown = Self::with_length(length, self.seed)?;
-        for entry in self.entries() {
-            grown.put(entry.key(), entry);
-        }
-        Some(grown)
+        Self::with_length(length, self.seed)
+    }
+
+    /// Removes all entries at once; memory that is mapped for the table goes back to the system. Nobody may write meanwhile, and
+    /// readers must find out by themselves.
+    pub fn empty(&self) {
+        self.slots.zero();
     }
 
     /// How many entries there may be.
     pub fn room(&self) -> usize {
-        self.slots.len() / 4 * 3
+        self.slots.len() / 8 * 7
     }
 
     /// Bytes that the table has mapped for itself: none, or a multiple of 2 MiB.

@@ -73,16 +73,57 @@ fn names_no_more(record: &Record, source: &Source, qos: Qos) -> bool {
         | word(record, TRAFFIC_CLASS) & classes
         | word(record, PACKET_LIFETIME) & LIFETIME;
     let pkey = PKey(u16::from_be_bytes(bytes(record, PKEY)));
-    let sgid = Gid(bytes(record, SGID));
+    let sgid = GidWords::at(record, SGID);
     named == 0
         && (!pkey.is_valid() || pkey.same_partition(source.pkey))
-        && (sgid.is_zero() || sgid.in_subnet(source.gid.subnet_prefix()) == source.gid)
+        && (sgid.is_zero() || sgid.in_subnet_of(source) == GidWords::of(source.gid))
 }
 
+/// A GID as two words in host order. Taken apart into bytes it would go through memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct GidWords(u64, u64);
+
+impl GidWords {
+    #[inline]
+    fn at(record: &Record, at: usize) -> Self {
+        Self(
+            u64::from_be_bytes(bytes(record, at)),
+            u64::from_be_bytes(bytes(record, at + 8)),
+        )
+    }
+
+    #[inline]
+    fn of(gid: Gid) -> Self {
+        Self(gid.subnet_prefix(), gid.interface_id())
+    }
+
+    #[inline]
+    fn is_zero(self) -> bool {
+        self.0 | self.1 == 0
+    }
+
+    #[inline]
+    fn is_multicast(self) -> bool {
+        self.0 >> 56 == 0xff
+    }
+
+    /// See [`Gid::in_subnet`].
+    #[inline]
+    fn in_subnet_of(self, source: &Source) -> Self {
+        match self.0 >> 54 {
+            LINK_LOCAL => Self(source.gid.subnet_prefix(), self.1),
+            _ => self,
+        }
+    }
+}
+
+/// fe80::/10.
+const LINK_LOCAL: u64 = 0xfe80 >> 6;
+
 #[inline]
-fn by_gid(gid: Gid, source: &Source) -> Option<Target> {
-    let gid = gid.in_subnet(source.gid.subnet_prefix());
-    (!gid.is_zero() && !gid.is_multicast()).then_some(Target::Gid(gid))
+fn by_gid(gid: GidWords, source: &Source) -> Option<Target> {
+    let gid = gid.in_subnet_of(source);
+    (!gid.is_zero() && !gid.is_multicast()).then(|| Target::Gid(Gid::new(gid.0, gid.1)))
 }
 
 #[inline]
@@ -97,7 +138,7 @@ impl Asked<'_> {
         let info = self.destination.info();
         let kind = self.destination.kind();
         if kind == AcmEpType::PATH {
-            let (gid, lid) = (Gid(bytes(info, DGID)), lid(info, DLID));
+            let (gid, lid) = (GidWords::at(info, DGID), lid(info, DLID));
             return match names_no_more(info, source, qos) {
                 true if lid.is_zero() => by_gid(gid, source),
                 true if gid.is_zero() => by_lid(lid),
@@ -110,7 +151,7 @@ impl Asked<'_> {
             return None;
         }
         match kind {
-            AcmEpType::ADDRESS_GID => by_gid(Gid(bytes(info, 0)), source),
+            AcmEpType::ADDRESS_GID => by_gid(GidWords::at(info, 0), source),
             AcmEpType::ADDRESS_LID => by_lid(lid(info, 0)),
             _ => None,
         }
@@ -129,7 +170,7 @@ impl Asked<'_> {
             return None;
         }
         match target {
-            Target::Gid(gid) => by_gid(gid, source),
+            Target::Gid(gid) => by_gid(GidWords::of(gid), source),
             Target::Lid(lid) => by_lid(lid),
         }
     }

@@ -5,7 +5,8 @@ use super::negative::Negatives;
 use super::side::Side;
 use super::{AHEAD, Discarded, Kept, Preloads, Readers, Renewing, StoreLimits, targets};
 use crate::address::{Gid, Lid};
-use crate::cache::table::{Entry, Key, Table};
+use crate::cache::table::{Entry, Key};
+use crate::cache::tables::Tables;
 use crate::clock::Moment;
 use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source, Target};
@@ -21,8 +22,8 @@ pub(super) struct Writer {
     source: Source,
     limits: StoreLimits,
     pub ages: Ages,
-    /// The one that [readers](Readers) have.
-    table: Arc<Table>,
+    /// Those that [readers](Readers) have.
+    tables: Arc<Tables>,
     /// Where the next entry is evicted.
     hand: usize,
     /// The SA's answers in the table.
@@ -38,12 +39,12 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub fn new(source: Source, limits: StoreLimits, table: Arc<Table>) -> Self {
+    pub fn new(source: Source, limits: StoreLimits, tables: Arc<Tables>) -> Self {
         Self {
             source,
             limits,
             ages: Ages::new(limits.ttl, limits.stale_ttl),
-            table,
+            tables,
             hand: 0,
             plain: 0,
             preloaded: 0,
@@ -58,6 +59,10 @@ impl Writer {
     /// The SA's answers.
     pub fn len(&self) -> usize {
         self.plain + self.side.len()
+    }
+
+    pub fn mapped_bytes(&self) -> usize {
+        self.tables.mapped_bytes()
     }
 
     pub fn get(&mut self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
@@ -105,7 +110,7 @@ impl Writer {
     }
 
     fn was_used_lately(&self, target: Target) -> bool {
-        let entry = Key::new(target, &self.source).and_then(|key| self.table.find(key));
+        let entry = Key::new(target, &self.source).and_then(|key| self.tables.table().find(key));
         let others = self.side.peek(target);
         entry.is_some_and(|(_, entry)| entry.is_in_use())
             || others.is_some_and(|others| self.ages.was_used_lately(others.used()))
@@ -113,7 +118,7 @@ impl Writer {
 
     pub fn end_use_period(&mut self) {
         self.ages.end_period();
-        self.table.end_period();
+        self.tables.table().end_period();
     }
 
     /// See [`PathStore::due`](super::PathStore::due).
@@ -162,7 +167,7 @@ impl Writer {
 
     /// The SA's answers in the table.
     fn answers_in_table(&self) -> impl Iterator<Item = Entry> {
-        let entries = self.table.entries();
+        let entries = self.tables.table().entries();
         entries.filter(|entry| !entry.is_preloaded())
     }
 
@@ -217,7 +222,7 @@ impl Writer {
         // Not the current one, with which it would be fresh.
         let epoch = self.ages.current().low().wrapping_sub(1);
         let entry = Entry::new(key, path, &self.source, learned, epoch)?;
-        if self.table.find(key).is_some() || self.side.peek(target).is_some() {
+        if self.tables.table().find(key).is_some() || self.side.peek(target).is_some() {
             return None;
         }
         while self.len() >= self.limits.capacity {
@@ -233,7 +238,7 @@ impl Writer {
     pub fn drop_loaded(&mut self) -> bool {
         let were_there = self.ages.drop_loaded();
         if were_there {
-            self.plain -= self.table.remove_all(Entry::is_loaded);
+            self.plain -= self.tables.table().remove_all(Entry::is_loaded);
         }
         were_there
     }
@@ -259,7 +264,7 @@ impl Writer {
     /// The SA's path in the table, if its age is right.
     fn plain(&self, target: Target, is_right: impl Fn(Age) -> bool) -> Option<PathRecord> {
         let key = Key::new(target, &self.source)?;
-        let (slot, entry) = self.table.find(key)?;
+        let (slot, entry) = self.tables.table().find(key)?;
         if entry.is_preloaded() || !is_right(self.age(&entry)) {
             return None;
         }
@@ -276,7 +281,7 @@ impl Writer {
 
     /// The SA's answer in the table.
     fn plain_entry(&self, target: Target) -> Option<Entry> {
-        let (_, entry) = self.table.find(Key::new(target, &self.source)?)?;
+        let (_, entry) = self.tables.table().find(Key::new(target, &self.source)?)?;
         (!entry.is_preloaded()).then_some(entry)
     }
 
@@ -372,14 +377,14 @@ impl Writer {
 
     /// Puts an entry into the table, unless there is no memory for it.
     fn put(&mut self, readers: &Readers, key: Key, entry: Entry) {
-        if self.table.find(key).is_none() {
-            while self.plain + self.preloaded >= self.table.room() {
-                if !self.grow(readers) && !self.evict_plain() {
+        if self.tables.table().find(key).is_none() {
+            while self.plain + self.preloaded >= self.tables.table().room() {
+                if !self.grow() && !self.evict_plain() {
                     return;
                 }
             }
         }
-        if let Some(last) = self.table.put(key, entry) {
+        if let Some(last) = self.tables.table().put(key, entry) {
             *self.count(&last) -= 1;
         }
         *self.count(&entry) += 1;
@@ -400,7 +405,7 @@ impl Writer {
         let Some(period) = readers.period else {
             return;
         };
-        let entries = self.table.entries();
+        let entries = self.tables.table().entries();
         let next = entries.filter_map(|entry| self.tick_for(readers, &entry));
         let earliest = now.after(period).since(Moment::default());
         let tick_at = next.min().map_or(u64::MAX, |next| next.max(earliest));
@@ -414,15 +419,13 @@ impl Writer {
         }
     }
 
-    /// Replaces the table by a larger one. Readers go on with the old one until the new one is filled.
-    fn grow(&mut self, readers: &Readers) -> bool {
-        let Some(grown) = self.table.grown() else {
-            return false;
-        };
-        self.table = Arc::new(grown);
-        self.hand = 0;
-        drop(readers.publish(&self.table));
-        true
+    /// Goes on with a larger table. Readers go on with the old one until the new one is filled.
+    fn grow(&mut self) -> bool {
+        let is_grown = self.tables.grow();
+        if is_grown {
+            self.hand = 0;
+        }
+        is_grown
     }
 
     /// Makes room. False: there is nothing to evict.
@@ -439,7 +442,7 @@ impl Writer {
             return false;
         }
         let may_go = |entry: &Entry| !entry.is_preloaded();
-        let evicted = self.table.evict(&mut self.hand, PATIENCE, may_go);
+        let evicted = self.tables.table().evict(&mut self.hand, PATIENCE, may_go);
         self.plain -= usize::from(evicted.is_some());
         evicted.is_some()
     }
@@ -489,7 +492,7 @@ impl Writer {
     fn forget_plain(&mut self, target: Target) {
         if self.plain_port(target).is_some()
             && let Some(key) = Key::new(target, &self.source)
-            && self.table.remove(key).is_some()
+            && self.tables.table().remove(key).is_some()
         {
             self.plain -= 1;
         }
@@ -524,7 +527,7 @@ impl Writer {
         if self.preloaded == 0 {
             return;
         }
-        self.preloaded -= self.table.remove_all(|entry| {
+        self.preloaded -= self.tables.table().remove_all(|entry| {
             entry.is_preloaded() && {
                 let (gid, lid) = port(&entry.path(&self.source));
                 is_meant(gid, lid)
@@ -537,7 +540,7 @@ impl Writer {
         self.ages.end_epoch(now);
         self.missing.clear();
         if self.ages.is_time_to_purge() {
-            self.plain -= self.table.remove_all(|entry| {
+            self.plain -= self.tables.table().remove_all(|entry| {
                 !entry.is_preloaded() && self.ages.is_gone(self.age(entry).epoch)
             });
         }
@@ -545,8 +548,8 @@ impl Writer {
     }
 
     /// Starts anew with an empty table; gives what was there.
-    pub fn clear(&mut self, readers: &Readers, table: Arc<Table>) -> Discarded {
-        let empty = Self::new(self.source, self.limits, table);
+    pub fn clear(&mut self, readers: &Readers) -> Discarded {
+        let empty = Self::new(self.source, self.limits, Arc::clone(&self.tables));
         let mut old = std::mem::replace(self, empty);
         std::mem::swap(&mut self.ages, &mut old.ages);
         self.ages.forget_epochs();
@@ -555,7 +558,7 @@ impl Writer {
         self.preloads = old.preloads;
         readers.publish_epoch(self.ages.current());
         Discarded {
-            _table: readers.publish(&self.table),
+            _table: self.tables.clear(),
             _writer: old,
         }
     }

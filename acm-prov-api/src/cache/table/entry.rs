@@ -30,8 +30,12 @@ impl Key {
 /// The two halves of a GID, as they are on the wire.
 #[inline]
 fn halves(gid: &[u8; 16]) -> [u64; 2] {
-    let half = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| gid[at + index]));
-    [half(0), half(8)]
+    let [first, second] = [0, 8].map(|at| {
+        gid[at..]
+            .first_chunk()
+            .map(|half| u64::from_ne_bytes(*half))
+    });
+    [first.unwrap_or(0), second.unwrap_or(0)]
 }
 
 /// The words of a slot. Bytes of the record are in the order of the wire.
@@ -124,20 +128,30 @@ impl Entry {
         }
     }
 
-    /// The path.
-    #[inline]
+    /// The path. It is put together word by word: a hit writes these into its answer, and nothing between.
+    #[inline(always)]
     pub fn path(&self, source: &Source) -> PathRecord {
         let [_, guid, lids, codes] = self.0;
-        let lids = lids.to_ne_bytes();
-        let [reversible, mtu, rate, lifetime, preference, ..] = codes.to_le_bytes();
+        let [prefix, interface_id] = halves(&source.gid.0);
+        // The lower half of `lids` is the record's bytes from 40 on, the upper one those from 50 on; `codes` is in the order of
+        // the bytes.
+        let lids = u64::from_le_bytes(lids.to_ne_bytes());
+        let reversible = codes & 0xff;
+        let [mtu_and_rate, lifetime_and_preference] = [codes >> 8 & 0xffff, codes >> 24 & 0xffff];
+        let words = [
+            [0; 8],
+            prefix.to_ne_bytes(),
+            guid.to_ne_bytes(),
+            prefix.to_ne_bytes(),
+            interface_id.to_ne_bytes(),
+            (lids & 0xffff_ffff).to_le_bytes(),
+            (reversible << 8 | lids >> 32 << 16 | mtu_and_rate << 48).to_le_bytes(),
+            lifetime_and_preference.to_le_bytes(),
+        ];
         let mut bytes = [0; PathRecord::LENGTH];
-        bytes[8..16].copy_from_slice(&source.gid.0[..8]);
-        bytes[16..24].copy_from_slice(&guid.to_ne_bytes());
-        bytes[24..40].copy_from_slice(&source.gid.0);
-        bytes[40..44].copy_from_slice(&lids[..4]);
-        bytes[49] = reversible;
-        bytes[50..54].copy_from_slice(&lids[4..]);
-        bytes[54..58].copy_from_slice(&[mtu, rate, lifetime, preference]);
+        for (room, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *room = word;
+        }
         PathRecord::from_bytes(&bytes)
     }
 
@@ -156,7 +170,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn key(&self) -> Key {
+    pub fn key(&self) -> Key {
         match self.0[3] & IS_LID {
             0 => Key::Guid(self.0[1]),
             _ => Key::Lid(self.dlid()),

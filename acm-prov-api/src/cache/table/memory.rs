@@ -1,5 +1,5 @@
 //! Where slots live: a large array is mapped by itself and asks for huge pages, since a random slot would cost a walk of page
-//! tables otherwise, and since the memory of a table that has gone goes back to the system at once.
+//! tables otherwise, and since memory that is not needed goes back to the system at once.
 
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
@@ -8,6 +8,9 @@ use super::slot::Slot;
 
 /// Bytes of a huge page of x86-64, and of AArch64 with pages of 4 KiB.
 const HUGE_PAGE: usize = 2 << 20;
+
+/// Bytes of the smallest array that is mapped: whole pages everywhere.
+const LARGE: usize = 64 << 10;
 
 /// An array of slots, all zeros at first.
 pub(super) enum Slots {
@@ -26,13 +29,21 @@ impl Slots {
         if length > tests::MOST_SLOTS.get() {
             return None;
         }
-        if length.checked_mul(size_of::<Slot>())? < HUGE_PAGE {
+        if length.checked_mul(size_of::<Slot>())? < LARGE {
             let mut slots = Vec::new();
             slots.try_reserve_exact(length).ok()?;
             slots.resize_with(length, Slot::default);
             return Some(Self::Small(slots.into_boxed_slice()));
         }
         Mapping::new(length).map(Self::Large)
+    }
+
+    /// Makes them all zeros again. Memory that is mapped for them goes back to the system, until they are written.
+    pub fn zero(&self) {
+        match self {
+            Self::Large(mapping) if mapping.give_back() => {}
+            slots => slots.iter().for_each(Slot::zero),
+        }
     }
 
     /// Bytes that are mapped for them alone.
@@ -72,7 +83,10 @@ impl Mapping {
     fn new(length: usize) -> Option<Self> {
         let bytes = length.checked_mul(size_of::<Slot>())?;
         // A huge page begins where its size divides the address. Miri knows no parts of mappings.
-        let spare = if cfg!(miri) { 0 } else { HUGE_PAGE };
+        let spare = match bytes < HUGE_PAGE || cfg!(miri) {
+            true => 0,
+            false => HUGE_PAGE,
+        };
         let start = map(bytes.checked_add(spare)?)?;
         let before = match spare {
             0 => 0,
@@ -91,6 +105,18 @@ impl Mapping {
         }
         let slots = NonNull::new(slots.cast())?;
         Some(Self { slots, length })
+    }
+
+    /// Gives the memory back to the system, which has zeros there from now on. False if it does not take it.
+    fn give_back(&self) -> bool {
+        // Miri knows no such advice.
+        if cfg!(miri) {
+            return false;
+        }
+        let bytes = size_of_val(self.slots());
+        // SAFETY: the mapping is private, without a file, and this value's own; it stays mapped, and zeros are slots. Whoever reads
+        // them meanwhile does so through atomics, and sees the old words or zeros.
+        unsafe { libc::madvise(self.slots.as_ptr().cast(), bytes, libc::MADV_DONTNEED) == 0 }
     }
 
     #[inline]
@@ -143,7 +169,9 @@ pub(in crate::cache) mod tests {
     use super::*;
 
     /// Slots in a huge page.
-    const LARGE: usize = HUGE_PAGE / size_of::<Slot>();
+    const HUGE: usize = HUGE_PAGE / size_of::<Slot>();
+    /// Slots in the smallest mapping.
+    const MAPPED: usize = LARGE / size_of::<Slot>();
 
     thread_local! {
         /// Larger arrays are refused, as by a system without memory.
@@ -152,21 +180,27 @@ pub(in crate::cache) mod tests {
 
     #[test]
     fn slots_are_zeros_and_all_there() {
-        for length in [16, LARGE - 1, LARGE, 3 * LARGE] {
-            if cfg!(miri) && length == LARGE - 1 {
-                continue; // Takes a minute.
+        for length in [16, MAPPED - 1, MAPPED, HUGE, 3 * HUGE] {
+            if cfg!(miri) && length > MAPPED {
+                continue; // Takes minutes.
             }
             let slots = Slots::new(length).unwrap();
             assert_eq!(slots.len(), length);
             let is_large = matches!(slots, Slots::Large(_));
-            assert_eq!(is_large, length >= LARGE);
+            assert_eq!(is_large, length >= MAPPED);
             for slot in [slots.first(), slots.last()] {
                 let slot = slot.unwrap();
                 assert_eq!(slot.read(), Some([0; 4]));
                 slot.write([1, 2, 3, 4]);
                 assert_eq!(slot.read(), Some([1, 2, 3, 4]));
             }
-            if is_large && !cfg!(miri) {
+            slots.zero();
+            for slot in [slots.first(), slots.last()] {
+                assert_eq!(slot.unwrap().read(), Some([0; 4]));
+                slot.unwrap().write([1, 2, 3, 4]);
+                assert_eq!(slot.unwrap().read(), Some([1, 2, 3, 4]));
+            }
+            if length >= HUGE {
                 assert_eq!(slots.as_ptr().align_offset(HUGE_PAGE), 0);
             }
         }

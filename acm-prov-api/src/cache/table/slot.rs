@@ -33,23 +33,28 @@ impl Slot {
     /// What was written last. `None`: it is being written.
     #[inline]
     pub fn read(&self) -> Option<Words> {
-        let [first, second, third, fourth] = &self.0;
-        for _ in 0..TRIES {
-            let before = first.load(Ordering::Acquire);
-            if before & ONE == 0 {
-                let words = [
-                    before & FIRST_WORD,
-                    second.load(Ordering::Acquire),
-                    third.load(Ordering::Acquire),
-                    fourth.load(Ordering::Acquire),
-                ];
-                if first.load(Ordering::Relaxed) == before {
-                    return Some(words);
-                }
-            }
+        self.read_once().or_else(|| self.read_again())
+    }
+
+    #[cold]
+    fn read_again(&self) -> Option<Words> {
+        (1..TRIES).find_map(|_| {
             std::hint::spin_loop();
-        }
-        None
+            self.read_once()
+        })
+    }
+
+    #[inline]
+    fn read_once(&self) -> Option<Words> {
+        let [first, second, third, fourth] = &self.0;
+        let before = first.load(Ordering::Acquire);
+        let words = [
+            before & FIRST_WORD,
+            second.load(Ordering::Acquire),
+            third.load(Ordering::Acquire),
+            fourth.load(Ordering::Acquire),
+        ];
+        (before & ONE == 0 && first.load(Ordering::Relaxed) == before).then_some(words)
     }
 
     /// Replaces the words. One thread at a time.
@@ -63,6 +68,14 @@ impl Slot {
         fourth.swap(words[3], Ordering::Release);
         let count = before.wrapping_add(2 * ONE) & !FIRST_WORD;
         first.store(count | words[0] & FIRST_WORD, Ordering::Release);
+    }
+
+    /// Makes the words zeros, the count too. Readers do not find out by the slot alone that words are not of one time: the store
+    /// changes the [current table](crate::cache::tables) before. One thread at a time.
+    pub fn zero(&self) {
+        for word in &self.0 {
+            word.store(0, Ordering::Release);
+        }
     }
 
     /// Sets bits of the last word. For any thread; what is being written meanwhile may get them, or lose them.

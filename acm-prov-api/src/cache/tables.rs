@@ -1,0 +1,167 @@
+//! The tables of a store, one for each size, of which one is in use: the smallest at first, then always the next larger one.
+//!
+//! Readers search the current table without a lock, and without being counted: so a table is never freed as long as there
+//! is a reader who may have it. A table that is not current keeps its addresses and gives back its memory: it reads as
+//! zeros then, which is empty. It serves again when the store has grown once more.
+//!
+//! A reader that was late may so search a table that has been emptied, or is being filled. It finds out: before a table
+//! changes that was current, [another one](current::Current) is, and a reader that has seen the change sees that, too.
+
+mod current;
+
+use super::table::{Entry, Key, Slot, Table};
+use crate::sync::{Arc, Mutex, OnceLock};
+use current::{Current, Use};
+
+/// Sizes: the largest has 2^29 slots, 16 GiB.
+const SIZES: usize = 27;
+
+/// How often a reader looks again because another table is current.
+const TRIES: usize = 8;
+
+/// See the [module](self).
+pub(super) struct Tables {
+    current: Current,
+    sizes: [OnceLock<Place>; SIZES],
+}
+
+/// Another table became current during a search.
+struct NotCurrent;
+
+struct Place {
+    table: Table,
+    /// Since when something was put in; `None`: it is empty, and takes no memory if it is large.
+    filled: Mutex<Option<Use>>,
+}
+
+impl Place {
+    /// Empties the table, if it still holds what was put in by that use of it.
+    fn empty(&self, last: Use) {
+        let mut filled = self.filled.lock();
+        if *filled == Some(last) {
+            self.table.empty();
+            *filled = None;
+        }
+    }
+}
+
+impl Tables {
+    /// No table takes memory.
+    pub fn new() -> Self {
+        let sizes = [const { OnceLock::new() }; SIZES];
+        let smallest = Place {
+            table: Table::new(),
+            filled: Mutex::new(None),
+        };
+        // Nobody else has set it.
+        let _ = sizes[0].set(smallest);
+        Self {
+            current: Current::new(),
+            sizes,
+        }
+    }
+
+    #[inline]
+    fn place(&self, current: Use) -> Option<&Place> {
+        self.sizes.get(current.size())?.get()
+    }
+
+    /// Where an entry is, and its value. For any thread.
+    #[inline]
+    pub fn find(&self, key: Key) -> Option<(&Slot, Entry)> {
+        match self.find_once(key) {
+            Ok(found) => found,
+            Err(NotCurrent) => self.find_again(key),
+        }
+    }
+
+    #[cold]
+    fn find_again(&self, key: Key) -> Option<(&Slot, Entry)> {
+        let found = (1..TRIES).find_map(|_| self.find_once(key).ok());
+        found.flatten()
+    }
+
+    #[inline]
+    fn find_once(&self, key: Key) -> Result<Option<(&Slot, Entry)>, NotCurrent> {
+        let current = self.current.begin();
+        let place = self.place(current);
+        let found = place.and_then(|place| place.table.find(key));
+        match self.current.is_still(current) {
+            true => Ok(found),
+            false => Err(NotCurrent),
+        }
+    }
+
+    /// Bytes that are mapped for the tables of all sizes. Only the current one's are memory.
+    pub fn mapped_bytes(&self) -> usize {
+        let tables = self.sizes.iter().filter_map(OnceLock::get);
+        tables.map(|place| place.table.mapped_bytes()).sum()
+    }
+
+    /// The table that is current. For the writer.
+    pub fn table(&self) -> &Table {
+        let place = self.place(self.current.begin());
+        &place.expect("it was made before it was current").table
+    }
+
+    /// Makes a copy with twice the slots the current one. `false`: there is no memory. For the writer.
+    pub fn grow(&self) -> bool {
+        let last = self.current.begin();
+        let next = last.grown();
+        let (Some(old), Some(place)) = (self.place(last), self.sizes.get(next.size())) else {
+            return false;
+        };
+        let new = match place.get() {
+            Some(new) => new,
+            None => {
+                let Some(table) = old.table.larger() else {
+                    return false;
+                };
+                place.get_or_init(|| Place {
+                    table,
+                    filled: Mutex::new(None),
+                })
+            }
+        };
+        {
+            let mut filled = new.filled.lock();
+            // What a flush has left may not have been emptied yet.
+            if filled.replace(next).is_some() {
+                new.table.empty();
+            }
+        }
+        for entry in old.table.entries() {
+            new.table.put(entry.key(), entry);
+        }
+        self.current.set(next);
+        old.empty(last);
+        true
+    }
+
+    /// Makes the smallest one current, which has no room. Gives what is to be emptied. For the writer.
+    pub fn clear(self: &Arc<Self>) -> Discarded {
+        let last = self.current.begin();
+        self.current.set(last.cleared());
+        Discarded {
+            tables: Arc::clone(self),
+            last,
+        }
+    }
+}
+
+/// A table that is not current any more; dropping it gives back its memory.
+pub(super) struct Discarded {
+    tables: Arc<Tables>,
+    last: Use,
+}
+
+impl Drop for Discarded {
+    fn drop(&mut self) {
+        if let Some(place) = self.tables.place(self.last) {
+            place.empty(self.last);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
