@@ -8,14 +8,15 @@
 //! [delivered](DeliveringMutex) when it is released: with a lock held nobody is answered, nothing is sent, no file and no
 //! verbs function is touched, no line is logged.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
+use hashbrown::HashMap;
+
 use super::settings::LookupLimits;
 use super::sm_health::SmHealth;
-use super::store::{PathStore, StoreLimits, millis};
+use super::store::{Known, PathStore, StoreLimits, millis};
 use crate::abi::{AcmCounter, AcmStatus};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
@@ -40,7 +41,7 @@ mod snapshot;
 mod warm_up;
 mod worker;
 
-use asking::{Asking, Waiter};
+use asking::{Queries, Waiter};
 use client::{Client, Provider};
 use preload::Preload;
 use qos::{AskingQos, Qos, QosState, WaitsForQos};
@@ -219,7 +220,7 @@ impl State {
 struct Batch {
     shared: Arc<Shared>,
     lines: Vec<(LogLevel, String)>,
-    queries: Vec<Asking>,
+    queries: Queries,
     qos_question: Option<AskingQos>,
     abandoned: Vec<u64>,
     replies: (
@@ -244,8 +245,10 @@ impl Deliver for State {
             self.files.next_deadline(),
             self.next_renewal(),
         ];
-        if due.into_iter().flatten().any(|due| due < self.wakes_at) {
-            self.wakes_at = Moment::default();
+        let due = due.map(|due| due.unwrap_or(Moment::NEVER));
+        let due = due.into_iter().fold(Moment::NEVER, Moment::min);
+        if due < self.wakes_at {
+            self.wakes_at = due;
             shared.wake.notify_one();
         }
         let is_empty = queries.is_empty()
@@ -507,6 +510,9 @@ impl EndpointCache {
     #[cold]
     fn resolve_otherwise(&self, request: ResolveRequest<'_>) -> Resolution {
         let Asker { shared, endpoint } = &self.0;
+        if let Some(target) = request.plain_target(&endpoint.source) {
+            return self.resolve_further(&PathQuery::to(target), request);
+        }
         // rdma_cm names a service id with each connection.
         if let Some(target) = request.plain_target_without_qos(&endpoint.source)
             && let Some((false, false)) = shared.qos.get(Moment::now())
@@ -585,7 +591,7 @@ impl EndpointCache {
     /// Asks the SA, whatever is known. The answer is kept.
     pub fn query(&self, query: &PathQuery, request: QueryRequest) -> Resolution {
         let query = query.complete(self.source());
-        self.0.start(&query, Client::Query(request), None)
+        self.0.start(&query, Client::Query(Box::new(request)), None)
     }
 
     /// Takes the LID at which a port of the subnet was seen. Paths to the port that lead to another LID are forgotten.
@@ -786,8 +792,10 @@ impl Asker {
             Some(_) => deadline.min(now.after(millis(self.shared.settings.lookups.timeout))),
             None => deadline,
         };
-        let client = client.keep();
-        let waiter = Waiter { client, stale };
+        let waiter = Waiter {
+            client: client.keep(),
+            stale: stale.map(Box::new),
+        };
         if !state.paths.ask(now, key, waiter, until) {
             return Resolution::Refused;
         }
@@ -800,22 +808,25 @@ impl Asker {
 
     fn seek(&self, query: &PathQuery, now: Moment) -> Sought<'_> {
         let store = &self.endpoint.store;
-        let known = store.get(query, now);
-        if let Some(path) = known.or_else(|| self.preloaded(query, now)) {
+        if let Known::Fresh(path) = store.look_up(query, now) {
+            return Sought::Known(Some(path));
+        }
+        if let Some(path) = self.preloaded(query, now) {
             return Sought::Known(Some(path));
         }
         let mut state = self.shared.state.lock();
         // Looked at again: answers are stored with the state locked, so that one which has just come is not asked for a
         // second time.
-        let path = store.get(query, now);
-        if path.is_some() || store.is_missing(query, now) {
-            return Sought::Known(path);
-        }
-        if let Some(path) = store.get_while_renewed(query, now) {
-            state.renewals.stale_used(now);
-            return Sought::Known(Some(path));
-        }
-        let stale = store.get_stale(query, now);
+        let stale = match store.look_up(query, now) {
+            Known::Fresh(path) => return Sought::Known(Some(path)),
+            Known::Missing => return Sought::Known(None),
+            Known::Renewed(path) => {
+                state.renewals.stale_used(now);
+                return Sought::Known(Some(path));
+            }
+            Known::Stale(path) => Some(path),
+            Known::Nothing => None,
+        };
         Sought::Unknown { state, stale }
     }
 

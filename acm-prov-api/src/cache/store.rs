@@ -78,6 +78,20 @@ pub struct Kept {
     pub age: Duration,
 }
 
+/// What is known of a query's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// See [`get`](PathStore::get).
+    Fresh(PathRecord),
+    /// See [`is_missing`](PathStore::is_missing).
+    Missing,
+    /// See [`get_while_renewed`](PathStore::get_while_renewed).
+    Renewed(PathRecord),
+    /// See [`get_stale`](PathStore::get_stale).
+    Stale(PathRecord),
+    Nothing,
+}
+
 /// Tells preloaded paths that were read before a change from those read after it: see
 /// [`preload`](PathStore::preload).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +213,12 @@ impl PathStore {
     pub fn get(&self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
         self.readers.set_time(now);
         self.writer.lock().get(query, now)
+    }
+
+    /// The best of what is known.
+    pub(super) fn look_up(&self, query: &PathQuery, now: Moment) -> Known {
+        self.readers.set_time(now);
+        self.writer.lock().look_up(query, now)
     }
 
     /// The answer to a query from before a re-registration, as long as it may stand in for a silent SA; a fresh one does as

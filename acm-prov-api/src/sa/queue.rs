@@ -9,10 +9,12 @@
 //! be lost: the core keeps its queue when a port goes down, so a port that opens again still waits for what it
 //! had handed over before.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 use std::num::NonZeroU32;
 use std::time::Duration;
+
+use hashbrown::HashMap;
 
 use crate::abi::{
     self, AcmCounter, Be16, Be64, acm_endpoint, acm_sa_mad, umad_hdr, umad_sa_packet,
@@ -23,7 +25,7 @@ use crate::handle::{Closed, CorePort, EndpointHandle};
 use crate::host::Host;
 use crate::sa::{SaError, SaLimits};
 use crate::sync::thread::Builder;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// MADs at a time, over all ports. This bounds a runaway.
 const LIMIT: usize = 1 << 20;
@@ -152,6 +154,15 @@ impl Port {
     }
 }
 
+/// A MAD on its way to the core.
+struct HandedOver {
+    id: MadId,
+    endpoint: EndpointHandle,
+    question: Question,
+    /// Whether no other waits at its port.
+    is_last: bool,
+}
+
 /// A MAD that ended without an answer.
 struct Ended {
     host: Host,
@@ -163,6 +174,7 @@ struct Ended {
 #[derive(Default)]
 struct Mads {
     by_id: HashMap<MadId, Mad>,
+    /// They stay: the core has no more ports than devices have.
     ports: HashMap<CorePort, Port>,
     /// Of all MADs but those that are queued.
     deadlines: BTreeSet<(Moment, MadId)>,
@@ -187,15 +199,12 @@ impl Mads {
         self.waiting -= usize::from(mad.done.is_some());
         if let Some(port) = self.ports.get_mut(&mad.port) {
             port.give_back(mad.state);
-            if port.out == 0 && port.queue.is_empty() {
-                self.ports.remove(&mad.port);
-            }
         }
         Some(mad)
     }
 
     /// Takes the next MAD that a port may hand over, and counts it as out.
-    fn next_to_hand_over(&mut self, id: CorePort, now: Moment) -> Option<(MadId, EndpointHandle)> {
+    fn next_to_hand_over(&mut self, id: CorePort, now: Moment) -> Option<HandedOver> {
         let port = self.ports.get_mut(&id)?;
         let (&(urgency, _), &id) = port.queue.first_key_value()?;
         let mad = self.by_id.get_mut(&id)?;
@@ -207,10 +216,15 @@ impl Mads {
         mad.lost_at = lost_at(&limits, port.out, now);
         port.out += 1;
         mad.state = State::Out(now);
-        let endpoint = mad.endpoint.clone();
+        let next = HandedOver {
+            id,
+            endpoint: mad.endpoint.clone(),
+            question: mad.question,
+            is_last: port.queue.is_empty(),
+        };
         let deadline = mad.lost_at.min(mad.wanted_until);
         self.set_deadline(id, deadline);
-        Some((id, endpoint))
+        Some(next)
     }
 
     /// Ends what is due. MADs that nobody waits for leave their places to others.
@@ -326,7 +340,8 @@ struct Table {
     hosts: Vec<Host>,
     /// Whether a thread keeps the deadlines.
     is_watched: bool,
-    /// When that thread looks again by itself.
+    /// When that thread looks again by itself. It stays so though what was due then has ended: else each MAD that
+    /// is answered at once would wake it.
     wakes_at: Moment,
 }
 
@@ -362,9 +377,10 @@ impl Table {
 
     /// Has the thread look again if something is due before it would look by itself.
     fn look_in_time(&mut self, changed: &Condvar) {
-        let first = self.mads().deadlines.first().map(|(deadline, _)| *deadline);
-        if first.is_some_and(|first| first < self.wakes_at) {
-            self.wakes_at = Moment::default();
+        if let Some(&(first, _)) = self.mads().deadlines.first()
+            && first < self.wakes_at
+        {
+            self.wakes_at = first;
             changed.notify_one();
         }
     }
@@ -432,13 +448,11 @@ pub(super) fn submit(
     }
     mads.waiting += 1;
     mads.ports.entry(port).or_default().queue.insert(place, id);
-    table.look_in_time(&QUEUE.changed);
-    drop(table);
+    QUEUE.hand_over(table, port, now);
     // Looked at after it was queued: a close that comes from now on ends it.
     if let Err(closed) = endpoint.gate().with(|_| ()) {
-        return QUEUE.fail(id, closed.into(), |state| matches!(state, State::Queued(_)));
+        QUEUE.fail(id, closed.into(), |state| matches!(state, State::Queued(_)));
     }
-    QUEUE.hand_over(port);
 }
 
 /// Takes back a MAD that the core does not have yet; its `done` is dropped uncalled. False: it is out, or has ended.
@@ -478,36 +492,39 @@ fn tell(ended: Vec<Ended>) {
 }
 
 impl Queue {
-    /// Hands the core as many MADs of a port as it may have.
-    fn hand_over(&self, port: CorePort) {
+    /// Hands the core as many MADs of a port as it may have, and releases the table for that.
+    fn hand_over<'a>(&'a self, mut table: MutexGuard<'a, Table>, port: CorePort, now: Moment) {
         loop {
-            let now = Moment::now();
-            let mut table = self.table.lock();
             let mads = table.mads();
             mads.forget_lost(port, now);
-            let Some((id, endpoint)) = mads.next_to_hand_over(port, now) else {
-                return;
-            };
-            let Some(question) = mads.by_id.get(&id).map(|mad| mad.question) else {
-                return;
-            };
-            let context = Context {
-                host: table.host_index(endpoint.host()),
-                id,
-            };
+            let next = mads.next_to_hand_over(port, now);
             table.look_in_time(&self.changed);
+            let Some(next) = next else { return };
+            let context = Context {
+                host: table.host_index(next.endpoint.host()),
+                id: next.id,
+            };
             drop(table);
-            // Not when it was asked: one that is taken back before its turn is no query.
-            if question.attribute == abi::UMAD_SA_ATTR_PATH_REC {
-                endpoint.count(AcmCounter::ROUTE_QUERY);
-            }
+            let HandedOver {
+                endpoint, question, ..
+            } = &next;
             let sent = endpoint.gate().with(|structure| {
+                // Not when it was asked: one that is taken back before its turn is no query.
+                if question.attribute == abi::UMAD_SA_ATTR_PATH_REC {
+                    endpoint.count(AcmCounter::ROUTE_QUERY);
+                }
                 // SAFETY: the gate keeps the endpoint open.
-                unsafe { send(structure, endpoint.host(), context, &question) }
+                unsafe { send(structure, endpoint.host(), context, question) }
             });
-            if let Err(error) = sent.map_err(SaError::from).flatten() {
-                self.fail(id, error, |state| matches!(state, State::Out(_)));
+            let sent = sent.map_err(SaError::from).flatten();
+            // Whatever comes to the queue from now on is handed over by whoever brings it.
+            if sent.is_ok() && next.is_last {
+                return;
             }
+            if let Err(error) = sent {
+                self.fail(next.id, error, |state| matches!(state, State::Out(_)));
+            }
+            table = self.table.lock();
         }
     }
 
@@ -525,13 +542,13 @@ impl Queue {
     fn watch(&'static self, table: &mut Table) -> bool {
         if !table.is_watched {
             let thread = Builder::new().name("sa-deadlines".into());
-            table.wakes_at = Moment::default();
+            table.wakes_at = Moment::NEVER;
             table.is_watched = thread.spawn(|| self.keep_deadlines()).is_ok();
         }
         table.is_watched
     }
 
-    /// Ends MADs whose time is up. The thread ends once it wakes and nobody waits.
+    /// Ends MADs whose time is up. The thread ends once it was to look again and nobody waits.
     fn keep_deadlines(&self) {
         let mut table = self.table.lock();
         loop {
@@ -541,36 +558,38 @@ impl Queue {
                 drop(table);
                 tell(ended);
                 for port in ports {
-                    self.hand_over(port);
+                    self.hand_over(self.table.lock(), port, now);
                 }
                 table = self.table.lock();
                 continue;
             }
-            let mads = table.mads();
-            if mads.waiting == 0 {
-                table.is_watched = false;
-                return;
+            if table.wakes_at <= now {
+                table.wakes_at = Moment::NEVER;
+                if table.mads().waiting == 0 {
+                    table.is_watched = false;
+                    return;
+                }
             }
-            let first = mads.deadlines.first().map(|(deadline, _)| *deadline);
-            table.wakes_at = first.unwrap_or(Moment::NEVER);
-            match first {
-                Some(first) => {
-                    let wait = Duration::from_millis(first.since(now));
+            if let Some(&(first, _)) = table.mads().deadlines.first() {
+                table.wakes_at = table.wakes_at.min(first);
+            }
+            match table.wakes_at {
+                Moment::NEVER => self.changed.wait(&mut table),
+                at => {
+                    let wait = Duration::from_millis(at.since(now));
                     self.changed.wait_for(&mut table, wait);
                 }
-                None => self.changed.wait(&mut table),
             }
         }
     }
 
     /// A MAD is back, which frees its place. Gives who waits for it.
-    fn returned(&self, id: MadId) -> Option<(Moment, Question, Option<Done>)> {
+    fn returned(&self, id: MadId, now: Moment) -> Option<(Moment, Question, Option<Done>)> {
         let mut table = self.table.lock();
         let mads = table.mads();
         let is_out = matches!(mads.by_id.get(&id), Some(mad) if matches!(mad.state, State::Out(_)));
         let mut mad = if is_out { mads.remove(id) } else { None }?;
-        drop(table);
-        self.hand_over(mad.port);
+        self.hand_over(table, mad.port, now);
         Some((mad.sent(), mad.question, mad.done.take()))
     }
 
@@ -643,7 +662,7 @@ unsafe extern "C" fn came_back(mad: *mut acm_sa_mad) {
         // SAFETY: the handler owns the MAD and frees it once.
         unsafe { (host.table().acm_free_sa_mad)(mad) };
         // A MAD that is not known any more has counted as lost.
-        let returned = context.and_then(|context| QUEUE.returned(context.id));
+        let returned = context.and_then(|context| QUEUE.returned(context.id, Moment::now()));
         if let Some((sent, question, Some(done))) = returned {
             done(
                 sent,

@@ -1,5 +1,7 @@
 //! From a query that nobody can answer here to the SA, and back.
 
+use smallvec::SmallVec;
+
 use crate::abi::AcmStatus;
 use crate::cache::store::Epoch;
 use crate::clock::Moment;
@@ -20,10 +22,13 @@ pub(super) struct Asking {
     pub(super) epoch: Epoch,
 }
 
+/// Seldom more than one at a time.
+pub(super) type Queries = SmallVec<[Asking; 1]>;
+
 impl State {
     /// The path queries that are to be handed over.
-    pub(super) fn next_queries(&mut self, now: Moment) -> Vec<Asking> {
-        let mut queries = Vec::new();
+    pub(super) fn next_queries(&mut self, now: Moment) -> Queries {
+        let mut queries = Queries::new();
         while let Some(Try { id, key, .. }) = self.paths.next_try(now, || sa::new_id().into()) {
             // The lookups of an endpoint end when it closes.
             let Some(endpoint) = self.endpoints.get(&key.endpoint) else {
@@ -150,7 +155,7 @@ impl Asked {
 pub(super) struct Waiter {
     pub(super) client: Client<'static>,
     /// A path from before a re-registration, which is better than none.
-    pub(super) stale: Option<PathRecord>,
+    pub(super) stale: Option<Box<PathRecord>>,
 }
 
 impl crate::lookups::Waiter for Waiter {
@@ -159,7 +164,7 @@ impl crate::lookups::Waiter for Waiter {
     fn end(self, end: End<Self::Answer>) {
         self.client.reply(match end {
             End::Answer(answer) => answer,
-            End::Expired => self.stale.ok_or(AcmStatus::ETIMEDOUT),
+            End::Expired => self.stale.map_or(Err(AcmStatus::ETIMEDOUT), |path| Ok(*path)),
             End::Full => Err(AcmStatus::ENOMEM),
             // The port is down: nobody can be reached through it.
             End::Closed => Err(AcmStatus::ENOTCONN),
