@@ -146,15 +146,18 @@ impl<K, W> Lookup<K, W> {
 
     /// When this lookup is to be looked at next.
     fn next_due(&self, now: Moment) -> Option<Moment> {
-        let state = match self.state {
-            State::Resting(until) => Some(until),
-            State::Trying(timeout) => timeout,
-            State::Queued(_) => None,
+        let mut due = match self.state {
+            State::Resting(until) => until,
+            State::Trying(timeout) => timeout.unwrap_or(Moment::NEVER),
+            State::Queued(_) => Moment::NEVER,
         };
-        let deadline = self.waiters.first().map(|(deadline, _)| *deadline);
-        let wanted = (self.wanted_until > now).then_some(self.wanted_until);
-        let due = [state, deadline, wanted].into_iter().flatten().min();
-        due.filter(|due| *due < Moment::NEVER)
+        if let Some((deadline, _)) = self.waiters.first() {
+            due = due.min(*deadline);
+        }
+        if self.wanted_until > now {
+            due = due.min(self.wanted_until);
+        }
+        (due < Moment::NEVER).then_some(due)
     }
 }
 

@@ -218,7 +218,8 @@ impl State {
 
 /// What was decided under a port's lock. Dropping it does it.
 struct Batch {
-    shared: Arc<Shared>,
+    /// `None` if there is nothing but replies.
+    shared: Option<Arc<Shared>>,
     lines: Vec<(LogLevel, String)>,
     queries: Queries,
     qos_question: Option<AskingQos>,
@@ -233,8 +234,8 @@ struct Batch {
 impl Deliver for State {
     type Batch = Batch;
 
+    #[inline]
     fn take_batch(&mut self) -> Option<Batch> {
-        let shared = self.shared.upgrade()?;
         let now = Moment::now();
         let queries = self.next_queries(now);
         let qos_question = self.next_qos_question(now);
@@ -249,24 +250,31 @@ impl Deliver for State {
         let due = due.into_iter().fold(Moment::NEVER, Moment::min);
         if due < self.wakes_at {
             self.wakes_at = due;
-            shared.wake.notify_one();
+            self.shared.upgrade()?.wake.notify_one();
         }
-        let is_empty = queries.is_empty()
-            && qos_question.is_none()
-            && self.lines.is_empty()
-            && !self.paths.has_news()
-            && !self.qos.lookups.has_news()
-            && !self.files.has_news();
-        if is_empty {
+        let abandoned = self.paths.take_abandoned();
+        let is_for_the_port = !queries.is_empty()
+            || qos_question.is_some()
+            || !self.lines.is_empty()
+            || !abandoned.is_empty();
+        let has_news = is_for_the_port
+            || self.paths.has_news()
+            || self.qos.lookups.has_news()
+            || self.files.has_news();
+        if !has_news {
             return None;
         }
+        let shared = match is_for_the_port {
+            true => Some(self.shared.upgrade()?),
+            false => None,
+        };
         // Nobody asks what the SA can do for a question that is not wanted any more; one answer more is kept.
         drop(self.qos.lookups.take_abandoned());
         Some(Batch {
             lines: std::mem::take(&mut self.lines),
             queries,
             qos_question,
-            abandoned: self.paths.take_abandoned(),
+            abandoned,
             replies: (
                 self.paths.take_replies(),
                 self.qos.lookups.take_replies(),
@@ -279,19 +287,24 @@ impl Deliver for State {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        for (level, line) in &self.lines {
-            self.shared.port.host().log(*level, format_args!("{line}"));
+        let shared = self.shared.take();
+        if let Some(shared) = &shared {
+            for (level, line) in &self.lines {
+                shared.port.host().log(*level, format_args!("{line}"));
+            }
         }
         // Clients come before the SA's next questions.
         self.replies.0.deliver();
         self.replies.1.deliver();
         self.replies.2.deliver();
-        self.shared.take_back(std::mem::take(&mut self.abandoned));
-        if let Some(question) = self.qos_question.take() {
-            self.shared.ask_qos(question);
-        }
-        for query in self.queries.drain(..) {
-            self.shared.ask(query);
+        if let Some(shared) = &shared {
+            shared.take_back(std::mem::take(&mut self.abandoned));
+            if let Some(question) = self.qos_question.take() {
+                shared.ask_qos(question);
+            }
+            for query in self.queries.drain(..) {
+                shared.ask(query);
+            }
         }
     }
 }
@@ -807,8 +820,11 @@ impl Asker {
     }
 
     fn seek(&self, query: &PathQuery, now: Moment) -> Sought<'_> {
-        let store = &self.endpoint.store;
-        if let Known::Fresh(path) = store.look_up(query, now) {
+        let OpenEndpoint { source, store, .. } = &*self.endpoint;
+        // The table was asked for a plain path already.
+        if (self.shared.preload.is_some() || !query.is_plain(source))
+            && let Known::Fresh(path) = store.look_up(query, now)
+        {
             return Sought::Known(Some(path));
         }
         if let Some(path) = self.preloaded(query, now) {

@@ -117,7 +117,7 @@ pub struct PathStore {
 struct Readers {
     /// The writer's. Locked for writing to change the pointer only.
     table: RwLock<Arc<Table>>,
-    /// The current epoch's lower bits.
+    /// The current epoch's number.
     epoch: AtomicU32,
     /// What hits take for the time, in milliseconds: later than the time by [`AHEAD`] periods when it was set.
     now: AtomicU64,
@@ -288,7 +288,7 @@ impl PathStore {
     /// What an answer must have been asked in to be kept: see [`learn`](PathStore::learn).
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.writer.lock().ages.current()
+        Epoch::new(self.readers.epoch.load(Ordering::Relaxed))
     }
 
     /// Keeps the SA's answer to a query that it [answers](PathQuery::check). `asked` is the store's epoch when the SA was
@@ -369,7 +369,10 @@ impl Readers {
     fn set_time(&self, now: Moment) {
         let ahead = AHEAD * self.period.unwrap_or(0);
         let now = now.since(Moment::default()).saturating_add(ahead);
-        self.now.fetch_max(now, Ordering::Relaxed);
+        // A load is much cheaper, and the coarse clock seldom moves.
+        if self.now.load(Ordering::Relaxed) < now {
+            self.now.fetch_max(now, Ordering::Relaxed);
+        }
     }
 
     fn publish(&self, table: &Arc<Table>) -> Arc<Table> {
@@ -377,8 +380,7 @@ impl Readers {
     }
 
     fn publish_epoch(&self, epoch: Epoch) {
-        let low = epoch.low().into();
-        self.epoch.store(low, Ordering::Relaxed);
+        self.epoch.store(epoch.number(), Ordering::Relaxed);
     }
 }
 

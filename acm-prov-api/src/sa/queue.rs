@@ -24,8 +24,9 @@ use crate::door::{self, Refusal};
 use crate::handle::{Closed, CorePort, EndpointHandle};
 use crate::host::Host;
 use crate::sa::{SaError, SaLimits};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::thread::Builder;
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex};
 
 /// MADs at a time, over all ports. This bounds a runaway.
 const LIMIT: usize = 1 << 20;
@@ -156,7 +157,7 @@ impl Port {
 
 /// A MAD on its way to the core.
 struct HandedOver {
-    id: MadId,
+    context: Context,
     endpoint: EndpointHandle,
     question: Question,
     /// Whether no other waits at its port.
@@ -181,9 +182,31 @@ struct Mads {
     /// MADs whose `done` has not been called.
     waiting: usize,
     places: u64,
+    /// The cores that MADs are sent through: one, except where a test or a host written in Rust brings several.
+    hosts: Vec<Host>,
 }
 
 impl Mads {
+    fn host_index(&mut self, host: &Host) -> u32 {
+        let known = self
+            .hosts
+            .iter()
+            .position(|known| std::ptr::eq(known.table(), host.table()));
+        let index = known.unwrap_or(self.hosts.len());
+        match known {
+            Some(index) => self.hosts[index] = *host,
+            None => self.hosts.push(*host),
+        }
+        // There are far fewer tables than 2^32: each is a static.
+        index as u32
+    }
+
+    /// The host that a MAD is from; for a context that is none of ours, the host that a MAD can only be from.
+    fn host(&self, context: Option<Context>) -> Option<Host> {
+        let index = context.map_or(0, |context| context.host as usize);
+        self.hosts.get(index).or(self.hosts.first()).copied()
+    }
+
     fn set_deadline(&mut self, id: MadId, deadline: Moment) {
         if let Some(mad) = self.by_id.get_mut(&id) {
             self.deadlines.remove(&(mad.deadline, id));
@@ -216,15 +239,17 @@ impl Mads {
         mad.lost_at = lost_at(&limits, port.out, now);
         port.out += 1;
         mad.state = State::Out(now);
-        let next = HandedOver {
-            id,
-            endpoint: mad.endpoint.clone(),
-            question: mad.question,
-            is_last: port.queue.is_empty(),
-        };
+        let is_last = port.queue.is_empty();
+        let (endpoint, question) = (mad.endpoint.clone(), mad.question);
         let deadline = mad.lost_at.min(mad.wanted_until);
         self.set_deadline(id, deadline);
-        Some(next)
+        let host = self.host_index(endpoint.host());
+        Some(HandedOver {
+            context: Context { host, id },
+            endpoint,
+            question,
+            is_last,
+        })
     }
 
     /// Ends what is due. MADs that nobody waits for leave their places to others.
@@ -335,9 +360,6 @@ fn lost_at(limits: &SaLimits, out: usize, now: Moment) -> Moment {
 #[derive(Default)]
 struct Table {
     mads: Option<Mads>,
-    last_id: u32,
-    /// The cores that MADs are sent through: one, except where a test or a host written in Rust brings several.
-    hosts: Vec<Host>,
     /// Whether a thread keeps the deadlines.
     is_watched: bool,
     /// When that thread looks again by itself. It stays so though what was due then has ended: else each MAD that
@@ -346,33 +368,23 @@ struct Table {
 }
 
 impl Table {
+    #[inline]
     fn mads(&mut self) -> &mut Mads {
-        self.mads.get_or_insert_default()
+        match &mut self.mads {
+            Some(mads) => mads,
+            none => none.insert(Mads::default()),
+        }
     }
 
-    fn host_index(&mut self, host: &Host) -> u32 {
-        let known = self
-            .hosts
-            .iter()
-            .position(|known| std::ptr::eq(known.table(), host.table()));
-        let index = known.unwrap_or(self.hosts.len());
-        match known {
-            Some(index) => self.hosts[index] = *host,
-            None => self.hosts.push(*host),
-        }
-        // There are far fewer tables than 2^32: each is a static.
-        index as u32
+    /// Takes the next MAD that a port may hand over.
+    fn next_to_hand_over(&mut self, port: CorePort, now: Moment) -> Option<HandedOver> {
+        let mads = self.mads();
+        mads.forget_lost(port, now);
+        mads.next_to_hand_over(port, now)
     }
 
-    fn new_id(&mut self) -> MadId {
-        loop {
-            self.last_id = self.last_id.wrapping_add(1);
-            if let Some(id) = NonZeroU32::new(self.last_id).map(MadId)
-                && !self.mads().by_id.contains_key(&id)
-            {
-                return id;
-            }
-        }
+    fn endpoint(&mut self, id: MadId) -> Option<EndpointHandle> {
+        self.mads().by_id.get(&id).map(|mad| mad.endpoint.clone())
     }
 
     /// Has the thread look again if something is due before it would look by itself.
@@ -395,17 +407,21 @@ struct Queue {
 static QUEUE: Queue = Queue {
     table: Mutex::new(Table {
         mads: None,
-        last_id: 0,
-        hosts: Vec::new(),
         is_watched: false,
         wakes_at: Moment::NEVER,
     }),
     changed: Condvar::new(),
 };
 
-/// An id for a MAD that will be [submitted](submit).
+/// An id for a MAD that will be [submitted](submit). It comes again after 2^32 others; a MAD that waits for so long keeps it.
 pub(crate) fn new_id() -> MadId {
-    QUEUE.table.lock().new_id()
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let id = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if let Some(id) = NonZeroU32::new(id) {
+            return MadId(id);
+        }
+    }
 }
 
 /// Queues a MAD. `done` is called once: on the core's SA thread with an answer, on the closing thread when the endpoint
@@ -413,7 +429,7 @@ pub(crate) fn new_id() -> MadId {
 /// cannot be started. With a `patience`, in milliseconds, it is called by then, though the MAD may still wait for its turn.
 pub(super) fn submit(
     id: MadId,
-    endpoint: &EndpointHandle,
+    endpoint: EndpointHandle,
     urgency: Urgency,
     question: Question,
     patience: Option<u64>,
@@ -423,7 +439,8 @@ pub(super) fn submit(
     let wanted_until = patience.map_or(Moment::NEVER, |patience| now.after(patience));
     let port = endpoint.port().core_port();
     let mut table = QUEUE.table.lock();
-    let is_full = table.mads().by_id.len() >= LIMIT;
+    let by_id = &table.mads().by_id;
+    let is_full = by_id.len() >= LIMIT || by_id.contains_key(&id);
     if is_full || !QUEUE.watch(&mut table) {
         drop(table);
         return done(now, Err(SaError::NoMemory));
@@ -432,7 +449,7 @@ pub(super) fn submit(
     mads.places += 1;
     let place = (urgency, mads.places);
     let mad = Mad {
-        endpoint: endpoint.clone(),
+        endpoint,
         port,
         question,
         asked: now,
@@ -448,9 +465,16 @@ pub(super) fn submit(
     }
     mads.waiting += 1;
     mads.ports.entry(port).or_default().queue.insert(place, id);
-    QUEUE.hand_over(table, port, now);
+    let next = table.next_to_hand_over(port, now);
+    let waits = next.as_ref().is_none_or(|next| next.context.id != id);
+    let endpoint = if waits { table.endpoint(id) } else { None };
+    table.look_in_time(&QUEUE.changed);
+    drop(table);
+    QUEUE.hand_over(port, next);
     // Looked at after it was queued: a close that comes from now on ends it.
-    if let Err(closed) = endpoint.gate().with(|_| ()) {
+    if let Some(endpoint) = endpoint
+        && let Err(closed) = endpoint.gate().with(|_| ())
+    {
         QUEUE.fail(id, closed.into(), |state| matches!(state, State::Queued(_)));
     }
 }
@@ -492,40 +516,41 @@ fn tell(ended: Vec<Ended>) {
 }
 
 impl Queue {
-    /// Hands the core as many MADs of a port as it may have, and releases the table for that.
-    fn hand_over<'a>(&'a self, mut table: MutexGuard<'a, Table>, port: CorePort, now: Moment) {
-        loop {
-            let mads = table.mads();
-            mads.forget_lost(port, now);
-            let next = mads.next_to_hand_over(port, now);
-            table.look_in_time(&self.changed);
-            let Some(next) = next else { return };
-            let context = Context {
-                host: table.host_index(next.endpoint.host()),
-                id: next.id,
-            };
-            drop(table);
-            let HandedOver {
-                endpoint, question, ..
-            } = &next;
+    /// Hands the core a MAD that was taken for it, and as many others of the port as it may have.
+    fn hand_over(&self, port: CorePort, mut next: Option<HandedOver>) {
+        while let Some(HandedOver {
+            context,
+            endpoint,
+            question,
+            is_last,
+        }) = next
+        {
             let sent = endpoint.gate().with(|structure| {
                 // Not when it was asked: one that is taken back before its turn is no query.
                 if question.attribute == abi::UMAD_SA_ATTR_PATH_REC {
                     endpoint.count(AcmCounter::ROUTE_QUERY);
                 }
                 // SAFETY: the gate keeps the endpoint open.
-                unsafe { send(structure, endpoint.host(), context, question) }
+                unsafe { send(structure, endpoint.host(), context, &question) }
             });
-            let sent = sent.map_err(SaError::from).flatten();
-            // Whatever comes to the queue from now on is handed over by whoever brings it.
-            if sent.is_ok() && next.is_last {
-                return;
+            match sent.map_err(SaError::from).flatten() {
+                // Whatever has come since is handed over by whoever brought it.
+                Ok(()) if is_last => return,
+                Ok(()) => {}
+                Err(error) => {
+                    self.fail(context.id, error, |state| matches!(state, State::Out(_)));
+                }
             }
-            if let Err(error) = sent {
-                self.fail(next.id, error, |state| matches!(state, State::Out(_)));
-            }
-            table = self.table.lock();
+            next = self.next_to_hand_over(port);
         }
+    }
+
+    /// Takes the next MAD that a port may hand over.
+    fn next_to_hand_over(&self, port: CorePort) -> Option<HandedOver> {
+        let mut table = self.table.lock();
+        let next = table.next_to_hand_over(port, Moment::now());
+        table.look_in_time(&self.changed);
+        next
     }
 
     /// A MAD cannot be handed over, if it is still in the state in which that was seen.
@@ -558,7 +583,7 @@ impl Queue {
                 drop(table);
                 tell(ended);
                 for port in ports {
-                    self.hand_over(self.table.lock(), port, now);
+                    self.hand_over(port, self.next_to_hand_over(port));
                 }
                 table = self.table.lock();
                 continue;
@@ -583,22 +608,31 @@ impl Queue {
         }
     }
 
-    /// A MAD is back, which frees its place. Gives who waits for it.
-    fn returned(&self, id: MadId, now: Moment) -> Option<(Moment, Question, Option<Done>)> {
+    /// A MAD is back, which frees its place for the next.
+    fn returned(&self, context: Option<Context>) -> Returned {
         let mut table = self.table.lock();
         let mads = table.mads();
-        let is_out = matches!(mads.by_id.get(&id), Some(mad) if matches!(mad.state, State::Out(_)));
-        let mut mad = if is_out { mads.remove(id) } else { None }?;
-        self.hand_over(table, mad.port, now);
-        Some((mad.sent(), mad.question, mad.done.take()))
+        let host = mads.host(context);
+        let is_out = |id: &MadId| matches!(mads.by_id.get(id), Some(mad) if matches!(mad.state, State::Out(_)));
+        let id = context.map(|context| context.id).filter(is_out);
+        let mad = id.and_then(|id| mads.remove(id));
+        let next = mad.as_ref().and_then(|mad| {
+            let next = table.next_to_hand_over(mad.port, Moment::now());
+            table.look_in_time(&self.changed);
+            next
+        });
+        Returned { host, mad, next }
     }
+}
 
-    /// The host that made a MAD; for a context that is none of ours, the host that a MAD can only be from.
-    fn host(&self, context: Option<Context>) -> Option<Host> {
-        let table = self.table.lock();
-        let index = context.map_or(0, |context| context.host as usize);
-        table.hosts.get(index).or(table.hosts.first()).copied()
-    }
+/// What is to be done with a MAD that is back.
+struct Returned {
+    /// The host that made it.
+    host: Option<Host>,
+    /// `None`: it is not known any more, since it has counted as lost.
+    mad: Option<Mad>,
+    /// The MAD that takes its place.
+    next: Option<HandedOver>,
 }
 
 /// Hands one MAD to the core.
@@ -649,25 +683,28 @@ fn fill(mad: &mut acm_sa_mad, question: &Question, id: MadId) {
 unsafe extern "C" fn came_back(mad: *mut acm_sa_mad) {
     if mad.is_null() {
         return door::report(
-            QUEUE.host(None).as_ref(),
+            QUEUE.table.lock().mads().host(None).as_ref(),
             format_args!("SA handler: the core passed no MAD"),
         );
     }
     // SAFETY: the core's MAD, ours to read until it is freed below.
     let (context, status, packet) = unsafe { ((*mad).context, (*mad).umad.status, (*mad).sa_mad) };
-    let context = Context::from_pointer(context);
-    let host = QUEUE.host(context);
+    let Returned {
+        host,
+        mad: known,
+        next,
+    } = QUEUE.returned(Context::from_pointer(context));
     door::enter("SA handler", host.as_ref(), (), || {
         let host = host.ok_or_else(|| Refusal::error("a MAD came back before any was sent"))?;
         // SAFETY: the handler owns the MAD and frees it once.
         unsafe { (host.table().acm_free_sa_mad)(mad) };
-        // A MAD that is not known any more has counted as lost.
-        let returned = context.and_then(|context| QUEUE.returned(context.id, Moment::now()));
-        if let Some((sent, question, Some(done))) = returned {
+        let Some(mut known) = known else { return Ok(()) };
+        QUEUE.hand_over(known.port, next);
+        if let Some(done) = known.done.take() {
             done(
-                sent,
+                known.sent(),
                 match status {
-                    0 => super::judge(&question, &packet),
+                    0 => super::judge(&known.question, &packet),
                     status if status == libc::ETIMEDOUT as u32 => Err(SaError::TimedOut),
                     errno => Err(SaError::NotSent { errno }),
                 },
@@ -735,7 +772,7 @@ mod tests {
     fn handed_over(mads: &mut Mads, endpoint: &EndpointHandle, now: Moment) -> Vec<MadId> {
         let port = endpoint.port().core_port();
         std::iter::from_fn(|| mads.next_to_hand_over(port, now))
-            .map(|(id, _)| id)
+            .map(|next| next.context.id)
             .collect()
     }
 

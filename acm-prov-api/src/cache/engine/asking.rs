@@ -3,8 +3,10 @@
 use smallvec::SmallVec;
 
 use crate::abi::AcmStatus;
+use crate::address::PKey;
 use crate::cache::store::Epoch;
 use crate::clock::Moment;
+use crate::handle::EndpointHandle;
 use crate::host::LogLevel;
 use crate::lookups::{End, Try};
 use crate::path::PathRecord;
@@ -15,11 +17,11 @@ use super::{Client, EndpointId, Key, OpenEndpoint, Shared, State};
 
 /// A path query on its way to the core.
 pub(super) struct Asking {
-    pub(super) endpoint: Arc<OpenEndpoint>,
-    pub(super) id: u64,
-    pub(super) query: PathQuery,
+    handle: EndpointHandle,
+    id: u64,
+    query: PathQuery,
     /// What is learnt counts for the store as it was when the SA was asked.
-    pub(super) epoch: Epoch,
+    epoch: Epoch,
 }
 
 /// Seldom more than one at a time.
@@ -35,7 +37,7 @@ impl State {
                 continue;
             };
             queries.push(Asking {
-                endpoint: Arc::clone(endpoint),
+                handle: endpoint.handle.clone(),
                 id,
                 query: key.query,
                 epoch: endpoint.store.epoch(),
@@ -67,15 +69,14 @@ impl Shared {
         };
         let asked = Asked {
             shared: Arc::downgrade(self),
-            endpoint: Arc::downgrade(&asking.endpoint),
-            endpoint_id: asking.endpoint.id(),
+            endpoint: EndpointId(asking.handle.id()),
+            pkey: asking.handle.pkey(),
             id: asking.id,
             query: asking.query,
             epoch: asking.epoch,
         };
         let done = move |sent, answer| asked.answered(sent, answer);
         asking
-            .endpoint
             .handle
             .ask_complete_path(id, &asking.query, None, done);
     }
@@ -93,8 +94,8 @@ impl Shared {
 /// A query that the core has.
 struct Asked {
     shared: Weak<Shared>,
-    endpoint: Weak<OpenEndpoint>,
-    endpoint_id: EndpointId,
+    endpoint: EndpointId,
+    pkey: PKey,
     id: u64,
     query: PathQuery,
     epoch: Epoch,
@@ -103,13 +104,12 @@ struct Asked {
 impl Asked {
     fn answered(self, sent: Moment, answer: Result<PathRecord, SaError>) {
         // A port that has closed meanwhile, and may be open again, knows nothing of it.
-        let (Some(shared), Some(endpoint)) = (self.shared.upgrade(), self.endpoint.upgrade())
-        else {
+        let Some(shared) = self.shared.upgrade() else {
             return;
         };
         let now = Moment::now();
         let mut state = shared.state.lock();
-        if state.endpoints.contains_key(&self.endpoint_id) {
+        if let Some(endpoint) = state.endpoints.get(&self.endpoint) {
             let store = &endpoint.store;
             match &answer {
                 Ok(path) => {
@@ -134,14 +134,13 @@ impl Asked {
                     .finish(self.id, &answer.map_err(|error| error.status()));
             }
         }
-        let pkey = endpoint.source.pkey;
-        let falls_silent = state.sa_answered(&shared, now, sent, &answer, pkey);
+        let falls_silent = state.sa_answered(&shared, now, sent, &answer, self.pkey);
         drop(state);
         match answer {
             Ok(_) | Err(SaError::Status(SaStatus::NO_RECORDS)) => {}
-            Err(SaError::Mismatch(mismatch)) => endpoint.handle.port().report_mismatch(&mismatch),
-            Err(error) => endpoint
-                .handle
+            Err(SaError::Mismatch(mismatch)) => shared.port.report_mismatch(&mismatch),
+            Err(error) => shared
+                .port
                 .host()
                 .log(LogLevel::VERBOSE, format_args!("{error}")),
         }

@@ -206,6 +206,9 @@ pub(super) struct AskingQos {
 impl State {
     /// The question about the SA, if it is to be asked now.
     pub(super) fn next_qos_question(&mut self, now: Moment) -> Option<AskingQos> {
+        if self.qos.lookups.is_empty() {
+            return None;
+        }
         let endpoint = Arc::clone(self.endpoints.values().next()?);
         let Try { id, .. } = self.qos.lookups.next_try(now, || sa::new_id().into())?;
         Some(AskingQos { endpoint, id })

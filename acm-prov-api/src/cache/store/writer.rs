@@ -410,7 +410,9 @@ impl Writer {
             *self.count(&last) -= 1;
         }
         *self.count(&entry) += 1;
-        if let Some(tick_at) = self.tick_for(readers, &entry) {
+        if let Some(tick_at) = self.tick_for(readers, &entry)
+            && tick_at < readers.tick_at.load(Ordering::Relaxed)
+        {
             readers.tick_at.fetch_min(tick_at, Ordering::Relaxed);
         }
     }

@@ -31,7 +31,7 @@ impl Default for Slot {
 
 impl Slot {
     /// What was written last. `None`: it is being written.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self) -> Option<Words> {
         let [first, second, third, fourth] = &self.0;
         for _ in 0..TRIES {
