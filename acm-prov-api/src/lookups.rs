@@ -260,6 +260,11 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         lookup.is_some_and(|lookup| matches!(lookup.state, State::Trying(_)))
     }
 
+    /// Whether a lookup waits for its turn.
+    pub(crate) fn is_any_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     /// The next try to be made, unless enough are out. `new_id` gives an id that was not used before. The try counts as
     /// out until [`finish`](Self::finish), [`try_again`](Self::try_again), or its timeout.
     pub fn next_try(&mut self, now: Moment, new_id: impl FnOnce() -> u64) -> Option<Try<K>> {

@@ -236,9 +236,8 @@ impl Deliver for State {
 
     #[inline]
     fn take_batch(&mut self) -> Option<Batch> {
-        let now = Moment::now();
-        let queries = self.next_queries(now);
-        let qos_question = self.next_qos_question(now);
+        let queries = self.next_queries();
+        let qos_question = self.next_qos_question();
         let due = [
             self.paths.next_deadline(),
             self.qos.lookups.next_deadline(),
@@ -670,23 +669,28 @@ impl Asker {
         let patience = patience.unwrap_or(self.shared.settings.lookups.patience());
         let deadline = now.after(millis(patience));
         if self.endpoint.awaited.is_over() || client.bypasses_the_cache() {
-            self.find(query, client, deadline)
+            self.find(query, client, now, deadline)
         } else {
             self.wait_for_files(query, client, now, deadline)
         }
     }
 
     /// Finds out whether service ids count for this SA, then answers or asks.
-    fn find(&self, query: &PathQuery, client: Client<'_>, deadline: Moment) -> Resolution {
+    fn find(
+        &self,
+        query: &PathQuery,
+        client: Client<'_>,
+        now: Moment,
+        deadline: Moment,
+    ) -> Resolution {
         if !qos::is_named(query) {
-            return self.go_on(query, true, client, deadline);
+            return self.go_on(query, true, client, now, deadline);
         }
-        let now = Moment::now();
         match self.shared.qos.get(now) {
-            Some((counts, false)) => self.go_on(query, counts, client, deadline),
+            Some((counts, false)) => self.go_on(query, counts, client, now, deadline),
             Some((counts, true)) => {
                 self.shared.state.lock().qos.refresh(now);
-                self.go_on(query, counts, client, deadline)
+                self.go_on(query, counts, client, now, deadline)
             }
             None => self.wait_for_qos(query, client, now, deadline),
         }
@@ -713,7 +717,7 @@ impl Asker {
             }
             let counts = known.unwrap_or(state.qos.last());
             drop(state);
-            return self.go_on(query, counts, client, deadline);
+            return self.go_on(query, counts, client, now, deadline);
         }
         if client.is_nodelay() {
             // Nothing fresh is known. The path is asked for once it is known how.
@@ -749,6 +753,7 @@ impl Asker {
         query: &PathQuery,
         qos_counts: bool,
         client: Client<'_>,
+        now: Moment,
         deadline: Moment,
     ) -> Resolution {
         let query = &qos::apply(query, qos_counts);
@@ -756,7 +761,6 @@ impl Asker {
             client.reply(Err(AcmStatus::ENODATA));
             return Resolution::Refused;
         }
-        let now = Moment::now();
         if client.bypasses_the_cache() {
             return self.wait(self.shared.state.lock(), now, query, client, None, deadline);
         }

@@ -31,10 +31,14 @@ impl<W: Waiter> Replies<W> {
     }
 
     /// Delivers the list before it is dropped.
+    #[inline]
     pub fn deliver(&mut self) {
-        if self.list.is_empty() {
-            return;
+        if !self.list.is_empty() {
+            self.deliver_all();
         }
+    }
+
+    fn deliver_all(&mut self) {
         for (waiter, end) in std::mem::take(&mut self.list) {
             door::enter("answer to a request", self.host.as_ref(), (), || {
                 waiter.end(end);

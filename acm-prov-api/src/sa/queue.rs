@@ -209,7 +209,9 @@ impl Mads {
 
     fn set_deadline(&mut self, id: MadId, deadline: Moment) {
         if let Some(mad) = self.by_id.get_mut(&id) {
-            self.deadlines.remove(&(mad.deadline, id));
+            if mad.deadline != Moment::NEVER {
+                self.deadlines.remove(&(mad.deadline, id));
+            }
             mad.deadline = deadline;
             self.deadlines.insert((deadline, id));
         }
@@ -377,8 +379,12 @@ impl Table {
     }
 
     /// Takes the next MAD that a port may hand over.
-    fn next_to_hand_over(&mut self, port: CorePort, now: Moment) -> Option<HandedOver> {
+    fn next_to_hand_over(&mut self, port: CorePort) -> Option<HandedOver> {
         let mads = self.mads();
+        if mads.ports.get(&port)?.queue.is_empty() {
+            return None;
+        }
+        let now = Moment::now();
         mads.forget_lost(port, now);
         mads.next_to_hand_over(port, now)
     }
@@ -465,7 +471,7 @@ pub(super) fn submit(
     }
     mads.waiting += 1;
     mads.ports.entry(port).or_default().queue.insert(place, id);
-    let next = table.next_to_hand_over(port, now);
+    let next = table.next_to_hand_over(port);
     let waits = next.as_ref().is_none_or(|next| next.context.id != id);
     let endpoint = if waits { table.endpoint(id) } else { None };
     table.look_in_time(&QUEUE.changed);
@@ -548,7 +554,7 @@ impl Queue {
     /// Takes the next MAD that a port may hand over.
     fn next_to_hand_over(&self, port: CorePort) -> Option<HandedOver> {
         let mut table = self.table.lock();
-        let next = table.next_to_hand_over(port, Moment::now());
+        let next = table.next_to_hand_over(port);
         table.look_in_time(&self.changed);
         next
     }
@@ -617,7 +623,7 @@ impl Queue {
         let id = context.map(|context| context.id).filter(is_out);
         let mad = id.and_then(|id| mads.remove(id));
         let next = mad.as_ref().and_then(|mad| {
-            let next = table.next_to_hand_over(mad.port, Moment::now());
+            let next = table.next_to_hand_over(mad.port);
             table.look_in_time(&self.changed);
             next
         });

@@ -29,8 +29,12 @@ pub(super) type Queries = SmallVec<[Asking; 1]>;
 
 impl State {
     /// The path queries that are to be handed over.
-    pub(super) fn next_queries(&mut self, now: Moment) -> Queries {
+    pub(super) fn next_queries(&mut self) -> Queries {
         let mut queries = Queries::new();
+        if !self.paths.is_any_queued() {
+            return queries;
+        }
+        let now = Moment::now();
         while let Some(Try { id, key, .. }) = self.paths.next_try(now, || sa::new_id().into()) {
             // The lookups of an endpoint end when it closes.
             let Some(endpoint) = self.endpoints.get(&key.endpoint) else {
