@@ -327,7 +327,14 @@ impl EndpointHandle {
         let done = move |_, answer: Result<&umad_sa_packet, SaError>| {
             done(answer.and_then(|packet| ClassPortInfo::from_data(&packet.data)));
         };
-        queue::submit(id, self.clone(), Urgency::Urgent, question, None, Box::new(done));
+        queue::submit(
+            id,
+            self.clone(),
+            Urgency::Urgent,
+            question,
+            None,
+            Box::new(done),
+        );
     }
 
     /// Joins a multicast group (MCMemberRecord SET), before path queries. `done` is called as by

@@ -218,7 +218,7 @@ impl State {
 
 /// What was decided under a port's lock. Dropping it does it.
 struct Batch {
-    /// `None` if there is nothing but replies.
+    /// `None` if there is nothing but replies and path queries.
     shared: Option<Arc<Shared>>,
     lines: Vec<(LogLevel, String)>,
     queries: Queries,
@@ -252,11 +252,10 @@ impl Deliver for State {
             self.shared.upgrade()?.wake.notify_one();
         }
         let abandoned = self.paths.take_abandoned();
-        let is_for_the_port = !queries.is_empty()
-            || qos_question.is_some()
-            || !self.lines.is_empty()
-            || !abandoned.is_empty();
+        let is_for_the_port =
+            qos_question.is_some() || !self.lines.is_empty() || !abandoned.is_empty();
         let has_news = is_for_the_port
+            || !queries.is_empty()
             || self.paths.has_news()
             || self.qos.lookups.has_news()
             || self.files.has_news();
@@ -301,9 +300,9 @@ impl Drop for Batch {
             if let Some(question) = self.qos_question.take() {
                 shared.ask_qos(question);
             }
-            for query in self.queries.drain(..) {
-                shared.ask(query);
-            }
+        }
+        for query in self.queries.drain(..) {
+            query.ask();
         }
     }
 }

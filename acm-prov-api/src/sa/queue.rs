@@ -111,7 +111,11 @@ enum State {
 }
 
 struct Mad {
-    endpoint: EndpointHandle,
+    /// Gone once the MAD is handed over.
+    endpoint: Option<EndpointHandle>,
+    endpoint_id: u64,
+    /// Index of the endpoint's host.
+    host: u32,
     port: CorePort,
     question: Question,
     asked: Moment,
@@ -166,7 +170,7 @@ struct HandedOver {
 
 /// A MAD that ended without an answer.
 struct Ended {
-    host: Host,
+    host: Option<Host>,
     sent: Moment,
     done: Done,
     error: SaError,
@@ -233,7 +237,7 @@ impl Mads {
         let port = self.ports.get_mut(&id)?;
         let (&(urgency, _), &id) = port.queue.first_key_value()?;
         let mad = self.by_id.get_mut(&id)?;
-        let limits = mad.endpoint.host().sa_limits();
+        let limits = mad.endpoint.as_ref()?.host().sa_limits();
         if port.out > limits.depth && urgency != Urgency::Last {
             return None;
         }
@@ -242,12 +246,12 @@ impl Mads {
         port.out += 1;
         mad.state = State::Out(now);
         let is_last = port.queue.is_empty();
-        let (endpoint, question) = (mad.endpoint.clone(), mad.question);
+        let (endpoint, question) = (mad.endpoint.take()?, mad.question);
+        let context = Context { host: mad.host, id };
         let deadline = mad.lost_at.min(mad.wanted_until);
         self.set_deadline(id, deadline);
-        let host = self.host_index(endpoint.host());
         Some(HandedOver {
-            context: Context { host, id },
+            context,
             endpoint,
             question,
             is_last,
@@ -266,7 +270,8 @@ impl Mads {
             };
             if matches!(mad.state, State::Out(_)) && now < mad.lost_at {
                 // Nobody waits any longer, but the core still has it.
-                let (host, sent, lost_at) = (*mad.endpoint.host(), mad.sent(), mad.lost_at);
+                let host = self.hosts.get(mad.host as usize).copied();
+                let (sent, lost_at) = (mad.sent(), mad.lost_at);
                 let done = mad.done.take();
                 self.waiting -= usize::from(done.is_some());
                 ended.extend(done.map(|done| Ended {
@@ -284,9 +289,10 @@ impl Mads {
                 State::Failed(error) => error,
                 _ => SaError::TimedOut,
             };
+            let host = self.hosts.get(mad.host as usize).copied();
             let sent = mad.sent();
             ended.extend(mad.done.map(|done| Ended {
-                host: *mad.endpoint.host(),
+                host,
                 sent,
                 done,
                 error,
@@ -330,14 +336,14 @@ impl Mads {
         let of_endpoint = self
             .by_id
             .iter()
-            .filter(|(_, mad)| mad.endpoint.id() == endpoint && mad.done.is_some());
+            .filter(|(_, mad)| mad.endpoint_id == endpoint && mad.done.is_some());
         let ids: Vec<MadId> = of_endpoint.map(|(id, _)| *id).collect();
         ids.into_iter()
             .filter_map(|id| {
                 let mad = self.by_id.get_mut(&id)?;
                 self.waiting -= 1;
                 let ended = Ended {
-                    host: *mad.endpoint.host(),
+                    host: self.hosts.get(mad.host as usize).copied(),
                     sent: mad.sent(),
                     done: mad.done.take()?,
                     error: SaError::Closed(Closed),
@@ -389,8 +395,9 @@ impl Table {
         mads.next_to_hand_over(port, now)
     }
 
+    /// The endpoint of a MAD that waits for its turn.
     fn endpoint(&mut self, id: MadId) -> Option<EndpointHandle> {
-        self.mads().by_id.get(&id).map(|mad| mad.endpoint.clone())
+        self.mads().by_id.get(&id)?.endpoint.clone()
     }
 
     /// Has the thread look again if something is due before it would look by itself.
@@ -455,7 +462,9 @@ pub(super) fn submit(
     mads.places += 1;
     let place = (urgency, mads.places);
     let mad = Mad {
-        endpoint,
+        endpoint_id: endpoint.id(),
+        host: mads.host_index(endpoint.host()),
+        endpoint: Some(endpoint),
         port,
         question,
         asked: now,
@@ -472,8 +481,7 @@ pub(super) fn submit(
     mads.waiting += 1;
     mads.ports.entry(port).or_default().queue.insert(place, id);
     let next = table.next_to_hand_over(port);
-    let waits = next.as_ref().is_none_or(|next| next.context.id != id);
-    let endpoint = if waits { table.endpoint(id) } else { None };
+    let endpoint = table.endpoint(id);
     table.look_in_time(&QUEUE.changed);
     drop(table);
     QUEUE.hand_over(port, next);
@@ -515,8 +523,9 @@ pub(crate) fn close(endpoint: &EndpointHandle) {
 /// Tells who waited for MADs that ended without an answer. One that panics takes no end from the others.
 fn tell(ended: Vec<Ended>) {
     for ended in ended {
-        door::guard(&ended.host, "SA callback", (), || {
+        door::enter("SA callback", ended.host.as_ref(), (), || {
             (ended.done)(ended.sent, Err(ended.error));
+            Ok(())
         });
     }
 }
@@ -704,7 +713,9 @@ unsafe extern "C" fn came_back(mad: *mut acm_sa_mad) {
         let host = host.ok_or_else(|| Refusal::error("a MAD came back before any was sent"))?;
         // SAFETY: the handler owns the MAD and frees it once.
         unsafe { (host.table().acm_free_sa_mad)(mad) };
-        let Some(mut known) = known else { return Ok(()) };
+        let Some(mut known) = known else {
+            return Ok(());
+        };
         QUEUE.hand_over(known.port, next);
         if let Some(done) = known.done.take() {
             done(
@@ -750,7 +761,9 @@ mod tests {
         let port = endpoint.port().core_port();
         let place = (Urgency::Usual, id.into());
         let mad = Mad {
-            endpoint: endpoint.clone(),
+            endpoint: Some(endpoint.clone()),
+            endpoint_id: endpoint.id(),
+            host: mads.host_index(endpoint.host()),
             port,
             question: Question {
                 method: 1,

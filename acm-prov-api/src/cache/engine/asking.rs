@@ -11,12 +11,13 @@ use crate::host::LogLevel;
 use crate::lookups::{End, Try};
 use crate::path::PathRecord;
 use crate::sa::{self, MadId, PathQuery, SaError, SaStatus};
-use crate::sync::{Arc, Weak};
+use crate::sync::Weak;
 
 use super::{Client, EndpointId, Key, OpenEndpoint, Shared, State};
 
 /// A path query on its way to the core.
 pub(super) struct Asking {
+    shared: Weak<Shared>,
     handle: EndpointHandle,
     id: u64,
     query: PathQuery,
@@ -41,6 +42,7 @@ impl State {
                 continue;
             };
             queries.push(Asking {
+                shared: self.shared.clone(),
                 handle: endpoint.handle.clone(),
                 id,
                 query: key.query,
@@ -66,25 +68,26 @@ impl State {
     }
 }
 
-impl Shared {
-    pub(super) fn ask(self: &Arc<Self>, asking: Asking) {
-        let Some(id) = MadId::from_u64(asking.id) else {
+impl Asking {
+    /// Hands the query over.
+    pub(super) fn ask(self) {
+        let Some(id) = MadId::from_u64(self.id) else {
             return;
         };
         let asked = Asked {
-            shared: Arc::downgrade(self),
-            endpoint: EndpointId(asking.handle.id()),
-            pkey: asking.handle.pkey(),
-            id: asking.id,
-            query: asking.query,
-            epoch: asking.epoch,
+            shared: self.shared,
+            endpoint: EndpointId(self.handle.id()),
+            pkey: self.handle.pkey(),
+            id: self.id,
+            query: self.query,
+            epoch: self.epoch,
         };
         let done = move |sent, answer| asked.answered(sent, answer);
-        asking
-            .handle
-            .ask_complete_path(id, &asking.query, None, done);
+        self.handle.ask_complete_path(id, &self.query, None, done);
     }
+}
 
+impl Shared {
     /// Takes queries back that nobody wants any more. Those that the SA has already are left to be answered.
     pub(super) fn take_back(&self, abandoned: Vec<u64>) {
         for id in abandoned {
@@ -167,7 +170,9 @@ impl crate::lookups::Waiter for Waiter {
     fn end(self, end: End<Self::Answer>) {
         self.client.reply(match end {
             End::Answer(answer) => answer,
-            End::Expired => self.stale.map_or(Err(AcmStatus::ETIMEDOUT), |path| Ok(*path)),
+            End::Expired => self
+                .stale
+                .map_or(Err(AcmStatus::ETIMEDOUT), |path| Ok(*path)),
             End::Full => Err(AcmStatus::ENOMEM),
             // The port is down: nobody can be reached through it.
             End::Closed => Err(AcmStatus::ENOTCONN),

@@ -62,9 +62,8 @@ impl Writer {
 
     /// See [`PathStore::look_up`](super::PathStore::look_up).
     pub fn look_up(&mut self, query: &PathQuery, now: Moment) -> Known {
-        let is_known = targets(query).any(|target| {
-            self.plain_entry(target).is_some() || self.side.peek(target).is_some()
-        });
+        let is_known = targets(query)
+            .any(|target| self.plain_entry(target).is_some() || self.side.peek(target).is_some());
         let fresh = if is_known { self.get(query, now) } else { None };
         if let Some(path) = fresh {
             return Known::Fresh(path);
@@ -78,7 +77,8 @@ impl Writer {
         if let Some(path) = self.get_while_renewed(query, now) {
             return Known::Renewed(path);
         }
-        self.get_stale(query, now).map_or(Known::Nothing, Known::Stale)
+        self.get_stale(query, now)
+            .map_or(Known::Nothing, Known::Stale)
     }
 
     pub fn get(&mut self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
