@@ -2,7 +2,8 @@
 //!
 //! A query is asked for an [endpoint](EndpointHandle), and its closure is always called, once: with the answer on the core's SA
 //! thread, with an error on the closing thread when the endpoint closes first, and with any other error on a thread of
-//! the SDK's. That thread lives while something is asked.
+//! the SDK's. That thread lives while something is asked, and on until the deadline that it sleeps to, or an endpoint's
+//! close.
 //!
 //! The SDK paces all MADs of a port: the core has at most `sa_depth` + 1 at a time (ibacm_opts.cfg, default 1), and the others
 //! wait here, joins before path queries. A MAD that the core does not bring back ends by a deadline that
