@@ -15,9 +15,12 @@
 mod backoff;
 mod delivery;
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use smallvec::SmallVec;
 
 use crate::clock::Moment;
 use crate::host::Host;
@@ -119,7 +122,7 @@ struct Lookup<K, W> {
     /// Of the try that is out, or whose answer may still come.
     id: Option<u64>,
     /// In order of their deadlines.
-    waiters: VecDeque<(Moment, W)>,
+    waiters: SmallVec<[(Moment, W); 1]>,
     /// Looked up until then, even if nobody waits.
     wanted_until: Moment,
     was_tried: bool,
@@ -143,15 +146,18 @@ impl<K, W> Lookup<K, W> {
 
     /// When this lookup is to be looked at next.
     fn next_due(&self, now: Moment) -> Option<Moment> {
-        let state = match self.state {
-            State::Resting(until) => Some(until),
-            State::Trying(timeout) => timeout,
-            State::Queued(_) => None,
+        let mut due = match self.state {
+            State::Resting(until) => until,
+            State::Trying(timeout) => timeout.unwrap_or(Moment::NEVER),
+            State::Queued(_) => Moment::NEVER,
         };
-        let deadline = self.waiters.front().map(|(deadline, _)| *deadline);
-        let wanted = (self.wanted_until > now).then_some(self.wanted_until);
-        let due = [state, deadline, wanted].into_iter().flatten().min();
-        due.filter(|due| *due < Moment::NEVER)
+        if let Some((deadline, _)) = self.waiters.first() {
+            due = due.min(*deadline);
+        }
+        if self.wanted_until > now {
+            due = due.min(self.wanted_until);
+        }
+        (due < Moment::NEVER).then_some(due)
     }
 }
 
@@ -254,6 +260,11 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         lookup.is_some_and(|lookup| matches!(lookup.state, State::Trying(_)))
     }
 
+    /// Whether a lookup waits for its turn.
+    pub(crate) fn is_any_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     /// The next try to be made, unless enough are out. `new_id` gives an id that was not used before. The try counts as
     /// out until [`finish`](Self::finish), [`try_again`](Self::try_again), or its timeout.
     pub fn next_try(&mut self, now: Moment, new_id: impl FnOnce() -> u64) -> Option<Try<K>> {
@@ -345,11 +356,11 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
                 self.timers.pop_first();
                 continue;
             };
-            while let Some((_, waiter)) = lookup
+            let expired = lookup
                 .waiters
-                .pop_front_if(|(deadline, _)| *deadline <= now)
-            {
-                self.waiting -= 1;
+                .partition_point(|(deadline, _)| *deadline <= now);
+            self.waiting -= expired;
+            for (_, waiter) in lookup.waiters.drain(..expired) {
                 self.replies.push(waiter, End::Expired);
             }
             match lookup.state {
@@ -377,18 +388,16 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
                 continue;
             };
             let before = lookup.waiters.len();
-            for _ in 0..before {
-                let Some((deadline, waiter)) = lookup.waiters.pop_front() else {
-                    break;
-                };
+            for (deadline, waiter) in std::mem::take(&mut lookup.waiters) {
                 if is_meant(&waiter) {
-                    self.waiting -= 1;
                     self.replies.push(waiter, end.clone());
                 } else {
-                    lookup.waiters.push_back((deadline, waiter));
+                    lookup.waiters.push((deadline, waiter));
                 }
             }
-            if lookup.waiters.len() < before {
+            let ended = before - lookup.waiters.len();
+            self.waiting -= ended;
+            if ended > 0 {
                 self.settle(now, number);
             }
         }
@@ -451,28 +460,27 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
 
     /// The lookup of a key, begun if there is none and room for one.
     fn number(&mut self, key: K, urgency: Urgency) -> Option<Number> {
-        if let Some(&number) = self.by_key.get(&key) {
-            return Some(number);
-        }
-        if self.lookups.len() >= self.limits.lookups {
-            return None;
-        }
+        let vacant = match self.by_key.entry(key) {
+            Entry::Occupied(known) => return Some(*known.get()),
+            Entry::Vacant(_) if self.lookups.len() >= self.limits.lookups => return None,
+            Entry::Vacant(vacant) => vacant,
+        };
         self.numbers += 1;
-        let number = self.numbers;
-        let place = self.new_place(urgency);
+        self.places += 1;
+        let (number, place) = (self.numbers, (urgency, self.places));
         let lookup = Lookup {
-            key: key.clone(),
+            key: vacant.key().clone(),
             urgency,
             state: State::Queued(place),
             id: None,
-            waiters: VecDeque::new(),
+            waiters: SmallVec::new(),
             wanted_until: Moment::default(),
             was_tried: false,
             failures: 0,
             timer: None,
         };
+        vacant.insert(number);
         self.lookups.insert(number, lookup);
-        self.by_key.insert(key, number);
         self.queue.insert(place, number);
         Some(number)
     }
@@ -564,8 +572,11 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
 
     fn end(&mut self, number: Number, end: &End<W::Answer>) -> Option<K> {
         let lookup = self.lookups.remove(&number)?;
-        if self.by_key.get(&lookup.key) == Some(&number) {
-            self.by_key.remove(&lookup.key);
+        if let Some((key, current)) = self.by_key.remove_entry(&lookup.key)
+            && current != number
+        {
+            // This one was superseded.
+            self.by_key.insert(key, current);
         }
         match lookup.state {
             State::Queued(place) => {

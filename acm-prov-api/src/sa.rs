@@ -2,7 +2,8 @@
 //!
 //! A query is asked for an [endpoint](EndpointHandle), and its closure is always called, once: with the answer on the core's SA
 //! thread, with an error on the closing thread when the endpoint closes first, and with any other error on a thread of
-//! the SDK's. That thread lives while something is asked.
+//! the SDK's. That thread lives while something is asked, and on until the deadline that it sleeps to, or an endpoint's
+//! close.
 //!
 //! The SDK paces all MADs of a port: the core has at most `sa_depth` + 1 at a time (ibacm_opts.cfg, default 1), and the others
 //! wait here, joins before path queries. A MAD that the core does not bring back ends by a deadline that
@@ -240,7 +241,7 @@ impl EndpointHandle {
         query: &PathQuery,
         done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
     ) {
-        self.ask_complete_path(
+        self.clone().ask_complete_path(
             queue::new_id(),
             &self.completed(query),
             None,
@@ -256,7 +257,7 @@ impl EndpointHandle {
         done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
     ) {
         let patience = self.host().sa_limits().patience();
-        self.ask_complete_path(
+        self.clone().ask_complete_path(
             queue::new_id(),
             &self.completed(query),
             Some(patience),
@@ -275,7 +276,7 @@ impl EndpointHandle {
     /// As [`ask_path`](Self::ask_path), for a query that is complete, by an id of the caller's. `done` gets the time at which the
     /// MAD was handed to the core, too.
     pub(crate) fn ask_complete_path(
-        &self,
+        self,
         id: queue::MadId,
         query: &PathQuery,
         patience: Option<u64>,
@@ -327,7 +328,14 @@ impl EndpointHandle {
         let done = move |_, answer: Result<&umad_sa_packet, SaError>| {
             done(answer.and_then(|packet| ClassPortInfo::from_data(&packet.data)));
         };
-        queue::submit(id, self, Urgency::Urgent, question, None, Box::new(done));
+        queue::submit(
+            id,
+            self.clone(),
+            Urgency::Urgent,
+            question,
+            None,
+            Box::new(done),
+        );
     }
 
     /// Joins a multicast group (MCMemberRecord SET), before path queries. `done` is called as by
@@ -388,7 +396,7 @@ impl EndpointHandle {
         };
         queue::submit(
             queue::new_id(),
-            self,
+            self.clone(),
             urgency,
             question,
             None,

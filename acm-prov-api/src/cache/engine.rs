@@ -8,14 +8,15 @@
 //! [delivered](DeliveringMutex) when it is released: with a lock held nobody is answered, nothing is sent, no file and no
 //! verbs function is touched, no line is logged.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
+use hashbrown::HashMap;
+
 use super::settings::LookupLimits;
 use super::sm_health::SmHealth;
-use super::store::{PathStore, StoreLimits, millis};
+use super::store::{Known, PathStore, StoreLimits, millis};
 use crate::abi::{AcmCounter, AcmStatus};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
@@ -40,7 +41,7 @@ mod snapshot;
 mod warm_up;
 mod worker;
 
-use asking::{Asking, Waiter};
+use asking::{Queries, Waiter};
 use client::{Client, Provider};
 use preload::Preload;
 use qos::{AskingQos, Qos, QosState, WaitsForQos};
@@ -217,9 +218,10 @@ impl State {
 
 /// What was decided under a port's lock. Dropping it does it.
 struct Batch {
-    shared: Arc<Shared>,
+    /// `None` if there is nothing but replies and path queries.
+    shared: Option<Arc<Shared>>,
     lines: Vec<(LogLevel, String)>,
-    queries: Vec<Asking>,
+    queries: Queries,
     qos_question: Option<AskingQos>,
     abandoned: Vec<u64>,
     replies: (
@@ -232,11 +234,10 @@ struct Batch {
 impl Deliver for State {
     type Batch = Batch;
 
+    #[inline]
     fn take_batch(&mut self) -> Option<Batch> {
-        let shared = self.shared.upgrade()?;
-        let now = Moment::now();
-        let queries = self.next_queries(now);
-        let qos_question = self.next_qos_question(now);
+        let queries = self.next_queries();
+        let qos_question = self.next_qos_question();
         let due = [
             self.paths.next_deadline(),
             self.qos.lookups.next_deadline(),
@@ -244,26 +245,34 @@ impl Deliver for State {
             self.files.next_deadline(),
             self.next_renewal(),
         ];
-        if due.into_iter().flatten().any(|due| due < self.wakes_at) {
-            self.wakes_at = Moment::default();
-            shared.wake.notify_one();
+        let due = due.map(|due| due.unwrap_or(Moment::NEVER));
+        let due = due.into_iter().fold(Moment::NEVER, Moment::min);
+        if due < self.wakes_at {
+            self.wakes_at = due;
+            self.shared.upgrade()?.wake.notify_one();
         }
-        let is_empty = queries.is_empty()
-            && qos_question.is_none()
-            && self.lines.is_empty()
-            && !self.paths.has_news()
-            && !self.qos.lookups.has_news()
-            && !self.files.has_news();
-        if is_empty {
+        let abandoned = self.paths.take_abandoned();
+        let is_for_the_port =
+            qos_question.is_some() || !self.lines.is_empty() || !abandoned.is_empty();
+        let has_news = is_for_the_port
+            || !queries.is_empty()
+            || self.paths.has_news()
+            || self.qos.lookups.has_news()
+            || self.files.has_news();
+        if !has_news {
             return None;
         }
+        let shared = match is_for_the_port {
+            true => Some(self.shared.upgrade()?),
+            false => None,
+        };
         // Nobody asks what the SA can do for a question that is not wanted any more; one answer more is kept.
         drop(self.qos.lookups.take_abandoned());
         Some(Batch {
             lines: std::mem::take(&mut self.lines),
             queries,
             qos_question,
-            abandoned: self.paths.take_abandoned(),
+            abandoned,
             replies: (
                 self.paths.take_replies(),
                 self.qos.lookups.take_replies(),
@@ -276,19 +285,24 @@ impl Deliver for State {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        for (level, line) in &self.lines {
-            self.shared.port.host().log(*level, format_args!("{line}"));
+        let shared = self.shared.take();
+        if let Some(shared) = &shared {
+            for (level, line) in &self.lines {
+                shared.port.host().log(*level, format_args!("{line}"));
+            }
         }
         // Clients come before the SA's next questions.
         self.replies.0.deliver();
         self.replies.1.deliver();
         self.replies.2.deliver();
-        self.shared.take_back(std::mem::take(&mut self.abandoned));
-        if let Some(question) = self.qos_question.take() {
-            self.shared.ask_qos(question);
+        if let Some(shared) = &shared {
+            shared.take_back(std::mem::take(&mut self.abandoned));
+            if let Some(question) = self.qos_question.take() {
+                shared.ask_qos(question);
+            }
         }
         for query in self.queries.drain(..) {
-            self.shared.ask(query);
+            query.ask();
         }
     }
 }
@@ -507,6 +521,9 @@ impl EndpointCache {
     #[cold]
     fn resolve_otherwise(&self, request: ResolveRequest<'_>) -> Resolution {
         let Asker { shared, endpoint } = &self.0;
+        if let Some(target) = request.plain_target(&endpoint.source) {
+            return self.resolve_further(&PathQuery::to(target), request);
+        }
         // rdma_cm names a service id with each connection.
         if let Some(target) = request.plain_target_without_qos(&endpoint.source)
             && let Some((false, false)) = shared.qos.get(Moment::now())
@@ -585,7 +602,7 @@ impl EndpointCache {
     /// Asks the SA, whatever is known. The answer is kept.
     pub fn query(&self, query: &PathQuery, request: QueryRequest) -> Resolution {
         let query = query.complete(self.source());
-        self.0.start(&query, Client::Query(request), None)
+        self.0.start(&query, Client::Query(Box::new(request)), None)
     }
 
     /// Takes the LID at which a port of the subnet was seen. Paths to the port that lead to another LID are forgotten.
@@ -651,23 +668,28 @@ impl Asker {
         let patience = patience.unwrap_or(self.shared.settings.lookups.patience());
         let deadline = now.after(millis(patience));
         if self.endpoint.awaited.is_over() || client.bypasses_the_cache() {
-            self.find(query, client, deadline)
+            self.find(query, client, now, deadline)
         } else {
             self.wait_for_files(query, client, now, deadline)
         }
     }
 
     /// Finds out whether service ids count for this SA, then answers or asks.
-    fn find(&self, query: &PathQuery, client: Client<'_>, deadline: Moment) -> Resolution {
+    fn find(
+        &self,
+        query: &PathQuery,
+        client: Client<'_>,
+        now: Moment,
+        deadline: Moment,
+    ) -> Resolution {
         if !qos::is_named(query) {
-            return self.go_on(query, true, client, deadline);
+            return self.go_on(query, true, client, now, deadline);
         }
-        let now = Moment::now();
         match self.shared.qos.get(now) {
-            Some((counts, false)) => self.go_on(query, counts, client, deadline),
+            Some((counts, false)) => self.go_on(query, counts, client, now, deadline),
             Some((counts, true)) => {
                 self.shared.state.lock().qos.refresh(now);
-                self.go_on(query, counts, client, deadline)
+                self.go_on(query, counts, client, now, deadline)
             }
             None => self.wait_for_qos(query, client, now, deadline),
         }
@@ -694,7 +716,7 @@ impl Asker {
             }
             let counts = known.unwrap_or(state.qos.last());
             drop(state);
-            return self.go_on(query, counts, client, deadline);
+            return self.go_on(query, counts, client, now, deadline);
         }
         if client.is_nodelay() {
             // Nothing fresh is known. The path is asked for once it is known how.
@@ -730,6 +752,7 @@ impl Asker {
         query: &PathQuery,
         qos_counts: bool,
         client: Client<'_>,
+        now: Moment,
         deadline: Moment,
     ) -> Resolution {
         let query = &qos::apply(query, qos_counts);
@@ -737,7 +760,6 @@ impl Asker {
             client.reply(Err(AcmStatus::ENODATA));
             return Resolution::Refused;
         }
-        let now = Moment::now();
         if client.bypasses_the_cache() {
             return self.wait(self.shared.state.lock(), now, query, client, None, deadline);
         }
@@ -786,8 +808,10 @@ impl Asker {
             Some(_) => deadline.min(now.after(millis(self.shared.settings.lookups.timeout))),
             None => deadline,
         };
-        let client = client.keep();
-        let waiter = Waiter { client, stale };
+        let waiter = Waiter {
+            client: client.keep(),
+            stale: stale.map(Box::new),
+        };
         if !state.paths.ask(now, key, waiter, until) {
             return Resolution::Refused;
         }
@@ -799,23 +823,29 @@ impl Asker {
     }
 
     fn seek(&self, query: &PathQuery, now: Moment) -> Sought<'_> {
-        let store = &self.endpoint.store;
-        let known = store.get(query, now);
-        if let Some(path) = known.or_else(|| self.preloaded(query, now)) {
+        let OpenEndpoint { source, store, .. } = &*self.endpoint;
+        // The table was asked for a plain path already.
+        if (self.shared.preload.is_some() || !query.is_plain(source))
+            && let Known::Fresh(path) = store.look_up(query, now)
+        {
+            return Sought::Known(Some(path));
+        }
+        if let Some(path) = self.preloaded(query, now) {
             return Sought::Known(Some(path));
         }
         let mut state = self.shared.state.lock();
         // Looked at again: answers are stored with the state locked, so that one which has just come is not asked for a
         // second time.
-        let path = store.get(query, now);
-        if path.is_some() || store.is_missing(query, now) {
-            return Sought::Known(path);
-        }
-        if let Some(path) = store.get_while_renewed(query, now) {
-            state.renewals.stale_used(now);
-            return Sought::Known(Some(path));
-        }
-        let stale = store.get_stale(query, now);
+        let stale = match store.look_up(query, now) {
+            Known::Fresh(path) => return Sought::Known(Some(path)),
+            Known::Missing => return Sought::Known(None),
+            Known::Renewed(path) => {
+                state.renewals.stale_used(now);
+                return Sought::Known(Some(path));
+            }
+            Known::Stale(path) => Some(path),
+            Known::Nothing => None,
+        };
         Sought::Unknown { state, stale }
     }
 

@@ -79,6 +79,20 @@ pub struct Kept {
     pub age: Duration,
 }
 
+/// What is known of a query's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// See [`get`](PathStore::get).
+    Fresh(PathRecord),
+    /// See [`is_missing`](PathStore::is_missing).
+    Missing,
+    /// See [`get_while_renewed`](PathStore::get_while_renewed).
+    Renewed(PathRecord),
+    /// See [`get_stale`](PathStore::get_stale).
+    Stale(PathRecord),
+    Nothing,
+}
+
 /// Tells preloaded paths that were read before a change from those read after it: see
 /// [`preload`](PathStore::preload).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +118,7 @@ pub struct PathStore {
 struct Readers {
     /// The writer's.
     tables: Arc<Tables>,
-    /// The current epoch's lower bits.
+    /// The current epoch's number.
     epoch: AtomicU32,
     /// What hits take for the time, in milliseconds: later than the time by [`AHEAD`] periods when it was set.
     now: AtomicU64,
@@ -201,6 +215,12 @@ impl PathStore {
         self.writer.lock().get(query, now)
     }
 
+    /// The best of what is known.
+    pub(super) fn look_up(&self, query: &PathQuery, now: Moment) -> Known {
+        self.readers.set_time(now);
+        self.writer.lock().look_up(query, now)
+    }
+
     /// The answer to a query from before a re-registration, as long as it may stand in for a silent SA; a fresh one does as
     /// well.
     #[must_use]
@@ -268,7 +288,7 @@ impl PathStore {
     /// What an answer must have been asked in to be kept: see [`learn`](PathStore::learn).
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.writer.lock().ages.current()
+        Epoch::new(self.readers.epoch.load(Ordering::Relaxed))
     }
 
     /// Keeps the SA's answer to a query that it [answers](PathQuery::check). `asked` is the store's epoch when the SA was
@@ -345,12 +365,14 @@ impl Readers {
     fn set_time(&self, now: Moment) {
         let ahead = AHEAD * self.period.unwrap_or(0);
         let now = now.since(Moment::default()).saturating_add(ahead);
-        self.now.fetch_max(now, Ordering::Relaxed);
+        // A load is much cheaper, and the coarse clock seldom moves.
+        if self.now.load(Ordering::Relaxed) < now {
+            self.now.fetch_max(now, Ordering::Relaxed);
+        }
     }
 
     fn publish_epoch(&self, epoch: Epoch) {
-        let low = epoch.low().into();
-        self.epoch.store(low, Ordering::Relaxed);
+        self.epoch.store(epoch.number(), Ordering::Relaxed);
     }
 }
 

@@ -31,8 +31,15 @@ impl<W: Waiter> Replies<W> {
     }
 
     /// Delivers the list before it is dropped.
+    #[inline]
     pub fn deliver(&mut self) {
-        for (waiter, end) in self.list.drain(..) {
+        if !self.list.is_empty() {
+            self.deliver_all();
+        }
+    }
+
+    fn deliver_all(&mut self) {
+        for (waiter, end) in std::mem::take(&mut self.list) {
             door::enter("answer to a request", self.host.as_ref(), (), || {
                 waiter.end(end);
                 Ok(())
@@ -137,6 +144,7 @@ impl<S: Deliver> DerefMut for Locked<'_, S> {
 }
 
 impl<S: Deliver> Drop for Locked<'_, S> {
+    #[inline]
     fn drop(&mut self) {
         let batch = self.guard.as_mut().and_then(|state| state.take_batch());
         self.guard = None;

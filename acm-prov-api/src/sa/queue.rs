@@ -9,10 +9,12 @@
 //! be lost: the core keeps its queue when a port goes down, so a port that opens again still waits for what it
 //! had handed over before.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 use std::num::NonZeroU32;
 use std::time::Duration;
+
+use hashbrown::HashMap;
 
 use crate::abi::{
     self, AcmCounter, Be16, Be64, acm_endpoint, acm_sa_mad, umad_hdr, umad_sa_packet,
@@ -22,6 +24,7 @@ use crate::door::{self, Refusal};
 use crate::handle::{Closed, CorePort, EndpointHandle};
 use crate::host::Host;
 use crate::sa::{SaError, SaLimits};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::thread::Builder;
 use crate::sync::{Condvar, Mutex};
 
@@ -108,7 +111,11 @@ enum State {
 }
 
 struct Mad {
-    endpoint: EndpointHandle,
+    /// Gone once the MAD is handed over.
+    endpoint: Option<EndpointHandle>,
+    endpoint_id: u64,
+    /// Index of the endpoint's host.
+    host: u32,
     port: CorePort,
     question: Question,
     asked: Moment,
@@ -152,9 +159,18 @@ impl Port {
     }
 }
 
+/// A MAD on its way to the core.
+struct HandedOver {
+    context: Context,
+    endpoint: EndpointHandle,
+    question: Question,
+    /// Whether no other waits at its port.
+    is_last: bool,
+}
+
 /// A MAD that ended without an answer.
 struct Ended {
-    host: Host,
+    host: Option<Host>,
     sent: Moment,
     done: Done,
     error: SaError,
@@ -163,18 +179,43 @@ struct Ended {
 #[derive(Default)]
 struct Mads {
     by_id: HashMap<MadId, Mad>,
+    /// They stay: the core has no more ports than devices have.
     ports: HashMap<CorePort, Port>,
     /// Of all MADs but those that are queued.
     deadlines: BTreeSet<(Moment, MadId)>,
     /// MADs whose `done` has not been called.
     waiting: usize,
     places: u64,
+    /// The cores that MADs are sent through: one, except where a test or a host written in Rust brings several.
+    hosts: Vec<Host>,
 }
 
 impl Mads {
+    fn host_index(&mut self, host: &Host) -> u32 {
+        let known = self
+            .hosts
+            .iter()
+            .position(|known| std::ptr::eq(known.table(), host.table()));
+        let index = known.unwrap_or(self.hosts.len());
+        match known {
+            Some(index) => self.hosts[index] = *host,
+            None => self.hosts.push(*host),
+        }
+        // There are far fewer tables than 2^32: each is a static.
+        index as u32
+    }
+
+    /// The host that a MAD is from; for a context that is none of ours, the host that a MAD can only be from.
+    fn host(&self, context: Option<Context>) -> Option<Host> {
+        let index = context.map_or(0, |context| context.host as usize);
+        self.hosts.get(index).or(self.hosts.first()).copied()
+    }
+
     fn set_deadline(&mut self, id: MadId, deadline: Moment) {
         if let Some(mad) = self.by_id.get_mut(&id) {
-            self.deadlines.remove(&(mad.deadline, id));
+            if mad.deadline != Moment::NEVER {
+                self.deadlines.remove(&(mad.deadline, id));
+            }
             mad.deadline = deadline;
             self.deadlines.insert((deadline, id));
         }
@@ -187,19 +228,16 @@ impl Mads {
         self.waiting -= usize::from(mad.done.is_some());
         if let Some(port) = self.ports.get_mut(&mad.port) {
             port.give_back(mad.state);
-            if port.out == 0 && port.queue.is_empty() {
-                self.ports.remove(&mad.port);
-            }
         }
         Some(mad)
     }
 
     /// Takes the next MAD that a port may hand over, and counts it as out.
-    fn next_to_hand_over(&mut self, id: CorePort, now: Moment) -> Option<(MadId, EndpointHandle)> {
+    fn next_to_hand_over(&mut self, id: CorePort, now: Moment) -> Option<HandedOver> {
         let port = self.ports.get_mut(&id)?;
         let (&(urgency, _), &id) = port.queue.first_key_value()?;
         let mad = self.by_id.get_mut(&id)?;
-        let limits = mad.endpoint.host().sa_limits();
+        let limits = mad.endpoint.as_ref()?.host().sa_limits();
         if port.out > limits.depth && urgency != Urgency::Last {
             return None;
         }
@@ -207,10 +245,17 @@ impl Mads {
         mad.lost_at = lost_at(&limits, port.out, now);
         port.out += 1;
         mad.state = State::Out(now);
-        let endpoint = mad.endpoint.clone();
+        let is_last = port.queue.is_empty();
+        let (endpoint, question) = (mad.endpoint.take()?, mad.question);
+        let context = Context { host: mad.host, id };
         let deadline = mad.lost_at.min(mad.wanted_until);
         self.set_deadline(id, deadline);
-        Some((id, endpoint))
+        Some(HandedOver {
+            context,
+            endpoint,
+            question,
+            is_last,
+        })
     }
 
     /// Ends what is due. MADs that nobody waits for leave their places to others.
@@ -225,7 +270,8 @@ impl Mads {
             };
             if matches!(mad.state, State::Out(_)) && now < mad.lost_at {
                 // Nobody waits any longer, but the core still has it.
-                let (host, sent, lost_at) = (*mad.endpoint.host(), mad.sent(), mad.lost_at);
+                let host = self.hosts.get(mad.host as usize).copied();
+                let (sent, lost_at) = (mad.sent(), mad.lost_at);
                 let done = mad.done.take();
                 self.waiting -= usize::from(done.is_some());
                 ended.extend(done.map(|done| Ended {
@@ -243,9 +289,10 @@ impl Mads {
                 State::Failed(error) => error,
                 _ => SaError::TimedOut,
             };
+            let host = self.hosts.get(mad.host as usize).copied();
             let sent = mad.sent();
             ended.extend(mad.done.map(|done| Ended {
-                host: *mad.endpoint.host(),
+                host,
                 sent,
                 done,
                 error,
@@ -289,14 +336,14 @@ impl Mads {
         let of_endpoint = self
             .by_id
             .iter()
-            .filter(|(_, mad)| mad.endpoint.id() == endpoint && mad.done.is_some());
+            .filter(|(_, mad)| mad.endpoint_id == endpoint && mad.done.is_some());
         let ids: Vec<MadId> = of_endpoint.map(|(id, _)| *id).collect();
         ids.into_iter()
             .filter_map(|id| {
                 let mad = self.by_id.get_mut(&id)?;
                 self.waiting -= 1;
                 let ended = Ended {
-                    host: *mad.endpoint.host(),
+                    host: self.hosts.get(mad.host as usize).copied(),
                     sent: mad.sent(),
                     done: mad.done.take()?,
                     error: SaError::Closed(Closed),
@@ -321,50 +368,44 @@ fn lost_at(limits: &SaLimits, out: usize, now: Moment) -> Moment {
 #[derive(Default)]
 struct Table {
     mads: Option<Mads>,
-    last_id: u32,
-    /// The cores that MADs are sent through: one, except where a test or a host written in Rust brings several.
-    hosts: Vec<Host>,
     /// Whether a thread keeps the deadlines.
     is_watched: bool,
-    /// When that thread looks again by itself.
+    /// When that thread looks again by itself. It stays so though what was due then has ended: else each MAD that
+    /// is answered at once would wake it.
     wakes_at: Moment,
 }
 
 impl Table {
+    #[inline]
     fn mads(&mut self) -> &mut Mads {
-        self.mads.get_or_insert_default()
+        match &mut self.mads {
+            Some(mads) => mads,
+            none => none.insert(Mads::default()),
+        }
     }
 
-    fn host_index(&mut self, host: &Host) -> u32 {
-        let known = self
-            .hosts
-            .iter()
-            .position(|known| std::ptr::eq(known.table(), host.table()));
-        let index = known.unwrap_or(self.hosts.len());
-        match known {
-            Some(index) => self.hosts[index] = *host,
-            None => self.hosts.push(*host),
+    /// Takes the next MAD that a port may hand over.
+    fn next_to_hand_over(&mut self, port: CorePort) -> Option<HandedOver> {
+        let mads = self.mads();
+        if mads.ports.get(&port)?.queue.is_empty() {
+            return None;
         }
-        // There are far fewer tables than 2^32: each is a static.
-        index as u32
+        let now = Moment::now();
+        mads.forget_lost(port, now);
+        mads.next_to_hand_over(port, now)
     }
 
-    fn new_id(&mut self) -> MadId {
-        loop {
-            self.last_id = self.last_id.wrapping_add(1);
-            if let Some(id) = NonZeroU32::new(self.last_id).map(MadId)
-                && !self.mads().by_id.contains_key(&id)
-            {
-                return id;
-            }
-        }
+    /// The endpoint of a MAD that waits for its turn.
+    fn endpoint(&mut self, id: MadId) -> Option<EndpointHandle> {
+        self.mads().by_id.get(&id)?.endpoint.clone()
     }
 
     /// Has the thread look again if something is due before it would look by itself.
     fn look_in_time(&mut self, changed: &Condvar) {
-        let first = self.mads().deadlines.first().map(|(deadline, _)| *deadline);
-        if first.is_some_and(|first| first < self.wakes_at) {
-            self.wakes_at = Moment::default();
+        if let Some(&(first, _)) = self.mads().deadlines.first()
+            && first < self.wakes_at
+        {
+            self.wakes_at = first;
             changed.notify_one();
         }
     }
@@ -379,17 +420,21 @@ struct Queue {
 static QUEUE: Queue = Queue {
     table: Mutex::new(Table {
         mads: None,
-        last_id: 0,
-        hosts: Vec::new(),
         is_watched: false,
         wakes_at: Moment::NEVER,
     }),
     changed: Condvar::new(),
 };
 
-/// An id for a MAD that will be [submitted](submit).
+/// An id for a MAD that will be [submitted](submit). It comes again after 2^32 others; a MAD that waits for so long keeps it.
 pub(crate) fn new_id() -> MadId {
-    QUEUE.table.lock().new_id()
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let id = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if let Some(id) = NonZeroU32::new(id) {
+            return MadId(id);
+        }
+    }
 }
 
 /// Queues a MAD. `done` is called once: on the core's SA thread with an answer, on the closing thread when the endpoint
@@ -397,7 +442,7 @@ pub(crate) fn new_id() -> MadId {
 /// cannot be started. With a `patience`, in milliseconds, it is called by then, though the MAD may still wait for its turn.
 pub(super) fn submit(
     id: MadId,
-    endpoint: &EndpointHandle,
+    endpoint: EndpointHandle,
     urgency: Urgency,
     question: Question,
     patience: Option<u64>,
@@ -407,7 +452,8 @@ pub(super) fn submit(
     let wanted_until = patience.map_or(Moment::NEVER, |patience| now.after(patience));
     let port = endpoint.port().core_port();
     let mut table = QUEUE.table.lock();
-    let is_full = table.mads().by_id.len() >= LIMIT;
+    let by_id = &table.mads().by_id;
+    let is_full = by_id.len() >= LIMIT || by_id.contains_key(&id);
     if is_full || !QUEUE.watch(&mut table) {
         drop(table);
         return done(now, Err(SaError::NoMemory));
@@ -416,7 +462,9 @@ pub(super) fn submit(
     mads.places += 1;
     let place = (urgency, mads.places);
     let mad = Mad {
-        endpoint: endpoint.clone(),
+        endpoint_id: endpoint.id(),
+        host: mads.host_index(endpoint.host()),
+        endpoint: Some(endpoint),
         port,
         question,
         asked: now,
@@ -432,13 +480,17 @@ pub(super) fn submit(
     }
     mads.waiting += 1;
     mads.ports.entry(port).or_default().queue.insert(place, id);
+    let next = table.next_to_hand_over(port);
+    let endpoint = table.endpoint(id);
     table.look_in_time(&QUEUE.changed);
     drop(table);
+    QUEUE.hand_over(port, next);
     // Looked at after it was queued: a close that comes from now on ends it.
-    if let Err(closed) = endpoint.gate().with(|_| ()) {
-        return QUEUE.fail(id, closed.into(), |state| matches!(state, State::Queued(_)));
+    if let Some(endpoint) = endpoint
+        && let Err(closed) = endpoint.gate().with(|_| ())
+    {
+        QUEUE.fail(id, closed.into(), |state| matches!(state, State::Queued(_)));
     }
-    QUEUE.hand_over(port);
 }
 
 /// Takes back a MAD that the core does not have yet; its `done` is dropped uncalled. False: it is out, or has ended.
@@ -471,44 +523,49 @@ pub(crate) fn close(endpoint: &EndpointHandle) {
 /// Tells who waited for MADs that ended without an answer. One that panics takes no end from the others.
 fn tell(ended: Vec<Ended>) {
     for ended in ended {
-        door::guard(&ended.host, "SA callback", (), || {
+        door::enter("SA callback", ended.host.as_ref(), (), || {
             (ended.done)(ended.sent, Err(ended.error));
+            Ok(())
         });
     }
 }
 
 impl Queue {
-    /// Hands the core as many MADs of a port as it may have.
-    fn hand_over(&self, port: CorePort) {
-        loop {
-            let now = Moment::now();
-            let mut table = self.table.lock();
-            let mads = table.mads();
-            mads.forget_lost(port, now);
-            let Some((id, endpoint)) = mads.next_to_hand_over(port, now) else {
-                return;
-            };
-            let Some(question) = mads.by_id.get(&id).map(|mad| mad.question) else {
-                return;
-            };
-            let context = Context {
-                host: table.host_index(endpoint.host()),
-                id,
-            };
-            table.look_in_time(&self.changed);
-            drop(table);
-            // Not when it was asked: one that is taken back before its turn is no query.
-            if question.attribute == abi::UMAD_SA_ATTR_PATH_REC {
-                endpoint.count(AcmCounter::ROUTE_QUERY);
-            }
+    /// Hands the core a MAD that was taken for it, and as many others of the port as it may have.
+    fn hand_over(&self, port: CorePort, mut next: Option<HandedOver>) {
+        while let Some(HandedOver {
+            context,
+            endpoint,
+            question,
+            is_last,
+        }) = next
+        {
             let sent = endpoint.gate().with(|structure| {
+                // Not when it was asked: one that is taken back before its turn is no query.
+                if question.attribute == abi::UMAD_SA_ATTR_PATH_REC {
+                    endpoint.count(AcmCounter::ROUTE_QUERY);
+                }
                 // SAFETY: the gate keeps the endpoint open.
                 unsafe { send(structure, endpoint.host(), context, &question) }
             });
-            if let Err(error) = sent.map_err(SaError::from).flatten() {
-                self.fail(id, error, |state| matches!(state, State::Out(_)));
+            match sent.map_err(SaError::from).flatten() {
+                // Whatever has come since is handed over by whoever brought it.
+                Ok(()) if is_last => return,
+                Ok(()) => {}
+                Err(error) => {
+                    self.fail(context.id, error, |state| matches!(state, State::Out(_)));
+                }
             }
+            next = self.next_to_hand_over(port);
         }
+    }
+
+    /// Takes the next MAD that a port may hand over.
+    fn next_to_hand_over(&self, port: CorePort) -> Option<HandedOver> {
+        let mut table = self.table.lock();
+        let next = table.next_to_hand_over(port);
+        table.look_in_time(&self.changed);
+        next
     }
 
     /// A MAD cannot be handed over, if it is still in the state in which that was seen.
@@ -525,13 +582,13 @@ impl Queue {
     fn watch(&'static self, table: &mut Table) -> bool {
         if !table.is_watched {
             let thread = Builder::new().name("sa-deadlines".into());
-            table.wakes_at = Moment::default();
+            table.wakes_at = Moment::NEVER;
             table.is_watched = thread.spawn(|| self.keep_deadlines()).is_ok();
         }
         table.is_watched
     }
 
-    /// Ends MADs whose time is up. The thread ends once it wakes and nobody waits.
+    /// Ends MADs whose time is up. The thread ends once it was to look again and nobody waits.
     fn keep_deadlines(&self) {
         let mut table = self.table.lock();
         loop {
@@ -541,45 +598,56 @@ impl Queue {
                 drop(table);
                 tell(ended);
                 for port in ports {
-                    self.hand_over(port);
+                    self.hand_over(port, self.next_to_hand_over(port));
                 }
                 table = self.table.lock();
                 continue;
             }
-            let mads = table.mads();
-            if mads.waiting == 0 {
-                table.is_watched = false;
-                return;
+            if table.wakes_at <= now {
+                table.wakes_at = Moment::NEVER;
+                if table.mads().waiting == 0 {
+                    table.is_watched = false;
+                    return;
+                }
             }
-            let first = mads.deadlines.first().map(|(deadline, _)| *deadline);
-            table.wakes_at = first.unwrap_or(Moment::NEVER);
-            match first {
-                Some(first) => {
-                    let wait = Duration::from_millis(first.since(now));
+            if let Some(&(first, _)) = table.mads().deadlines.first() {
+                table.wakes_at = table.wakes_at.min(first);
+            }
+            match table.wakes_at {
+                Moment::NEVER => self.changed.wait(&mut table),
+                at => {
+                    let wait = Duration::from_millis(at.since(now));
                     self.changed.wait_for(&mut table, wait);
                 }
-                None => self.changed.wait(&mut table),
             }
         }
     }
 
-    /// A MAD is back, which frees its place. Gives who waits for it.
-    fn returned(&self, id: MadId) -> Option<(Moment, Question, Option<Done>)> {
+    /// A MAD is back, which frees its place for the next.
+    fn returned(&self, context: Option<Context>) -> Returned {
         let mut table = self.table.lock();
         let mads = table.mads();
-        let is_out = matches!(mads.by_id.get(&id), Some(mad) if matches!(mad.state, State::Out(_)));
-        let mut mad = if is_out { mads.remove(id) } else { None }?;
-        drop(table);
-        self.hand_over(mad.port);
-        Some((mad.sent(), mad.question, mad.done.take()))
+        let host = mads.host(context);
+        let is_out = |id: &MadId| matches!(mads.by_id.get(id), Some(mad) if matches!(mad.state, State::Out(_)));
+        let id = context.map(|context| context.id).filter(is_out);
+        let mad = id.and_then(|id| mads.remove(id));
+        let next = mad.as_ref().and_then(|mad| {
+            let next = table.next_to_hand_over(mad.port);
+            table.look_in_time(&self.changed);
+            next
+        });
+        Returned { host, mad, next }
     }
+}
 
-    /// The host that made a MAD; for a context that is none of ours, the host that a MAD can only be from.
-    fn host(&self, context: Option<Context>) -> Option<Host> {
-        let table = self.table.lock();
-        let index = context.map_or(0, |context| context.host as usize);
-        table.hosts.get(index).or(table.hosts.first()).copied()
-    }
+/// What is to be done with a MAD that is back.
+struct Returned {
+    /// The host that made it.
+    host: Option<Host>,
+    /// `None`: it is not known any more, since it has counted as lost.
+    mad: Option<Mad>,
+    /// The MAD that takes its place.
+    next: Option<HandedOver>,
 }
 
 /// Hands one MAD to the core.
@@ -630,25 +698,30 @@ fn fill(mad: &mut acm_sa_mad, question: &Question, id: MadId) {
 unsafe extern "C" fn came_back(mad: *mut acm_sa_mad) {
     if mad.is_null() {
         return door::report(
-            QUEUE.host(None).as_ref(),
+            QUEUE.table.lock().mads().host(None).as_ref(),
             format_args!("SA handler: the core passed no MAD"),
         );
     }
     // SAFETY: the core's MAD, ours to read until it is freed below.
     let (context, status, packet) = unsafe { ((*mad).context, (*mad).umad.status, (*mad).sa_mad) };
-    let context = Context::from_pointer(context);
-    let host = QUEUE.host(context);
+    let Returned {
+        host,
+        mad: known,
+        next,
+    } = QUEUE.returned(Context::from_pointer(context));
     door::enter("SA handler", host.as_ref(), (), || {
         let host = host.ok_or_else(|| Refusal::error("a MAD came back before any was sent"))?;
         // SAFETY: the handler owns the MAD and frees it once.
         unsafe { (host.table().acm_free_sa_mad)(mad) };
-        // A MAD that is not known any more has counted as lost.
-        let returned = context.and_then(|context| QUEUE.returned(context.id));
-        if let Some((sent, question, Some(done))) = returned {
+        let Some(mut known) = known else {
+            return Ok(());
+        };
+        QUEUE.hand_over(known.port, next);
+        if let Some(done) = known.done.take() {
             done(
-                sent,
+                known.sent(),
                 match status {
-                    0 => super::judge(&question, &packet),
+                    0 => super::judge(&known.question, &packet),
                     status if status == libc::ETIMEDOUT as u32 => Err(SaError::TimedOut),
                     errno => Err(SaError::NotSent { errno }),
                 },
@@ -688,7 +761,9 @@ mod tests {
         let port = endpoint.port().core_port();
         let place = (Urgency::Usual, id.into());
         let mad = Mad {
-            endpoint: endpoint.clone(),
+            endpoint: Some(endpoint.clone()),
+            endpoint_id: endpoint.id(),
+            host: mads.host_index(endpoint.host()),
             port,
             question: Question {
                 method: 1,
@@ -716,7 +791,7 @@ mod tests {
     fn handed_over(mads: &mut Mads, endpoint: &EndpointHandle, now: Moment) -> Vec<MadId> {
         let port = endpoint.port().core_port();
         std::iter::from_fn(|| mads.next_to_hand_over(port, now))
-            .map(|(id, _)| id)
+            .map(|next| next.context.id)
             .collect()
     }
 

@@ -1,36 +1,49 @@
 //! From a query that nobody can answer here to the SA, and back.
 
+use smallvec::SmallVec;
+
 use crate::abi::AcmStatus;
+use crate::address::PKey;
 use crate::cache::store::Epoch;
 use crate::clock::Moment;
+use crate::handle::EndpointHandle;
 use crate::host::LogLevel;
 use crate::lookups::{End, Try};
 use crate::path::PathRecord;
 use crate::sa::{self, MadId, PathQuery, SaError, SaStatus};
-use crate::sync::{Arc, Weak};
+use crate::sync::Weak;
 
 use super::{Client, EndpointId, Key, OpenEndpoint, Shared, State};
 
 /// A path query on its way to the core.
 pub(super) struct Asking {
-    pub(super) endpoint: Arc<OpenEndpoint>,
-    pub(super) id: u64,
-    pub(super) query: PathQuery,
+    shared: Weak<Shared>,
+    handle: EndpointHandle,
+    id: u64,
+    query: PathQuery,
     /// What is learnt counts for the store as it was when the SA was asked.
-    pub(super) epoch: Epoch,
+    epoch: Epoch,
 }
+
+/// Seldom more than one at a time.
+pub(super) type Queries = SmallVec<[Asking; 1]>;
 
 impl State {
     /// The path queries that are to be handed over.
-    pub(super) fn next_queries(&mut self, now: Moment) -> Vec<Asking> {
-        let mut queries = Vec::new();
+    pub(super) fn next_queries(&mut self) -> Queries {
+        let mut queries = Queries::new();
+        if !self.paths.is_any_queued() {
+            return queries;
+        }
+        let now = Moment::now();
         while let Some(Try { id, key, .. }) = self.paths.next_try(now, || sa::new_id().into()) {
             // The lookups of an endpoint end when it closes.
             let Some(endpoint) = self.endpoints.get(&key.endpoint) else {
                 continue;
             };
             queries.push(Asking {
-                endpoint: Arc::clone(endpoint),
+                shared: self.shared.clone(),
+                handle: endpoint.handle.clone(),
                 id,
                 query: key.query,
                 epoch: endpoint.store.epoch(),
@@ -55,26 +68,26 @@ impl State {
     }
 }
 
-impl Shared {
-    pub(super) fn ask(self: &Arc<Self>, asking: Asking) {
-        let Some(id) = MadId::from_u64(asking.id) else {
+impl Asking {
+    /// Hands the query over.
+    pub(super) fn ask(self) {
+        let Some(id) = MadId::from_u64(self.id) else {
             return;
         };
         let asked = Asked {
-            shared: Arc::downgrade(self),
-            endpoint: Arc::downgrade(&asking.endpoint),
-            endpoint_id: asking.endpoint.id(),
-            id: asking.id,
-            query: asking.query,
-            epoch: asking.epoch,
+            shared: self.shared,
+            endpoint: EndpointId(self.handle.id()),
+            pkey: self.handle.pkey(),
+            id: self.id,
+            query: self.query,
+            epoch: self.epoch,
         };
         let done = move |sent, answer| asked.answered(sent, answer);
-        asking
-            .endpoint
-            .handle
-            .ask_complete_path(id, &asking.query, None, done);
+        self.handle.ask_complete_path(id, &self.query, None, done);
     }
+}
 
+impl Shared {
     /// Takes queries back that nobody wants any more. Those that the SA has already are left to be answered.
     pub(super) fn take_back(&self, abandoned: Vec<u64>) {
         for id in abandoned {
@@ -88,8 +101,8 @@ impl Shared {
 /// A query that the core has.
 struct Asked {
     shared: Weak<Shared>,
-    endpoint: Weak<OpenEndpoint>,
-    endpoint_id: EndpointId,
+    endpoint: EndpointId,
+    pkey: PKey,
     id: u64,
     query: PathQuery,
     epoch: Epoch,
@@ -98,13 +111,12 @@ struct Asked {
 impl Asked {
     fn answered(self, sent: Moment, answer: Result<PathRecord, SaError>) {
         // A port that has closed meanwhile, and may be open again, knows nothing of it.
-        let (Some(shared), Some(endpoint)) = (self.shared.upgrade(), self.endpoint.upgrade())
-        else {
+        let Some(shared) = self.shared.upgrade() else {
             return;
         };
         let now = Moment::now();
         let mut state = shared.state.lock();
-        if state.endpoints.contains_key(&self.endpoint_id) {
+        if let Some(endpoint) = state.endpoints.get(&self.endpoint) {
             let store = &endpoint.store;
             match &answer {
                 Ok(path) => {
@@ -129,14 +141,13 @@ impl Asked {
                     .finish(self.id, &answer.map_err(|error| error.status()));
             }
         }
-        let pkey = endpoint.source.pkey;
-        let falls_silent = state.sa_answered(&shared, now, sent, &answer, pkey);
+        let falls_silent = state.sa_answered(&shared, now, sent, &answer, self.pkey);
         drop(state);
         match answer {
             Ok(_) | Err(SaError::Status(SaStatus::NO_RECORDS)) => {}
-            Err(SaError::Mismatch(mismatch)) => endpoint.handle.port().report_mismatch(&mismatch),
-            Err(error) => endpoint
-                .handle
+            Err(SaError::Mismatch(mismatch)) => shared.port.report_mismatch(&mismatch),
+            Err(error) => shared
+                .port
                 .host()
                 .log(LogLevel::VERBOSE, format_args!("{error}")),
         }
@@ -150,7 +161,7 @@ impl Asked {
 pub(super) struct Waiter {
     pub(super) client: Client<'static>,
     /// A path from before a re-registration, which is better than none.
-    pub(super) stale: Option<PathRecord>,
+    pub(super) stale: Option<Box<PathRecord>>,
 }
 
 impl crate::lookups::Waiter for Waiter {
@@ -159,7 +170,9 @@ impl crate::lookups::Waiter for Waiter {
     fn end(self, end: End<Self::Answer>) {
         self.client.reply(match end {
             End::Answer(answer) => answer,
-            End::Expired => self.stale.ok_or(AcmStatus::ETIMEDOUT),
+            End::Expired => self
+                .stale
+                .map_or(Err(AcmStatus::ETIMEDOUT), |path| Ok(*path)),
             End::Full => Err(AcmStatus::ENOMEM),
             // The port is down: nobody can be reached through it.
             End::Closed => Err(AcmStatus::ENOTCONN),

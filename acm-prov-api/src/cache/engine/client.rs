@@ -21,7 +21,7 @@ pub struct PathOptions {
 /// Who wants a path.
 pub(super) enum Client<'a> {
     Resolve(ResolveRequest<'a>),
-    Query(QueryRequest),
+    Query(Box<QueryRequest>),
     Provider(Provider),
 }
 

@@ -187,8 +187,9 @@ impl Waiter for WaitsForQos {
     fn end(self, end: End<bool>) {
         match end {
             End::Answer(counts) => {
+                let now = Moment::now();
                 self.asker
-                    .go_on(&self.query, counts, self.client, self.deadline);
+                    .go_on(&self.query, counts, self.client, now, self.deadline);
             }
             End::Expired => self.client.reply(self.stale.ok_or(AcmStatus::ETIMEDOUT)),
             End::Full => self.client.reply(Err(AcmStatus::ENOMEM)),
@@ -205,7 +206,11 @@ pub(super) struct AskingQos {
 
 impl State {
     /// The question about the SA, if it is to be asked now.
-    pub(super) fn next_qos_question(&mut self, now: Moment) -> Option<AskingQos> {
+    pub(super) fn next_qos_question(&mut self) -> Option<AskingQos> {
+        if !self.qos.lookups.is_any_queued() {
+            return None;
+        }
+        let now = Moment::now();
         let endpoint = Arc::clone(self.endpoints.values().next()?);
         let Try { id, .. } = self.qos.lookups.next_try(now, || sa::new_id().into())?;
         Some(AskingQos { endpoint, id })

@@ -93,7 +93,8 @@ impl Waiter for WaitsForFiles {
             End::Full => return self.client.reply(Err(AcmStatus::ENOMEM)),
             End::Closed => return self.client.reply(Err(AcmStatus::ENOTCONN)),
         }
-        self.asker.find(&self.query, self.client, self.deadline);
+        self.asker
+            .find(&self.query, self.client, Moment::now(), self.deadline);
     }
 }
 
@@ -167,7 +168,7 @@ impl Asker {
         if until <= now || awaited.is_over() {
             drop(state);
             self.go_on_without_files();
-            return self.find(query, client, deadline);
+            return self.find(query, client, now, deadline);
         }
         let (client, refused) = if client.is_nodelay() {
             let nobody = Provider::new(PathOptions::default(), |_| ());

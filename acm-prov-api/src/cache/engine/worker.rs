@@ -65,7 +65,13 @@ fn turn(shared: &Arc<Shared>) -> bool {
     if state.closed {
         return false;
     }
+    // What it was to wake for may have ended. It wakes nevertheless: else each request that is answered at once
+    // would wake it.
+    let asked_for = state.wakes_at;
     state.wakes_at = next_turn(&state);
+    if asked_for > now {
+        state.wakes_at = state.wakes_at.min(asked_for);
+    }
     match state.wakes_at.since(Moment::now()) {
         0 => {}
         _ if state.wakes_at == Moment::NEVER => state.wait(&shared.wake, None),

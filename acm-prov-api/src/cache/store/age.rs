@@ -13,6 +13,15 @@ const MAX_EPOCHS: usize = 32;
 pub struct Epoch(u32);
 
 impl Epoch {
+    /// The one with that number.
+    pub(super) fn new(number: u32) -> Epoch {
+        Epoch(number)
+    }
+
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
+
     fn next(self) -> Epoch {
         Epoch(self.0.wrapping_add(1))
     }

@@ -56,7 +56,9 @@ impl<K: Hash + Eq> Negatives<K> {
 
     /// Something belongs to `key` after all.
     pub fn remove(&mut self, key: &K) {
-        self.said.pop(key);
+        if !self.said.is_empty() {
+            self.said.pop(key);
+        }
     }
 
     /// Forgets everything.

@@ -3,7 +3,7 @@
 use super::age::{Age, Ages, Freshness, Use, millis};
 use super::negative::Negatives;
 use super::side::Side;
-use super::{AHEAD, Discarded, Kept, Preloads, Readers, Renewing, StoreLimits, targets};
+use super::{AHEAD, Discarded, Kept, Known, Preloads, Readers, Renewing, StoreLimits, targets};
 use crate::address::{Gid, Lid};
 use crate::cache::table::{Entry, Key};
 use crate::cache::tables::Tables;
@@ -63,6 +63,27 @@ impl Writer {
 
     pub fn mapped_bytes(&self) -> usize {
         self.tables.mapped_bytes()
+    }
+
+    /// See [`PathStore::look_up`](super::PathStore::look_up).
+    pub fn look_up(&mut self, query: &PathQuery, now: Moment) -> Known {
+        let is_known = targets(query)
+            .any(|target| self.plain_entry(target).is_some() || self.side.peek(target).is_some());
+        let fresh = if is_known { self.get(query, now) } else { None };
+        if let Some(path) = fresh {
+            return Known::Fresh(path);
+        }
+        if self.missing.contains(query, now) {
+            return Known::Missing;
+        }
+        if !is_known {
+            return Known::Nothing;
+        }
+        if let Some(path) = self.get_while_renewed(query, now) {
+            return Known::Renewed(path);
+        }
+        self.get_stale(query, now)
+            .map_or(Known::Nothing, Known::Stale)
     }
 
     pub fn get(&mut self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
@@ -288,7 +309,7 @@ impl Writer {
     /// GID and LID where the SA's path in the table leads.
     fn plain_port(&self, target: Target) -> Option<(Gid, Lid)> {
         let entry = self.plain_entry(target)?;
-        Some(port(&entry.path(&self.source)))
+        Some(self.port_of(&entry))
     }
 
     /// GID and LID where what the SA said of a destination leads.
@@ -314,15 +335,19 @@ impl Writer {
             return false;
         }
         self.changes += 1;
-        let is_plain = query.is_plain(&self.source);
-        let loaded = self.plain_entry(target).filter(Entry::is_loaded);
-        if is_plain {
-            self.learn_plain(readers, target, query, path, now);
+        let last = if query.is_plain(&self.source) {
+            self.learn_plain(readers, target, query, path, now)
         } else {
             self.learn_beside(target, query, path, now);
-        }
+            None
+        };
         while self.len() > self.limits.capacity && self.evict() {}
-        is_plain && loaded.is_some_and(|loaded| port(&loaded.path(&self.source)) != port(path))
+        last.is_some_and(|last| last.is_loaded() && self.port_of(&last) != port(path))
+    }
+
+    /// GID and LID where an entry leads.
+    fn port_of(&self, entry: &Entry) -> (Gid, Lid) {
+        port(&entry.path(&self.source))
     }
 
     fn learn_beside(&mut self, target: Target, query: &PathQuery, path: &PathRecord, now: Moment) {
@@ -339,8 +364,8 @@ impl Writer {
             .unwrap_or(self.ages.used_now())
     }
 
-    /// Takes in the answer to a plain query. If it shows that the destination is another port now, what else was known dates
-    /// from before and goes, and so does the LID that the port had before.
+    /// Takes in the answer to a plain query, and gives the last one. If it shows that the destination is another port now,
+    /// what else was known dates from before and goes, and so does the LID that the port had before.
     fn learn_plain(
         &mut self,
         readers: &Readers,
@@ -348,47 +373,53 @@ impl Writer {
         query: &PathQuery,
         path: &PathRecord,
         now: Moment,
-    ) {
+    ) -> Option<Entry> {
+        let last = self.plain_entry(target);
         let beside = || self.side.peek(target)?.port(query);
-        let last = self.plain_port(target).or_else(beside);
-        if let Some((gid, lid)) = last.filter(|last| *last != port(path)) {
+        let last_port = last.map(|last| self.port_of(&last)).or_else(beside);
+        let mut is_there = last.is_some();
+        if let Some((gid, lid)) = last_port.filter(|last| *last != port(path)) {
             self.side.forget(target);
             if gid == path.dgid() {
                 self.forget_lid_of(gid, lid);
+                is_there = self.plain_entry(target).is_some();
             }
         }
         let entry = Key::new(target, &self.source).and_then(|key| {
             let learned = now.since(Moment::default());
             let epoch = self.ages.current().low();
             let entry = Entry::new(key, path, &self.source, learned, epoch)?;
-            Some((key, entry.in_use_as(self.plain_entry(target))))
+            Some((key, entry.in_use_as(last.filter(|_| is_there))))
         });
         let Some((key, entry)) = entry else {
             self.forget_plain(target);
             self.learn_beside(target, query, path, now);
-            return;
+            return last;
         };
         self.side.forget_answer(target, query);
-        if self.plain_port(target).is_none() {
+        if !is_there {
             while self.len() >= self.limits.capacity && self.evict() {}
         }
         self.put(readers, key, entry);
+        last
     }
 
     /// Puts an entry into the table, unless there is no memory for it.
     fn put(&mut self, readers: &Readers, key: Key, entry: Entry) {
-        if self.tables.table().find(key).is_none() {
-            while self.plain + self.preloaded >= self.tables.table().room() {
-                if !self.grow() && !self.evict_plain() {
-                    return;
-                }
+        while self.plain + self.preloaded >= self.tables.table().room()
+            && self.tables.table().find(key).is_none()
+        {
+            if !self.grow() && !self.evict_plain() {
+                return;
             }
         }
         if let Some(last) = self.tables.table().put(key, entry) {
             *self.count(&last) -= 1;
         }
         *self.count(&entry) += 1;
-        if let Some(tick_at) = self.tick_for(readers, &entry) {
+        if let Some(tick_at) = self.tick_for(readers, &entry)
+            && tick_at < readers.tick_at.load(Ordering::Relaxed)
+        {
             readers.tick_at.fetch_min(tick_at, Ordering::Relaxed);
         }
     }

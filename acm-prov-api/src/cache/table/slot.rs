@@ -31,7 +31,7 @@ impl Default for Slot {
 
 impl Slot {
     /// What was written last. `None`: it is being written.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self) -> Option<Words> {
         self.read_once().or_else(|| self.read_again())
     }
