@@ -435,10 +435,10 @@ impl PortCache {
         let now = Moment::now();
         {
             let mut state = self.shared.state.lock();
+            if !self.shared.settings.renewal.is_on() {
+                state.forget_snapshot();
+            }
             for endpoint in state.endpoints.values() {
-                if !self.shared.settings.renewal.is_on() {
-                    endpoint.store.drop_loaded();
-                }
                 endpoint.store.reregister(now);
             }
             state.supersede(now);
@@ -594,8 +594,7 @@ impl EndpointCache {
         if gid.subnet_prefix() != endpoint.source.gid.subnet_prefix() || !lid.is_unicast() {
             return;
         }
-        let mask = shared.lid_mask;
-        let is_there = |known: Lid| known.0 & mask == lid.0 & mask;
+        let is_there = |known| shared.is_same_port(known, lid);
         // The dump first: what is read from it from now on is without that port.
         if let Some(preload) = &shared.preload
             && preload.seen(gid.interface_id(), is_there)
@@ -852,6 +851,11 @@ impl Asker {
 }
 
 impl Shared {
+    /// Whether two LIDs are one port's.
+    fn is_same_port(&self, one: Lid, other: Lid) -> bool {
+        (one.0 ^ other.0) & self.lid_mask == 0
+    }
+
     /// Starts one of the port's threads.
     fn start(
         self: &Arc<Self>,

@@ -220,10 +220,9 @@ impl Writer {
         if self.table.find(key).is_some() || self.side.peek(target).is_some() {
             return None;
         }
-        while self.len() >= self.limits.capacity {
-            if !self.evict() {
-                return None;
-            }
+        // What the SA said lately does not go for it.
+        if self.len() >= self.limits.capacity {
+            return None;
         }
         self.put(readers, key, entry.loaded());
         Some(())
@@ -293,20 +292,18 @@ impl Writer {
         self.plain_port(target).into_iter().chain(others)
     }
 
-    /// True if a loaded answer turns out to be wrong.
+    /// GID and LID of a loaded answer that turns out to be wrong.
     pub fn learn(
         &mut self,
         readers: &Readers,
         query: &PathQuery,
         path: &PathRecord,
         now: Moment,
-    ) -> bool {
-        let Some(target) = targets(query).next() else {
-            return false;
-        };
+    ) -> Option<(Gid, Lid)> {
+        let target = targets(query).next()?;
         self.missing.remove(query);
         if self.limits.capacity == 0 {
-            return false;
+            return None;
         }
         self.changes += 1;
         let is_plain = query.is_plain(&self.source);
@@ -317,7 +314,9 @@ impl Writer {
             self.learn_beside(target, query, path, now);
         }
         while self.len() > self.limits.capacity && self.evict() {}
-        is_plain && loaded.is_some_and(|loaded| port(&loaded.path(&self.source)) != port(path))
+        let loaded = loaded.filter(|_| is_plain)?;
+        let loaded = port(&loaded.path(&self.source));
+        (loaded != port(path)).then_some(loaded)
     }
 
     fn learn_beside(&mut self, target: Target, query: &PathQuery, path: &PathRecord, now: Moment) {
