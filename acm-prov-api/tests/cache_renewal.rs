@@ -272,7 +272,11 @@ fn what_is_fresh_and_plain_can_be_taken_to_another_store() {
         path: to_gid,
         age: Duration::from_secs(2),
     };
-    assert_eq!(fresh, [kept(2, 3_000), gid, kept(1, 3_000)]);
+    // In no order: the table's homes of GIDs differ from run to run.
+    assert_eq!(fresh.len(), 3, "{fresh:?}");
+    for kept in [kept(2, 3_000), gid, kept(1, 3_000)] {
+        assert!(fresh.contains(&kept), "{fresh:?}");
+    }
     assert_eq!(store.changes(), before);
     store.reregister(at(4_000));
     assert_eq!(store.fresh(at(4_000)).len(), 0);

@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn use_is_forgotten_after_two_whole_periods() {
-        let mut ages = Ages::new(None, 0 * MS);
+        let mut ages = Ages::new(None, Duration::ZERO);
         assert!(!ages.was_used_lately(0));
         for _ in 0..300 {
             let used = ages.used_now();
