@@ -897,8 +897,8 @@ impl Shared {
                 return self.port.host().log(
                     LogLevel::ALWAYS,
                     format_args!(
-                        "port {}: a file holds up a thread of the port, which is left behind until the file is read or \
-                         written",
+                        "port {}: a thread of the port did not end in time, and is left behind: a file that hangs holds it \
+                         up, or the machine is busy",
                         self.port.number()
                     ),
                 );
