@@ -2,13 +2,17 @@
 
 use std::fmt;
 
-/// A point in time: milliseconds of `CLOCK_MONOTONIC_COARSE` (clock_gettime(2)).
+/// A point in time: milliseconds of `CLOCK_MONOTONIC_COARSE` (clock_gettime(2)), from eight years before the machine started,
+/// so that it can also say when something happened before a reboot.
 ///
 /// Reading it takes no system call and a few nanoseconds; it lags behind the fine clock by at
 /// most one kernel tick (1 to 10 ms). Durations beside it are plain `u64` milliseconds. Code
 /// that decides by time takes a `Moment` as an argument, so that tests can make them up.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
+
+/// Milliseconds from moment 0 to the start of the machine: eight years.
+const BEFORE_THE_START: u64 = 8 * 365 * 24 * 3_600_000;
 
 impl Moment {
     /// Later than every other moment.
@@ -24,7 +28,7 @@ impl Moment {
         // SAFETY: the pointer is to a timespec on the stack, which the call fills. It can
         // fail for a bad pointer or an unknown clock only; this one is in Linux since 2.6.32.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
-        Moment(time.tv_sec as u64 * 1_000 + time.tv_nsec as u64 / 1_000_000)
+        Moment(BEFORE_THE_START + time.tv_sec as u64 * 1_000 + time.tv_nsec as u64 / 1_000_000)
     }
 
     /// A moment made up.
@@ -66,6 +70,15 @@ mod tests {
         assert_eq!(moment.after(5).since(moment), 5);
         assert_eq!(moment.since(moment.after(5)), 0);
         assert_eq!(moment.after(u64::MAX), Moment::NEVER);
+    }
+
+    #[test]
+    fn a_moment_before_the_machine_started_can_be_said() {
+        const YEAR: u64 = 365 * 24 * 3_600_000;
+        let time = std::fs::read_to_string("/proc/uptime").unwrap();
+        let uptime = time.split('.').next().and_then(|time| time.parse().ok());
+        let uptime: u64 = uptime.expect("seconds");
+        assert!(Moment::now().since(Moment::default()) > uptime * 1_000 + YEAR);
     }
 
     #[test]

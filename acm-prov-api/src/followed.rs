@@ -19,7 +19,7 @@ use crate::clock::Moment;
 use crate::dump::Routes;
 use crate::hosts::Hosts;
 use crate::options::lines;
-use crate::options::report::{Report, of_error, shown};
+use crate::options::report::{Problem, Report, of_error, shown};
 use crate::sync::{Arc, Mutex, RwLock};
 
 /// How often [`look`](Follow::look) is to be called, in milliseconds.
@@ -248,6 +248,10 @@ impl<T: FileContent> Followed<T> {
             .any(|report| report.line == Some(last_line));
         if reader.last != Some(b'\n') && last_is_bad {
             return unfit("it ends within a line");
+        }
+        let mut reports = content.reports().iter();
+        if reports.any(|report| matches!(report.problem, Problem::Unreadable { .. })) {
+            return unfit("it, or a line of it, is too long");
         }
         match content.unusable() {
             Some(reason) => unfit(reason),

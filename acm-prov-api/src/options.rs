@@ -222,9 +222,10 @@ impl Options {
             .unwrap_or_else(|| default.to_owned())
     }
 
-    /// A path where the default is to have none.
+    /// A path where the default is to have none, which the word `none` says, too.
     pub fn optional_path(&self, key: &str) -> Option<PathBuf> {
-        self.value(key, &"none", path)
+        let path = self.value(key, &"none", path);
+        path.filter(|path| !path.as_os_str().eq_ignore_ascii_case("none"))
     }
 
     /// A word of UTF-8.

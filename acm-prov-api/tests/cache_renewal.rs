@@ -61,7 +61,7 @@ fn store(renewing: Renewing) -> PathStore {
     store
 }
 
-fn learn(store: &PathStore, query: &PathQuery, now: u64) -> bool {
+fn learn(store: &PathStore, query: &PathQuery, now: u64) -> Option<(Gid, Lid)> {
     let lid = query.values().dlid().0;
     let path = path(u64::from(lid) + 0x1000, lid);
     store.learn(query, &path, store.epoch(), at(now))
@@ -201,11 +201,24 @@ fn what_is_loaded_is_given_and_due_once_it_is_used() {
             Some(kept(1, 0).path)
         );
         assert_eq!(store.due(at(10), 9), [by_lid(1)]);
-        assert!(!learn(&store, &by_lid(1), 11));
+        assert_eq!(learn(&store, &by_lid(1), 11), None);
         assert_eq!(store.due(at(11), 9), []);
         let end = 10 + STALE_TTL;
         assert!(store.get_while_renewed(&by_lid(2), at(end - 1)).is_some());
         assert_eq!(store.get_while_renewed(&by_lid(2), at(end)), None);
+    }
+}
+
+#[test]
+fn what_is_loaded_takes_the_place_of_nothing() {
+    let store = store(Renewing::Loaded);
+    for lid in 1..=7 {
+        learn(&store, &by_lid(lid), 0);
+    }
+    let many = (100..200).map(|lid| kept(lid, 0));
+    assert_eq!(store.load(many, at(0)), 3, "the capacity is 10");
+    for lid in 1..=7 {
+        assert!(store.get(&by_lid(lid), at(0)).is_some(), "{lid}");
     }
 }
 
@@ -222,9 +235,10 @@ fn what_is_loaded_keeps_its_age() {
 fn a_loaded_path_that_is_wrong_is_noticed_and_all_can_be_dropped() {
     let store = store(Renewing::Loaded);
     store.load([kept(1, 0), kept(2, 0), kept(3, 0)], at(0));
-    assert!(!learn(&store, &by_lid(1), 0));
+    assert_eq!(learn(&store, &by_lid(1), 0), None);
     let another = path(0x2000, 2);
-    assert!(store.learn(&by_lid(2), &another, store.epoch(), at(0)));
+    let was_wrong = store.learn(&by_lid(2), &another, store.epoch(), at(0));
+    assert_eq!(was_wrong, Some((gid(0x1002), Lid(2))));
     assert!(store.drop_loaded());
     assert!(!store.drop_loaded());
     assert_eq!(store.get_while_renewed(&by_lid(3), at(0)), None);

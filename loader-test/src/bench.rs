@@ -96,6 +96,15 @@ impl BenchCommand {
             .map_err(|error| Error::Input(error.to_string()))?;
         let dump = self.dump(folder.path())?;
         let mut all: Vec<Rounds> = self.plan(&contestants);
+        if all.is_empty() {
+            let most = |case: Case| {
+                let most = numbers::show_count(case.most());
+                format!("{}: at most {most} destinations", case.name())
+            };
+            let most: Vec<String> = self.cases().into_iter().map(most).collect();
+            let most = most.join("; ");
+            return Err(Error::Input(format!("nothing to measure: {most}")));
+        }
         let bar = steps(all.len() * usize::from(self.rounds));
         for _ in 0..self.rounds {
             for rounds in &mut all {

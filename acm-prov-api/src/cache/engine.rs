@@ -449,10 +449,10 @@ impl PortCache {
         let now = Moment::now();
         {
             let mut state = self.shared.state.lock();
+            if !self.shared.settings.renewal.is_on() {
+                state.forget_snapshot();
+            }
             for endpoint in state.endpoints.values() {
-                if !self.shared.settings.renewal.is_on() {
-                    endpoint.store.drop_loaded();
-                }
                 endpoint.store.reregister(now);
             }
             state.supersede(now);
@@ -611,8 +611,7 @@ impl EndpointCache {
         if gid.subnet_prefix() != endpoint.source.gid.subnet_prefix() || !lid.is_unicast() {
             return;
         }
-        let mask = shared.lid_mask;
-        let is_there = |known: Lid| known.0 & mask == lid.0 & mask;
+        let is_there = |known| shared.is_same_port(known, lid);
         // The dump first: what is read from it from now on is without that port.
         if let Some(preload) = &shared.preload
             && preload.seen(gid.interface_id(), is_there)
@@ -882,6 +881,11 @@ impl Asker {
 }
 
 impl Shared {
+    /// Whether two LIDs are one port's.
+    fn is_same_port(&self, one: Lid, other: Lid) -> bool {
+        (one.0 ^ other.0) & self.lid_mask == 0
+    }
+
     /// Starts one of the port's threads.
     fn start(
         self: &Arc<Self>,
@@ -923,8 +927,8 @@ impl Shared {
                 return self.port.host().log(
                     LogLevel::ALWAYS,
                     format_args!(
-                        "port {}: a file holds up a thread of the port, which is left behind until the file is read or \
-                         written",
+                        "port {}: a thread of the port did not end in time, and is left behind: a file that hangs holds it \
+                         up, or the machine is busy",
                         self.port.number()
                     ),
                 );

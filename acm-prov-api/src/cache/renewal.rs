@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::clock::Moment;
 
-/// Milliseconds until it is looked again for what is due.
+/// Milliseconds until it is looked again for what is due, at most.
 const LOOK: u64 = 10_000;
 
 /// The same after something that is due was used.
@@ -17,6 +17,8 @@ const USE_PERIOD: u64 = 300_000;
 pub struct Renewal<K> {
     /// Milliseconds between two renewals.
     pace: u64,
+    /// Milliseconds until it is looked again for what is due.
+    rest: u64,
     queue: VecDeque<K>,
     /// The next renewal comes no sooner.
     next: Moment,
@@ -26,14 +28,17 @@ pub struct Renewal<K> {
 }
 
 impl<K> Renewal<K> {
-    /// At most `per_second` renewals a second, and at least one.
+    /// At most `per_second` renewals a second, and at least one. What is renewed is known for `ttl` milliseconds: it is due in
+    /// the last eighth of them, in which it is looked for twice.
     #[must_use]
-    pub fn new(per_second: u32, now: Moment) -> Self {
+    pub fn new(per_second: u32, ttl: u64, now: Moment) -> Self {
+        let rest = (ttl / 16).clamp(LOOK_SOON, LOOK);
         Self {
             pace: 1_000_u64.div_ceil(u64::from(per_second.max(1))),
+            rest,
             queue: VecDeque::new(),
             next: now,
-            look: now.after(LOOK),
+            look: now.after(rest),
             period_ends: now.after(USE_PERIOD),
         }
     }
@@ -75,14 +80,14 @@ impl<K> Renewal<K> {
     #[must_use]
     pub fn looks_for(&self, now: Moment) -> Option<usize> {
         let is_time = self.queue.is_empty() && self.look <= now;
-        let limit = usize::try_from(LOOK / self.pace).unwrap_or(usize::MAX);
+        let limit = usize::try_from(self.rest / self.pace).unwrap_or(usize::MAX);
         is_time.then_some(limit.max(1))
     }
 
     /// Takes what is due.
     pub fn found(&mut self, now: Moment, due: impl IntoIterator<Item = K>) {
         self.queue.extend(due);
-        self.look = now.after(LOOK);
+        self.look = now.after(self.rest);
     }
 
     /// What may be renewed now. `is_due`: whether that is still so.
@@ -123,7 +128,7 @@ mod tests {
     #[test]
     fn so_many_a_second_and_no_more() {
         for per_second in [1, 3, 10, 300, 1_000, 5_000] {
-            let times = run(&mut Renewal::new(per_second, at(0)), 40_000);
+            let times = run(&mut Renewal::new(per_second, u64::MAX, at(0)), 40_000);
             assert!(times[0] == 10_000);
             let most = 30 * per_second.min(1_000) as usize;
             assert!(times.len() <= most, "{per_second}: {}", times.len());
@@ -138,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_restart_comes_after_its_delay() {
-        let mut renewal = Renewal::new(10, at(0));
+        let mut renewal = Renewal::new(10, u64::MAX, at(0));
         run(&mut renewal, 15_000);
         renewal.restart(at(15_000), 7_000);
         assert_eq!(run(&mut renewal, 22_300), [22_000, 22_100, 22_200]);
@@ -146,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_is_used_is_looked_for_soon_but_not_before_a_restart() {
-        let mut renewal = Renewal::<u8>::new(10, at(0));
+        let mut renewal = Renewal::<u8>::new(10, u64::MAX, at(0));
         renewal.used(at(500));
         assert_eq!(renewal.due(), at(1_500));
         renewal.restart(at(600), 7_000);
@@ -160,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_is_due_no_longer_takes_no_turn() {
-        let mut renewal = Renewal::new(10, at(0));
+        let mut renewal = Renewal::new(10, u64::MAX, at(0));
         renewal.found(at(0), 0..5);
         assert_eq!(renewal.take(at(0), |key| *key == 3), Some(3));
         assert_eq!(renewal.take(at(99), |_| true), None);
@@ -169,8 +174,25 @@ mod tests {
     }
 
     #[test]
+    fn what_expires_soon_is_looked_for_more_often() {
+        // A path of a minute is due in its last eighth, 7.5 s.
+        for (ttl, most) in [(60_000, 3_750), (0, 1_000), (u64::MAX, 10_000)] {
+            let mut renewal = Renewal::<u8>::new(10, ttl, at(0));
+            assert_eq!(renewal.due(), at(most));
+            let limit = renewal.looks_for(at(most)).unwrap();
+            assert_eq!(
+                limit as u64,
+                most / 100,
+                "{ttl}: enough until the next look"
+            );
+            renewal.found(at(most), []);
+            assert_eq!(renewal.due(), at(2 * most), "{ttl}");
+        }
+    }
+
+    #[test]
     fn periods_end_one_after_the_other() {
-        let mut renewal = Renewal::<u8>::new(10, at(0));
+        let mut renewal = Renewal::<u8>::new(10, u64::MAX, at(0));
         assert!(!renewal.ends_period(at(299_999)));
         assert!(renewal.ends_period(at(300_000)));
         assert!(!renewal.ends_period(at(300_001)));

@@ -292,12 +292,21 @@ impl PathStore {
     }
 
     /// Keeps the SA's answer to a query that it [answers](PathQuery::check). `asked` is the store's epoch when the SA was
-    /// asked: an answer from before a re-registration or a clear is not kept. True if a [loaded](Self::load) answer turns out
-    /// to be wrong: the port is at another LID, or the LID is another port's.
-    pub fn learn(&self, query: &PathQuery, path: &PathRecord, asked: Epoch, now: Moment) -> bool {
+    /// asked: an answer from before a re-registration or a clear is not kept. If a [loaded](Self::load) answer turns out to be
+    /// wrong, since the port is at another LID, or the LID is another port's, gives the GID and LID that it had.
+    pub fn learn(
+        &self,
+        query: &PathQuery,
+        path: &PathRecord,
+        asked: Epoch,
+        now: Moment,
+    ) -> Option<(Gid, Lid)> {
         self.readers.set_time(now);
         let mut writer = self.writer.lock();
-        asked == writer.ages.current() && writer.learn(&self.readers, query, path, now)
+        if asked != writer.ages.current() {
+            return None;
+        }
+        writer.learn(&self.readers, query, path, now)
     }
 
     /// Remembers that the SA has no such path. `asked` as for [`learn`](PathStore::learn).

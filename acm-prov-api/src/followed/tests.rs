@@ -119,6 +119,17 @@ fn a_file_that_is_moved_away_for_a_moment_only_is_no_news() {
 }
 
 #[test]
+fn a_file_that_is_too_long_to_be_read_keeps_what_was_there() {
+    let mut hosts = Followee::new("a fe80::1\n");
+    hosts.replace(&format!("b fe80::2\n{}\n", "x".repeat(17 << 20)));
+    let told = hosts.looks();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("is too long"), "{told:?}");
+    assert!(hosts.has("a"));
+    assert!(!hosts.has("b"));
+}
+
+#[test]
 fn a_torn_file_keeps_what_was_there_and_says_so_once() {
     for (torn, reason) in [
         ("", "it is empty"),

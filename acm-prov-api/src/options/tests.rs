@@ -166,6 +166,11 @@ fn paths_and_text() {
     assert_eq!(options.optional_path("absent"), None);
     assert_eq!(options.optional_path("nul"), None);
     assert!(options.optional_path("file").is_some());
+    let words = self::options(b"a none\nb None\nc ./none\n");
+    assert_eq!(words.optional_path("a"), None);
+    assert_eq!(words.optional_path("b"), None);
+    assert_eq!(words.optional_path("c"), Some("./none".into()));
+    assert_eq!(reports(&words), [""; 0]);
     assert_eq!(options.text("text", "fallback"), "fallback");
     assert_eq!(options.text("good", ""), "knoten-\u{fc}");
     assert_eq!(

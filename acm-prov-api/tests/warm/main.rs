@@ -242,6 +242,27 @@ fn one_path_that_is_wrong_drops_the_whole_snapshot() {
 }
 
 #[test]
+fn another_lid_of_the_same_port_contradicts_nothing() {
+    let restarting = Restarting::new();
+    restarting.killed();
+    restarting.change(|snapshot| snapshot.port.lmc = 3);
+    let mut core = restarting.opened();
+    core.wait_for_log("another LMC");
+    core.close_port();
+    core.change_port(|port| port.lmc = 3);
+    core.open();
+    core.wait_for_log("3 paths from ");
+    assert_eq!(sl(&mut core, &gid(9)), 3);
+    core.wait_for_sa_questions(1);
+    core.sa_answers_with(|path| {
+        path.set_dlid(Lid(5));
+    });
+    until(|| known(&mut core, &gid(9)).is_some_and(|path| path.dlid() == Lid(5)));
+    assert_eq!(sl(&mut core, &lid(8)), 2);
+    assert!(known(&mut core, &lid(7)).is_some(), "{:?}", core.log());
+}
+
+#[test]
 fn what_nobody_asked_for_again_gets_no_younger() {
     let restarting = Restarting::new();
     restarting.killed();
@@ -322,6 +343,66 @@ fn a_flush_while_no_daemon_ran_counts() {
         &restarting,
         "the flush file was touched after it was written",
     );
+}
+
+/// What an endpoint knows that opens when the snapshot is read, and what `happens` is over.
+fn known_to_a_later_endpoint(happens: impl FnOnce(&Restarting, &mut TestCore)) -> Option<u8> {
+    const LATER: u16 = 0x8001;
+    let restarting = Restarting::new();
+    restarting.killed();
+    restarting.change(|snapshot| {
+        let mut section = snapshot.sections[0].clone();
+        section.pkey = PKey(LATER);
+        snapshot.sections.push(section);
+    });
+    let mut core = restarting.opened();
+    core.wait_for_log("3 paths from ");
+    happens(&restarting, &mut core);
+    core.set_pkeys(&[0xffff, LATER]);
+    let endpoint = core.open_endpoint(LATER).expect("an endpoint");
+    let address = Address::Ip("10.0.0.9".parse().unwrap());
+    let address = core.add_address_to(endpoint, &address).expect("an address");
+    let id = core.resolve_from(address, &lid(8));
+    // It waits for the snapshot.
+    until(|| !core.answers(id).is_empty() || !core.sa_questions().is_empty());
+    let path = core.answers(id).first()?.path?;
+    Some(path.sl())
+}
+
+#[test]
+fn an_endpoint_that_opens_later_has_paths_of_the_snapshot_too() {
+    assert_eq!(known_to_a_later_endpoint(|_, _| ()), Some(2));
+}
+
+#[test]
+fn a_flush_counts_for_endpoints_that_open_later() {
+    let known = known_to_a_later_endpoint(|restarting, core| {
+        std::fs::write(restarting.flush_file(), "").unwrap();
+        core.wait_for_log("was touched: flushed");
+    });
+    assert_eq!(known, None);
+}
+
+#[test]
+fn a_re_registration_counts_for_endpoints_that_open_later() {
+    let known = known_to_a_later_endpoint(|_, core| core.reregister());
+    assert_eq!(known, None);
+}
+
+#[test]
+fn after_a_flush_the_file_is_written_again() {
+    let restarting = Restarting::new();
+    restarting.killed();
+    let mut core = restarting.opened();
+    core.wait_for_log("3 paths from ");
+    std::fs::write(restarting.flush_file(), "").unwrap();
+    core.wait_for_log("was touched: flushed");
+    learn(&mut core, &lid(20), 1);
+    until(|| {
+        restarting
+            .snapshot()
+            .is_some_and(|snapshot| snapshot.len() == 1)
+    });
 }
 
 #[track_caller]

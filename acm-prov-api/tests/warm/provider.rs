@@ -4,18 +4,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use acm_prov_api::cache::engine::{
-    CacheSettings, EndpointCache, PortCache, QosSetting, RenewalSetting, SnapshotSetting,
+    CacheSettings, EndpointCache, PathOptions, PortCache, QosSetting, RenewalSetting,
+    SnapshotSetting,
 };
 use acm_prov_api::cache::settings::LookupLimits;
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::prelude::*;
+use acm_prov_api::sa::{PathQuery, Target};
 use acm_prov_api::sync::Arc;
 use acm_prov_api::testing::{Request, TestCore};
 use acm_prov_api::{
     Device, EndpointHandle, EndpointState, Plain, Port, PortHandle, PortState, provider_table,
 };
 
-/// Answers requests for LIDs and GIDs from the cache.
+/// Answers requests for LIDs and GIDs from the cache. A request for a name looks a path up that it waits a millisecond for.
 struct Warm {
     per_second: u32,
     directory: Option<PathBuf>,
@@ -42,7 +44,17 @@ impl Provider for Warm {
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
         let cache = &from.endpoint().state().0;
-        cache.resolve(request);
+        if !request.is_by_name() {
+            cache.resolve(request);
+            return;
+        }
+        let request = request.keep();
+        let options = PathOptions {
+            deadline: Some(Duration::from_millis(1)),
+            ..PathOptions::default()
+        };
+        let query = PathQuery::to(Target::Lid(Lid(7)));
+        cache.path_to(&query, options, move |_| request.refuse(Status::ENODATA));
     }
 }
 
@@ -118,6 +130,11 @@ pub fn opened(options: &str) -> TestCore {
 
 pub fn lid(lid: u16) -> Request {
     Request::destination(&Address::Lid(Lid(lid)))
+}
+
+#[allow(dead_code, reason = "not every test is in haste")]
+pub fn hasty() -> Request {
+    Request::destination(&Address::Name(Name::new("hasty").expect("a name")))
 }
 
 pub fn gid_of(lid: u16) -> Gid {

@@ -51,7 +51,7 @@ impl Case {
     }
 
     /// The most destinations that it makes sense for.
-    fn most(self) -> u32 {
+    pub fn most(self) -> u32 {
         match self {
             Self::Lid | Self::Name | Self::Ip | Self::Kernel | Self::Churn => LIDS,
             // Misses need as many others.

@@ -115,7 +115,7 @@ impl Run<'_> {
         let mut refused_before = 0;
         if case == Case::Preload {
             self.preload(&mut requests, begin - opened.all, opened.longest)?;
-        } else if let Err(refusal) = serves(&mut requests) {
+        } else if let Err(refusal) = serves(&mut requests)? {
             self.found.remarks.push(refusal);
             let log = requests.core.log().into_iter().take(3);
             self.found
@@ -196,18 +196,22 @@ impl Run<'_> {
     }
 }
 
-/// Waits until a first request is answered with a path: a provider may join a multicast group first.
-fn serves(requests: &mut Requests) -> Result<(), String> {
+/// Waits until a first request is answered with a path: a provider may join a multicast group first. Else says that it is
+/// refused.
+///
+/// # Errors
+/// If it is not answered at all.
+fn serves(requests: &mut Requests) -> Result<Result<(), String>, String> {
     let deadline = Instant::now() + START;
     requests.core.pump();
     loop {
         let refused = requests.core.tally().refused;
         requests.resolve(0)?;
         if requests.core.tally().refused == refused {
-            return Ok(());
+            return Ok(Ok(()));
         }
         if Instant::now() > deadline {
-            return Err("it refuses such requests".into());
+            return Ok(Err("it refuses such requests".into()));
         }
         requests.core.pump();
         std::thread::sleep(Duration::from_millis(1));

@@ -117,19 +117,12 @@ fn all_contestants_answer_right_and_the_results_have_their_form() {
     assert!(markdown.contains("| lid | 100 | hit | ns |"), "{markdown}");
 }
 
-#[test]
-fn a_provider_that_answers_wrong_fails_the_run() {
-    // The limit with all answers one LID off.
-    let folder = tempfile::tempdir().unwrap();
+/// A library that answers right at no cost, but for one change.
+fn changed(folder: &Path, right: &str, wrong: &str) -> PathBuf {
     let source = include_str!("../../src/bench/array.c");
-    let right = "htobe16(1 + number % LIDS)";
     assert!(source.contains(right));
-    let wrong = source.replace(right, "htobe16(2 + number % LIDS)");
-    let (file, library) = (
-        folder.path().join("array.c"),
-        folder.path().join("libwrong.so"),
-    );
-    std::fs::write(&file, wrong).unwrap();
+    let (file, library) = (folder.join("array.c"), folder.join("libwrong.so"));
+    std::fs::write(&file, source.replace(right, wrong)).unwrap();
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
     let built = Command::new("cc")
         .args([
@@ -149,13 +142,50 @@ fn a_provider_that_answers_wrong_fails_the_run() {
         .output()
         .unwrap();
     assert!(built.status.success(), "{}", text(&built));
+    library
+}
+
+const ANSWER: &str = "answer(msg->hdr.tid, id, &path);\n\treturn 0;";
+
+#[test]
+fn a_provider_that_answers_wrong_or_twice_fails_the_run() {
+    let twice = format!("answer(msg->hdr.tid, id, &path);\n\t{ANSWER}");
+    for (right, wrong) in [
+        ("htobe16(1 + number % LIDS)", "htobe16(2 + number % LIDS)"),
+        (ANSWER, &twice),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let library = changed(folder.path(), right, wrong);
+        let output = bench(&library, &["--only", "lid"]);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert!(
+            text(&output).contains("answers were wrong"),
+            "{}",
+            text(&output)
+        );
+    }
+}
+
+#[test]
+fn a_provider_that_never_answers_fails_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = changed(folder.path(), ANSWER, "(void)id;\n\treturn 0;");
     let output = bench(&library, &["--only", "lid"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-    assert!(
-        text(&output).contains("answers were wrong"),
-        "{}",
-        text(&output)
-    );
+    let said = text(&output);
+    assert!(said.contains("a request was not answered within"), "{said}");
+}
+
+#[test]
+fn a_run_that_measures_nothing_is_none() {
+    let output = Command::new(env!("CARGO_BIN_EXE_loader-test"))
+        .args(["bench", path_cache().to_str().unwrap()])
+        .args(["--only", "lid", "--dests", "1m"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    let said = text(&output);
+    assert!(said.contains("lid: at most 49k"), "{said}");
 }
 
 #[test]

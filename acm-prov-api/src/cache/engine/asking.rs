@@ -120,8 +120,9 @@ impl Asked {
             let store = &endpoint.store;
             match &answer {
                 Ok(path) => {
-                    let contradicts_snapshot = store.learn(&self.query, path, self.epoch, now);
-                    if contradicts_snapshot {
+                    let was_wrong = store.learn(&self.query, path, self.epoch, now);
+                    let is_there = |lid| shared.is_same_port(lid, path.dlid());
+                    if was_wrong.is_some_and(|(gid, lid)| gid != path.dgid() || !is_there(lid)) {
                         state.drop_snapshot(&shared, path);
                     }
                 }

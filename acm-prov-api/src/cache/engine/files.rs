@@ -125,9 +125,11 @@ fn flush_if_touched(shared: &Shared, is_first: bool) {
         return;
     }
     state.flushed = touched;
-    if is_first {
+    // At the first look, what is known may be from a snapshot that was read just before the touch.
+    if is_first && !touched.is_some_and(|time| state.snapshot.was_written_before(time)) {
         return;
     }
+    state.forget_snapshot();
     let mut answers = 0;
     let mut discarded = Vec::new();
     for endpoint in state.endpoints.values() {

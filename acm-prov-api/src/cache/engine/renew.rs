@@ -65,8 +65,9 @@ impl Renewals {
             (0, Some(_)) => RenewalSetting::FROM_A_SNAPSHOT,
             (per_second, _) => per_second,
         };
+        let ttl = settings.store.ttl.map_or(u64::MAX, millis);
         Self {
-            renewal: (per_second > 0).then(|| Renewal::new(per_second, now)),
+            renewal: (per_second > 0).then(|| Renewal::new(per_second, ttl, now)),
             delay: millis(delay),
         }
     }

@@ -93,6 +93,12 @@ impl SnapshotState {
         self.has(source) && !matches!(self.content, Content::None)
     }
 
+    /// Whether it was read, and was written before that time.
+    pub(super) fn was_written_before(&self, time: SystemTime) -> bool {
+        // The file has whole seconds.
+        matches!(self.content, Content::Read(_, written) if seconds(time) >= seconds(written))
+    }
+
     /// Whether an endpoint's paths are in the port's file: those of its first GID are.
     fn has(&self, source: &Source) -> bool {
         self.port.is_some_and(|port| {
@@ -103,15 +109,21 @@ impl SnapshotState {
 }
 
 impl State {
-    /// Drops all paths of the snapshot that were not renewed, since the SA contradicts one of them.
-    pub(super) fn drop_snapshot(&mut self, shared: &Shared, found: &PathRecord) {
+    /// Drops all paths of the snapshot that were not renewed, also for endpoints that open later. The file can be written
+    /// again. False if no endpoint had one.
+    pub(super) fn forget_snapshot(&mut self) -> bool {
         self.snapshot.content = Content::None;
         self.snapshot.stays_until = Moment::default();
         let mut dropped = false;
         for endpoint in self.endpoints.values() {
             dropped |= endpoint.store.drop_loaded();
         }
-        if dropped {
+        dropped
+    }
+
+    /// Drops all paths of the snapshot that were not renewed, since the SA contradicts one of them.
+    pub(super) fn drop_snapshot(&mut self, shared: &Shared, found: &PathRecord) {
+        if self.forget_snapshot() {
             let (port, gid, lid) = (shared.port.number(), found.dgid(), found.dlid());
             self.log(
                 LogLevel::ALWAYS,
@@ -191,7 +203,15 @@ impl Keeper {
         if !self.is_read {
             self.is_read = true;
             let content = self.read(shared);
-            shared.state.lock().snapshot.content = content;
+            let mut state = shared.state.lock();
+            // Else it was forgotten while it was read.
+            if matches!(state.snapshot.content, Content::Unread) {
+                state.snapshot.content = content;
+            }
+            let flushed = state.flushed;
+            if flushed.is_some_and(|time| state.snapshot.was_written_before(time)) {
+                state.forget_snapshot();
+            }
         }
         self.fill(shared);
         let now = Moment::now();

@@ -89,7 +89,13 @@ impl Waiter for WaitsForFiles {
     fn end(self, end: End<()>) {
         match end {
             End::Answer(()) => {}
-            End::Expired => self.asker.go_on_without_files(),
+            End::Expired => {
+                // It may have had less time than the others.
+                let now = Moment::now();
+                if self.asker.endpoint.awaited.until(now) <= now {
+                    self.asker.go_on_without_files();
+                }
+            }
             End::Full => return self.client.reply(Err(AcmStatus::ENOMEM)),
             End::Closed => return self.client.reply(Err(AcmStatus::ENOTCONN)),
         }

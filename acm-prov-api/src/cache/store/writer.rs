@@ -246,10 +246,9 @@ impl Writer {
         if self.tables.table().find(key).is_some() || self.side.peek(target).is_some() {
             return None;
         }
-        while self.len() >= self.limits.capacity {
-            if !self.evict() {
-                return None;
-            }
+        // What the SA said lately does not go for it.
+        if self.len() >= self.limits.capacity {
+            return None;
         }
         self.put(readers, key, entry.loaded());
         Some(())
@@ -319,20 +318,18 @@ impl Writer {
         self.plain_port(target).into_iter().chain(others)
     }
 
-    /// True if a loaded answer turns out to be wrong.
+    /// GID and LID of a loaded answer that turns out to be wrong.
     pub fn learn(
         &mut self,
         readers: &Readers,
         query: &PathQuery,
         path: &PathRecord,
         now: Moment,
-    ) -> bool {
-        let Some(target) = targets(query).next() else {
-            return false;
-        };
+    ) -> Option<(Gid, Lid)> {
+        let target = targets(query).next()?;
         self.missing.remove(query);
         if self.limits.capacity == 0 {
-            return false;
+            return None;
         }
         self.changes += 1;
         let last = if query.is_plain(&self.source) {
@@ -342,7 +339,8 @@ impl Writer {
             None
         };
         while self.len() > self.limits.capacity && self.evict() {}
-        last.is_some_and(|last| last.is_loaded() && self.port_of(&last) != port(path))
+        let loaded = self.port_of(&last.filter(Entry::is_loaded)?);
+        (loaded != port(path)).then_some(loaded)
     }
 
     /// GID and LID where an entry leads.

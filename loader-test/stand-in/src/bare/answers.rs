@@ -29,7 +29,7 @@ pub(super) struct Answers {
 /// How the requests of a run were answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Paths to another destination than was asked for.
+    /// Paths to another destination than was asked for, and second answers to the last request.
     pub wrong: usize,
     /// Answers with an error.
     pub refused: usize,
@@ -87,6 +87,9 @@ impl Answers {
             self.refused.add();
         }
         if tid == self.expected.load(Ordering::Relaxed) {
+            if self.is_answered(tid) {
+                self.wrong.add();
+            }
             self.done.store(tid, Ordering::Release);
         } else {
             self.late.add();
@@ -143,10 +146,14 @@ mod tests {
         // To an earlier request, to another LID, to another GID, and refused.
         take(&answers, &answer(1 << 32 | 7, lid_of(7), 7, 0));
         take(&answers, &answer(2 << 32 | 8, lid_of(9), 8, 0));
-        take(&answers, &answer(2 << 32 | 8, lid_of(8), 9, 0));
-        take(&answers, &answer(2 << 32 | 8, 0, 0, 3));
+        answers.expect(3 << 32 | 8);
+        take(&answers, &answer(3 << 32 | 8, lid_of(8), 9, 0));
+        answers.expect(4 << 32 | 8);
+        take(&answers, &answer(4 << 32 | 8, 0, 0, 3));
+        // A second answer.
+        take(&answers, &answer(4 << 32 | 8, lid_of(8), 8, 0));
         let tally = Tally {
-            wrong: 2,
+            wrong: 3,
             refused: 1,
             late: 1,
             errors: 0,
