@@ -122,6 +122,8 @@ fn a_race_is_found() {
     let mut causes = damage();
     causes.push(json!({ "violation": "answered-twice" }));
     causes.push(json!({ "violation": "never-answered" }));
+    // Two threads write one path.
+    causes.push(json!({ "violation": "wrong-answer" }));
     causes.push(json!("hangs"));
     finds(
         "fuzz-race",
