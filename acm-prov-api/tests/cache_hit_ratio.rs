@@ -126,9 +126,8 @@ fn hits_are_as_many_as_an_exact_lru_has() {
     compare(1_000, 500_000, 50_000);
 }
 
-/// As it is promised. Takes a minute without optimisation.
+/// As it is promised. Takes half a minute without optimization.
 #[test]
-#[ignore = "slow in debug builds: cargo test --release --test cache_hit_ratio -- --ignored"]
 fn hits_are_as_many_as_an_exact_lru_has_at_the_default_capacity() {
     compare(65_536, 10_000_000, 1_000_000);
 }

@@ -1,6 +1,6 @@
 //! Paths in a file, so that a daemon that starts again knows them: the format. [`file`](mod@file) reads and writes such files.
 //!
-//! All numbers are little-endian but those of an SA path record, which are as the SA sent them.
+//! Numbers are little-endian. The fields of a path record keep the byte order of the wire (big-endian).
 //!
 //! | bytes | header |
 //! | --- | --- |

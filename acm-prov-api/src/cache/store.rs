@@ -176,7 +176,7 @@ impl PathStore {
 
     /// The fresh answer to the [plain](PathQuery::is_plain) query for a destination.
     ///
-    /// `None` does not say that there is none: [`get`](PathStore::get) may know more. In the last part of its TTL, two times
+    /// `None` does not mean that no path is known: [`get`](PathStore::get) may know more. In the last part of its TTL, two times
     /// what a [tick](PathStore::tick) may be late, an answer is known there only.
     #[inline]
     pub fn plain(&self, target: Target) -> Option<PathRecord> {

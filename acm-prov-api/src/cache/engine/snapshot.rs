@@ -55,7 +55,7 @@ pub(super) struct SnapshotState {
 enum Content {
     Unread,
     Read(Arc<Snapshot>, SystemTime),
-    /// There is none, it is not used, or is used no more.
+    /// No file exists, or its paths do not count (any more).
     None,
 }
 
@@ -99,7 +99,7 @@ impl SnapshotState {
         matches!(self.content, Content::Read(_, written) if seconds(time) >= seconds(written))
     }
 
-    /// Whether an endpoint's paths are in the port's file: those of its first GID are.
+    /// Whether the port's file holds an endpoint's paths. It holds those of the port's first GID only.
     fn has(&self, source: &Source) -> bool {
         self.port.is_some_and(|port| {
             source.gid.interface_id() == port.guid

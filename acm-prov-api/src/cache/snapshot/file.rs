@@ -41,7 +41,7 @@ pub fn path(directory: &Path, guid: u64) -> PathBuf {
     directory.join(format!("paths-{guid:016x}"))
 }
 
-/// Reads a file of at most `limit` bytes; `None` if there is none.
+/// Reads a file of at most `limit` bytes; `None` if it does not exist.
 ///
 /// # Errors
 /// When it cannot be read, is a link or no regular file, belongs to another user, or can be written by others.
@@ -77,7 +77,7 @@ pub fn read(file: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
     Ok(Some(bytes))
 }
 
-/// Puts `bytes` in the place of a file, whole or not at all. Creates its directory, for the daemon alone, if there is none.
+/// Replaces a file by `bytes`, whole or not at all. Creates a missing directory with mode 0700.
 ///
 /// # Errors
 /// When a call fails, or the directory is a link, belongs to another user, or can be written by others.

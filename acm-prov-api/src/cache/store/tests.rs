@@ -735,7 +735,7 @@ fn preloaded_paths_are_hits_and_nothing_else() {
         let known = Some(path(id, id as u16));
         assert_eq!(store.plain(Target::Gid(gid(id))), known);
         assert_eq!(store.plain(Target::Lid(Lid(id as u16))), known);
-        // The dump itself answers whoever asks for more.
+        // A query that names more is answered from the dump.
         assert_eq!(store.get(&by_gid(id), at(0)), None);
         assert_eq!(store.get_stale(&by_gid(id), at(0)), None);
     }
