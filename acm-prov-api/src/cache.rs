@@ -13,9 +13,11 @@
 //! What a path is asked for is a [`PathQuery`](crate::sa::PathQuery); who waits for which answer is kept by
 //! [`Lookups`](crate::lookups::Lookups).
 
+mod constraints;
 pub mod engine;
 mod own_path;
 pub mod renewal;
+mod rules;
 pub mod settings;
 pub mod sm_health;
 pub mod snapshot;
@@ -23,4 +25,6 @@ pub mod store;
 mod table;
 mod tables;
 
+pub use constraints::{Alternatives, Constraints};
 pub use own_path::own_path;
+pub use rules::PathRules;

@@ -29,7 +29,25 @@
 macro_rules! export_provider {
     ($provider:ty) => {
         $crate::provider_table!($provider);
+        $crate::__export_symbols!($provider);
+    };
+}
 
+/// As [`export_provider!`](crate::export_provider), for a [`Policy`](crate::policy::Policy) type.
+#[cfg(feature = "cache")]
+#[macro_export]
+macro_rules! export_policy {
+    ($policy:ty) => {
+        $crate::policy_table!($policy);
+        $crate::__export_symbols!($crate::policy::PolicyProvider<$policy>);
+    };
+}
+
+/// The two symbols of a provider's library.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __export_symbols {
+    ($provider:ty) => {
         const _: () = {
             /// The function that ibacm looks up in the library (acm_prov.h).
             ///
@@ -71,13 +89,36 @@ macro_rules! export_provider {
 #[macro_export]
 macro_rules! provider_table {
     ($provider:ty) => {
+        $crate::__slot!($crate::Exported, $provider, $provider);
+    };
+}
+
+/// As [`provider_table!`](crate::provider_table), for a [`Policy`](crate::policy::Policy) type. The provider to load is
+/// `PolicyProvider<$policy>`.
+#[cfg(feature = "cache")]
+#[macro_export]
+macro_rules! policy_table {
+    ($policy:ty) => {
+        $crate::__slot!(
+            $crate::policy::ExportedPolicy,
+            $policy,
+            $crate::policy::PolicyProvider<$policy>
+        );
+    };
+}
+
+/// The place for a provider's open contexts.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __slot {
+    ($trait:path, $type:ty, $provider:ty) => {
         #[cfg(not(panic = "unwind"))]
         ::core::compile_error!(
             "a provider must be built with panic = \"unwind\": with \"abort\" a panic would end the ibacm daemon"
         );
 
-        impl $crate::Exported for $provider {
-            fn slot() -> &'static $crate::__Slot<Self> {
+        impl $trait for $type {
+            fn slot() -> &'static $crate::__Slot<$provider> {
                 static SLOT: $crate::__Slot<$provider> = $crate::__Slot::new();
                 &SLOT
             }

@@ -46,6 +46,8 @@ mod message;
 pub mod options;
 pub mod path;
 mod pin;
+#[cfg(feature = "cache")]
+pub mod policy;
 mod provider;
 mod query;
 mod registry;

@@ -86,6 +86,8 @@ pub struct Try<K> {
     pub key: K,
     /// Whether it is the lookup's first.
     pub is_first: bool,
+    /// How many alternatives were [tried before](Lookups::try_alternative).
+    pub alternative: usize,
 }
 
 type Place = (Urgency, u64);
@@ -127,6 +129,8 @@ struct Lookup<K, W> {
     wanted_until: Moment,
     was_tried: bool,
     failures: u32,
+    /// Tried before without success.
+    alternative: usize,
     timer: Option<Moment>,
 }
 
@@ -280,6 +284,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
             id,
             key: lookup.key.clone(),
             is_first: !std::mem::replace(&mut lookup.was_tried, true),
+            alternative: lookup.alternative,
         };
         self.by_id.insert(id, number);
         self.out += 1;
@@ -325,6 +330,17 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
     pub fn not_begun(&mut self, now: Moment, id: u64) {
         let now = self.advance(now);
         if let Some((number, _)) = self.end_try(id) {
+            self.queue_again(number, now);
+        }
+    }
+
+    /// A try brought an answer that is not good enough. If one is still wanted, the next alternative has its turn.
+    pub fn try_alternative(&mut self, now: Moment, id: u64) {
+        let now = self.advance(now);
+        if let Some((number, _)) = self.end_try(id) {
+            if let Some(lookup) = self.lookups.get_mut(&number) {
+                lookup.alternative += 1;
+            }
             self.queue_again(number, now);
         }
     }
@@ -477,6 +493,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
             wanted_until: Moment::default(),
             was_tried: false,
             failures: 0,
+            alternative: 0,
             timer: None,
         };
         vacant.insert(number);
@@ -528,6 +545,8 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
             && let Entry::Vacant(vacant) = self.by_key.entry(lookup.key.clone())
         {
             vacant.insert(number);
+            // What failed before may succeed now.
+            lookup.alternative = 0;
             if let Some(id) = lookup.id.take() {
                 self.by_id.remove(&id);
             }

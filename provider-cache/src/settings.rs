@@ -2,19 +2,12 @@
 
 use std::time::Duration;
 
-use acm_prov_api::cache::engine::{CacheSettings, RenewalSetting, SnapshotSetting};
-use acm_prov_api::cache::settings::{StockSettings, described, qos};
+use acm_prov_api::cache::engine::{RenewalSetting, SnapshotSetting};
+use acm_prov_api::cache::settings::{described, qos};
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::introspection::OptionInfo;
 use acm_prov_api::options::Options;
-
-/// What an operator has set.
-pub(crate) struct Settings {
-    /// For the engine.
-    pub cache: CacheSettings,
-    /// What path-cache shares with the stock provider.
-    pub stock: StockSettings,
-}
+use acm_prov_api::policy::PolicySettings;
 
 /// The options, for those who ask the library what it knows.
 pub(crate) const OPTIONS: &[OptionInfo] = &[
@@ -91,38 +84,32 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
 const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
 
-impl Settings {
-    pub(crate) fn read(options: &Options) -> Self {
-        let stock = StockSettings::read(options);
-        let millis =
-            |key, default, most| Duration::from_millis(options.number(key, default, 0..=most));
-        let store = StoreLimits {
-            capacity: options.number("path_cache_capacity", 65_536, 1..=16_777_216),
-            ttl: stock.path_ttl,
-            stale_ttl: millis("path_cache_stale_ttl", 600_000, DAY),
-            negative_ttl: millis("path_cache_negative_ttl", 1_000, HOUR),
-        };
-        let seconds =
-            |key, default, range| Duration::from_secs(options.number(key, default, range));
-        let interval = seconds("path_cache_snapshot_interval", 60, 1..=DAY / 1_000);
-        let max_age = seconds("path_cache_snapshot_age", 3_600, 1..=DAY / 1_000);
-        let snapshot = options.optional_path("path_cache_snapshot");
-        let cache = CacheSettings {
-            store,
-            lookups: stock.lookups,
-            flush_file: options.optional_path("path_cache_flush_file"),
-            routes_file: stock.routes_file.clone(),
-            qos: qos(options, "path_cache_qos"),
-            renewal: RenewalSetting::at(options.number("path_cache_renew", 0, 0..=1_000)),
-            snapshot: snapshot.map(|directory| SnapshotSetting {
-                directory,
-                interval,
-                max_age,
-            }),
-        };
-        options.report_unknown("path_cache_");
-        Self { cache, stock }
-    }
+/// Reads what an operator has set.
+pub(crate) fn read(options: &Options) -> PolicySettings {
+    let mut settings = PolicySettings::read(options);
+    let millis = |key, default, most| Duration::from_millis(options.number(key, default, 0..=most));
+    let seconds = |key, default| Duration::from_secs(options.number(key, default, 1..=DAY / 1_000));
+    let cache = &mut settings.cache;
+    cache.store = StoreLimits {
+        capacity: options.number("path_cache_capacity", 65_536, 1..=16_777_216),
+        ttl: cache.store.ttl,
+        stale_ttl: millis("path_cache_stale_ttl", 600_000, DAY),
+        negative_ttl: millis("path_cache_negative_ttl", 1_000, HOUR),
+    };
+    cache.flush_file = options.optional_path("path_cache_flush_file");
+    cache.qos = qos(options, "path_cache_qos");
+    cache.renewal = RenewalSetting::at(options.number("path_cache_renew", 0, 0..=1_000));
+    let interval = seconds("path_cache_snapshot_interval", 60);
+    let max_age = seconds("path_cache_snapshot_age", 3_600);
+    cache.snapshot = options
+        .optional_path("path_cache_snapshot")
+        .map(|directory| SnapshotSetting {
+            directory,
+            interval,
+            max_age,
+        });
+    options.report_unknown("path_cache_");
+    settings
 }
 
 #[cfg(test)]
@@ -132,7 +119,7 @@ mod tests {
     #[test]
     fn the_options_that_are_read_are_those_that_are_told() {
         let options = Options::parse("", &b""[..]);
-        Settings::read(&options);
+        read(&options);
         let told: Vec<&str> = OPTIONS.iter().map(|option| option.key.as_str()).collect();
         assert_eq!(options.asked(), told);
     }

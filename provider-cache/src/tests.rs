@@ -9,13 +9,15 @@ use acm_prov_api::dump::Routes;
 use acm_prov_api::prelude::*;
 use acm_stand_in::by_hand::{Answer, ByHand, Request};
 
+use acm_prov_api::policy::PolicyProvider;
+
 use crate::PathCache;
 
 /// Deadlines that a test can wait for.
 const QUICK: &str = "timeout 150\nretries 1\n";
 
 fn opened(options: &str) -> ByHand {
-    let mut core = ByHand::load::<PathCache>(options);
+    let mut core = ByHand::load::<PolicyProvider<PathCache>>(options);
     core.open();
     core
 }

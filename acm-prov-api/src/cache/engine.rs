@@ -14,7 +14,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hashbrown::HashMap;
 
-use super::settings::LookupLimits;
+use super::rules::{PathRules, Rules};
+use super::settings::{LookupLimits, StockSettings};
 use super::sm_health::SmHealth;
 use super::store::{Known, PathStore, StoreLimits, millis};
 use crate::abi::{AcmCounter, AcmStatus};
@@ -34,6 +35,7 @@ mod asking;
 mod client;
 mod files;
 mod operator;
+mod parked;
 mod preload;
 mod qos;
 mod renew;
@@ -43,6 +45,7 @@ mod worker;
 
 use asking::{Queries, Waiter};
 use client::{Client, Provider};
+use parked::{ParkedRequests, WaitsForAddress};
 use preload::Preload;
 use qos::{AskingQos, Qos, QosState, WaitsForQos};
 use renew::Renewals;
@@ -50,6 +53,7 @@ use snapshot::SnapshotState;
 use warm_up::{Awaited, WaitingForFiles, WaitsForFiles};
 
 pub use client::PathOptions;
+pub use parked::Parked;
 pub use qos::QosSetting;
 pub use renew::RenewalSetting;
 pub use snapshot::SnapshotSetting;
@@ -74,6 +78,30 @@ pub struct CacheSettings {
     pub renewal: RenewalSetting,
     /// Where paths outlive the process.
     pub snapshot: Option<SnapshotSetting>,
+}
+
+impl Default for CacheSettings {
+    /// What holds without a file of options.
+    fn default() -> Self {
+        StockSettings::default().into()
+    }
+}
+
+impl From<StockSettings> for CacheSettings {
+    fn from(stock: StockSettings) -> Self {
+        Self {
+            store: StoreLimits {
+                ttl: stock.path_ttl,
+                ..StoreLimits::default()
+            },
+            lookups: stock.lookups,
+            flush_file: None,
+            routes_file: stock.routes_file,
+            qos: QosSetting::default(),
+            renewal: RenewalSetting::OFF,
+            snapshot: None,
+        }
+    }
 }
 
 /// Why a cache could not be opened.
@@ -168,6 +196,7 @@ struct Shared {
     sm_lid: Lid,
     /// The LID bits that tell ports from each other: all but those of the LMC.
     lid_mask: u16,
+    rules: Rules,
     qos: Arc<Qos>,
     preload: Option<Preload>,
     followed: Mutex<Vec<Arc<dyn Follow>>>,
@@ -182,6 +211,7 @@ struct Shared {
 struct State {
     shared: Weak<Shared>,
     paths: Lookups<Key, Waiter>,
+    rules: Rules,
     qos: QosState,
     health: SmHealth,
     endpoints: HashMap<EndpointId, Arc<OpenEndpoint>>,
@@ -193,6 +223,7 @@ struct State {
     reported_sm_lid: Lid,
     flushed: Option<SystemTime>,
     files: WaitingForFiles,
+    parked: ParkedRequests,
     /// Whether the dump and the flush file were looked at.
     are_files_read: bool,
     renewals: Renewals,
@@ -228,6 +259,7 @@ struct Batch {
         Replies<Waiter>,
         Replies<WaitsForQos>,
         Replies<WaitsForFiles>,
+        Replies<WaitsForAddress>,
     ),
 }
 
@@ -243,6 +275,7 @@ impl Deliver for State {
             self.qos.lookups.next_deadline(),
             self.next_tick(),
             self.files.next_deadline(),
+            self.parked.next_deadline(),
             self.next_renewal(),
         ];
         let due = due.map(|due| due.unwrap_or(Moment::NEVER));
@@ -258,7 +291,8 @@ impl Deliver for State {
             || !queries.is_empty()
             || self.paths.has_news()
             || self.qos.lookups.has_news()
-            || self.files.has_news();
+            || self.files.has_news()
+            || self.parked.has_news();
         if !has_news {
             return None;
         }
@@ -277,6 +311,7 @@ impl Deliver for State {
                 self.paths.take_replies(),
                 self.qos.lookups.take_replies(),
                 self.files.take_replies(),
+                self.parked.take_replies(),
             ),
             shared,
         })
@@ -295,6 +330,7 @@ impl Drop for Batch {
         self.replies.0.deliver();
         self.replies.1.deliver();
         self.replies.2.deliver();
+        self.replies.3.deliver();
         if let Some(shared) = &shared {
             shared.take_back(std::mem::take(&mut self.abandoned));
             if let Some(question) = self.qos_question.take() {
@@ -313,6 +349,26 @@ impl PortCache {
     /// # Errors
     /// When the port does not tell its attributes, or the thread does not start.
     pub fn open(port: &PortHandle, settings: CacheSettings) -> Result<Self, OpenError> {
+        Self::open_by(port, settings, None)
+    }
+
+    /// As [`open`](Self::open), for a provider that has a say in which paths its clients get.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_with_rules(
+        port: &PortHandle,
+        settings: CacheSettings,
+        rules: Arc<dyn PathRules>,
+    ) -> Result<Self, OpenError> {
+        Self::open_by(port, settings, Some(rules))
+    }
+
+    fn open_by(
+        port: &PortHandle,
+        settings: CacheSettings,
+        rules: Option<Arc<dyn PathRules>>,
+    ) -> Result<Self, OpenError> {
         let attributes = port.attributes()?;
         let sm_lid = attributes.sm_lid;
         let preload = match &settings.routes_file {
@@ -332,6 +388,7 @@ impl PortCache {
         let snapshot = SnapshotState::new(&settings, port, &attributes)?;
         let renewals = Renewals::new(&settings, now);
         let host = *port.host();
+        let rules = Rules::new(rules, host);
         let limits = settings.lookups;
         let qos = Qos::new(settings.qos);
         let state = |shared: &Weak<Shared>| State {
@@ -348,6 +405,7 @@ impl PortCache {
                 Some(host),
                 RandomState::new().hash_one(port.number()),
             ),
+            rules: rules.clone(),
             qos: QosState::new(Arc::clone(&qos), limits.waiters, host),
             health: SmHealth::new(),
             endpoints: HashMap::new(),
@@ -356,6 +414,7 @@ impl PortCache {
             reported_sm_lid: sm_lid,
             flushed: None,
             files: warm_up::nobody(limits.waiters, host),
+            parked: parked::none(limits.waiters, host),
             are_files_read: false,
             renewals,
             snapshot,
@@ -369,6 +428,7 @@ impl PortCache {
             settings,
             sm_lid,
             lid_mask: u16::MAX << attributes.lmc.min(7),
+            rules: rules.clone(),
             qos: Arc::clone(&qos),
             preload,
             followed: Mutex::default(),
@@ -470,6 +530,7 @@ impl PortCache {
             state.paths.close(|_| true);
             state.qos.lookups.close(|()| true);
             state.files.close(|_| true);
+            state.parked.close(|_| true);
         }
         self.shared.wake.notify_one();
         self.shared.wake_files.notify_all();
@@ -496,6 +557,17 @@ enum Sought<'a> {
 }
 
 impl EndpointCache {
+    /// The endpoint.
+    pub fn handle(&self) -> &EndpointHandle {
+        &self.0.endpoint.handle
+    }
+
+    /// Whether a path that the SA was not asked for is what the SA would be asked for first, by the provider's
+    /// [rules](PathRules).
+    pub(crate) fn prefers(&self, query: &PathQuery, path: &PathRecord) -> bool {
+        self.0.shared.rules.prefer(query, path)
+    }
+
     /// The side that asks, as queries need it.
     pub fn source(&self) -> &Source {
         &self.0.endpoint.source
@@ -631,6 +703,7 @@ impl EndpointCache {
         state.endpoints.remove(&id);
         state.paths.close(|key| key.endpoint == id);
         state.files.close(|endpoint| *endpoint == id);
+        state.parked.close(|parked| parked.endpoint == id);
         let is_meant = |waiter: &WaitsForQos| waiter.asker.endpoint.id() == id;
         state
             .qos
@@ -666,6 +739,12 @@ impl Asker {
         }
         let patience = patience.unwrap_or(self.shared.settings.lookups.patience());
         let deadline = now.after(millis(patience));
+        if !client.bypasses_the_cache()
+            && let Some(path) = self.shared.rules.path(query)
+        {
+            self.answer(client, Some(path));
+            return Resolution::Known;
+        }
         if self.endpoint.awaited.is_over() || client.bypasses_the_cache() {
             self.find(query, client, now, deadline)
         } else {
@@ -854,6 +933,9 @@ impl Asker {
         let preload = self.shared.preload.as_ref()?;
         let preloads = store.preloads();
         let (path, read) = preload.path(query, source, now)?;
+        if !self.shared.rules.prefer(query, &path) {
+            return None;
+        }
         if query.is_plain(source) {
             let target = query.target().ok();
             store.preload(target.map(|target| (target, path)), read, preloads, now);

@@ -43,6 +43,19 @@ pub mod described {
         "local",
         "whether own addresses are answered without asking",
     );
+    /// All that [`StockSettings`](super::StockSettings) reads.
+    pub const ALL: &[OptionInfo] = &[
+        ADDR_DATA_FILE,
+        ADDR_PRELOAD,
+        ADDR_TIMEOUT,
+        LOOPBACK_PROT,
+        RETRIES,
+        ROUTE_DATA_FILE,
+        ROUTE_PRELOAD,
+        ROUTE_TIMEOUT,
+        SA_DEPTH,
+        TIMEOUT,
+    ];
     /// `path_cache_qos`, `mcast_sa_qos`: a provider's own name for it
     #[must_use]
     pub const fn qos(key: &'static str) -> OptionInfo {
@@ -156,6 +169,13 @@ pub struct StockSettings {
     pub routes_file: Option<PathBuf>,
 }
 
+impl Default for StockSettings {
+    /// What holds without a file of options.
+    fn default() -> Self {
+        Self::read(&Options::parse("", &b""[..]))
+    }
+}
+
 impl StockSettings {
     /// Reads them. What is out of range is [reported](Options::reports), and the default holds.
     #[must_use]
@@ -209,19 +229,10 @@ mod tests {
     fn what_is_read_is_what_is_described() {
         let options = Options::parse("", &b""[..]);
         let settings = StockSettings::read(&options);
-        let described = [
-            described::ADDR_DATA_FILE,
-            described::ADDR_PRELOAD,
-            described::ADDR_TIMEOUT,
-            described::LOOPBACK_PROT,
-            described::RETRIES,
-            described::ROUTE_DATA_FILE,
-            described::ROUTE_PRELOAD,
-            described::ROUTE_TIMEOUT,
-            described::SA_DEPTH,
-            described::TIMEOUT,
-        ];
-        let keys: Vec<&str> = described.iter().map(|info| info.key.as_str()).collect();
+        let keys: Vec<&str> = described::ALL
+            .iter()
+            .map(|info| info.key.as_str())
+            .collect();
         assert_eq!(options.asked(), keys);
         assert_eq!(settings.path_ttl, Some(Duration::from_mins(1440)));
         assert_eq!(settings.lookups.patience(), Duration::from_secs(6));

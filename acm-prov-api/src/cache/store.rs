@@ -57,6 +57,18 @@ pub struct StoreLimits {
     pub negative_ttl: Duration,
 }
 
+impl Default for StoreLimits {
+    /// 65,536 answers without end; 10 minutes for stale ones, a second for "no such path".
+    fn default() -> Self {
+        Self {
+            capacity: 65_536,
+            ttl: None,
+            stale_ttl: Duration::from_mins(10),
+            negative_ttl: Duration::from_secs(1),
+        }
+    }
+}
+
 /// Which stale answers are renewed, and given until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewing {

@@ -269,7 +269,8 @@ impl PathQuery {
         query
     }
 
-    fn open() -> Self {
+    /// Names nothing, not even a destination.
+    pub(crate) fn open() -> Self {
         Self {
             mask: ONE_REVERSIBLE_PATH,
             record: PathRecord::default(),
@@ -333,7 +334,7 @@ impl PathQuery {
     }
 
     /// Names a component, with its value in a record.
-    fn name(&mut self, component: Component, record: &PathRecord) -> &mut Self {
+    pub(crate) fn name(&mut self, component: Component, record: &PathRecord) -> &mut Self {
         self.mask |= component.mask();
         component.copy(record, &mut self.record);
         self

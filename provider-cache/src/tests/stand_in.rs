@@ -6,11 +6,13 @@ use acm_stand_in::in_process::InProcess;
 use acm_stand_in::message::{Addr, Message, Path};
 use acm_stand_in::sa::Reaction;
 
+use acm_prov_api::policy::PolicyProvider;
+
 use crate::PathCache;
 
 #[test]
 fn a_storm_is_one_query_and_nothing_is_owed_in_the_end() {
-    let mut core = InProcess::load::<PathCache>(&[]).expect("path-cache loads");
+    let mut core = InProcess::load::<PolicyProvider<PathCache>>(&[]).expect("path-cache loads");
     let from = core.up(FIRST_PORT).expect("the port opens");
     core.sa().script(|_| Reaction::Hold);
     let peer = Peer::number(5);

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::abi::AcmStatus;
 use crate::address::PKey;
+use crate::cache::rules::Rules;
 use crate::cache::store::Epoch;
 use crate::clock::Moment;
 use crate::handle::EndpointHandle;
@@ -20,7 +21,10 @@ pub(super) struct Asking {
     shared: Weak<Shared>,
     handle: EndpointHandle,
     id: u64,
+    /// What the client wants to know.
     query: PathQuery,
+    alternative: usize,
+    rules: Rules,
     /// What is learnt counts for the store as it was when the SA was asked.
     epoch: Epoch,
 }
@@ -36,7 +40,13 @@ impl State {
             return queries;
         }
         let now = Moment::now();
-        while let Some(Try { id, key, .. }) = self.paths.next_try(now, || sa::new_id().into()) {
+        while let Some(Try {
+            id,
+            key,
+            alternative,
+            ..
+        }) = self.paths.next_try(now, || sa::new_id().into())
+        {
             // The lookups of an endpoint end when it closes.
             let Some(endpoint) = self.endpoints.get(&key.endpoint) else {
                 continue;
@@ -46,6 +56,8 @@ impl State {
                 handle: endpoint.handle.clone(),
                 id,
                 query: key.query,
+                alternative,
+                rules: self.rules.clone(),
                 epoch: endpoint.store.epoch(),
             });
         }
@@ -74,16 +86,18 @@ impl Asking {
         let Some(id) = MadId::from_u64(self.id) else {
             return;
         };
+        let (query, has_alternative) = self.rules.attempt(&self.query, self.alternative);
         let asked = Asked {
             shared: self.shared,
             endpoint: EndpointId(self.handle.id()),
             pkey: self.handle.pkey(),
             id: self.id,
             query: self.query,
+            has_alternative,
             epoch: self.epoch,
         };
         let done = move |sent, answer| asked.answered(sent, answer);
-        self.handle.ask_complete_path(id, &self.query, None, done);
+        self.handle.ask_complete_path(id, &query, None, done);
     }
 }
 
@@ -105,6 +119,8 @@ struct Asked {
     pkey: PKey,
     id: u64,
     query: PathQuery,
+    /// Whether something else can be asked if the SA has no record.
+    has_alternative: bool,
     epoch: Epoch,
 }
 
@@ -126,7 +142,7 @@ impl Asked {
                         state.drop_snapshot(&shared, path);
                     }
                 }
-                Err(SaError::Status(SaStatus::NO_RECORDS)) => {
+                Err(SaError::Status(SaStatus::NO_RECORDS)) if !self.has_alternative => {
                     store.learn_missing(&self.query, self.epoch, now);
                 }
                 Err(_) => {}
@@ -135,6 +151,9 @@ impl Asked {
         match answer {
             Err(error) if error.is_transient() => {
                 state.paths.try_again(now, self.id);
+            }
+            Err(SaError::Status(SaStatus::NO_RECORDS)) if self.has_alternative => {
+                state.paths.try_alternative(now, self.id);
             }
             answer => {
                 state

@@ -13,7 +13,7 @@ use super::worker::AFTER_A_PANIC;
 use super::{CacheSettings, EndpointId, OpenEndpoint, OpenError, Shared, State};
 use crate::cache::snapshot::file::{self, FileError};
 use crate::cache::snapshot::{ENTRY, PortIdentity, Refusal, Section, Snapshot};
-use crate::cache::store::millis;
+use crate::cache::store::{Kept, millis};
 use crate::clock::Moment;
 use crate::door;
 use crate::handle::{PortAttributes, PortError, PortHandle};
@@ -310,6 +310,10 @@ impl Keeper {
             });
             let loaded = section.map_or(0, |(section, age)| {
                 let kept = section.kept(source, age);
+                // The rules are the provider's code: not with the store locked.
+                let kept: Vec<Kept> = kept
+                    .filter(|kept| shared.rules.accept(kept, &source))
+                    .collect();
                 endpoint.store.load(kept, Moment::now())
             });
             let now = Moment::now();

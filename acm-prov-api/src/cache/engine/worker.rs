@@ -47,6 +47,7 @@ fn turn(shared: &Arc<Shared>) -> bool {
         state.paths.expire(now);
         state.qos.lookups.expire(now);
         state.files.expire(now);
+        state.parked.expire(now);
         state.renew(shared, now);
         let message = state.health.poll(now);
         let pkey = state.endpoints.values().next();

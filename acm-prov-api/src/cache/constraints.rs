@@ -1,0 +1,212 @@
+//! What a provider asks of a path beyond what the client names, in order of preference.
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::path::{PathRecord, Selector};
+use crate::sa::{Component, PathQuery};
+
+/// Components that a provider names in a query to the SA, with their values.
+///
+/// ```
+/// use acm_prov_api::path::Selector;
+/// use acm_prov_api::cache::Constraints;
+///
+/// // Service level 3 and more than 2048 bytes if the SA grants both, else service level 3, else any path.
+/// let level = Constraints::new().sl(3);
+/// let alternatives = level.mtu(Selector::GreaterThan, 4).or(level).or(Constraints::new());
+/// # assert_eq!(alternatives.len(), 3);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Constraints(PathQuery);
+
+impl Default for Constraints {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Constraints {
+    /// Names nothing: any path will do.
+    pub fn new() -> Self {
+        Self(PathQuery::open())
+    }
+
+    /// Names the service level, 4 bits. 0 is a level like any other.
+    pub fn sl(mut self, sl: u8) -> Self {
+        self.0.set_sl(sl);
+        self
+    }
+
+    /// Names the MTU: a code (1 = 256 bytes … 5 = 4096) and how it is meant.
+    pub fn mtu(mut self, selector: Selector, code: u8) -> Self {
+        self.0.set_mtu(selector, code);
+        self
+    }
+
+    /// Names the rate: a code of `ibv_rate` and how it is meant.
+    pub fn rate(mut self, selector: Selector, code: u8) -> Self {
+        self.0.set_rate(selector, code);
+        self
+    }
+
+    /// Names the packet lifetime: n of 4.096 µs × 2^n and how it is meant.
+    pub fn packet_lifetime(mut self, selector: Selector, n: u8) -> Self {
+        self.0.set_packet_lifetime(selector, n);
+        self
+    }
+
+    /// Names the traffic class.
+    pub fn traffic_class(mut self, class: u8) -> Self {
+        self.0.set_traffic_class(class);
+        self
+    }
+
+    /// Names the QoS class, 12 bits.
+    pub fn qos_class(mut self, class: u16) -> Self {
+        self.0.set_qos_class(class);
+        self
+    }
+
+    /// Names the service id.
+    pub fn service_id(mut self, id: u64) -> Self {
+        self.0.set_service_id(id);
+        self
+    }
+
+    /// These constraints, or else `next`.
+    pub fn or(self, next: Self) -> Alternatives {
+        Alternatives::from(self).or(next)
+    }
+
+    /// The client's query with these constraints. What the client names himself stays as he names it.
+    #[must_use]
+    pub fn apply(&self, query: &PathQuery) -> PathQuery {
+        let mut query = *query;
+        for component in Component::ALL {
+            if self.0.names(component) && !query.names(component) {
+                query.name(component, self.0.values());
+            }
+        }
+        query
+    }
+}
+
+/// Constraints in order of preference; the first is tried first. [`Default`] is any path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Alternatives(SmallVec<[Constraints; 2]>);
+
+impl Default for Alternatives {
+    fn default() -> Self {
+        Self::any()
+    }
+}
+
+impl From<Constraints> for Alternatives {
+    fn from(only: Constraints) -> Self {
+        Self(smallvec![only])
+    }
+}
+
+impl Alternatives {
+    /// Any path: the client's query as it is.
+    pub fn any() -> Self {
+        Constraints::new().into()
+    }
+
+    /// These alternatives, or else `next`.
+    pub fn or(mut self, next: Constraints) -> Self {
+        self.0.push(next);
+        self
+    }
+
+    /// The number of alternatives.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Never: there is at least one alternative.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The queries to ask the SA for a client's `query`, in this order and without repetitions: what a client names himself can
+    /// make two alternatives equal.
+    #[must_use]
+    pub fn apply(&self, query: &PathQuery) -> SmallVec<[PathQuery; 2]> {
+        let mut queries = SmallVec::new();
+        for constraints in &self.0 {
+            let query = constraints.apply(query);
+            if !queries.contains(&query) {
+                queries.push(query);
+            }
+        }
+        queries
+    }
+
+    /// Whether `path` answers the client's `query` and meets the first alternative.
+    #[must_use]
+    pub fn prefer(&self, query: &PathQuery, path: &PathRecord) -> bool {
+        self.0
+            .first()
+            .is_none_or(|first| first.apply(query).check(path).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::{Gid, Lid};
+    use crate::sa::Target;
+
+    fn query() -> PathQuery {
+        PathQuery::to(Target::Lid(Lid(7)))
+    }
+
+    #[test]
+    fn what_the_client_names_stays() {
+        let level = Constraints::new().sl(3).mtu(Selector::GreaterThan, 4);
+        let mut asked = query();
+        asked.set_sl(0);
+        let constrained = level.apply(&asked);
+        assert_eq!(constrained.values().sl(), 0);
+        assert_eq!(constrained.values().mtu(), 4);
+        assert_eq!(level.apply(&query()).values().sl(), 3);
+    }
+
+    #[test]
+    fn level_zero_is_named() {
+        assert!(
+            Constraints::new()
+                .sl(0)
+                .apply(&query())
+                .names(Component::Sl)
+        );
+        assert!(!Constraints::new().apply(&query()).names(Component::Sl));
+    }
+
+    #[test]
+    fn equal_alternatives_are_asked_once() {
+        let alternatives = Constraints::new().sl(3).or(Constraints::new());
+        assert_eq!(alternatives.apply(&query()).len(), 2);
+        let mut asked = query();
+        asked.set_sl(1);
+        assert_eq!(alternatives.apply(&asked).as_slice(), [asked]);
+    }
+
+    #[test]
+    fn the_first_alternative_is_the_preferred_one() {
+        let alternatives = Constraints::new().sl(3).or(Constraints::new());
+        let mut path = PathRecord::default();
+        path.set_dgid(Gid::new(0xfe80 << 48, 1))
+            .set_dlid(Lid(7))
+            .set_slid(Lid(1));
+        assert!(Alternatives::any().prefer(&query(), &path));
+        assert!(!alternatives.prefer(&query(), &path));
+        path.set_sl(3);
+        assert!(alternatives.prefer(&query(), &path));
+    }
+}

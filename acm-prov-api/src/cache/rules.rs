@@ -1,0 +1,89 @@
+//! A provider's say in which path a client gets.
+
+use super::constraints::Alternatives;
+use super::store::Kept;
+use crate::door::guard;
+use crate::host::Host;
+use crate::path::PathRecord;
+use crate::sa::{PathQuery, Source};
+use crate::sync::Arc;
+
+/// What a provider asks the SA for, and which paths it gives without the SA.
+///
+/// The engine calls these methods when a path is not known, on the core's thread, the SA's or the port's, with no lock
+/// held. They must not block. They must give the same result for the same query as long as the port is open: an answer is
+/// kept under the client's query. A panic is logged, and the default holds.
+pub trait PathRules: Send + Sync {
+    /// What to ask the SA for, in order of preference. `query` is the client's, complete with the endpoint's GID and P_Key.
+    ///
+    /// The next alternative is tried when the SA has no record for one, not after a timeout or while the SA is busy. All
+    /// share the request's deadline. The outcome is kept under the client's query, so a later request costs no query.
+    fn alternatives(&self, query: &PathQuery) -> Alternatives {
+        let _ = query;
+        Alternatives::any()
+    }
+
+    /// A path that needs no SA. It is given if it [answers](PathQuery::check) the client's query, and is not kept.
+    fn path(&self, query: &PathQuery) -> Option<PathRecord> {
+        let _ = query;
+        None
+    }
+}
+
+/// The rules of one port, called so that a panic in them does no harm.
+#[derive(Clone)]
+pub(super) struct Rules {
+    rules: Option<Arc<dyn PathRules>>,
+    host: Host,
+}
+
+impl Rules {
+    pub(super) fn new(rules: Option<Arc<dyn PathRules>>, host: Host) -> Self {
+        Self { rules, host }
+    }
+
+    /// The query to ask the SA at the `attempt`th time, from 0, and whether another alternative follows.
+    pub(super) fn attempt(&self, query: &PathQuery, attempt: usize) -> (PathQuery, bool) {
+        let Some(rules) = &self.rules else {
+            return (*query, false);
+        };
+        let queries = self.alternatives(rules, query).apply(query);
+        let last = queries.len().saturating_sub(1);
+        let asked = queries.get(attempt.min(last)).unwrap_or(query);
+        (*asked, attempt < last)
+    }
+
+    /// Whether `path`, which the SA has not been asked for, is what the SA would be asked for first.
+    pub(super) fn prefer(&self, query: &PathQuery, path: &PathRecord) -> bool {
+        let Some(rules) = &self.rules else {
+            return true;
+        };
+        self.alternatives(rules, query).prefer(query, path)
+    }
+
+    /// Whether a path that the SA gave some time ago is one that the SA would be asked for now.
+    pub(super) fn accept(&self, kept: &Kept, source: &Source) -> bool {
+        let Some(rules) = &self.rules else {
+            return true;
+        };
+        let plain = PathQuery::to(kept.target).complete(source);
+        let queries = self.alternatives(rules, &plain).apply(&plain);
+        queries.iter().any(|query| query.check(&kept.path).is_ok())
+    }
+
+    /// The provider's own path.
+    pub(super) fn path(&self, query: &PathQuery) -> Option<PathRecord> {
+        let rules = self.rules.as_ref()?;
+        let path = guard(&self.host, "path rule", None, || rules.path(query))?;
+        match query.check(&path) {
+            Ok(()) => Some(path),
+            Err(_) => None,
+        }
+    }
+
+    fn alternatives(&self, rules: &Arc<dyn PathRules>, query: &PathQuery) -> Alternatives {
+        guard(&self.host, "path rule", Alternatives::any(), || {
+            rules.alternatives(query)
+        })
+    }
+}

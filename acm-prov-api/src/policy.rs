@@ -1,0 +1,200 @@
+//! A provider that writes its rule, not the machine.
+//!
+//! A [`Policy`] says in small methods what a provider knows: who has an address, what to ask the SA for, which paths need no
+//! SA. [`PolicyProvider`] is the provider made from it: it answers for the port's own addresses and for names of the hosts
+//! file, asks the SA through the [cache engine](crate::cache), keeps deadlines, counts, and answers queries.
+//!
+//! ```
+//! use acm_prov_api::policy::Policy;
+//! use acm_prov_api::prelude::*;
+//!
+//! struct NamesAndSa;
+//!
+//! impl Policy for NamesAndSa {
+//!     const NAME: &CStr = c"names-and-sa";
+//!
+//!     fn load(_: &Host, _: &Options) -> Result<Self, Error> {
+//!         Ok(Self)
+//!     }
+//! }
+//!
+//! acm_prov_api::export_policy!(NamesAndSa);
+//! ```
+//!
+//! A request goes through these steps; the first that has a result ends it:
+//!
+//! | step | for | who says it |
+//! | --- | --- | --- |
+//! | own address | names, IP addresses | the port (`loopback_prot local`) |
+//! | hosts file | names, IP addresses | the operator (`addr_preload acm_hosts`) |
+//! | [`Policy::address`] | names, IP addresses | the provider |
+//! | what is known | LIDs, GIDs, path records, and the GID that an address led to | the cache |
+//! | [`Policy::path`] | the same | the provider |
+//! | the dump of paths | the same | the operator (`route_preload opensm_full_v1`) |
+//! | [`Policy::alternatives`] | the same | the SA |
+//!
+//! A provider with devices or datagrams of its own implements [`Provider`], and uses [`Names`] and [`Resolver`] for its
+//! endpoints: `provider-default` does.
+
+mod resolver;
+mod settings;
+
+use std::ffi::CStr;
+
+use crate::address::Address;
+use crate::cache::engine::PortCache;
+use crate::cache::{Alternatives, PathRules};
+use crate::handle::{EndpointHandle, PortHandle};
+use crate::host::Host;
+use crate::introspection::OptionInfo;
+use crate::load::{Exported, Slot};
+use crate::options::Options;
+use crate::path::PathRecord;
+use crate::provider::{
+    Device, EndpointState, Error, LocalAddress, Plain, Port, PortState, Provider,
+};
+use crate::request::{QueryRequest, ResolveRequest};
+use crate::sa::PathQuery;
+use crate::sync::Arc;
+
+pub use resolver::{AddressRequest, Names, Resolver};
+pub use settings::PolicySettings;
+
+/// What a provider knows, and what it asks the SA for. Only the name and [`load`](Self::load) have no default.
+///
+/// The methods run on the core's thread, the SA's or the port's, several at a time, with no lock held. They must not block.
+pub trait Policy: Sized + Send + Sync + 'static {
+    /// The name that ibacm_opts.cfg knows the provider by: 1 to 63 bytes without white space.
+    const NAME: &'static CStr;
+
+    /// The options that [`settings`](Self::settings) and [`load`](Self::load) read. The default is stock's.
+    const OPTIONS: &'static [OptionInfo] = PolicySettings::OPTIONS;
+
+    /// Makes the policy, once, when the core loads the library. No thread may start here.
+    ///
+    /// # Errors
+    /// The core then does without the provider; the error goes to its log.
+    fn load(host: &Host, options: &Options) -> Result<Self, Error>;
+
+    /// What the cache keeps, how long clients wait, which files are read. The default is what stock's options say. Called
+    /// before [`load`](Self::load).
+    fn settings(options: &Options) -> PolicySettings {
+        PolicySettings::read(options)
+    }
+
+    /// Which port has a name or IP address that is neither the endpoint's own nor in the hosts file. The default knows none.
+    fn address(&self, request: AddressRequest<'_>) {
+        request.unknown();
+    }
+
+    /// See [`PathRules::alternatives`].
+    fn alternatives(&self, query: &PathQuery) -> Alternatives {
+        let _ = query;
+        Alternatives::any()
+    }
+
+    /// See [`PathRules::path`].
+    fn path(&self, query: &PathQuery) -> Option<PathRecord> {
+        let _ = query;
+        None
+    }
+}
+
+/// A policy that has a place for its provider's open contexts: made so by [`export_policy!`](crate::export_policy) or
+/// [`policy_table!`](crate::policy_table), not by hand.
+pub trait ExportedPolicy: Policy {
+    #[doc(hidden)]
+    fn slot() -> &'static Slot<PolicyProvider<Self>>;
+}
+
+impl<P: ExportedPolicy> Exported for PolicyProvider<P> {
+    fn slot() -> &'static Slot<Self> {
+        P::slot()
+    }
+}
+
+/// The provider made from a [`Policy`]; [`export_policy!`](crate::export_policy) exports it.
+pub struct PolicyProvider<P> {
+    policy: Arc<P>,
+    settings: PolicySettings,
+    names: Names,
+}
+
+struct Rules<P>(Arc<P>);
+
+impl<P: Policy> PathRules for Rules<P> {
+    fn alternatives(&self, query: &PathQuery) -> Alternatives {
+        self.0.alternatives(query)
+    }
+
+    fn path(&self, query: &PathQuery) -> Option<PathRecord> {
+        self.0.path(query)
+    }
+}
+
+impl<P: Policy> Provider for PolicyProvider<P> {
+    const NAME: &'static CStr = P::NAME;
+    const OPTIONS: &'static [OptionInfo] = P::OPTIONS;
+    type Endpoint = PolicyEndpoint;
+
+    fn load(host: &Host, options: &Options) -> Result<Self, Error> {
+        let settings = P::settings(options);
+        Ok(Self {
+            policy: Arc::new(P::load(host, options)?),
+            names: Names::load(host, &settings),
+            settings,
+        })
+    }
+
+    #[inline]
+    fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest<'_>) {
+        let endpoint = from.endpoint();
+        let is_own = |address: &Address| endpoint.has_address(address);
+        let elsewhere = |request: AddressRequest<'_>| self.policy.address(request);
+        endpoint.state().0.resolve(request, is_own, elsewhere);
+    }
+
+    fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
+        from.endpoint().state().0.query(request);
+    }
+}
+
+/// What a [`PolicyProvider`] keeps for a port.
+pub struct PolicyPort(PortCache);
+
+impl<P: Policy> PortState<PolicyProvider<P>> for PolicyPort {
+    type Device = Plain;
+
+    fn open(device: &Arc<Device<PolicyProvider<P>>>, port: &PortHandle) -> Result<Self, Error> {
+        let provider = device.provider();
+        let rules = Arc::new(Rules(Arc::clone(&provider.policy)));
+        let cache = PortCache::open_with_rules(port, provider.settings.cache.clone(), rules)?;
+        provider.names.follow(&cache);
+        Ok(Self(cache))
+    }
+
+    fn reregister(&self, _: &PortHandle) {
+        self.0.reregister();
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+/// What a [`PolicyProvider`] keeps for an endpoint.
+pub struct PolicyEndpoint(Resolver);
+
+impl<P: Policy> EndpointState<PolicyProvider<P>> for PolicyEndpoint {
+    type Port = PolicyPort;
+    type Address = Plain;
+
+    fn open(port: &Arc<Port<PolicyProvider<P>>>, endpoint: &EndpointHandle) -> Result<Self, Error> {
+        let cache = port.state().0.open_endpoint(endpoint)?;
+        Ok(Self(Resolver::new(cache, &port.provider().names)))
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
