@@ -11,7 +11,7 @@ impl Provider for StaticTable {
     type Endpoint = Plain;
 
     fn load(host: &Host, options: &Options) -> Result<Self, Error> {
-        let file = options.optional_path("static_table_file");
+        let file = options.named("static_table_file").optional_path();
         let text = file.map_or(Ok(String::new()), |file| {
             fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))
         })?;

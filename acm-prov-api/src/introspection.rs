@@ -13,42 +13,39 @@ use abi_stable::library::{LibraryError, RootModule, lib_header_from_path};
 use abi_stable::package_version_strings;
 use abi_stable::prefix_type::PrefixTypeTrait as _;
 use abi_stable::sabi_types::VersionStrings;
-use abi_stable::std_types::{RSlice, RStr};
+use abi_stable::std_types::{RSlice, RStr, RString};
 
 use crate::abi::{ACM_PROV_VERSION, AcmCounter};
 use crate::load::Exported;
+use crate::options::{Declared, Options};
 
-/// An option that a provider reads from ibacm_opts.cfg.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, StableAbi)]
+/// An option that a provider reads from ibacm_opts.cfg, as it [declared](crate::options::Declared) it.
+#[derive(Clone, Debug, PartialEq, Eq, StableAbi)]
 #[repr(C)]
 pub struct OptionInfo {
     /// The name, as the file has it.
-    pub key: RStr<'static>,
-    /// What a value is: `number`, `minutes`, `path`, or the words to choose from.
-    pub kind: RStr<'static>,
+    pub key: RString,
+    /// What a value is: `number`, `minutes`, `path`, `text`, or the words to choose from.
+    pub kind: RString,
     /// The unit; empty if there is none.
-    pub unit: RStr<'static>,
+    pub unit: RString,
     /// What holds without it.
-    pub default: RStr<'static>,
+    pub default: RString,
+    /// The smallest and the largest value; empty if there is none.
+    pub range: RString,
     /// What it does, in one line.
-    pub summary: RStr<'static>,
+    pub summary: RString,
 }
 
-impl OptionInfo {
-    /// Describes an option.
-    pub const fn new(
-        key: &'static str,
-        kind: &'static str,
-        unit: &'static str,
-        default: &'static str,
-        summary: &'static str,
-    ) -> Self {
+impl From<Declared> for OptionInfo {
+    fn from(declared: Declared) -> Self {
         Self {
-            key: RStr::from_str(key),
-            kind: RStr::from_str(kind),
-            unit: RStr::from_str(unit),
-            default: RStr::from_str(default),
-            summary: RStr::from_str(summary),
+            key: declared.name.into(),
+            kind: declared.kind.into(),
+            unit: declared.unit.into(),
+            default: declared.default.into(),
+            range: declared.range.into(),
+            summary: declared.help.into(),
         }
     }
 }
@@ -95,12 +92,21 @@ const COUNTERS: &[RStr<'static>] = &{
 /// The root module of a provider; for the macro.
 #[doc(hidden)]
 pub fn describe<P: Exported>(version: &'static str) -> ProviderInfoRef {
+    let options = Options::none();
+    P::declare_options(&options);
+    let declared: Vec<OptionInfo> = options
+        .declared()
+        .into_iter()
+        .map(OptionInfo::from)
+        .collect();
+    // As long as the library is loaded, which is for ever.
+    let declared: &'static [OptionInfo] = declared.leak();
     ProviderInfo {
         name: RStr::from_str(P::NAME.to_str().unwrap_or("?")),
         version: RStr::from_str(version),
         sdk_version: RStr::from_str(env!("CARGO_PKG_VERSION")),
         abi_version: ACM_PROV_VERSION,
-        options: RSlice::from_slice(P::OPTIONS),
+        options: RSlice::from_slice(declared),
         counters: RSlice::from_slice(COUNTERS),
     }
     .leak_into_prefix()

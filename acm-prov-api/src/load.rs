@@ -146,10 +146,11 @@ pub unsafe fn load<P: Exported>(
     let host = unsafe { Host::new(functions, P::NAME, LogLevel::ALWAYS) };
     let options = match host.options_file() {
         Some(file) => Options::read(&file),
-        None => Options::parse("", &b""[..]),
+        None => Options::none(),
     };
     let host = host.with_options(&options);
     let loaded = P::load(&host, &options);
+    report_undeclared::<P>(&host, &options);
     for report in options.reports() {
         host.log(LogLevel::ALWAYS, format_args!("{report}"));
     }
@@ -158,6 +159,24 @@ pub unsafe fn load<P: Exported>(
         provider: Arc::new(loaded?),
     });
     Ok(slot.table())
+}
+
+/// Tells a provider's author which options introspection does not show.
+fn report_undeclared<P: Provider>(host: &Host, read: &Options) {
+    let options = Options::none();
+    P::declare_options(&options);
+    let declared = options.declared();
+    for option in read.declared() {
+        if !declared.iter().any(|known| known.name == option.name) {
+            host.log(
+                LogLevel::VERBOSE,
+                format_args!(
+                    "option {}: not read by declare_options, so introspection does not show it",
+                    option.name
+                ),
+            );
+        }
+    }
 }
 
 /// Ends the provider that [`load`] loaded into this process, as a next one would: what it has kept is dropped now. The table

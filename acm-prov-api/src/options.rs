@@ -7,6 +7,9 @@
 //! names can be of any length, and a value is taken whole or not at all: where `atoi` makes 0 of
 //! `retries two`, here the option keeps its default and a [`Report`] says so.
 //!
+//! Reading an option declares it: [`declared`](Options::declared) lists name, unit, default, range and help of each, and what
+//! `loader-test info` and the documentation show is that list.
+//!
 //! One file serves everybody, so a name that nobody asked for is no error. Options of one provider
 //! alone share a prefix by custom; [`Options::report_unknown`] finds those of them that are
 //! misspelt.
@@ -18,11 +21,12 @@
 //! let text = "timeout 500\nRetries many\nloopback_prot local\nroute_timeout -1\ndemo_dpeth 3\n";
 //! let options = Options::parse("opts.cfg", text.as_bytes());
 //!
-//! assert_eq!(options.number("timeout", 2000, 1..=3_600_000), 500);
-//! assert_eq!(options.number("retries", 2, 0..=255), 2);
-//! assert!(options.choice("loopback_prot", true, &[("none", false), ("local", true)]));
-//! assert_eq!(options.minutes("route_timeout", Some(Duration::from_mins(10))), None);
-//! assert_eq!(options.number("demo_depth", 1, 1..=100), 1);
+//! assert_eq!(options.named("timeout").millis(2000, 1..=3_600_000), Duration::from_millis(500));
+//! assert_eq!(options.named("retries").number(2, 0..=255), 2);
+//! assert!(options.named("loopback_prot").choice(true, &[("none", false), ("local", true)]));
+//! assert_eq!(options.named("route_timeout").minutes(Some(Duration::from_secs(600))), None);
+//! let depth = options.named("demo_depth").unit("queries").help("out at a time").number(1, 1..=100);
+//! assert_eq!(depth, 1);
 //! options.report_unknown("demo_");
 //!
 //! let reports: Vec<String> = options.reports().iter().map(ToString::to_string).collect();
@@ -33,23 +37,21 @@
 //! ```
 
 pub(crate) mod lines;
+mod named;
 pub(crate) mod report;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
-use std::ffi::OsStr;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::io::BufRead;
-use std::num::{IntErrorKind, ParseIntError};
 use std::ops::RangeInclusive;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::sa::SaLimits;
 use crate::sync::Mutex;
 use lines::Lines;
+pub use named::{Declared, NamedOption, Number};
 pub use report::{Problem, Report};
 use report::{of_error, shown};
 
@@ -83,8 +85,8 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Asked {
     reports: Vec<Report>,
-    /// Names that were asked for.
-    known: BTreeSet<String>,
+    /// What was read, by name.
+    declared: BTreeMap<String, Declared>,
 }
 
 impl Options {
@@ -99,6 +101,12 @@ impl Options {
                 options
             }
         }
+    }
+
+    /// No options: all defaults hold.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::parse("", &b""[..])
     }
 
     /// Reads text from anywhere; `file` is the name that reports give to it. An error from the
@@ -153,7 +161,7 @@ impl Options {
             entries,
             asked: Mutex::new(Asked {
                 reports,
-                known: BTreeSet::new(),
+                declared: BTreeMap::new(),
             }),
         }
     }
@@ -163,77 +171,10 @@ impl Options {
         &self.file
     }
 
-    /// A whole number within `range`, decimal.
-    pub fn number<T>(&self, key: &str, default: T, range: RangeInclusive<T>) -> T
-    where
-        T: Copy + PartialOrd + Display + TryFrom<i128>,
-    {
-        self.value(key, &default, |value| {
-            let number = whole_number(value)?;
-            match T::try_from(number) {
-                Ok(number) if range.contains(&number) => Ok(number),
-                _ => Err(format!("not within {} to {}", range.start(), range.end())),
-            }
-        })
-        .unwrap_or(default)
-    }
-
-    /// One of several words, without regard to case.
-    ///
-    /// A word may stand for the same value as another.
-    pub fn choice<T: Clone + PartialEq>(&self, key: &str, default: T, choices: &[(&str, T)]) -> T {
-        let default_word = choices
-            .iter()
-            .find(|(_, choice)| *choice == default)
-            .map_or("the default", |(word, _)| word);
-        self.value(key, &default_word, |value| {
-            choices
-                .iter()
-                .find(|(word, _)| value.eq_ignore_ascii_case(word.as_bytes()))
-                .map(|(_, choice)| choice.clone())
-                .ok_or_else(|| {
-                    let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-                    format!("none of {}", words.join(", "))
-                })
-        })
-        .unwrap_or(default)
-    }
-
-    /// A time in whole minutes, at most 2^32 - 1; -1 means never, `None`.
-    pub fn minutes(&self, key: &str, default: Option<Duration>) -> Option<Duration> {
-        let shown_default = match default {
-            Some(time) => (time.as_secs() / 60).to_string(),
-            None => "-1".to_owned(),
-        };
-        self.value(key, &shown_default, |value| match whole_number(value)? {
-            -1 => Ok(None),
-            number => match u32::try_from(number) {
-                Ok(minutes) => Ok(Some(Duration::from_mins(minutes.into()))),
-                Err(_) => Err(format!("not within 0 to {}, nor -1 (never)", u32::MAX)),
-            },
-        })
-        .unwrap_or(default)
-    }
-
-    /// A path. It cannot contain white space, which ends a field.
-    pub fn path(&self, key: &str, default: impl AsRef<Path>) -> PathBuf {
-        let default = default.as_ref();
-        self.value(key, &default.display(), path)
-            .unwrap_or_else(|| default.to_owned())
-    }
-
-    /// A path where the default is to have none, which the word `none` says, too.
-    pub fn optional_path(&self, key: &str) -> Option<PathBuf> {
-        let path = self.value(key, &"none", path);
-        path.filter(|path| !path.as_os_str().eq_ignore_ascii_case("none"))
-    }
-
-    /// A word of UTF-8.
-    pub fn text(&self, key: &str, default: &str) -> String {
-        self.value(key, &default, |value| {
-            String::from_utf8(value.to_owned()).map_err(|_| "not UTF-8".to_owned())
-        })
-        .unwrap_or_else(|| default.to_owned())
+    /// An option of this name, to be described and read:
+    /// `options.named("demo_depth").unit("queries").help("out at a time").number(1, 1..=100)`.
+    pub fn named<'a>(&'a self, name: &'a str) -> NamedOption<'a> {
+        NamedOption::new(self, name)
     }
 
     /// The level at which the daemon writes to its log: its own option `log_level`, read as the
@@ -286,13 +227,15 @@ impl Options {
             .entries
             .iter()
             .filter(|(name, _)| name.starts_with(prefix.as_bytes()))
-            .filter(|(name, _)| !str::from_utf8(name).is_ok_and(|name| asked.known.contains(name)))
+            .filter(|(name, _)| {
+                !str::from_utf8(name).is_ok_and(|name| asked.declared.contains_key(name))
+            })
             .map(|(_, entry)| entry)
             .collect();
         unknown.sort_by_key(|entry| entry.line);
         let known: Vec<_> = asked
-            .known
-            .iter()
+            .declared
+            .keys()
             .map(String::as_str)
             .filter(|name| name.starts_with(&prefix))
             .collect();
@@ -311,9 +254,14 @@ impl Options {
         }
     }
 
-    /// The names that were asked for so far, in lower case and in order.
-    pub fn asked(&self) -> Vec<String> {
-        self.asked.lock().known.iter().cloned().collect()
+    /// The options that were read so far, by name.
+    pub fn declared(&self) -> Vec<Declared> {
+        self.asked.lock().declared.values().cloned().collect()
+    }
+
+    fn declare(&self, declared: Declared) {
+        let mut asked = self.asked.lock();
+        asked.declared.insert(declared.name.clone(), declared);
     }
 
     /// What was found wrong so far: with the file, and with the values that were asked for. The
@@ -331,7 +279,6 @@ impl Options {
     ) -> Option<T> {
         let name = key.to_ascii_lowercase();
         let entry = self.entries.get(name.as_bytes());
-        self.asked.lock().known.insert(name);
         let entry = entry?;
         let key = shown(&entry.key);
         let parsed = if entry.is_cut {
@@ -385,22 +332,4 @@ impl Options {
             reports.push(report);
         }
     }
-}
-
-fn whole_number(value: &[u8]) -> Result<i128, String> {
-    let text = str::from_utf8(value).map_err(|_| "not a number")?;
-    text.parse()
-        .or_else(|error: ParseIntError| match error.kind() {
-            // Out of every range.
-            IntErrorKind::PosOverflow => Ok(i128::MAX),
-            IntErrorKind::NegOverflow => Ok(i128::MIN),
-            _ => Err("not a number".to_owned()),
-        })
-}
-
-fn path(value: &[u8]) -> Result<PathBuf, String> {
-    if value.contains(&0) {
-        return Err("a path cannot contain a NUL".to_owned());
-    }
-    Ok(PathBuf::from(OsStr::from_bytes(value)))
 }

@@ -13,8 +13,8 @@
 //! impl Policy for NamesAndSa {
 //!     const NAME: &CStr = c"names-and-sa";
 //!
-//!     fn load(_: &Host, _: &Options) -> Result<Self, Error> {
-//!         Ok(Self)
+//!     fn read(_: &Options) -> Self {
+//!         Self
 //!     }
 //! }
 //!
@@ -33,7 +33,7 @@
 //! | the dump of paths | the same | the operator (`route_preload opensm_full_v1`) |
 //! | [`Policy::alternatives`] | the same | the SA |
 //!
-//! A provider with devices or datagrams of its own implements [`Provider`], and uses [`Names`] and [`Resolver`] for its
+//! A provider with devices or datagrams of its own implements [`Provider`], and uses [`Names`] and [`EndpointResolver`] for its
 //! endpoints: `provider-default` does.
 
 mod resolver;
@@ -46,7 +46,6 @@ use crate::cache::engine::PortCache;
 use crate::cache::{Alternatives, PathRules};
 use crate::handle::{EndpointHandle, PortHandle};
 use crate::host::Host;
-use crate::introspection::OptionInfo;
 use crate::load::{Exported, Slot};
 use crate::options::Options;
 use crate::path::PathRecord;
@@ -57,29 +56,34 @@ use crate::request::{QueryRequest, ResolveRequest};
 use crate::sa::PathQuery;
 use crate::sync::Arc;
 
-pub use resolver::{AddressRequest, Names, Resolver};
+pub use resolver::{AddressRequest, EndpointResolver, Names};
 pub use settings::PolicySettings;
 
-/// What a provider knows, and what it asks the SA for. Only the name and [`load`](Self::load) have no default.
+/// What a provider knows, and what it asks the SA for. Only the name and [`read`](Self::read) have no default.
 ///
 /// The methods run on the core's thread, the SA's or the port's, several at a time, with no lock held. They must not block.
 pub trait Policy: Sized + Send + Sync + 'static {
     /// The name that ibacm_opts.cfg knows the provider by: 1 to 63 bytes without white space.
     const NAME: &'static CStr;
 
-    /// The options that [`settings`](Self::settings) and [`load`](Self::load) read. The default is stock's.
-    const OPTIONS: &'static [OptionInfo] = PolicySettings::OPTIONS;
+    /// Makes the policy from the provider's own options. It reads options and does nothing else: programs that ask a library
+    /// about its options call it as well.
+    fn read(options: &Options) -> Self;
 
-    /// Makes the policy, once, when the core loads the library. No thread may start here.
+    /// What the cache keeps, how long clients wait, which files are read. The default is what stock's options say. It reads
+    /// options and does nothing else.
+    fn settings(options: &Options) -> PolicySettings {
+        PolicySettings::read(options)
+    }
+
+    /// Does the rest of what is to be done once, when the core loads the library, such as to read files. No thread may start
+    /// here.
     ///
     /// # Errors
     /// The core then does without the provider; the error goes to its log.
-    fn load(host: &Host, options: &Options) -> Result<Self, Error>;
-
-    /// What the cache keeps, how long clients wait, which files are read. The default is what stock's options say. Called
-    /// before [`load`](Self::load).
-    fn settings(options: &Options) -> PolicySettings {
-        PolicySettings::read(options)
+    fn load(&mut self, host: &Host) -> Result<(), Error> {
+        let _ = host;
+        Ok(())
     }
 
     /// Which port has a name or IP address that is neither the endpoint's own nor in the hosts file. The default knows none.
@@ -134,16 +138,22 @@ impl<P: Policy> PathRules for Rules<P> {
 
 impl<P: Policy> Provider for PolicyProvider<P> {
     const NAME: &'static CStr = P::NAME;
-    const OPTIONS: &'static [OptionInfo] = P::OPTIONS;
     type Endpoint = PolicyEndpoint;
 
     fn load(host: &Host, options: &Options) -> Result<Self, Error> {
         let settings = P::settings(options);
+        let mut policy = P::read(options);
+        policy.load(host)?;
         Ok(Self {
-            policy: Arc::new(P::load(host, options)?),
+            policy: Arc::new(policy),
             names: Names::load(host, &settings),
             settings,
         })
+    }
+
+    fn declare_options(options: &Options) {
+        P::settings(options);
+        P::read(options);
     }
 
     #[inline]
@@ -183,7 +193,7 @@ impl<P: Policy> PortState<PolicyProvider<P>> for PolicyPort {
 }
 
 /// What a [`PolicyProvider`] keeps for an endpoint.
-pub struct PolicyEndpoint(Resolver);
+pub struct PolicyEndpoint(EndpointResolver);
 
 impl<P: Policy> EndpointState<PolicyProvider<P>> for PolicyEndpoint {
     type Port = PolicyPort;
@@ -191,7 +201,7 @@ impl<P: Policy> EndpointState<PolicyProvider<P>> for PolicyEndpoint {
 
     fn open(port: &Arc<Port<PolicyProvider<P>>>, endpoint: &EndpointHandle) -> Result<Self, Error> {
         let cache = port.state().0.open_endpoint(endpoint)?;
-        Ok(Self(Resolver::new(cache, &port.provider().names)))
+        Ok(Self(EndpointResolver::new(cache, &port.provider().names)))
     }
 
     fn close(&self) {

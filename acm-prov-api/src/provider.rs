@@ -13,7 +13,6 @@ use std::fmt;
 use crate::address::{Address, PKey};
 use crate::handle::{DeviceHandle, EndpointHandle, PortHandle};
 use crate::host::Host;
-use crate::introspection::OptionInfo;
 use crate::options::Options;
 use crate::query;
 use crate::request::{QueryRequest, ResolveRequest};
@@ -28,9 +27,6 @@ pub trait Provider: Sized + Send + Sync + 'static {
     /// The name that ibacm_opts.cfg knows the provider by: 1 to 63 bytes without white space.
     const NAME: &'static CStr;
 
-    /// The options that the provider reads, for those who ask a library what it knows (`loader-test info`).
-    const OPTIONS: &'static [OptionInfo] = &[];
-
     /// What the provider keeps for each endpoint; [`Plain`] if nothing.
     type Endpoint: EndpointState<Self>;
 
@@ -40,6 +36,12 @@ pub trait Provider: Sized + Send + Sync + 'static {
     /// # Errors
     /// The core then does without the provider; the error goes to its log.
     fn load(host: &Host, options: &Options) -> Result<Self, Error>;
+
+    /// Reads each option that [`load`](Self::load) reads, for programs that ask a library about its options (`loader-test
+    /// info`). It has no other effect. [`load`](crate::load()) logs options that are read and not declared here.
+    fn declare_options(options: &Options) {
+        let _ = options;
+    }
 
     /// A client at one of the endpoint's addresses wants a path. Runs on the core's only thread: everything that waits
     /// belongs elsewhere, with the request [kept](ResolveRequest::keep) for it.

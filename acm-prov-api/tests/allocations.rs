@@ -17,7 +17,7 @@ impl Provider for Answering {
     type Endpoint = Plain;
 
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
-        let file = options.path("hosts", "/nonexistent/hosts");
+        let file = options.named("hosts").path("/nonexistent/hosts");
         Ok(Self(Followed::hosts(&file)))
     }
 

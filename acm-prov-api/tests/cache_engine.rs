@@ -76,14 +76,16 @@ impl Provider for CacheOnly {
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
         *ON_BEHALF.lock() = None;
         RESOLUTIONS.lock().clear();
-        let timeout = options.number("test_timeout", 1_000, 1..=60_000);
-        let retries = options.number("test_retries", 99, 0..=100);
+        let timeout = options.named("test_timeout").number(1_000, 1..=60_000);
+        let retries = options.named("test_retries").number(99, 0..=100);
         Ok(CacheOnly {
             patience: (timeout, retries),
-            hangs: options.choice("test_hangs", false, &[("no", false), ("yes", true)]),
-            flush_file: options.path("test_flush", ""),
+            hangs: options
+                .named("test_hangs")
+                .choice(false, &[("no", false), ("yes", true)]),
+            flush_file: options.named("test_flush").path(""),
             qos: settings::qos(options, "test_qos"),
-            ttl: options.number("test_ttl", 0, 0..=60_000),
+            ttl: options.named("test_ttl").number(0, 0..=60_000),
         })
     }
 

@@ -35,7 +35,7 @@ impl Provider for Preloading {
 
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
         Ok(Self {
-            dump: options.path("dump", "/nonexistent/dump"),
+            dump: options.named("dump").path("/nonexistent/dump"),
         })
     }
 

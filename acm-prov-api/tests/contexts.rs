@@ -21,7 +21,8 @@ impl Provider for Asker {
 
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
         if options
-            .path("asker_fails", std::path::Path::new(""))
+            .named("asker_fails")
+            .path(std::path::Path::new(""))
             .as_os_str()
             .is_empty()
         {

@@ -190,8 +190,9 @@ impl World {
                 *ids += 1;
                 *ids
             };
-            let Some(Try { id, key, is_first }) =
-                self.lookups.next_try(Moment::from_millis(self.now), new_id)
+            let Some(Try {
+                id, key, is_first, ..
+            }) = self.lookups.next_try(Moment::from_millis(self.now), new_id)
             else {
                 break;
             };

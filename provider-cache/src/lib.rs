@@ -11,7 +11,6 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use acm_prov_api::introspection::OptionInfo;
 use acm_prov_api::policy::{Policy, PolicySettings};
 use acm_prov_api::prelude::*;
 
@@ -20,10 +19,9 @@ struct PathCache;
 
 impl Policy for PathCache {
     const NAME: &CStr = c"path-cache";
-    const OPTIONS: &'static [OptionInfo] = settings::OPTIONS;
 
-    fn load(_: &Host, _: &Options) -> Result<Self, Error> {
-        Ok(Self)
+    fn read(_: &Options) -> Self {
+        Self
     }
 
     fn settings(options: &Options) -> PolicySettings {

@@ -1,84 +1,9 @@
 //! The options that path-cache reads from ibacm_opts.cfg.
 
-use std::time::Duration;
-
 use acm_prov_api::cache::engine::{RenewalSetting, SnapshotSetting};
-use acm_prov_api::cache::settings::{described, qos};
-use acm_prov_api::cache::store::StoreLimits;
-use acm_prov_api::introspection::OptionInfo;
+use acm_prov_api::cache::settings::qos;
 use acm_prov_api::options::Options;
 use acm_prov_api::policy::PolicySettings;
-
-/// The options, for those who ask the library what it knows.
-pub(crate) const OPTIONS: &[OptionInfo] = &[
-    described::ADDR_DATA_FILE,
-    described::ADDR_PRELOAD,
-    described::ADDR_TIMEOUT,
-    described::LOOPBACK_PROT,
-    OptionInfo::new(
-        "path_cache_capacity",
-        "number",
-        "answers",
-        "65536",
-        "kept per endpoint; when full, one not used lately goes",
-    ),
-    OptionInfo::new(
-        "path_cache_flush_file",
-        "path",
-        "",
-        "none",
-        "touch it, and everything cached is dropped",
-    ),
-    OptionInfo::new(
-        "path_cache_negative_ttl",
-        "number",
-        "ms",
-        "1000",
-        "how long the SA's \"no records\" is remembered",
-    ),
-    described::qos("path_cache_qos"),
-    OptionInfo::new(
-        "path_cache_renew",
-        "number",
-        "queries/s",
-        "0",
-        "pace at which a port renews paths in use; 0 renews those of a snapshot only, 10 a second",
-    ),
-    OptionInfo::new(
-        "path_cache_snapshot",
-        "directory",
-        "",
-        "none",
-        "where a port keeps its paths over a restart of the daemon",
-    ),
-    OptionInfo::new(
-        "path_cache_snapshot_age",
-        "number",
-        "s",
-        "3600",
-        "an older snapshot is not used",
-    ),
-    OptionInfo::new(
-        "path_cache_snapshot_interval",
-        "number",
-        "s",
-        "60",
-        "shortest time between two writings of a snapshot",
-    ),
-    OptionInfo::new(
-        "path_cache_stale_ttl",
-        "number",
-        "ms",
-        "600000",
-        "how long older paths stand in for a silent SA",
-    ),
-    described::RETRIES,
-    described::ROUTE_DATA_FILE,
-    described::ROUTE_PRELOAD,
-    described::ROUTE_TIMEOUT,
-    described::SA_DEPTH,
-    described::TIMEOUT,
-];
 
 /// Longer waits in milliseconds are slips of the pen.
 const HOUR: u64 = 3_600_000;
@@ -87,40 +12,49 @@ const DAY: u64 = 24 * HOUR;
 /// Reads what an operator has set.
 pub(crate) fn read(options: &Options) -> PolicySettings {
     let mut settings = PolicySettings::read(options);
-    let millis = |key, default, most| Duration::from_millis(options.number(key, default, 0..=most));
-    let seconds = |key, default| Duration::from_secs(options.number(key, default, 1..=DAY / 1_000));
     let cache = &mut settings.cache;
-    cache.store = StoreLimits {
-        capacity: options.number("path_cache_capacity", 65_536, 1..=16_777_216),
-        ttl: cache.store.ttl,
-        stale_ttl: millis("path_cache_stale_ttl", 600_000, DAY),
-        negative_ttl: millis("path_cache_negative_ttl", 1_000, HOUR),
-    };
-    cache.flush_file = options.optional_path("path_cache_flush_file");
+    cache.store.capacity = options
+        .named("path_cache_capacity")
+        .unit("answers")
+        .help("kept per endpoint; when full, one not used lately goes")
+        .number(65_536, 1..=16_777_216);
+    cache.store.negative_ttl = options
+        .named("path_cache_negative_ttl")
+        .help("how long the SA's \"no records\" is remembered")
+        .millis(1_000, 0..=HOUR);
+    cache.store.stale_ttl = options
+        .named("path_cache_stale_ttl")
+        .help("how long older paths stand in for a silent SA")
+        .millis(600_000, 0..=DAY);
+    cache.flush_file = options
+        .named("path_cache_flush_file")
+        .help("touch it, and everything cached is dropped")
+        .optional_path();
     cache.qos = qos(options, "path_cache_qos");
-    cache.renewal = RenewalSetting::at(options.number("path_cache_renew", 0, 0..=1_000));
-    let interval = seconds("path_cache_snapshot_interval", 60);
-    let max_age = seconds("path_cache_snapshot_age", 3_600);
-    cache.snapshot = options
-        .optional_path("path_cache_snapshot")
-        .map(|directory| SnapshotSetting {
-            directory,
-            interval,
-            max_age,
-        });
+    cache.renewal = RenewalSetting::at(
+        options
+            .named("path_cache_renew")
+            .unit("queries/s")
+            .help("pace at which a port renews paths in use; 0 renews those of a snapshot only, 10 a second")
+            .number(0, 0..=1_000),
+    );
+    let directory = options
+        .named("path_cache_snapshot")
+        .help("directory in which a port keeps its paths over a restart of the daemon")
+        .optional_path();
+    let interval = options
+        .named("path_cache_snapshot_interval")
+        .help("shortest time between two writings of a snapshot")
+        .seconds(60, 1..=DAY / 1_000);
+    let max_age = options
+        .named("path_cache_snapshot_age")
+        .help("an older snapshot is not used")
+        .seconds(3_600, 1..=DAY / 1_000);
+    cache.snapshot = directory.map(|directory| SnapshotSetting {
+        directory,
+        interval,
+        max_age,
+    });
     options.report_unknown("path_cache_");
     settings
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_options_that_are_read_are_those_that_are_told() {
-        let options = Options::parse("", &b""[..]);
-        read(&options);
-        let told: Vec<&str> = OPTIONS.iter().map(|option| option.key.as_str()).collect();
-        assert_eq!(options.asked(), told);
-    }
 }

@@ -11,14 +11,11 @@ mod membership;
 use std::collections::VecDeque;
 
 use acm_prov_api::abi::AcmCounter;
-use acm_prov_api::address::{Address, Gid};
+use acm_prov_api::address::Address;
 use acm_prov_api::cache::engine::EndpointCache;
-use acm_prov_api::cache::own_path;
 use acm_prov_api::clock::Moment;
-use acm_prov_api::followed::Followed;
-use acm_prov_api::hosts::Hosts;
 use acm_prov_api::lookups::{Deliver, DeliveringMutex, Replies};
-use acm_prov_api::path::PathRecord;
+use acm_prov_api::policy::{EndpointResolver, Names};
 use acm_prov_api::sa::Source;
 use acm_prov_api::sync::Arc;
 use acm_prov_api::{EndpointHandle, LogLevel};
@@ -45,7 +42,7 @@ pub(crate) struct Parts {
     pub handle: EndpointHandle,
     pub cache: EndpointCache,
     pub settings: Arc<Settings>,
-    pub hosts: Option<Arc<Followed<Hosts>>>,
+    pub names: Names,
     pub datagrams: Datagrams,
     pub groups: Groups,
     pub lmc: u8,
@@ -55,10 +52,10 @@ pub(crate) struct Parts {
 /// An open endpoint.
 pub(crate) struct AcmEndpoint {
     handle: EndpointHandle,
-    cache: EndpointCache,
+    /// Own addresses, the hosts file, the SA.
+    requests: EndpointResolver,
     settings: Arc<Settings>,
-    hosts: Option<Arc<Followed<Hosts>>>,
-    own_path: Option<PathRecord>,
+    names: Names,
     lmc: u8,
     datagrams: Datagrams,
     waker: Waker,
@@ -103,12 +100,11 @@ impl AcmEndpoint {
             closed: false,
         };
         Self {
-            own_path: own_path(&parts.handle),
             lmc: parts.lmc,
             handle: parts.handle,
-            cache: parts.cache,
+            requests: EndpointResolver::new(parts.cache, &parts.names),
             settings: parts.settings,
-            hosts: parts.hosts,
+            names: parts.names,
             datagrams: parts.datagrams,
             waker: parts.waker,
             state: DeliveringMutex::new(state),
@@ -122,7 +118,11 @@ impl AcmEndpoint {
 
     /// The asking side of its questions.
     pub(crate) fn source(&self) -> &Source {
-        self.cache.source()
+        self.cache().source()
+    }
+
+    fn cache(&self) -> &EndpointCache {
+        self.requests.cache()
     }
 
     pub(crate) fn add_address(&self, address: &Address) {
@@ -142,10 +142,6 @@ impl AcmEndpoint {
     /// An address left its port: whoever has it now is not known.
     pub(crate) fn forget_address(&self, address: &Address) {
         self.state.lock().resolver.forget(address);
-    }
-
-    fn host(&self, address: &Address) -> Option<Gid> {
-        self.hosts.as_ref()?.with(|hosts| hosts.get(address))
     }
 
     /// Does what is due: deadlines, joins, requests and answers to be sent. When something will be due again.
@@ -266,7 +262,7 @@ impl AcmEndpoint {
         state.answers.clear();
         drop(state);
         drop(listening);
-        self.cache.close();
+        self.requests.close();
     }
 
     fn log(&self, level: LogLevel, text: std::fmt::Arguments<'_>) {

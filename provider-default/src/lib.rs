@@ -31,9 +31,7 @@ mod tests;
 
 use acm_prov_api::cache::engine::PortCache;
 use acm_prov_api::clock::Moment;
-use acm_prov_api::followed::Followed;
-use acm_prov_api::hosts::Hosts;
-use acm_prov_api::introspection::OptionInfo;
+use acm_prov_api::policy::Names;
 use acm_prov_api::prelude::*;
 use acm_prov_api::sync::{Arc, Mutex, Weak};
 use acm_prov_api::{
@@ -50,7 +48,7 @@ use settings::{RouteProtocol, Settings};
 /// The provider.
 struct McastSa {
     settings: Arc<Settings>,
-    hosts: Option<Arc<Followed<Hosts>>>,
+    names: Names,
     endpoints: Mutex<Vec<Weak<AcmEndpoint>>>,
 }
 
@@ -86,25 +84,19 @@ struct OpenAddress {
 
 impl Provider for McastSa {
     const NAME: &CStr = c"mcast-sa";
-    const OPTIONS: &'static [OptionInfo] = settings::OPTIONS;
     type Endpoint = OpenEndpoint;
 
     fn load(host: &Host, options: &Options) -> Result<Self, Error> {
         let settings = Arc::new(Settings::read(options));
-        let hosts = settings
-            .hosts_file
-            .as_deref()
-            .map(|file| Arc::new(Followed::hosts(file)));
-        if let Some(hosts) = &hosts {
-            for report in hosts.get().reports() {
-                host.log(LogLevel::ALWAYS, format_args!("{report}"));
-            }
-        }
         Ok(Self {
+            names: Names::load(host, &settings.policy),
             settings,
-            hosts,
             endpoints: Mutex::default(),
         })
+    }
+
+    fn declare_options(options: &Options) {
+        Settings::read(options);
     }
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest<'_>) {
@@ -132,10 +124,8 @@ impl PortState<McastSa> for OpenPort {
     fn open(device: &Arc<Device<McastSa>>, port: &PortHandle) -> Result<Self, Error> {
         let provider = device.provider();
         let attributes = port.attributes()?;
-        let cache = PortCache::open(port, provider.settings.cache.clone())?;
-        if let Some(hosts) = &provider.hosts {
-            cache.follow(Arc::clone(hosts) as _);
-        }
+        let cache = PortCache::open(port, provider.settings.policy.cache.clone())?;
+        provider.names.follow(&cache);
         let speed = port.rate().map(|rate| Speed {
             rate,
             mtu: attributes.active_mtu,
@@ -192,7 +182,7 @@ impl EndpointState<McastSa> for OpenEndpoint {
             handle: handle.clone(),
             cache: port.state().cache.open_endpoint(handle)?,
             settings: Arc::clone(settings),
-            hosts: provider.hosts.clone(),
+            names: provider.names.clone(),
             datagrams,
             groups,
             lmc: port.state().lmc,

@@ -177,7 +177,9 @@ impl<W: Waiter<Answer = Peer>> Resolver<W> {
                 }
             }
         };
-        let Try { id, key, is_first } = self.lookups.next_try(now, new_tid)?;
+        let Try {
+            id, key, is_first, ..
+        } = self.lookups.next_try(now, new_tid)?;
         Some(Request {
             tid: id,
             destination: key.address,

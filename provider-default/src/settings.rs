@@ -1,13 +1,10 @@
 //! The options that mcast-sa reads from ibacm_opts.cfg: all of the stock provider's, with its defaults, and one of its own.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use acm_prov_api::cache::engine::{CacheSettings, RenewalSetting};
-use acm_prov_api::cache::settings::{LookupLimits, StockSettings, described, qos};
-use acm_prov_api::cache::store::StoreLimits;
-use acm_prov_api::introspection::OptionInfo;
+use acm_prov_api::cache::settings::{LookupLimits, StockSettings, qos};
 use acm_prov_api::options::Options;
+use acm_prov_api::policy::PolicySettings;
 
 use crate::resolver::ResolverLimits;
 
@@ -23,14 +20,12 @@ pub(crate) enum RouteProtocol {
 /// What an operator has set.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// For the engine.
-    pub cache: CacheSettings,
+    /// What mcast-sa shares with every provider: names, own addresses, the cache.
+    pub policy: PolicySettings,
     /// For address resolution.
     pub resolver: ResolverLimits,
     /// See there.
     pub route_protocol: RouteProtocol,
-    /// Whether own addresses are answered without asking anybody (`loopback_prot local`).
-    pub answers_own_addresses: bool,
     /// Answers to others that may be posted at a time.
     pub send_depth: u32,
     /// Receives that are posted.
@@ -39,80 +34,7 @@ pub(crate) struct Settings {
     pub min_mtu: u8,
     /// Rate code of the group that everybody shares.
     pub min_rate: u8,
-    /// The acm_hosts file, if one is to be read.
-    pub hosts_file: Option<PathBuf>,
 }
-
-/// The options, for those who ask the library what it knows.
-pub(crate) const OPTIONS: &[OptionInfo] = &[
-    described::ADDR_DATA_FILE,
-    described::ADDR_PRELOAD,
-    OptionInfo::new(
-        "addr_prot",
-        "acm",
-        "",
-        "acm",
-        "how addresses are resolved: by the ACM multicast protocol",
-    ),
-    described::ADDR_TIMEOUT,
-    described::LOOPBACK_PROT,
-    OptionInfo::new(
-        "mcast_sa_capacity",
-        "number",
-        "",
-        "65536",
-        "addresses, and paths, kept per endpoint",
-    ),
-    described::qos("mcast_sa_qos"),
-    OptionInfo::new(
-        "min_mtu",
-        "number",
-        "bytes",
-        "2048",
-        "MTU of the group that everybody shares",
-    ),
-    OptionInfo::new(
-        "min_rate",
-        "number",
-        "Gb/s",
-        "10",
-        "rate of the group that everybody shares",
-    ),
-    OptionInfo::new(
-        "recv_depth",
-        "number",
-        "receives",
-        "1024",
-        "posted per endpoint",
-    ),
-    OptionInfo::new(
-        "resolve_depth",
-        "number",
-        "requests",
-        "1",
-        "address requests out at a time, per endpoint",
-    ),
-    described::RETRIES,
-    described::ROUTE_DATA_FILE,
-    described::ROUTE_PRELOAD,
-    OptionInfo::new(
-        "route_prot",
-        "sa|acm",
-        "",
-        "sa",
-        "who says what a path is like: the SA or the group",
-    ),
-    described::ROUTE_TIMEOUT,
-    described::SA_DEPTH,
-    OptionInfo::new(
-        "send_depth",
-        "number",
-        "answers",
-        "1",
-        "answers to others out at a time, per endpoint",
-    ),
-    described::TIMEOUT,
-];
 
 /// How long older paths stand in for a silent SA after a re-registration. The stock provider goes on with them for ever.
 const STALE: Duration = Duration::from_mins(10);
@@ -121,49 +43,67 @@ const DEPTH: u32 = 32_768;
 
 impl Settings {
     pub(crate) fn read(options: &Options) -> Self {
-        options.choice("addr_prot", (), &[("acm", ())]);
+        options
+            .named("addr_prot")
+            .help("how addresses are resolved: by the ACM multicast protocol")
+            .choice((), &[("acm", ())]);
         let stock = StockSettings::read(options);
-        let capacity = options.number("mcast_sa_capacity", 65_536, 1..=16_777_216);
-        let store = StoreLimits {
-            capacity,
-            ttl: stock.path_ttl,
-            stale_ttl: STALE,
-            // Stock asks again each time.
-            negative_ttl: Duration::ZERO,
-        };
+        let capacity = options
+            .named("mcast_sa_capacity")
+            .unit("entries")
+            .help("addresses, and paths, kept per endpoint")
+            .number(65_536, 1..=16_777_216);
         let resolver = ResolverLimits {
             timeout: u64::try_from(stock.lookups.timeout.as_millis()).unwrap_or(u64::MAX),
             retries: stock.lookups.retries,
-            out: options.number("resolve_depth", 1, 1..=DEPTH) as usize,
+            out: options
+                .named("resolve_depth")
+                .unit("requests")
+                .help("address requests out at a time, per endpoint")
+                .number(1, 1..=DEPTH) as usize,
             waiters: LookupLimits::DEFAULT_WAITERS,
             addresses: capacity,
             ttl: stock
                 .address_ttl
                 .map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
         };
-        let route_protocol = options.choice(
-            "route_prot",
-            RouteProtocol::Sa,
-            &[("sa", RouteProtocol::Sa), ("acm", RouteProtocol::Acm)],
-        );
+        let route_protocol = options
+            .named("route_prot")
+            .help("who says what a path is like: the SA or the group")
+            .choice(
+                RouteProtocol::Sa,
+                &[("sa", RouteProtocol::Sa), ("acm", RouteProtocol::Acm)],
+            );
+        let mut policy = PolicySettings::from(stock);
+        policy.cache.store.capacity = capacity;
+        policy.cache.store.stale_ttl = STALE;
+        // Stock asks again each time.
+        policy.cache.store.negative_ttl = Duration::ZERO;
+        policy.cache.qos = qos(options, "mcast_sa_qos");
         let settings = Self {
-            cache: CacheSettings {
-                store,
-                lookups: stock.lookups,
-                flush_file: None,
-                routes_file: stock.routes_file,
-                qos: qos(options, "mcast_sa_qos"),
-                renewal: RenewalSetting::OFF,
-                snapshot: None,
-            },
+            policy,
             resolver,
             route_protocol,
-            answers_own_addresses: stock.answers_own_addresses,
-            send_depth: options.number("send_depth", 1, 1..=DEPTH),
-            receive_depth: options.number("recv_depth", 1_024, 1..=DEPTH),
-            min_mtu: options.choice("min_mtu", 4, MTUS),
-            min_rate: options.choice("min_rate", 3, RATES),
-            hosts_file: stock.hosts_file,
+            send_depth: options
+                .named("send_depth")
+                .unit("answers")
+                .help("answers to others out at a time, per endpoint")
+                .number(1, 1..=DEPTH),
+            receive_depth: options
+                .named("recv_depth")
+                .unit("receives")
+                .help("posted per endpoint")
+                .number(1_024, 1..=DEPTH),
+            min_mtu: options
+                .named("min_mtu")
+                .unit("bytes")
+                .help("MTU of the group that everybody shares")
+                .choice(4, MTUS),
+            min_rate: options
+                .named("min_rate")
+                .unit("Gb/s")
+                .help("rate of the group that everybody shares")
+                .choice(3, RATES),
         };
         options.report_unknown("mcast_sa_");
         settings
@@ -214,26 +154,21 @@ mod tests {
     }
 
     #[test]
-    fn the_options_that_are_read_are_those_that_are_told() {
-        let options = Options::parse("", &b""[..]);
-        Settings::read(&options);
-        let told: Vec<&str> = OPTIONS.iter().map(|option| option.key.as_str()).collect();
-        assert_eq!(options.asked(), told);
-    }
-
-    #[test]
     fn defaults_are_stocks() {
         let (settings, reports) = read("");
         assert_eq!(reports, [""; 0]);
         assert_eq!(settings.route_protocol, RouteProtocol::Sa);
-        assert!(settings.answers_own_addresses);
+        assert!(settings.policy.answers_own_addresses);
         assert_eq!((settings.min_mtu, settings.min_rate), (4, 3));
         assert_eq!((settings.send_depth, settings.receive_depth), (1, 1024));
         let limits = settings.resolver;
         assert_eq!((limits.timeout, limits.retries, limits.out), (2000, 2, 1));
         assert_eq!(limits.ttl, Some(1440 * 60_000));
         assert_eq!(
-            (settings.hosts_file, settings.cache.routes_file),
+            (
+                settings.policy.hosts_file,
+                settings.policy.cache.routes_file
+            ),
             (None, None)
         );
     }
@@ -248,15 +183,18 @@ mod tests {
         );
         assert_eq!(reports, [""; 0]);
         assert_eq!(settings.route_protocol, RouteProtocol::Acm);
-        assert!(!settings.answers_own_addresses);
+        assert!(!settings.policy.answers_own_addresses);
         assert_eq!((settings.min_mtu, settings.min_rate), (5, 16));
         assert_eq!((settings.send_depth, settings.receive_depth), (5, 6));
         let limits = settings.resolver;
         assert_eq!((limits.timeout, limits.retries, limits.out), (500, 15, 4));
         assert_eq!((limits.ttl, limits.addresses), (None, 9));
-        assert_eq!(settings.cache.store.ttl, Some(Duration::from_mins(7)));
-        assert_eq!(settings.hosts_file, Some("/h".into()));
-        assert_eq!(settings.cache.routes_file, Some("/r".into()));
+        assert_eq!(
+            settings.policy.cache.store.ttl,
+            Some(Duration::from_mins(7))
+        );
+        assert_eq!(settings.policy.hosts_file, Some("/h".into()));
+        assert_eq!(settings.policy.cache.routes_file, Some("/r".into()));
     }
 
     /// What `ib_acme -O` writes, options of the core among it, is what holds without a file.

@@ -1,126 +1,26 @@
-//! The stock provider's options that concern paths and names, for every provider that has the engine: one reading and one
-//! description of each, so that an operator's file means the same to all.
+//! The stock provider's options that concern paths and names, for every provider that has the engine: one reading
+//! of each, so that an operator's file means the same to all.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::engine::QosSetting;
-use crate::options::Options;
-
-/// Descriptions of the options that [`StockSettings`] reads, for [`Provider::OPTIONS`](crate::Provider::OPTIONS).
-pub mod described {
-    use crate::introspection::OptionInfo;
-
-    /// `addr_data_file`
-    pub const ADDR_DATA_FILE: OptionInfo = OptionInfo::new(
-        "addr_data_file",
-        "path",
-        "",
-        "/etc/rdma/ibacm_hosts.data",
-        "the acm_hosts file; changes are followed",
-    );
-    /// `addr_preload`
-    pub const ADDR_PRELOAD: OptionInfo = OptionInfo::new(
-        "addr_preload",
-        "none|acm_hosts",
-        "",
-        "none",
-        "names and IP addresses that are known without asking",
-    );
-    /// `addr_timeout`
-    pub const ADDR_TIMEOUT: OptionInfo = OptionInfo::new(
-        "addr_timeout",
-        "minutes",
-        "min",
-        "1440",
-        "how long an address, and the path to it, is kept, -1 for ever",
-    );
-    /// `loopback_prot`
-    pub const LOOPBACK_PROT: OptionInfo = OptionInfo::new(
-        "loopback_prot",
-        "none|local",
-        "",
-        "local",
-        "whether own addresses are answered without asking",
-    );
-    /// All that [`StockSettings`](super::StockSettings) reads.
-    pub const ALL: &[OptionInfo] = &[
-        ADDR_DATA_FILE,
-        ADDR_PRELOAD,
-        ADDR_TIMEOUT,
-        LOOPBACK_PROT,
-        RETRIES,
-        ROUTE_DATA_FILE,
-        ROUTE_PRELOAD,
-        ROUTE_TIMEOUT,
-        SA_DEPTH,
-        TIMEOUT,
-    ];
-    /// `path_cache_qos`, `mcast_sa_qos`: a provider's own name for it
-    #[must_use]
-    pub const fn qos(key: &'static str) -> OptionInfo {
-        OptionInfo::new(
-            key,
-            "auto|on|off",
-            "",
-            "auto",
-            "whether service id and QoS class choose a path; auto asks the SA",
-        )
-    }
-    /// `retries`
-    pub const RETRIES: OptionInfo =
-        OptionInfo::new("retries", "number", "", "2", "further tries of a question");
-    /// `route_data_file`
-    pub const ROUTE_DATA_FILE: OptionInfo = OptionInfo::new(
-        "route_data_file",
-        "path",
-        "",
-        "/etc/rdma/ibacm_route.data",
-        "the dump of OpenSM's dump_pr plugin; changes are followed",
-    );
-    /// `route_preload`
-    pub const ROUTE_PRELOAD: OptionInfo = OptionInfo::new(
-        "route_preload",
-        "none|opensm_full_v1",
-        "",
-        "none",
-        "paths that are known without asking",
-    );
-    /// `route_timeout`
-    pub const ROUTE_TIMEOUT: OptionInfo = OptionInfo::new(
-        "route_timeout",
-        "minutes",
-        "min",
-        "-1",
-        "how long a path is kept, -1 for ever; the smaller of the two counts",
-    );
-    /// `sa_depth`
-    pub const SA_DEPTH: OptionInfo = OptionInfo::new(
-        "sa_depth",
-        "number",
-        "MADs",
-        "1",
-        "queries of a port that the core sends at a time",
-    );
-    /// `timeout`
-    pub const TIMEOUT: OptionInfo = OptionInfo::new(
-        "timeout",
-        "number",
-        "ms",
-        "2000",
-        "one try of a question; a client waits timeout x (retries + 1) for each",
-    );
-}
+use crate::options::{NamedOption, Options};
 
 /// Reads the option that says whether service id and QoS class choose a path, under the provider's own name for it.
 #[must_use]
-pub fn qos(options: &Options, key: &str) -> QosSetting {
-    let words = [
-        ("auto", QosSetting::Auto),
-        ("on", QosSetting::On),
-        ("off", QosSetting::Off),
-    ];
-    options.choice(key, QosSetting::Auto, &words)
+pub fn qos(options: &Options, name: &str) -> QosSetting {
+    options
+        .named(name)
+        .help("whether service id and QoS class choose a path; auto asks the SA")
+        .choice(
+            QosSetting::Auto,
+            &[
+                ("auto", QosSetting::Auto),
+                ("on", QosSetting::On),
+                ("off", QosSetting::Off),
+            ],
+        )
 }
 
 /// How long clients wait, and how many.
@@ -134,6 +34,18 @@ pub struct LookupLimits {
     pub lookups: usize,
     /// Most requests waiting at a time.
     pub waiters: usize,
+}
+
+impl Default for LookupLimits {
+    /// Stock's times.
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(2),
+            retries: 2,
+            lookups: Self::DEFAULT_LOOKUPS,
+            waiters: Self::DEFAULT_WAITERS,
+        }
+    }
 }
 
 impl LookupLimits {
@@ -172,7 +84,7 @@ pub struct StockSettings {
 impl Default for StockSettings {
     /// What holds without a file of options.
     fn default() -> Self {
-        Self::read(&Options::parse("", &b""[..]))
+        Self::read(&Options::none())
     }
 }
 
@@ -180,45 +92,69 @@ impl StockSettings {
     /// Reads them. What is out of range is [reported](Options::reports), and the default holds.
     #[must_use]
     pub fn read(options: &Options) -> Self {
-        let address_ttl = options.minutes("addr_timeout", Some(Duration::from_mins(1440)));
-        let route_ttl = options.minutes("route_timeout", None);
+        let address_ttl = options
+            .named("addr_timeout")
+            .help("how long an address, and the path to it, is kept; -1 for ever")
+            .minutes(Some(Duration::from_secs(1440 * 60)));
+        let route_ttl = options
+            .named("route_timeout")
+            .help("how long a path is kept, -1 for ever; the smaller of the two counts")
+            .minutes(None);
         // The core's own, which bounds its MADs by the same values.
         let lookups = LookupLimits {
-            timeout: Duration::from_millis(options.number("timeout", 2_000, 1..=HOUR)),
-            retries: options.number("retries", 2, 0..=255),
-            lookups: LookupLimits::DEFAULT_LOOKUPS,
-            waiters: LookupLimits::DEFAULT_WAITERS,
+            timeout: options
+                .named("timeout")
+                .help("one try of a query; a request is answered within timeout x (retries + 1)")
+                .millis(2_000, 1..=HOUR),
+            retries: options
+                .named("retries")
+                .help("further tries of a query")
+                .number(2, 0..=255),
+            ..LookupLimits::default()
         };
         // The SDK reads it for itself; here a value out of range is reported.
-        options.number("sa_depth", 1, 1..=65_535_usize);
-        let preloaded = |key, word, file, default: &str| {
-            let words = [("none", false), ("no", false), (word, true)];
-            let file = options.path(file, default);
-            options.choice(key, false, &words).then_some(file)
-        };
+        options
+            .named("sa_depth")
+            .unit("MADs")
+            .help("queries of a port that the core sends at a time")
+            .number(1, 1..=65_535_usize);
         Self {
             address_ttl,
             path_ttl: [address_ttl, route_ttl].into_iter().flatten().min(),
             lookups,
-            answers_own_addresses: options.choice(
-                "loopback_prot",
-                true,
-                &[("none", false), ("local", true)],
-            ),
+            answers_own_addresses: options
+                .named("loopback_prot")
+                .help("whether own addresses are answered without the SA")
+                .choice(true, &[("none", false), ("local", true)]),
             hosts_file: preloaded(
-                "addr_preload",
+                options
+                    .named("addr_data_file")
+                    .help("the acm_hosts file: `address GID` a line; changes are followed")
+                    .path("/etc/rdma/ibacm_hosts.data"),
+                options
+                    .named("addr_preload")
+                    .help("whether names and IP addresses are read from addr_data_file"),
                 "acm_hosts",
-                "addr_data_file",
-                "/etc/rdma/ibacm_hosts.data",
             ),
             routes_file: preloaded(
-                "route_preload",
+                options
+                    .named("route_data_file")
+                    .help("the dump of OpenSM's dump_pr plugin; changes are followed")
+                    .path("/etc/rdma/ibacm_route.data"),
+                options
+                    .named("route_preload")
+                    .help("whether paths are read from route_data_file"),
                 "opensm_full_v1",
-                "route_data_file",
-                "/etc/rdma/ibacm_route.data",
             ),
         }
     }
+}
+
+/// The file, if the option that switches it on says so.
+fn preloaded(file: PathBuf, switch: NamedOption<'_>, on: &str) -> Option<PathBuf> {
+    switch
+        .choice(false, &[("none", false), ("no", false), (on, true)])
+        .then_some(file)
 }
 
 #[cfg(test)]
@@ -226,14 +162,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_what_is_described() {
+    fn the_defaults_are_stocks() {
         let options = Options::parse("", &b""[..]);
         let settings = StockSettings::read(&options);
-        let keys: Vec<&str> = described::ALL
-            .iter()
-            .map(|info| info.key.as_str())
-            .collect();
-        assert_eq!(options.asked(), keys);
         assert_eq!(settings.path_ttl, Some(Duration::from_mins(1440)));
         assert_eq!(settings.lookups.patience(), Duration::from_secs(6));
         assert_eq!((settings.hosts_file, settings.routes_file), (None, None));

@@ -3,6 +3,10 @@ use std::os::unix::fs::PermissionsExt;
 
 use proptest::prelude::*;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
 use super::*;
 
 fn options(text: impl AsRef<[u8]>) -> Options {
@@ -23,8 +27,8 @@ fn tolerates_what_editors_do() {
         "# a comment\n\n \t \ntimeout 7 # ms\n  # timeout 8\nRETRIES 3 more words",
     ] {
         let options = options(text);
-        assert_eq!(options.number("timeout", 1, 0..=9), 7, "{text:?}");
-        assert_eq!(options.number("retries", 1, 0..=9), 3, "{text:?}");
+        assert_eq!(options.named("timeout").number(1, 0..=9), 7, "{text:?}");
+        assert_eq!(options.named("retries").number(1, 0..=9), 3, "{text:?}");
         assert_eq!(reports(&options), [""; 0]);
     }
 }
@@ -32,9 +36,9 @@ fn tolerates_what_editors_do() {
 #[test]
 fn the_last_value_counts_and_a_name_alone_does_not() {
     let options = options("a 1\nA 2\na\nb\nb 5\nb #\nc\n");
-    assert_eq!(options.number("a", 0, 0..=9), 2);
-    assert_eq!(options.number("b", 0, 0..=9), 0);
-    assert_eq!(options.number("c", 4, 0..=9), 4);
+    assert_eq!(options.named("a").number(0, 0..=9), 2);
+    assert_eq!(options.named("b").number(0, 0..=9), 0);
+    assert_eq!(options.named("c").number(4, 0..=9), 4);
     assert_eq!(
         reports(&options),
         [
@@ -66,9 +70,9 @@ fn numbers() {
     ];
     for (value, reason) in bad {
         let options = options(format!("retries {value}\n"));
-        assert_eq!(options.number("retries", 2_u8, 1..=255), 2);
+        assert_eq!(options.named("retries").number(2_u8, 1..=255), 2);
         assert_eq!(
-            options.number("retries", 2_u8, 1..=255),
+            options.named("retries").number(2_u8, 1..=255),
             2,
             "asked again, reported once"
         );
@@ -78,11 +82,11 @@ fn numbers() {
         );
     }
     let options = options("max 18446744073709551615\nmin -2147483648\nplus +5\nzeros 0007\n");
-    assert_eq!(options.number("max", 0, 0..=u64::MAX), u64::MAX);
-    assert_eq!(options.number("min", 0, i32::MIN..=0), i32::MIN);
-    assert_eq!(options.number("plus", 0_usize, 0..=9), 5);
-    assert_eq!(options.number("zeros", 0_i64, 0..=9), 7);
-    assert_eq!(options.number("absent", 3_u16, 0..=9), 3);
+    assert_eq!(options.named("max").number(0, 0..=u64::MAX), u64::MAX);
+    assert_eq!(options.named("min").number(0, i32::MIN..=0), i32::MIN);
+    assert_eq!(options.named("plus").number(0_usize, 0..=9), 5);
+    assert_eq!(options.named("zeros").number(0_i64, 0..=9), 7);
+    assert_eq!(options.named("absent").number(3_u16, 0..=9), 3);
     assert_eq!(reports(&options), [""; 0]);
 }
 
@@ -105,19 +109,23 @@ fn choices() {
     ] {
         let options = options(format!("loopback_prot {value}"));
         assert_eq!(
-            options.choice("loopback_prot", Loopback::Local, &words),
+            options
+                .named("loopback_prot")
+                .choice(Loopback::Local, &words),
             expected
         );
         assert_eq!(reports(&options), [""; 0]);
     }
     let options = options("loopback_prot loc\naddr_prot sa\n");
     assert_eq!(
-        options.choice("loopback_prot", Loopback::Local, &words),
+        options
+            .named("loopback_prot")
+            .choice(Loopback::Local, &words),
         Loopback::Local
     );
-    assert_eq!(options.choice("addr_prot", 1, &[("acm", 2)]), 1);
+    assert_eq!(options.named("addr_prot").choice(1, &[("acm", 2)]), 1);
     assert_eq!(
-        options.choice("absent", Loopback::None, &words),
+        options.named("absent").choice(Loopback::None, &words),
         Loopback::None
     );
     assert_eq!(
@@ -133,17 +141,17 @@ fn choices() {
 fn minutes() {
     let day = Some(Duration::from_secs(24 * 60 * 60));
     let options = options("a 1440\nb -1\nc 0\nd -2\ne 4294967295\nf 4294967296\ng never\n");
-    assert_eq!(options.minutes("a", None), day);
-    assert_eq!(options.minutes("b", day), None);
-    assert_eq!(options.minutes("c", day), Some(Duration::ZERO));
-    assert_eq!(options.minutes("d", day), day);
+    assert_eq!(options.named("a").minutes(None), day);
+    assert_eq!(options.named("b").minutes(day), None);
+    assert_eq!(options.named("c").minutes(day), Some(Duration::ZERO));
+    assert_eq!(options.named("d").minutes(day), day);
     assert_eq!(
-        options.minutes("e", day),
+        options.named("e").minutes(day),
         Some(Duration::from_secs(60 * u64::from(u32::MAX)))
     );
-    assert_eq!(options.minutes("f", None), None);
-    assert_eq!(options.minutes("g", None), None);
-    assert_eq!(options.minutes("absent", day), day);
+    assert_eq!(options.named("f").minutes(None), None);
+    assert_eq!(options.named("g").minutes(None), None);
+    assert_eq!(options.named("absent").minutes(day), day);
     assert_eq!(
         reports(&options),
         [
@@ -158,21 +166,24 @@ fn minutes() {
 fn paths_and_text() {
     let options = options(b"file /etc/\xff\xfe.data\nnul /a\0b\ntext \xff\ngood knoten-\xc3\xbc\n");
     assert_eq!(
-        options.path("file", "/default"),
+        options.named("file").path("/default"),
         Path::new(OsStr::from_bytes(b"/etc/\xff\xfe.data"))
     );
-    assert_eq!(options.path("nul", "/default"), Path::new("/default"));
-    assert_eq!(options.path("absent", "/default"), Path::new("/default"));
-    assert_eq!(options.optional_path("absent"), None);
-    assert_eq!(options.optional_path("nul"), None);
-    assert!(options.optional_path("file").is_some());
+    assert_eq!(options.named("nul").path("/default"), Path::new("/default"));
+    assert_eq!(
+        options.named("absent").path("/default"),
+        Path::new("/default")
+    );
+    assert_eq!(options.named("absent").optional_path(), None);
+    assert_eq!(options.named("nul").optional_path(), None);
+    assert!(options.named("file").optional_path().is_some());
     let words = self::options(b"a none\nb None\nc ./none\n");
-    assert_eq!(words.optional_path("a"), None);
-    assert_eq!(words.optional_path("b"), None);
-    assert_eq!(words.optional_path("c"), Some("./none".into()));
+    assert_eq!(words.named("a").optional_path(), None);
+    assert_eq!(words.named("b").optional_path(), None);
+    assert_eq!(words.named("c").optional_path(), Some("./none".into()));
     assert_eq!(reports(&words), [""; 0]);
-    assert_eq!(options.text("text", "fallback"), "fallback");
-    assert_eq!(options.text("good", ""), "knoten-\u{fc}");
+    assert_eq!(options.named("text").text("fallback"), "fallback");
+    assert_eq!(options.named("good").text(""), "knoten-\u{fc}");
     assert_eq!(
         reports(&options),
         [
@@ -192,11 +203,14 @@ fn long_lines() {
         " ".repeat(5000)
     );
     let options = options(text);
-    assert_eq!(options.number("timeout", 0, 0..=9), 7);
-    assert_eq!(options.path("file", "/"), Path::new(&long_path));
-    assert_eq!(options.path("whole", "/default"), Path::new("/default"));
-    assert_eq!(options.number("retries", 2, 0..=9), 2);
-    assert_eq!(options.number("last", 0, 0..=9), 1);
+    assert_eq!(options.named("timeout").number(0, 0..=9), 7);
+    assert_eq!(options.named("file").path("/"), Path::new(&long_path));
+    assert_eq!(
+        options.named("whole").path("/default"),
+        Path::new("/default")
+    );
+    assert_eq!(options.named("retries").number(2, 0..=9), 2);
+    assert_eq!(options.named("last").number(0, 0..=9), 1);
     let reports = reports(&options);
     assert_eq!(reports.len(), 2);
     assert!(
@@ -217,9 +231,9 @@ fn long_lines() {
 #[test]
 fn misspelt_names() {
     let options = options(b"path_cache_capcity 5\nother 1\nPATH_CACHE_negative_ttl 3\npath_cache_capacity 6\npath_cache_\xff 1\n");
-    assert_eq!(options.number("path_cache_capacity", 1, 1..=10), 6);
-    options.number("path_cache_stale_ttl", 1, 1..=10);
-    options.number("path_cache_negative_ttl", 1, 1..=10);
+    assert_eq!(options.named("path_cache_capacity").number(1, 1..=10), 6);
+    options.named("path_cache_stale_ttl").number(1, 1..=10);
+    options.named("path_cache_negative_ttl").number(1, 1..=10);
     options.report_unknown("path_cache_");
     options.report_unknown("Path_Cache_");
     options.report_unknown("nothing_");
@@ -259,8 +273,8 @@ fn memory_is_bounded() {
     }
     let options = options(text);
     assert_eq!(options.entries.len(), KEY_LIMIT);
-    assert_eq!(options.number("key1023", 0, 0..=9999), 1023);
-    assert_eq!(options.number("key1024", 0, 0..=9999), 0);
+    assert_eq!(options.named("key1023").number(0, 0..=9999), 1023);
+    assert_eq!(options.named("key1024").number(0, 0..=9999), 0);
     assert_eq!(
         reports(&options),
         ["opts:1025: more than 1024 different options: this one and further new ones are ignored"]
@@ -272,7 +286,7 @@ fn files_that_are_not_there_or_not_readable() {
     let folder = tempfile::tempdir().unwrap();
     let reports_of = |path: &Path| {
         let options = Options::read(path);
-        assert_eq!(options.number("timeout", 2000, 0..=9), 2000);
+        assert_eq!(options.named("timeout").number(2000, 0..=9), 2000);
         options
             .reports()
             .into_iter()
@@ -382,7 +396,7 @@ proptest! {
         let options = options(&text);
         for key in ["a", "ab", "b"] {
             let expected = stock(text.as_bytes(), key).map(|value| String::from_utf8(value).unwrap());
-            prop_assert_eq!(options.text(key, ""), expected.unwrap_or_default());
+            prop_assert_eq!(options.named(key).text(""), expected.unwrap_or_default());
         }
     }
 
@@ -391,11 +405,11 @@ proptest! {
         let options = options(&text);
         let keys: Vec<_> = options.entries.keys().cloned().collect();
         for key in keys.iter().filter_map(|key| str::from_utf8(key).ok()).filter(|key| !key.contains(char::is_control)).chain(["timeout"]) {
-            let number = options.number(key, 2, 0..=255_u8);
-            options.choice(key, number, &[("none", 1), ("local", 2)]);
-            options.minutes(key, None);
-            options.path(key, "/");
-            options.text(key, "");
+            let number = options.named(key).number(2, 0..=255_u8);
+            options.named(key).choice(number, &[("none", 1), ("local", 2)]);
+            options.named(key).minutes(None);
+            options.named(key).path("/");
+            options.named(key).text("");
         }
         options.report_unknown("");
         for report in reports(&options) {
@@ -409,6 +423,6 @@ proptest! {
         text.extend_from_slice(format!("\ntimeout {timeout}\n").as_bytes());
         text.extend_from_slice(&after);
         prop_assume!(!after.to_ascii_lowercase().windows(7).any(|word| word == b"timeout"));
-        prop_assert_eq!(options(&text).number("timeout", 0, 0..=5000_u32), timeout);
+        prop_assert_eq!(options(&text).named("timeout").number(0, 0..=5000_u32), timeout);
     }
 }

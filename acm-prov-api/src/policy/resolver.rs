@@ -53,13 +53,13 @@ impl Names {
 }
 
 /// Answers an endpoint's requests.
-pub struct Resolver {
+pub struct EndpointResolver {
     cache: EndpointCache,
     own_path: Option<PathRecord>,
     names: Names,
 }
 
-impl Resolver {
+impl EndpointResolver {
     /// For the endpoint of a cache.
     #[must_use]
     pub fn new(cache: EndpointCache, names: &Names) -> Self {
@@ -152,7 +152,7 @@ impl Resolver {
 /// Dropping it answers ENODATA and logs that.
 #[must_use = "dropping a request answers ENODATA"]
 pub struct AddressRequest<'a> {
-    resolver: &'a Resolver,
+    resolver: &'a EndpointResolver,
     request: ResolveRequest<'a>,
 }
 
@@ -194,6 +194,12 @@ impl<'a> AddressRequest<'a> {
     /// [`EndpointCache::park`].
     pub fn park(self) -> Parked {
         self.resolver.cache.park(self.request)
+    }
+
+    /// The client's request.
+    #[must_use]
+    pub fn request(&self) -> &ResolveRequest<'a> {
+        &self.request
     }
 
     /// The request itself, for a provider that makes the path by its own means.

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use crate::cache::engine::CacheSettings;
-use crate::cache::settings::{StockSettings, described};
-use crate::introspection::OptionInfo;
+use crate::cache::settings::StockSettings;
 use crate::options::Options;
 
 /// What a policy's provider is told by its operator.
@@ -36,9 +35,6 @@ impl From<StockSettings> for PolicySettings {
 }
 
 impl PolicySettings {
-    /// The options that [`read`](Self::read) reads.
-    pub const OPTIONS: &'static [OptionInfo] = described::ALL;
-
     /// Reads stock's options.
     #[must_use]
     pub fn read(options: &Options) -> Self {

@@ -35,10 +35,10 @@ impl Provider for Warm {
 
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
         Ok(Self {
-            per_second: options.number("renew", 0, 0..=1_000),
-            directory: options.optional_path("directory"),
-            flush_file: options.optional_path("flush"),
-            routes_file: options.optional_path("routes"),
+            per_second: options.named("renew").number(0, 0..=1_000),
+            directory: options.named("directory").optional_path(),
+            flush_file: options.named("flush").optional_path(),
+            routes_file: options.named("routes").optional_path(),
         })
     }
 

@@ -12,10 +12,13 @@ use acm_prov_api::introspection;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+mod options;
+
+use options::ShownOption;
 use supervisor::{Leftovers, Supervised};
 
 use super::lines::OptionLines;
-use super::progress::sayln;
+use super::progress::{say, sayln};
 use super::run::Stop;
 use crate::elf::SharedObject;
 use crate::stand_in::fabric::DeviceSpec;
@@ -39,6 +42,12 @@ pub struct InfoCommand {
     library: PathBuf,
     #[command(flatten)]
     lines: OptionLines,
+    /// Print the options as commented lines for ibacm_opts.cfg, and nothing else
+    #[arg(long)]
+    sample: bool,
+    /// Print the options as a Markdown table, and nothing else
+    #[arg(long, conflicts_with = "sample")]
+    table: bool,
 }
 
 /// Loads a library and tells of it as JSON. For loader-test itself.
@@ -67,7 +76,7 @@ struct About {
     version: String,
     sdk_version: String,
     abi_version: u32,
-    options: Vec<[String; 5]>,
+    options: Vec<ShownOption>,
     counters: Vec<String>,
 }
 
@@ -79,8 +88,11 @@ impl InfoCommand {
     pub fn run(self) -> io::Result<ExitCode> {
         let object = SharedObject::read(&self.library)
             .map_err(|error| io::Error::other(format!("{}: {error}", self.library.display())))?;
-        sayln!("{}", self.library.display());
         let options = self.lines.read()?;
+        if self.sample || self.table {
+            return self.show_options(&options);
+        }
+        sayln!("{}", self.library.display());
         let attempt = load_in_child(&self.library, &options, &[])?;
         let Attempt { loaded, log, place } = attempt;
         if let Some(loaded) = &loaded {
@@ -106,6 +118,26 @@ impl InfoCommand {
         }
         let is_good = loaded.accepted && missing.is_empty();
         Ok(u8::from(!is_good).into())
+    }
+
+    /// Prints the options alone.
+    fn show_options(&self, lines: &[String]) -> io::Result<ExitCode> {
+        let library = self.library.display();
+        let no_options = |reason: String| {
+            io::Error::other(format!("{library}: cannot show its options: {reason}"))
+        };
+        let attempt = load_in_child(&self.library, lines, &[])?;
+        let loaded = attempt
+            .loaded
+            .ok_or_else(|| no_options("loading it ended the process, or took too long".into()))?;
+        let about = loaded.introspection.map_err(no_options)?;
+        let name = loaded.name.unwrap_or_else(|| library.to_string());
+        let text = match self.table {
+            true => options::table(&about.options),
+            false => options::sample(&name, &about.options),
+        };
+        say(&text);
+        Ok(ExitCode::SUCCESS)
     }
 
     /// Functions that are looked up when they are called first, and are nowhere.
@@ -211,13 +243,8 @@ fn show_about(about: &Result<About, String>) {
                 about.abi_version
             );
             sayln!("options");
-            for [key, kind, unit, default, summary] in &about.options {
-                let kind = if unit.is_empty() {
-                    kind.clone()
-                } else {
-                    format!("{kind}, {unit}")
-                };
-                sayln!("  {key:<26} {summary} ({kind}; {default})");
+            for option in &about.options {
+                sayln!("  {}", option.line());
             }
             sayln!("counters      {}", about.counters.join(", "));
         }
@@ -353,25 +380,11 @@ fn about(library: &Path) -> Result<About, String> {
         }
         other => other.to_string(),
     })?;
-    let options = told
-        .options
-        .iter()
-        .map(|option| {
-            [
-                option.key,
-                option.kind,
-                option.unit,
-                option.default,
-                option.summary,
-            ]
-            .map(|text| text.to_string())
-        })
-        .collect();
     Ok(About {
         version: told.version,
         sdk_version: told.sdk_version,
         abi_version: told.abi_version,
-        options,
+        options: told.options.iter().map(ShownOption::from).collect(),
         counters: told.counters,
     })
 }

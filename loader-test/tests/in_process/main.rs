@@ -24,7 +24,7 @@ impl Provider for Asker {
     type Endpoint = Plain;
 
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
-        match options.text("asker_refuses", "").as_str() {
+        match options.named("asker_refuses").text("").as_str() {
             "" => Ok(Self),
             why => Err(format!("asker_refuses is set: {why}").into()),
         }

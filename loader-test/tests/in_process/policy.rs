@@ -23,7 +23,7 @@ impl Provider for Policy {
     type Endpoint = Plain;
 
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
-        let claims = options.text("policy_claims", "no") == "yes";
+        let claims = options.named("policy_claims").text("no") == "yes";
         Ok(Self { claims })
     }
 

@@ -166,7 +166,7 @@ impl AcmEndpoint {
             .resolver
             .answered(now, datagram.tid, peer, addresses)?;
         // Before those who waited ask for a path, which they do when the lock is released.
-        self.cache.seen(peer.gid, peer.lid);
+        self.cache().seen(peer.gid, peer.lid);
         Ok(())
     }
 
@@ -191,13 +191,13 @@ impl AcmEndpoint {
         let member = state.groups.member(group).copied();
         let is_own_source = state.own.contains(&source);
         let prefix = self.source().gid.subnet_prefix();
-        self.cache.seen(peer.gid, peer.lid);
+        self.cache().seen(peer.gid, peer.lid);
         let mut disputed = None;
         if is_own_source {
             if sender.gid != self.source().gid {
                 disputed = Some(Dropped::ClaimsOwn(source));
             }
-        } else if let Some(host) = self.host(&source) {
+        } else if let Some(host) = self.names.gid(&source) {
             if host.in_subnet(prefix) != sender.gid {
                 disputed = Some(Dropped::ClaimsPreloaded(source));
             }
@@ -257,7 +257,7 @@ impl AcmEndpoint {
                 let unready = Unready(Arc::downgrade(self));
                 let lmc = self.lmc;
                 let query = PathQuery::to(Target::Gid(sender.gid));
-                self.cache
+                self.cache()
                     .path_to(&query, PathOptions::default(), move |path| {
                         let Some(endpoint) = unready.0.upgrade() else {
                             return;

@@ -1,12 +1,12 @@
-//! Requests of clients: own addresses, what is known, what must be asked for.
+//! Requests of clients for addresses that peers have: who has one says the group, and with `route_prot acm` also what the path is
+//! like. All else is the SDK's.
 
-use acm_prov_api::abi::AcmCounter;
-use acm_prov_api::address::{Address, Gid};
-use acm_prov_api::cache::engine::Resolution;
+use acm_prov_api::address::Address;
 use acm_prov_api::clock::Moment;
 use acm_prov_api::lookups::{End, Waiter};
 use acm_prov_api::path::{PathRecord, Selector};
-use acm_prov_api::sa::{MulticastMember, PathQuery, Target};
+use acm_prov_api::policy::AddressRequest;
+use acm_prov_api::sa::{MulticastMember, Target};
 use acm_prov_api::sync::{Arc, Weak};
 use acm_prov_api::{KeptRequest, QueryRequest, ResolveRequest, Status};
 
@@ -25,7 +25,7 @@ impl Waiter for Client {
 
     fn end(self, end: End<Peer>) {
         match (end, self.endpoint.upgrade()) {
-            (End::Answer(peer), Some(endpoint)) => endpoint.route(peer, self.request, false),
+            (End::Answer(peer), Some(endpoint)) => endpoint.peer_found(&peer, self.request),
             (End::Expired, _) => self.request.refuse(Status::ETIMEDOUT),
             (End::Full, _) => self.request.refuse(Status::ENOMEM),
             (End::Closed | End::Answer(_), _) => self.request.refuse(Status::ENOTCONN),
@@ -36,105 +36,69 @@ impl Waiter for Client {
 impl AcmEndpoint {
     /// A client at `from` wants a path.
     pub(crate) fn resolve(self: &Arc<Self>, from: &Address, request: ResolveRequest<'_>) {
-        if request.is_by_name() {
-            self.resolve_address(from, request.destination(), request);
-        } else {
-            self.cache.resolve(request);
-        }
+        let is_own = |address: &Address| self.state.lock().own.contains(address);
+        let elsewhere = |request: AddressRequest<'_>| self.resolve_peer(from, request);
+        self.requests.resolve(request, is_own, elsewhere);
     }
 
     /// A client wants the SA itself to be asked.
     pub(crate) fn query(&self, request: QueryRequest) {
-        self.cache.query(&request.path_query(), request);
+        self.requests.query(request);
     }
 
-    fn resolve_address(
-        self: &Arc<Self>,
-        from: &Address,
-        destination: Address,
-        request: ResolveRequest<'_>,
-    ) {
+    /// Answers with the path to a peer that is known, or asks the group who has the address.
+    fn resolve_peer(self: &Arc<Self>, from: &Address, request: AddressRequest<'_>) {
         let now = Moment::now();
+        let address = request.address();
         let mut state = self.state.lock();
-        if self.settings.answers_own_addresses && state.own.contains(&destination) {
+        if let Some(peer) = state.resolver.known(&address, now) {
             drop(state);
-            return self.answer_own_address(request);
-        }
-        if let Some(gid) = self.host(&destination) {
-            drop(state);
-            return self.count_address(self.ask_sa(gid, request));
-        }
-        if let Some(peer) = state.resolver.known(&destination, now) {
-            drop(state);
-            return self.route(peer, request, true);
+            return match self.group_path(&peer, request.request()) {
+                Some(path) => request.into_request().answer_from_cache(&path),
+                None => request.found(Target::Gid(peer.gid)),
+            };
         }
         if state.closed {
             drop(state);
             return request.refuse(Status::ENOTCONN);
         }
         if request.is_nodelay() {
-            state.resolver.prefetch(now, destination, *from);
+            state.resolver.prefetch(now, address, *from);
             drop(state);
-            request.refuse(Status::ENODATA);
+            request.unknown();
         } else {
             let client = Client {
                 endpoint: Arc::downgrade(self),
-                request: request.keep(),
+                request: request.into_request().keep(),
             };
-            state.resolver.ask(now, destination, *from, client);
+            state.resolver.ask(now, address, *from, client);
             drop(state);
         }
         self.turn_and_tell(now);
     }
 
-    fn answer_own_address(&self, request: ResolveRequest<'_>) {
-        let own = self.source().gid;
-        // Ask the SA if the port's attributes give no path, or one that the client does not want.
-        if let Some(path) = &self.own_path {
-            let plain = PathQuery::to(Target::Gid(own)).complete(self.source());
-            if self.query_to(own, &request).is_answered_by(&plain, path) {
-                return request.answer_from_cache(path);
+    /// Answers a client that has waited for a peer.
+    fn peer_found(&self, peer: &Peer, request: KeptRequest) {
+        match self.group_path(peer, &request) {
+            Some(path) => request.answer(&path),
+            None => {
+                let target = Target::Gid(peer.gid);
+                self.cache().resolve_to(target, request);
             }
         }
-        self.ask_sa(own, request);
     }
 
-    /// A path by the SA, or from what it said before.
-    fn ask_sa(&self, gid: Gid, request: ResolveRequest<'_>) -> Resolution {
-        self.cache.resolve_to(Target::Gid(gid), request)
-    }
-
-    fn query_to(&self, gid: Gid, request: &ResolveRequest<'_>) -> PathQuery {
+    /// With `route_prot acm`, the path that the group's record gives to a peer, if it is what the client wants.
+    fn group_path(&self, peer: &Peer, request: &ResolveRequest<'_>) -> Option<PathRecord> {
+        if self.settings.route_protocol != RouteProtocol::Acm {
+            return None;
+        }
+        let group = self.state.lock().groups.member(peer.group).copied()?;
+        let path = self.path_by_group(peer, &group);
         let mut query = request.path_query();
-        query.set_target(Target::Gid(gid));
-        query.complete(self.source())
-    }
-
-    /// The address was known, and only the path had to be asked for.
-    fn count_address(&self, resolution: Resolution) {
-        if resolution == Resolution::Asked {
-            self.handle.count(AcmCounter::ADDR_CACHE);
-        }
-    }
-
-    /// A path to a peer, as `route_prot` says. `was_known` says whether the client's request found the address known.
-    fn route(&self, peer: Peer, request: ResolveRequest<'_>, was_known: bool) {
-        if self.settings.route_protocol == RouteProtocol::Acm {
-            let group = self.state.lock().groups.member(peer.group).copied();
-            if let Some(group) = group {
-                let path = self.path_by_group(&peer, &group);
-                if self.query_to(peer.gid, &request).check(&path).is_ok() {
-                    return match was_known {
-                        true => request.answer_from_cache(&path),
-                        false => request.answer(&path),
-                    };
-                }
-            }
-        }
-        let resolution = self.ask_sa(peer.gid, request);
-        if was_known {
-            self.count_address(resolution);
-        }
+        query.set_target(Target::Gid(peer.gid));
+        let query = query.complete(self.source());
+        query.check(&path).is_ok().then_some(path)
     }
 
     /// What the group's record says of a path between two members.

@@ -1,0 +1,22 @@
+//! Resolves names and IP addresses by a hosts file and asks the SA for paths: the whole provider.
+//!
+//! In ibacm_opts.cfg:
+//!
+//!     provider names-and-sa default
+//!     addr_preload acm_hosts
+//!     addr_data_file /etc/rdma/ibacm_hosts.data
+
+use acm_prov_api::policy::Policy;
+use acm_prov_api::prelude::*;
+
+struct NamesAndSa;
+
+impl Policy for NamesAndSa {
+    const NAME: &CStr = c"names-and-sa";
+
+    fn read(_: &Options) -> Self {
+        Self
+    }
+}
+
+acm_prov_api::export_policy!(NamesAndSa);
