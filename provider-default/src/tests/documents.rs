@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::settings::OPTIONS;
+use acm_prov_api::options::Options;
+
+use crate::settings::Settings;
 
 const BESIDE_STOCK: &str = include_str!("../../BESIDE-STOCK.md");
 const CHECKS: &str = include_str!("../../../loader-test/CHECKS.md");
@@ -73,8 +75,10 @@ fn every_fault_has_tests_and_all_that_are_named_exist() {
 #[test]
 fn every_option_is_described() {
     let table = BESIDE_STOCK.split("## Behaviour").next().unwrap();
-    for option in OPTIONS {
-        let key = format!("`{}`", option.key.as_str());
+    let options = Options::none();
+    Settings::read(&options);
+    for option in options.declared() {
+        let key = format!("`{}`", option.name);
         assert!(table.contains(&key), "{key}");
     }
 }
