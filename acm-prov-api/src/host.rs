@@ -17,10 +17,13 @@ use crate::abi::{
 };
 
 use crate::clock::Moment;
-use crate::log_limit::LogLimit;
-use crate::options::Options;
+use crate::host::log_limit::LogLimit;
 use crate::sa::SaLimits;
+use crate::text::options::Options;
 
+pub(crate) mod counters;
+pub(crate) mod guard;
+pub(crate) mod log_limit;
 mod lookup;
 
 pub(crate) use lookup::acm_write;

@@ -16,7 +16,7 @@ use std::fmt;
 use crate::abi::{self, AcmStatus, umad_sa_mcmember_record, umad_sa_packet};
 use crate::address::Lid;
 use crate::clock::Moment;
-use crate::handle::{Closed, EndpointHandle, PortError};
+use crate::handles::{Closed, EndpointHandle, PortError};
 use crate::path::PathRecord;
 
 mod class_port_info;

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use crate::abi::*;
 use crate::address::{Address, Gid, Lid};
-use crate::load::{self, Exported, Turn};
+use crate::door::load::{self, Exported, Turn};
 use crate::path::PathRecord;
 
 pub use allocations::Allocations;

@@ -14,12 +14,12 @@ mod tests;
 use acm_prov_api::abi::AcmCounter;
 use acm_prov_api::cache::engine::{EndpointCache, PortCache, Resolution};
 use acm_prov_api::cache::own_path;
-use acm_prov_api::followed::Followed;
 use acm_prov_api::hosts::Hosts;
 use acm_prov_api::introspection::OptionInfo;
 use acm_prov_api::prelude::*;
 use acm_prov_api::sa::{PathQuery, Target};
 use acm_prov_api::sync::Arc;
+use acm_prov_api::watched_file::WatchedFile;
 use acm_prov_api::{
     Device, EndpointHandle, EndpointState, Plain, Port, PortHandle, PortState, QueryRequest,
 };
@@ -29,7 +29,7 @@ use settings::Settings;
 /// The provider.
 struct PathCache {
     settings: Settings,
-    hosts: Option<Arc<Followed<Hosts>>>,
+    hosts: Option<Arc<WatchedFile<Hosts>>>,
 }
 
 /// An open port: its cache, with the thread that keeps deadlines.
@@ -91,7 +91,7 @@ impl Provider for PathCache {
             .stock
             .hosts_file
             .as_deref()
-            .map(|file| Arc::new(Followed::hosts(file)));
+            .map(|file| Arc::new(WatchedFile::hosts(file)));
         if let Some(hosts) = &hosts {
             for report in hosts.get().reports() {
                 host.log(LogLevel::ALWAYS, format_args!("{report}"));

@@ -15,12 +15,12 @@ use acm_prov_api::address::{Address, Gid};
 use acm_prov_api::cache::engine::EndpointCache;
 use acm_prov_api::cache::own_path;
 use acm_prov_api::clock::Moment;
-use acm_prov_api::followed::Followed;
 use acm_prov_api::hosts::Hosts;
 use acm_prov_api::lookups::{Deliver, DeliveringMutex, Replies};
 use acm_prov_api::path::PathRecord;
 use acm_prov_api::sa::Source;
 use acm_prov_api::sync::Arc;
+use acm_prov_api::watched_file::WatchedFile;
 use acm_prov_api::{EndpointHandle, LogLevel};
 use rdma_access::ud::QueueId;
 
@@ -45,7 +45,7 @@ pub(crate) struct Parts {
     pub handle: EndpointHandle,
     pub cache: EndpointCache,
     pub settings: Arc<Settings>,
-    pub hosts: Option<Arc<Followed<Hosts>>>,
+    pub hosts: Option<Arc<WatchedFile<Hosts>>>,
     pub datagrams: Datagrams,
     pub groups: Groups,
     pub lmc: u8,
@@ -57,7 +57,7 @@ pub(crate) struct AcmEndpoint {
     handle: EndpointHandle,
     cache: EndpointCache,
     settings: Arc<Settings>,
-    hosts: Option<Arc<Followed<Hosts>>>,
+    hosts: Option<Arc<WatchedFile<Hosts>>>,
     own_path: Option<PathRecord>,
     lmc: u8,
     datagrams: Datagrams,

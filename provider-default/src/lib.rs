@@ -31,11 +31,11 @@ mod tests;
 
 use acm_prov_api::cache::engine::PortCache;
 use acm_prov_api::clock::Moment;
-use acm_prov_api::followed::Followed;
 use acm_prov_api::hosts::Hosts;
 use acm_prov_api::introspection::OptionInfo;
 use acm_prov_api::prelude::*;
 use acm_prov_api::sync::{Arc, Mutex, Weak};
+use acm_prov_api::watched_file::WatchedFile;
 use acm_prov_api::{
     AddressState, Device, DeviceHandle, DeviceState, Endpoint, EndpointHandle, EndpointState, Port,
     PortError, PortHandle, PortState, QueryRequest,
@@ -50,7 +50,7 @@ use settings::{RouteProtocol, Settings};
 /// The provider.
 struct McastSa {
     settings: Arc<Settings>,
-    hosts: Option<Arc<Followed<Hosts>>>,
+    hosts: Option<Arc<WatchedFile<Hosts>>>,
     endpoints: Mutex<Vec<Weak<AcmEndpoint>>>,
 }
 
@@ -94,7 +94,7 @@ impl Provider for McastSa {
         let hosts = settings
             .hosts_file
             .as_deref()
-            .map(|file| Arc::new(Followed::hosts(file)));
+            .map(|file| Arc::new(WatchedFile::hosts(file)));
         if let Some(hosts) = &hosts {
             for report in hosts.get().reports() {
                 host.log(LogLevel::ALWAYS, format_args!("{report}"));

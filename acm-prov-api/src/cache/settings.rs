@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::engine::QosSetting;
-use crate::options::Options;
+use crate::text::options::Options;
 
 /// Descriptions of the options that [`StockSettings`] reads, for [`Provider::OPTIONS`](crate::Provider::OPTIONS).
 pub mod described {
-    use crate::introspection::OptionInfo;
+    use crate::door::introspection::OptionInfo;
 
     /// `addr_data_file`
     pub const ADDR_DATA_FILE: OptionInfo = OptionInfo::new(

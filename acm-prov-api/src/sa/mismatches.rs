@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::clock::Moment;
-use crate::handle::PortHandle;
+use crate::handles::PortHandle;
 use crate::host::LogLevel;
 use crate::sa::{Component, Mismatch};
 

@@ -13,7 +13,7 @@ impl Provider for Nobody {
     const NAME: &CStr = c"nobody";
     type Endpoint = Plain;
 
-    fn load(_: &Host, _: &crate::options::Options) -> Result<Self, Error> {
+    fn load(_: &Host, _: &crate::text::options::Options) -> Result<Self, Error> {
         Ok(Self)
     }
 

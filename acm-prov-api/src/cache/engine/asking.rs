@@ -6,7 +6,7 @@ use crate::abi::AcmStatus;
 use crate::address::PKey;
 use crate::cache::store::Epoch;
 use crate::clock::Moment;
-use crate::handle::EndpointHandle;
+use crate::handles::EndpointHandle;
 use crate::host::LogLevel;
 use crate::lookups::{End, Try};
 use crate::path::PathRecord;

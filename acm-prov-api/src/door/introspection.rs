@@ -16,7 +16,7 @@ use abi_stable::sabi_types::VersionStrings;
 use abi_stable::std_types::{RSlice, RStr};
 
 use crate::abi::{ACM_PROV_VERSION, AcmCounter};
-use crate::load::Exported;
+use crate::door::load::Exported;
 
 /// An option that a provider reads from ibacm_opts.cfg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, StableAbi)]

@@ -3,6 +3,9 @@
 //! The core's structures behind a handle are touched only while the core keeps them open; afterwards every call answers
 //! [`Closed`]. Handles are reference-counted and hold their parent.
 
+mod link_rate;
+mod subnet_path;
+
 use std::ffi::c_int;
 
 use crate::abi::{
@@ -10,12 +13,13 @@ use crate::abi::{
     ibv_gid,
 };
 use crate::address::{Gid, Lid, PKey};
-use crate::counters::Counters;
 use crate::host::Host;
-use crate::link_rate::device_name;
+use crate::host::counters::Counters;
 use crate::sa::Mismatches;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, RwLock};
+
+use link_rate::device_name;
 
 /// The core has closed the device, port or endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -32,8 +32,6 @@
 //! ]);
 //! ```
 
-pub(crate) mod lines;
-pub(crate) mod report;
 #[cfg(test)]
 mod tests;
 
@@ -49,9 +47,8 @@ use std::time::Duration;
 
 use crate::sa::SaLimits;
 use crate::sync::Mutex;
-use lines::Lines;
-pub use report::{Problem, Report};
-use report::{of_error, shown};
+use crate::text::lines::{self, Lines};
+use crate::text::report::{Problem, Report, of_error, shown};
 
 /// Bytes of a file that are read before it is given up as endless.
 const FILE_LIMIT: u64 = 16 << 20;

@@ -9,12 +9,12 @@ use std::ffi::c_void;
 
 use super::{Context, Contexts, leave};
 use crate::abi::acm_device;
-use crate::door::{Refusal, guard};
-use crate::handle::DeviceHandle;
+use crate::door::load::Exported;
+use crate::door::registry::Key;
+use crate::handles::DeviceHandle;
 use crate::host::Host;
-use crate::load::Exported;
+use crate::host::guard::{Refusal, guard};
 use crate::provider::{Device, DeviceState as _};
-use crate::registry::Key;
 use crate::sync::{Arc, Mutex};
 
 /// A device of the core's.

@@ -1,7 +1,7 @@
 //! The twelve callbacks of `struct acm_provider`, for any [`Provider`](crate::Provider).
 //!
-//! Each goes through the [door](crate::door), turns the core's pointers and keys into typed values, and calls the provider.
-//! One that comes with a context is its [guest](crate::registry::Guest): a close that comes meanwhile, from another thread
+//! Each goes through the [door](crate::host::guard), turns the core's pointers and keys into typed values, and calls the provider.
+//! One that comes with a context is its [guest](crate::door::registry::Guest): a close that comes meanwhile, from another thread
 //! or from inside the callback, ends the context when the callback is over.
 
 use std::ffi::{c_int, c_void};
@@ -12,13 +12,13 @@ use crate::abi::{
     ibv_event_type,
 };
 use crate::address::Address;
-use crate::door::{self, Refusal, guard};
-use crate::handle::{EndpointHandle, PortHandle};
+use crate::door::load::Exported;
+use crate::door::registry::{Guest, Key, Registry};
+use crate::handles::{EndpointHandle, PortHandle};
+use crate::host::guard::{self, Refusal, guard};
 use crate::host::{Host, LogLevel};
-use crate::load::Exported;
-use crate::message::Message;
 use crate::provider::{Endpoint, EndpointState as _, LocalAddress, Port, PortState as _};
-use crate::registry::{Guest, Key, Registry};
+use crate::request::message::Message;
 use crate::request::{self, QueryRequest, ResolveRequest, View};
 use crate::sync::{Arc, Mutex};
 
@@ -139,7 +139,7 @@ fn enter<P: Exported, R>(
     body: impl FnOnce(&Host) -> Result<R, Refusal>,
 ) -> R {
     let host = P::slot().host();
-    door::enter(callback, host.as_ref(), fallback, || {
+    guard::enter(callback, host.as_ref(), fallback, || {
         let host = host
             .as_ref()
             .ok_or_else(|| Refusal::error("called before provider_query succeeded"))?;
@@ -159,7 +159,7 @@ fn visit<P: Exported, T: Context, R>(
     match find(callback, registry, context) {
         Ok(guest) => {
             let host = guest.host();
-            let value = door::enter(callback, Some(host), fallback, || body(host, &guest));
+            let value = guard::enter(callback, Some(host), fallback, || body(host, &guest));
             leave(callback, guest);
             value
         }
@@ -423,7 +423,7 @@ pub(crate) unsafe extern "C" fn resolve<P: Exported>(
         // SAFETY: the core's message, or NULL.
         return unsafe { refuse::<P>(NAME, addr_context, msg, id, request::refuse_resolve) };
     };
-    door::enter(NAME, Some(address.host()), DONE, || {
+    guard::enter(NAME, Some(address.host()), DONE, || {
         // SAFETY: the core's message, or NULL.
         let message = unsafe { Message::new(not_null("message", msg)?.as_ptr()) };
         let endpoint = address.endpoint();
@@ -447,7 +447,7 @@ pub(crate) unsafe extern "C" fn query<P: Exported>(
         // SAFETY: the core's message, or NULL.
         return unsafe { refuse::<P>(NAME, addr_context, msg, id, request::refuse_query) };
     };
-    door::enter(NAME, Some(address.host()), DONE, || {
+    guard::enter(NAME, Some(address.host()), DONE, || {
         // SAFETY: the core's message, or NULL.
         let message = unsafe { Message::new(not_null("message", msg)?.as_ptr()) };
         let endpoint = address.endpoint();

@@ -3,14 +3,14 @@
 use std::ffi::{CStr, c_int};
 
 use crate::abi::{ACM_MAX_PROV_NAME, ACM_PROV_VERSION, acm_provider};
-use crate::callbacks::{self, Contexts};
-use crate::check;
-use crate::door::{self, Refusal};
+use crate::door::callbacks::{self, Contexts};
+use crate::door::check;
+use crate::door::pin;
+use crate::host::guard::{self, Refusal};
 use crate::host::{self, Host, HostTable, LogLevel};
-use crate::options::Options;
-use crate::pin;
 use crate::provider::Provider;
 use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use crate::text::options::Options;
 
 /// A provider that has a place for its open contexts: made so by [`export_provider!`](crate::export_provider) or
 /// [`provider_table!`](crate::provider_table), not by hand.
@@ -178,7 +178,7 @@ pub unsafe fn provider_query<P: Exported>(
     version: *mut u32,
 ) -> c_int {
     const REFUSED: c_int = -1;
-    door::enter("provider_query", P::slot().host().as_ref(), REFUSED, || {
+    guard::enter("provider_query", P::slot().host().as_ref(), REFUSED, || {
         if info.is_null() || version.is_null() {
             return Err(Refusal::error("the core passed a NULL pointer"));
         }
@@ -216,7 +216,7 @@ fn load_into_core<P: Exported>() -> Result<&'static acm_provider, Refusal> {
     };
     // SAFETY: the functions of the process that loads providers: a core's.
     let host = unsafe { Host::new(functions, P::NAME, LogLevel::ALWAYS) };
-    let table = door::enter("provider_query", Some(&host), None, || {
+    let table = guard::enter("provider_query", Some(&host), None, || {
         // SAFETY: as above.
         unsafe { load::<P>(functions) }
             .map(Some)

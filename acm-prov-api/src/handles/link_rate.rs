@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 
 use crate::abi::ibv_context;
-use crate::handle::{PortAttributes, PortHandle};
+use crate::handles::{PortAttributes, PortHandle};
 
 /// Link speed code of NDR; faster links have it, too.
 const NDR: u8 = 128;
