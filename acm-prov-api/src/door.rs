@@ -7,3 +7,4 @@ pub mod introspection;
 pub(crate) mod load;
 mod pin;
 mod registry;
+pub(crate) mod slot;

@@ -18,8 +18,7 @@ use crate::abi::{
 
 use crate::clock::Moment;
 use crate::host::log_limit::LogLimit;
-use crate::sa::SaLimits;
-use crate::text::options::Options;
+use crate::text::options::{Options, SaLimits};
 
 pub(crate) mod counters;
 pub(crate) mod guard;

@@ -21,6 +21,26 @@ compile_error!(
     "acm-prov-api needs panic = \"unwind\": with \"abort\" a panic would end the ibacm daemon"
 );
 
+// The rooms, from the ground up, and those below it that each may use. tests/rooms.rs reads this list.
+//
+//     clock
+//     sync
+//     abi
+//     address    abi
+//     text       clock sync address
+//     path       abi address
+//     host       clock sync abi text
+//     lookups    clock sync host
+//     handles    clock sync abi address path host
+//     sa         clock sync abi address text path host handles
+//     request    sync abi address path host handles sa
+//     cache      clock sync abi address text path host lookups handles sa request
+//     provider   sync address text host handles sa request
+//     door       sync abi address text host handles request provider
+//     testing    sync abi address text path host request provider door
+//
+// Tests inside a room may use `testing`, too.
+
 pub mod abi;
 pub mod address;
 #[cfg(feature = "cache")]
@@ -42,7 +62,8 @@ pub mod testing;
 mod text;
 
 pub use abi::AcmStatus as Status;
-pub use door::load::{Exported, Turn, load, turn, unload};
+pub use door::load::{Turn, load, turn, unload};
+pub use door::slot::Exported;
 pub use door::{check, introspection};
 #[cfg(feature = "verbs")]
 pub use handles::OpenVerbsError;
@@ -62,7 +83,7 @@ pub use text::{dump, hosts, options, report, watched_file};
 #[doc(hidden)]
 pub use abi_stable as __abi_stable;
 #[doc(hidden)]
-pub use door::load::{Slot as __Slot, provider_query as __provider_query};
+pub use door::{load::provider_query as __provider_query, slot::Slot as __Slot};
 
 /// What a provider usually needs: `use acm_prov_api::prelude::*;`.
 pub mod prelude {

@@ -13,13 +13,12 @@ use std::ffi::CStr;
 use std::fmt;
 
 use crate::address::{Address, PKey};
-use crate::door::introspection::OptionInfo;
 use crate::handles::{DeviceHandle, EndpointHandle, PortHandle};
 use crate::host::Host;
 use crate::request::{QueryRequest, ResolveRequest};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, RwLock};
-use crate::text::options::Options;
+use crate::text::options::{OptionInfo, Options};
 
 /// Why a provider, or something of it, could not be opened. Any error converts into one.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -15,7 +15,7 @@ use acm_prov_api::abi::AcmCounter;
 use acm_prov_api::cache::engine::{EndpointCache, PortCache, Resolution};
 use acm_prov_api::cache::own_path;
 use acm_prov_api::hosts::Hosts;
-use acm_prov_api::introspection::OptionInfo;
+use acm_prov_api::options::OptionInfo;
 use acm_prov_api::prelude::*;
 use acm_prov_api::sa::{PathQuery, Target};
 use acm_prov_api::sync::Arc;

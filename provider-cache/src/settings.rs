@@ -5,7 +5,7 @@ use std::time::Duration;
 use acm_prov_api::cache::engine::{CacheSettings, RenewalSetting, SnapshotSetting};
 use acm_prov_api::cache::settings::{StockSettings, described, qos};
 use acm_prov_api::cache::store::StoreLimits;
-use acm_prov_api::introspection::OptionInfo;
+use acm_prov_api::options::OptionInfo;
 use acm_prov_api::options::Options;
 
 /// What an operator has set.

@@ -32,7 +32,7 @@ mod tests;
 use acm_prov_api::cache::engine::PortCache;
 use acm_prov_api::clock::Moment;
 use acm_prov_api::hosts::Hosts;
-use acm_prov_api::introspection::OptionInfo;
+use acm_prov_api::options::OptionInfo;
 use acm_prov_api::prelude::*;
 use acm_prov_api::sync::{Arc, Mutex, Weak};
 use acm_prov_api::watched_file::WatchedFile;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use acm_prov_api::cache::engine::{CacheSettings, RenewalSetting};
 use acm_prov_api::cache::settings::{LookupLimits, StockSettings, described, qos};
 use acm_prov_api::cache::store::StoreLimits;
-use acm_prov_api::introspection::OptionInfo;
+use acm_prov_api::options::OptionInfo;
 use acm_prov_api::options::Options;
 
 use crate::resolver::ResolverLimits;

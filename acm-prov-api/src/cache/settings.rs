@@ -9,7 +9,7 @@ use crate::text::options::Options;
 
 /// Descriptions of the options that [`StockSettings`] reads, for [`Provider::OPTIONS`](crate::Provider::OPTIONS).
 pub mod described {
-    use crate::door::introspection::OptionInfo;
+    use crate::text::options::OptionInfo;
 
     /// `addr_data_file`
     pub const ADDR_DATA_FILE: OptionInfo = OptionInfo::new(

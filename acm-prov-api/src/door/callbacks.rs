@@ -12,8 +12,8 @@ use crate::abi::{
     ibv_event_type,
 };
 use crate::address::Address;
-use crate::door::load::Exported;
 use crate::door::registry::{Guest, Key, Registry};
+use crate::door::slot::Exported;
 use crate::handles::{EndpointHandle, PortHandle};
 use crate::host::guard::{self, Refusal, guard};
 use crate::host::{Host, LogLevel};

@@ -3,43 +3,15 @@
 use std::ffi::{CStr, c_int};
 
 use crate::abi::{ACM_MAX_PROV_NAME, ACM_PROV_VERSION, acm_provider};
-use crate::door::callbacks::{self, Contexts};
+use crate::door::callbacks;
 use crate::door::check;
 use crate::door::pin;
+use crate::door::slot::{Exported, Loaded, Slot};
 use crate::host::guard::{self, Refusal};
 use crate::host::{self, Host, HostTable, LogLevel};
-use crate::provider::Provider;
-use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use crate::provider::Error;
+use crate::sync::{Arc, Mutex, MutexGuard};
 use crate::text::options::Options;
-
-/// A provider that has a place for its open contexts: made so by [`export_provider!`](crate::export_provider) or
-/// [`provider_table!`](crate::provider_table), not by hand.
-pub trait Exported: Provider {
-    #[doc(hidden)]
-    fn slot() -> &'static Slot<Self>;
-}
-
-/// The table that the core reads. It is never written after it was made.
-struct Table(acm_provider);
-
-// SAFETY: constant, and its pointers lead to constants and functions.
-unsafe impl Sync for Table {}
-// SAFETY: see above.
-unsafe impl Send for Table {}
-
-struct Loaded<P> {
-    host: Host,
-    provider: Arc<P>,
-}
-
-/// One provider of this library: its table, the provider itself once it is loaded, and all that is open.
-#[doc(hidden)]
-pub struct Slot<P: Exported> {
-    table: Table,
-    functions: OnceLock<HostTable>,
-    loaded: RwLock<Option<Loaded<P>>>,
-    contexts: Contexts<P>,
-}
 
 impl<P: Exported> Slot<P> {
     #[doc(hidden)]
@@ -72,31 +44,7 @@ impl<P: Exported> Slot<P> {
             handle_event: Some(callbacks::handle_event::<P>),
             query_perf: Some(callbacks::query_perf::<P>),
         };
-        Self {
-            table: Table(table),
-            functions: OnceLock::new(),
-            loaded: RwLock::new(None),
-            contexts: Contexts::new(),
-        }
-    }
-
-    pub(crate) fn contexts(&self) -> &Contexts<P> {
-        &self.contexts
-    }
-
-    pub(crate) fn host(&self) -> Option<Host> {
-        self.loaded.read().as_ref().map(|loaded| loaded.host)
-    }
-
-    pub(crate) fn provider(&self) -> Option<Arc<P>> {
-        self.loaded
-            .read()
-            .as_ref()
-            .map(|loaded| Arc::clone(&loaded.provider))
-    }
-
-    fn table(&'static self) -> &'static acm_provider {
-        &self.table.0
+        Self::with_table(table)
     }
 }
 
@@ -140,7 +88,7 @@ pub fn turn() -> Turn {
 /// Each function of the table does what the core's function of its name does (acm_prov.h), on any thread.
 pub unsafe fn load<P: Exported>(
     functions: &'static HostTable,
-) -> Result<&'static acm_provider, crate::Error> {
+) -> Result<&'static acm_provider, Error> {
     let slot = P::slot();
     // SAFETY: the caller's promise.
     let host = unsafe { Host::new(functions, P::NAME, LogLevel::ALWAYS) };

@@ -23,10 +23,11 @@ use crate::clock::Moment;
 use crate::handles::{Closed, CorePort, EndpointHandle};
 use crate::host::Host;
 use crate::host::guard::{self, Refusal};
-use crate::sa::{SaError, SaLimits};
+use crate::sa::SaError;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::thread::Builder;
 use crate::sync::{Condvar, Mutex};
+use crate::text::options::SaLimits;
 
 /// MADs at a time, over all ports. This bounds a runaway.
 const LIMIT: usize = 1 << 20;

@@ -9,8 +9,8 @@ use std::ffi::c_void;
 
 use super::{Context, Contexts, leave};
 use crate::abi::acm_device;
-use crate::door::load::Exported;
 use crate::door::registry::Key;
+use crate::door::slot::Exported;
 use crate::handles::DeviceHandle;
 use crate::host::Host;
 use crate::host::guard::{Refusal, guard};
