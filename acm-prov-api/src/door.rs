@@ -2,6 +2,7 @@
 
 mod callbacks;
 pub mod check;
+mod contexts;
 mod export;
 pub mod introspection;
 pub(crate) mod load;

@@ -1,6 +1,6 @@
 //! The twelve callbacks of `struct acm_provider`, for any [`Provider`](crate::Provider).
 //!
-//! Each goes through the [door](crate::host::guard), turns the core's pointers and keys into typed values, and calls the provider.
+//! Each runs behind the [guard](crate::host::guard), turns the core's pointers and keys into typed values, and calls the provider.
 //! One that comes with a context is its [guest](crate::door::registry::Guest): a close that comes meanwhile, from another thread
 //! or from inside the callback, ends the context when the callback is over.
 
@@ -8,125 +8,25 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use crate::abi::{
-    ACM_MAX_COUNTER, AcmEpType, Be64, acm_address, acm_device, acm_endpoint, acm_msg, acm_port,
-    ibv_event_type,
+    ACM_MAX_COUNTER, Be64, acm_address, acm_device, acm_endpoint, acm_msg, acm_port, ibv_event_type,
 };
 use crate::address::Address;
+use crate::door::contexts::{
+    Context, Contexts, CoreDevice, NotOpen, OpenDevice, OpenEndpoint, OpenPort, UsedDevice, find,
+    leave,
+};
 use crate::door::registry::{Guest, Key, Registry};
 use crate::door::slot::Exported;
 use crate::handles::{EndpointHandle, PortHandle};
-use crate::host::guard::{self, Refusal, guard};
+use crate::host::guard::{self, Refusal};
 use crate::host::{Host, LogLevel};
-use crate::provider::{Endpoint, EndpointState as _, LocalAddress, Port, PortState as _};
+use crate::provider::{Endpoint, LocalAddress, Port, PortState as _};
 use crate::request::message::Message;
 use crate::request::{self, QueryRequest, ResolveRequest, View};
-use crate::sync::{Arc, Mutex};
-
-mod device;
-
-use device::{CoreDevice, FailedDevices, OpenDevice, OpeningPort, UsedDevice};
+use crate::sync::Arc;
 
 const DONE: c_int = 0;
 const FAILED: c_int = -1;
-
-/// Everything of one provider that is open.
-pub(crate) struct Contexts<P: Exported> {
-    devices: Registry<OpenDevice<P>>,
-    failed_devices: FailedDevices,
-    ports: Registry<OpenPort<P>>,
-    endpoints: Registry<OpenEndpoint<P>>,
-    addresses: Registry<LocalAddress<P>>,
-}
-
-/// What the core has a context for.
-trait Context {
-    /// The word for it in the log.
-    const WHAT: &'static str;
-
-    /// The core that opened it.
-    fn host(&self) -> &Host;
-}
-
-/// A port, and that it uses its device.
-struct OpenPort<P: Exported> {
-    port: Arc<Port<P>>,
-    _device: UsedDevice<P>,
-}
-
-impl<P: Exported> Context for OpenPort<P> {
-    const WHAT: &'static str = "port";
-
-    fn host(&self) -> &Host {
-        self.port.handle().host()
-    }
-}
-
-/// An endpoint and its addresses, which die with it.
-struct OpenEndpoint<P: Exported> {
-    endpoint: Arc<Endpoint<P>>,
-    addresses: Mutex<Vec<(CoreAddress, Key)>>,
-}
-
-/// What an address is for the core: names are equal without case, and an IPv4 address in the form of an IPv6 address is
-/// another one than in its own.
-type CoreAddress = (AcmEpType, Address);
-
-impl<P: Exported> OpenEndpoint<P> {
-    /// Takes the context of an address out of the endpoint's, if there is one.
-    fn take(&self, address: CoreAddress, open: &Registry<LocalAddress<P>>) -> Option<Key> {
-        let mut addresses = self.addresses.lock();
-        // Addresses come and go for as long as an endpoint lives.
-        addresses.retain(|(_, key)| open.is_open(*key));
-        let index = addresses.iter().position(|(own, _)| *own == address)?;
-        Some(addresses.swap_remove(index).1)
-    }
-}
-
-impl<P: Exported> Context for OpenEndpoint<P> {
-    const WHAT: &'static str = "endpoint";
-
-    fn host(&self) -> &Host {
-        self.endpoint.handle().host()
-    }
-}
-
-impl<P: Exported> Context for LocalAddress<P> {
-    const WHAT: &'static str = "address";
-
-    #[inline]
-    fn host(&self) -> &Host {
-        self.endpoint().handle().host()
-    }
-}
-
-impl<P: Exported> Contexts<P> {
-    pub(crate) const fn new() -> Self {
-        Self {
-            devices: Registry::new(),
-            failed_devices: FailedDevices::new(),
-            ports: Registry::new(),
-            endpoints: Registry::new(),
-            addresses: Registry::new(),
-        }
-    }
-
-    /// Tells an address's state that it is gone, and forgets it.
-    fn drop_address(&self, callback: &str, key: Key) {
-        if let Ok(address) = entered(callback, &self.addresses, key) {
-            remove(callback, &address);
-            leave(callback, address);
-        }
-    }
-}
-
-/// Closes an address. False if it was closed already.
-fn remove<P: Exported>(callback: &str, address: &Guest<'_, LocalAddress<P>>) -> bool {
-    let is_open = address.close();
-    if is_open {
-        guard(address.host(), callback, (), || address.remove());
-    }
-    is_open
-}
 
 fn contexts<P: Exported>() -> &'static Contexts<P> {
     P::slot().contexts()
@@ -167,51 +67,10 @@ fn visit<P: Exported, T: Context, R>(
     }
 }
 
-/// A context that is none, or none any more.
-struct NotOpen;
-
 fn not_open(what: &str, context: *mut c_void) -> Refusal {
     Refusal::error(format_args!(
         "the core passed a {what} context that is not open: {context:p}"
     ))
-}
-
-#[inline]
-fn find<'a, T: Context>(
-    callback: &str,
-    registry: &'a Registry<T>,
-    context: *mut c_void,
-) -> Result<Guest<'a, T>, NotOpen> {
-    let key = Key::from_context(context).ok_or(NotOpen)?;
-    entered(callback, registry, key)
-}
-
-#[inline]
-fn entered<'a, T: Context>(
-    callback: &str,
-    registry: &'a Registry<T>,
-    key: Key,
-) -> Result<Guest<'a, T>, NotOpen> {
-    registry.enter(key).map_err(|last| {
-        if let Some(value) = last {
-            end(callback, value);
-        }
-        NotOpen
-    })
-}
-
-#[inline]
-fn leave<T: Context>(callback: &str, guest: Guest<'_, T>) {
-    if let Some(value) = guest.leave() {
-        end(callback, value);
-    }
-}
-
-/// Lets go of a closed context's value. Its destructor, the provider's, may panic.
-#[cold]
-fn end<T: Context>(callback: &str, value: Arc<T>) {
-    let host = *value.host();
-    guard(&host, callback, (), || drop(value));
 }
 
 #[inline]
@@ -224,68 +83,86 @@ fn null(what: &str) -> Refusal {
     Refusal::error(format_args!("the core passed a NULL {what}"))
 }
 
-/// An endpoint that is being opened. Unless it is in the end, nobody will tell of its close: the core frees a structure
-/// that did not open without a word, so whatever keeps the handle must find it closed.
-struct Opening(Option<EndpointHandle>);
+/// Something that is being opened. Unless it is in the end, the core never closes it, so what was done for it is undone.
+struct Opening<F: FnOnce()>(Option<F>);
 
-impl Opening {
+impl<F: FnOnce()> Opening<F> {
+    fn new(undo: F) -> Self {
+        Self(Some(undo))
+    }
+
     fn succeeded(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Opening {
+impl<F: FnOnce()> Drop for Opening<F> {
     fn drop(&mut self) {
-        if let Some(handle) = &self.0 {
-            handle.close();
+        if let Some(undo) = self.0.take() {
+            undo();
         }
     }
 }
 
-/// Registers a context and hands its key to the core; the last thing that an opening callback does.
+/// Opens what the core passed, registers its context, and hands the context's key to the core last.
 ///
 /// # Safety
-/// `out` may be written.
-unsafe fn hand_out<T>(
+/// `out` is NULL or may be written.
+unsafe fn open<C, T, F: FnOnce()>(
+    what: &str,
+    pointer: *const C,
+    out: *mut *mut c_void,
     registry: &Registry<T>,
-    value: Arc<T>,
-    out: NonNull<*mut c_void>,
+    make: impl FnOnce(NonNull<C>) -> Result<(Arc<T>, Opening<F>), Refusal>,
 ) -> Result<Key, Refusal> {
+    let pointer = not_null(what, pointer)?;
+    let out = not_null("context pointer", out)?;
+    let (value, opening) = make(pointer)?;
     let key = registry
         .insert(value)
         .ok_or_else(|| Refusal::error("too many contexts are open"))?;
     // SAFETY: the caller's promise.
     unsafe { out.write(key.to_context()) };
+    opening.succeeded();
     Ok(key)
+}
+
+/// Closes a context, and ends its value unless it has ended.
+fn close<P: Exported, T: Context<Provider = P>>(
+    callback: &str,
+    registry: &Registry<T>,
+    context: *mut c_void,
+) {
+    visit::<P, T, _>(callback, (), registry, context, |_, guest| {
+        contexts::<P>().close(callback, guest);
+        Ok(())
+    });
 }
 
 pub(crate) unsafe extern "C" fn open_device<P: Exported>(
     device: *const acm_device,
     dev_context: *mut *mut c_void,
 ) -> c_int {
-    enter::<P, _>("open_device", FAILED, |host| {
-        let device = not_null("device", device)?;
-        let out = not_null("context pointer", dev_context)?;
+    const NAME: &str = "open_device";
+    enter::<P, _>(NAME, FAILED, |host| {
         let contexts = contexts::<P>();
-        // SAFETY: the core's device stays open until close_device, or is opened again.
-        let device = unsafe { CoreDevice::new(device.as_ptr()) };
-        contexts.forget_failed("open_device", device);
-        let open = OpenDevice::open(*host, device)?;
+        let make = |device: NonNull<acm_device>| {
+            // SAFETY: the core's device stays open until close_device, or is opened again.
+            let device = unsafe { CoreDevice::new(device.as_ptr()) };
+            contexts.forget_failed(NAME, device);
+            let device = OpenDevice::open(*host, device, || P::slot().provider())?;
+            let device = Arc::new(device);
+            let opened = Arc::clone(&device);
+            Ok((device, Opening::new(move || opened.close(NAME))))
+        };
         // SAFETY: an out-argument of the core's.
-        unsafe { hand_out(&contexts.devices, Arc::new(open), out)? };
+        unsafe { open("device", device, dev_context, &contexts.devices, make)? };
         Ok(DONE)
     })
 }
 
 pub(crate) unsafe extern "C" fn close_device<P: Exported>(dev_context: *mut c_void) {
-    const NAME: &str = "close_device";
-    let contexts = contexts::<P>();
-    visit::<P, _, _>(NAME, (), &contexts.devices, dev_context, |_, device| {
-        if device.close() {
-            device.end(NAME);
-        }
-        Ok(())
-    });
+    close::<P, _>("close_device", &contexts::<P>().devices, dev_context);
 }
 
 pub(crate) unsafe extern "C" fn open_port<P: Exported>(
@@ -296,34 +173,24 @@ pub(crate) unsafe extern "C" fn open_port<P: Exported>(
     const NAME: &str = "open_port";
     let contexts = contexts::<P>();
     visit::<P, _, _>(NAME, FAILED, &contexts.devices, dev_context, |_, device| {
-        let port = not_null("port", port)?;
-        let out = not_null("context pointer", port_context)?;
-        let opening = OpeningPort::new(contexts, device, dev_context);
-        let used = UsedDevice::new(device);
-        let device = used.device()?;
-        // SAFETY: the core's port stays open until close_port.
-        let handle = unsafe { PortHandle::new(device.handle().clone(), port.as_ptr()) };
-        let port = OpenPort {
-            port: Arc::new(Port::open(device, handle).map_err(Refusal::error)?),
-            _device: used,
+        let make = |port: NonNull<acm_port>| {
+            let opening = Opening::new(|| device.port_failed(contexts, dev_context));
+            let used = UsedDevice::new(device);
+            let device = used.device()?;
+            // SAFETY: the core's port stays open until close_port.
+            let handle = unsafe { PortHandle::new(device.handle().clone(), port.as_ptr()) };
+            let port = Port::open(device, handle).map_err(Refusal::error)?;
+            Ok((Arc::new(OpenPort::new(port, used)), opening))
         };
         // SAFETY: an out-argument of the core's.
-        unsafe { hand_out(&contexts.ports, Arc::new(port), out)? };
-        opening.succeeded();
+        unsafe { open("port", port, port_context, &contexts.ports, make)? };
+        contexts.port_opened(dev_context);
         Ok(DONE)
     })
 }
 
 pub(crate) unsafe extern "C" fn close_port<P: Exported>(port_context: *mut c_void) {
-    const NAME: &str = "close_port";
-    let ports = &contexts::<P>().ports;
-    visit::<P, _, _>(NAME, (), ports, port_context, |host, open| {
-        if open.close() {
-            guard(host, NAME, (), || open.port.state().close());
-            open.port.handle().close();
-        }
-        Ok(())
-    });
+    close::<P, _>("close_port", &contexts::<P>().ports, port_context);
 }
 
 pub(crate) unsafe extern "C" fn open_endpoint<P: Exported>(
@@ -333,40 +200,25 @@ pub(crate) unsafe extern "C" fn open_endpoint<P: Exported>(
 ) -> c_int {
     const NAME: &str = "open_endpoint";
     let contexts = contexts::<P>();
-    visit::<P, _, _>(NAME, FAILED, &contexts.ports, port_context, |_, open| {
-        let endpoint = not_null("endpoint", endpoint)?;
-        let out = not_null("context pointer", ep_context)?;
-        let port = Arc::clone(&open.port);
-        // SAFETY: the core's endpoint stays open until close_endpoint.
-        let handle = unsafe { EndpointHandle::new(port.handle().clone(), endpoint.as_ptr()) };
-        let opening = Opening(Some(handle.clone()));
-        let endpoint = Endpoint::open(port, handle).map_err(Refusal::error)?;
-        let endpoint = OpenEndpoint {
-            endpoint: Arc::new(endpoint),
-            addresses: Mutex::default(),
+    let endpoints = &contexts.endpoints;
+    visit::<P, _, _>(NAME, FAILED, &contexts.ports, port_context, |_, parent| {
+        let make = |endpoint: NonNull<acm_endpoint>| {
+            let port = Arc::clone(parent.port());
+            // SAFETY: the core's endpoint stays open until close_endpoint.
+            let handle = unsafe { EndpointHandle::new(port.handle().clone(), endpoint.as_ptr()) };
+            let opened = handle.clone();
+            let opening = Opening::new(move || opened.close());
+            let endpoint = Endpoint::open(port, handle).map_err(Refusal::error)?;
+            Ok((Arc::new(OpenEndpoint::new(endpoint)), opening))
         };
         // SAFETY: an out-argument of the core's.
-        unsafe { hand_out(&contexts.endpoints, Arc::new(endpoint), out)? };
-        opening.succeeded();
+        unsafe { open("endpoint", endpoint, ep_context, endpoints, make)? };
         Ok(DONE)
     })
 }
 
 pub(crate) unsafe extern "C" fn close_endpoint<P: Exported>(ep_context: *mut c_void) {
-    const NAME: &str = "close_endpoint";
-    let contexts = contexts::<P>();
-    visit::<P, _, _>(NAME, (), &contexts.endpoints, ep_context, |host, open| {
-        if open.close() {
-            // The core may close an endpoint without taking its addresses away first.
-            for (_, key) in std::mem::take(&mut *open.addresses.lock()) {
-                contexts.drop_address(NAME, key);
-            }
-            // The core frees its structure after this call, whatever the provider's own code does.
-            guard(host, NAME, (), || open.endpoint.state().close());
-            open.endpoint.handle().close();
-        }
-        Ok(())
-    });
+    close::<P, _>("close_endpoint", &contexts::<P>().endpoints, ep_context);
 }
 
 pub(crate) unsafe extern "C" fn add_address<P: Exported>(
@@ -377,40 +229,40 @@ pub(crate) unsafe extern "C" fn add_address<P: Exported>(
     const NAME: &str = "add_address";
     let contexts = contexts::<P>();
     let endpoints = &contexts.endpoints;
-    visit::<P, _, _>(NAME, FAILED, endpoints, ep_context, |host, open| {
-        let addr = not_null("address", addr)?;
-        let out = not_null("context pointer", addr_context)?;
-        // SAFETY: the core's address is valid during the call, and its union is bytes in every form.
-        let (kind, field) = unsafe { ((*addr.as_ptr()).r#type, (*addr.as_ptr()).info.addr) };
-        let address = Address::parse(kind.0, &field).map_err(Refusal::error)?;
-        // After a netlink overflow the core forgets the contexts of addresses, and adds those that are still there. It
-        // never removes the forgotten ones: the new context takes their place.
-        if let Some(earlier) = open.take((kind, address), &contexts.addresses) {
-            host.log(
-                LogLevel::VERBOSE,
-                format_args!(
-                    "add_address: {address} was added before; the new context replaces the old one"
-                ),
-            );
-            contexts.drop_address(NAME, earlier);
-        }
-        let local = LocalAddress::add(Arc::clone(&open.endpoint), address);
-        let local = Arc::new(local.map_err(Refusal::error)?);
+    visit::<P, _, _>(NAME, FAILED, endpoints, ep_context, |host, parent| {
+        let mut added = None;
+        let make = |addr: NonNull<acm_address>| {
+            // SAFETY: the core's address is valid during the call, and its union is bytes in every form.
+            let (kind, field) = unsafe { ((*addr.as_ptr()).r#type, (*addr.as_ptr()).info.addr) };
+            let address = Address::parse(kind.0, &field).map_err(Refusal::error)?;
+            // After a netlink overflow the core forgets the contexts of addresses, and adds those that are still there. It
+            // never removes the forgotten ones: the new context takes their place.
+            if let Some(earlier) = parent.take((kind, address), &contexts.addresses) {
+                host.log(
+                    LogLevel::VERBOSE,
+                    format_args!(
+                        "add_address: {address} was added before; the new context replaces the old one"
+                    ),
+                );
+                contexts.close_key(NAME, &contexts.addresses, earlier);
+            }
+            added = Some((kind, address));
+            let local = LocalAddress::add(Arc::clone(parent.endpoint()), address);
+            let local = Arc::new(local.map_err(Refusal::error)?);
+            let opened = Arc::clone(&local);
+            Ok((local, Opening::new(move || opened.remove())))
+        };
         // SAFETY: an out-argument of the core's.
-        let key = unsafe { hand_out(&contexts.addresses, Arc::clone(&local), out) }
-            .inspect_err(|_| local.remove())?;
-        open.addresses.lock().push(((kind, address), key));
+        let key = unsafe { open("address", addr, addr_context, &contexts.addresses, make)? };
+        if let Some(address) = added {
+            parent.keep(address, key);
+        }
         Ok(DONE)
     })
 }
 
 pub(crate) unsafe extern "C" fn remove_address<P: Exported>(addr_context: *mut c_void) {
-    const NAME: &str = "remove_address";
-    let addresses = &contexts::<P>().addresses;
-    visit::<P, _, _>(NAME, (), addresses, addr_context, |_, address| {
-        remove(NAME, address);
-        Ok(())
-    });
+    close::<P, _>("remove_address", &contexts::<P>().addresses, addr_context);
 }
 
 pub(crate) unsafe extern "C" fn resolve<P: Exported>(
@@ -488,7 +340,7 @@ pub(crate) unsafe extern "C" fn handle_event<P: Exported>(
     const NAME: &str = "handle_event";
     let ports = &contexts::<P>().ports;
     visit::<P, _, _>(NAME, FAILED, ports, port_context, |host, open| {
-        let port = &open.port;
+        let port = open.port();
         if event == ibv_event_type::CLIENT_REREGISTER {
             port.state().reregister(port.handle());
         } else {
@@ -515,7 +367,7 @@ pub(crate) unsafe extern "C" fn query_perf<P: Exported>(
     visit::<P, _, _>(NAME, (), endpoints, ep_context, |_, open| {
         let cnt = not_null("count pointer", cnt)?;
         let values = not_null("value array", values)?;
-        let counted = open.endpoint.handle().counters().values();
+        let counted = open.endpoint().handle().counters().values();
         for (index, value) in counted.into_iter().enumerate() {
             // SAFETY: the core's array has room for ACM_MAX_COUNTER values (a message's data, 72 of them).
             unsafe { values.add(index).write(Be64::from_host(value)) };

@@ -1,7 +1,7 @@
 //! The place of one provider in its library: its table, the provider once it is loaded, and all that is open.
 
 use crate::abi::acm_provider;
-use crate::door::callbacks::Contexts;
+use crate::door::contexts::Contexts;
 use crate::host::{Host, HostTable};
 use crate::provider::Provider;
 use crate::sync::{Arc, OnceLock, RwLock};
