@@ -1,6 +1,6 @@
 //! The twelve callbacks of `struct acm_provider`, for any [`Provider`](crate::Provider).
 //!
-//! Each runs behind the [guard](crate::host::guard), turns the core's pointers and keys into typed values, and calls the provider.
+//! Each runs behind the [guard](mod@guard), turns the core's pointers and keys into typed values, and calls the provider.
 //! One that comes with a context is its [guest](crate::door::registry::Guest): a close that comes meanwhile, from another thread
 //! or from inside the callback, ends the context when the callback is over.
 

@@ -82,7 +82,7 @@ pub fn turn() -> Turn {
 /// have been closed before, see [`turn`].
 ///
 /// # Errors
-/// The provider's own, from [`Provider::load`].
+/// The provider's own, from [`Provider::load`](crate::Provider::load).
 ///
 /// # Safety
 /// Each function of the table does what the core's function of its name does (acm_prov.h), on any thread.
