@@ -17,10 +17,12 @@ use crate::abi::{
 };
 
 use crate::clock::Moment;
-use crate::log_limit::LogLimit;
-use crate::options::Options;
-use crate::sa::SaLimits;
+use crate::host::log_limit::LogLimit;
+use crate::text::options::{Options, SaLimits};
 
+pub(crate) mod counters;
+pub(crate) mod guard;
+pub(crate) mod log_limit;
 mod lookup;
 
 pub(crate) use lookup::acm_write;

@@ -21,52 +21,59 @@ compile_error!(
     "acm-prov-api needs panic = \"unwind\": with \"abort\" a panic would end the ibacm daemon"
 );
 
+// The rooms, from the ground up, and those below it that each may use. tests/rooms.rs reads this list.
+//
+//     clock
+//     sync
+//     abi
+//     address    abi
+//     text       clock sync address
+//     path       abi address
+//     host       clock sync abi text
+//     lookups    clock sync host
+//     handles    clock sync abi address path host
+//     sa         clock sync abi address text path host handles
+//     request    sync abi address path host handles sa
+//     cache      clock sync abi address text path host lookups handles sa request
+//     provider   sync address text host handles sa request
+//     door       sync abi address text host handles request provider
+//     policy     sync abi address path host handles sa request cache provider door text
+//     testing    sync abi address text path host request provider door
+//
+// Tests inside a room may use `testing`, too.
+
 pub mod abi;
 pub mod address;
 #[cfg(feature = "cache")]
 pub mod cache;
-mod callbacks;
-pub mod check;
 pub mod clock;
-mod counters;
 mod door;
-pub mod dump;
-mod export;
-pub mod followed;
-mod handle;
+mod handles;
 mod host;
-pub mod hosts;
-pub mod introspection;
-mod link_rate;
-mod load;
-mod log_limit;
 #[cfg(feature = "cache")]
 pub mod lookups;
-mod message;
-pub mod options;
 pub mod path;
-mod pin;
 #[cfg(feature = "cache")]
 pub mod policy;
 mod provider;
-mod query;
-mod registry;
 mod request;
 pub mod sa;
-mod subnet_path;
 pub mod sync;
 #[cfg(any(test, feature = "own-tests"))]
 #[doc(hidden)]
 pub mod testing;
+mod text;
 
 pub use abi::AcmStatus as Status;
-pub use counters::Counters;
-pub use door::{CAUGHT_PANIC, guard};
+pub use door::load::{Turn, load, turn, unload};
+pub use door::slot::Exported;
+pub use door::{check, introspection};
 #[cfg(feature = "verbs")]
-pub use handle::OpenVerbsError;
-pub use handle::{Closed, DeviceHandle, EndpointHandle, PortAttributes, PortError, PortHandle};
+pub use handles::OpenVerbsError;
+pub use handles::{Closed, DeviceHandle, EndpointHandle, PortAttributes, PortError, PortHandle};
+pub use host::counters::Counters;
+pub use host::guard::{CAUGHT_PANIC, guard};
 pub use host::{Host, HostTable, LogLevel, LogWriter, MissingHostFunctions};
-pub use load::{Exported, Turn, load, turn, unload};
 pub use provider::{
     AddressState, Device, DeviceState, Endpoint, EndpointState, Error, LocalAddress, NotInfiniBand,
     Plain, Port, PortState, Provider,
@@ -74,17 +81,18 @@ pub use provider::{
 #[cfg(feature = "verbs")]
 pub use rdma_access;
 pub use request::{DROPPED_REQUEST, KeptRequest, QueryRequest, ResolveRequest};
+pub use text::{dump, hosts, options, report, watched_file};
 
 #[doc(hidden)]
 pub use abi_stable as __abi_stable;
 #[doc(hidden)]
-pub use load::{Slot as __Slot, provider_query as __provider_query};
+pub use door::{load::provider_query as __provider_query, slot::Slot as __Slot};
 
 /// What a provider usually needs: `use acm_prov_api::prelude::*;`.
 pub mod prelude {
     pub use crate::address::{Address, Gid, Lid, Name, PKey};
-    pub use crate::options::Options;
     pub use crate::path::PathRecord;
+    pub use crate::text::options::Options;
     pub use crate::{
         Error, Host, KeptRequest, LocalAddress, LogLevel, Plain, Provider, ResolveRequest, Status,
         export_provider,

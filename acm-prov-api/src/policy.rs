@@ -36,6 +36,7 @@
 //! A provider with devices or datagrams of its own implements [`Provider`], and uses [`Names`] and [`EndpointResolver`] for its
 //! endpoints: `provider-default` does.
 
+mod export;
 mod resolver;
 mod settings;
 
@@ -44,10 +45,9 @@ use std::ffi::CStr;
 use crate::address::Address;
 use crate::cache::engine::PortCache;
 use crate::cache::{Alternatives, PathRules};
-use crate::handle::{EndpointHandle, PortHandle};
+use crate::door::slot::{Exported, Slot};
+use crate::handles::{EndpointHandle, PortHandle};
 use crate::host::Host;
-use crate::load::{Exported, Slot};
-use crate::options::Options;
 use crate::path::PathRecord;
 use crate::provider::{
     Device, EndpointState, Error, LocalAddress, Plain, Port, PortState, Provider,
@@ -55,6 +55,7 @@ use crate::provider::{
 use crate::request::{QueryRequest, ResolveRequest};
 use crate::sa::PathQuery;
 use crate::sync::Arc;
+use crate::text::options::Options;
 
 pub use resolver::{AddressRequest, EndpointResolver, Names};
 pub use settings::PolicySettings;

@@ -7,17 +7,18 @@
 //!
 //! The core calls on one thread, SA answers come on another, a provider may have more: all states are `Send + Sync`.
 
+mod query;
+
 use std::ffi::CStr;
 use std::fmt;
 
 use crate::address::{Address, PKey};
-use crate::handle::{DeviceHandle, EndpointHandle, PortHandle};
+use crate::handles::{DeviceHandle, EndpointHandle, PortHandle};
 use crate::host::Host;
-use crate::options::Options;
-use crate::query;
 use crate::request::{QueryRequest, ResolveRequest};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, RwLock};
+use crate::text::options::Options;
 
 /// Why a provider, or something of it, could not be opened. Any error converts into one.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

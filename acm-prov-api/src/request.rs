@@ -14,19 +14,20 @@ use crate::abi::{
     IBV_PATH_FLAG_GMP, IBV_PATH_FLAG_PRIMARY,
 };
 use crate::address::Address;
-use crate::handle::EndpointHandle;
+use crate::handles::EndpointHandle;
+use crate::host::log_limit::LogLimit;
 use crate::host::{Host, LogLevel};
-use crate::log_limit::LogLimit;
-use crate::message::{ENTRY, Entry, HEADER, Message, Outgoing};
 use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source, Target};
 use crate::sync::Arc;
 
 mod asked;
+pub(crate) mod message;
 mod plain;
 mod query;
 
 use asked::{Asked, Invalid};
+use message::{ENTRY, Entry, HEADER, Message, Outgoing};
 
 pub use query::QueryRequest;
 pub(crate) use query::refuse_query;

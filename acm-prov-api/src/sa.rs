@@ -16,11 +16,10 @@ use std::fmt;
 use crate::abi::{self, AcmStatus, umad_sa_mcmember_record, umad_sa_packet};
 use crate::address::Lid;
 use crate::clock::Moment;
-use crate::handle::{Closed, EndpointHandle, PortError};
+use crate::handles::{Closed, EndpointHandle, PortError, PortHandle};
 use crate::path::PathRecord;
 
 mod class_port_info;
-mod mismatches;
 mod multicast;
 mod path_query;
 mod queue;
@@ -30,28 +29,8 @@ pub use multicast::{MulticastJoin, MulticastMember, Selected};
 pub use path_query::{Component, Mismatch, PathQuery, PathQueryError, Source, Target};
 use queue::{Question, RECORD_LENGTH, Urgency};
 
-pub(crate) use mismatches::Mismatches;
-pub(crate) use queue::close;
 #[cfg(feature = "cache")]
 pub(crate) use queue::{MadId, new_id, withdraw};
-
-/// How long the core tries, and how much it does at a time, by its options in ibacm_opts.cfg.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SaLimits {
-    /// Milliseconds that one try of a MAD takes.
-    pub(crate) timeout: u64,
-    /// Further tries.
-    pub(crate) retries: u64,
-    /// MADs of a port that the core sends at a time.
-    pub(crate) depth: usize,
-}
-
-impl SaLimits {
-    /// Milliseconds until the core gives up a MAD that it has sent.
-    pub(crate) fn patience(&self) -> u64 {
-        self.timeout.saturating_mul(self.retries + 1)
-    }
-}
 
 /// The status field of a MAD (IBA vol. 1, 13.4.7 and 15.2.2): zero is success, anything else a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -401,6 +380,24 @@ impl EndpointHandle {
             question,
             None,
             Box::new(done),
+        );
+    }
+}
+
+impl EndpointHandle {
+    /// Ends the endpoint: what it has asked the SA is answered with an error, and nothing more is asked.
+    pub(crate) fn close(&self) {
+        self.gate().close();
+        queue::close(self);
+    }
+}
+
+impl PortHandle {
+    /// The SA answered with a path that was not asked for: the operator has to know, once.
+    pub(crate) fn report_mismatch(&self, mismatch: &Mismatch) {
+        self.log_hourly(
+            mismatch.component.name(),
+            format_args!("{mismatch}; the answer is not used"),
         );
     }
 }

@@ -35,8 +35,10 @@ use std::time::{Duration, Instant};
 
 use crate::abi::*;
 use crate::address::{Address, Gid, Lid};
-use crate::load::{self, Exported, Turn};
+use crate::door::load::{self, Turn};
+use crate::door::slot::Exported;
 use crate::path::PathRecord;
+use crate::provider::Error;
 
 pub use allocations::Allocations;
 pub use host::host_that_logs;
@@ -110,7 +112,7 @@ impl TestCore {
     ///
     /// # Panics
     /// If the options cannot be written to a temporary file.
-    pub fn try_load<P: Exported>(options: &str) -> Result<Self, crate::Error> {
+    pub fn try_load<P: Exported>(options: &str) -> Result<Self, Error> {
         let turn = load::turn();
         *STATE.lock() = Some(State::new());
         let options_file = (!options.is_empty()).then(|| {

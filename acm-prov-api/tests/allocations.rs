@@ -1,16 +1,16 @@
 //! What the SDK itself takes for a request: nothing, from the C table to the answer.
 
-use acm_prov_api::followed::Followed;
 use acm_prov_api::hosts::Hosts;
 use acm_prov_api::prelude::*;
 use acm_prov_api::provider_table;
 use acm_prov_api::testing::{Allocations, Request, TestCore};
+use acm_prov_api::watched_file::WatchedFile;
 
 #[global_allocator]
 static ALLOCATOR: Allocations = Allocations;
 
 /// Knows LIDs and GIDs by themselves, names and IP addresses by a hosts file and as its own.
-struct Answering(Followed<Hosts>);
+struct Answering(WatchedFile<Hosts>);
 
 impl Provider for Answering {
     const NAME: &CStr = c"answering";
@@ -18,7 +18,7 @@ impl Provider for Answering {
 
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
         let file = options.named("hosts").path("/nonexistent/hosts");
-        Ok(Self(Followed::hosts(&file)))
+        Ok(Self(WatchedFile::hosts(&file)))
     }
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {

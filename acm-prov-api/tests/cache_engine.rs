@@ -10,11 +10,11 @@ use acm_prov_api::cache::engine::{
 use acm_prov_api::cache::settings::{self, LookupLimits};
 use acm_prov_api::cache::store::StoreLimits;
 use acm_prov_api::clock::Moment;
-use acm_prov_api::followed::Follow;
 use acm_prov_api::prelude::*;
 use acm_prov_api::sa::{Component, PathQuery, SaStatus, Target};
 use acm_prov_api::sync::{Arc, Condvar, Mutex};
 use acm_prov_api::testing::{Request, TestCore};
+use acm_prov_api::watched_file::Follow;
 use acm_prov_api::{
     Device, EndpointHandle, EndpointState, Plain, Port, PortHandle, PortState, QueryRequest,
     provider_table,

@@ -11,7 +11,7 @@ use sync::atomic::{AtomicPtr, Ordering};
 // rustfmt looks for the file's own tests, which are not compiled here.
 #[rustfmt::skip]
 #[allow(dead_code, reason = "the models use a part of it")]
-#[path = "../../src/registry.rs"]
+#[path = "../../src/door/registry.rs"]
 mod registry;
 
 use registry::{Key, Registry};

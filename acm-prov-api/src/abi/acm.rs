@@ -1,6 +1,5 @@
 //! `<infiniband/acm.h>` (ibacm): the messages between the daemon and its local clients.
 
-use abi_stable::StableAbi;
 use core::ffi::c_int;
 use core::fmt;
 
@@ -70,7 +69,7 @@ pub const ACM_MAX_PROV_NAME: usize = 64;
 pub const ACM_MSG_DATA_LENGTH: usize = ACM_MSG_EP_LENGTH * 8;
 
 /// The head of every message, 16 bytes. `acm.h`
-#[derive(Clone, Copy, PartialEq, Eq, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct acm_hdr {
     /// [`ACM_VERSION`].
@@ -131,7 +130,7 @@ impl AcmEpType {
 /// An address or a path, as the type beside it says. `acm.h`
 ///
 /// Bytes past an address's own length are whatever the sender left there.
-#[derive(Clone, Copy, StableAbi)]
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub union acm_ep_info {
     /// An address's bytes, in network byte order.
@@ -186,7 +185,7 @@ pub const ACM_EP_FLAG_SOURCE: u32 = 1 << 0;
 pub const ACM_EP_FLAG_DEST: u32 = 1 << 1;
 
 /// One entry of a resolve message, 72 bytes: an address or a path. `acm.h`
-#[derive(Clone, Copy, PartialEq, Eq, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct acm_ep_addr_data {
     /// In a request `ACM_EP_FLAG_` and `ACM_FLAGS_` bits, in an answer `IBV_PATH_FLAG_` bits; in
@@ -214,7 +213,7 @@ impl Default for acm_ep_addr_data {
 
 /// A resolve message of any length; only on the local socket, so only addresses and paths are in
 /// network byte order. `acm.h`
-#[derive(Clone, Copy, Debug, StableAbi)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct acm_resolve_msg {
     /// The head.
@@ -247,7 +246,7 @@ codes! {
 pub const ACM_MAX_COUNTER: usize = 7;
 
 /// A message with counters; all but `tid` is in network byte order. `acm.h`
-#[derive(Clone, Copy, Debug, StableAbi)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct acm_perf_msg {
     /// The head.
@@ -257,7 +256,7 @@ pub struct acm_perf_msg {
 }
 
 /// An endpoint and its addresses; numbers are in network byte order. `acm.h`
-#[derive(Clone, Copy, PartialEq, Eq, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct acm_ep_config_data {
     /// The device's node GUID.
@@ -279,7 +278,7 @@ pub struct acm_ep_config_data {
 }
 
 /// A message with endpoints; all but `tid` is in network byte order. `acm.h`
-#[derive(Clone, Copy, Debug, StableAbi)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct acm_ep_query_msg {
     /// The head.
@@ -291,7 +290,7 @@ pub struct acm_ep_query_msg {
 /// A message with room for the longest one, 592 bytes. `acm.h`
 ///
 /// Bytes past `hdr.length` are garbage.
-#[derive(Clone, Copy, StableAbi)]
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct acm_msg {
     /// The head.
@@ -301,7 +300,7 @@ pub struct acm_msg {
 }
 
 /// What follows the head of a message; a nameless union inside `struct acm_msg`. `acm.h`
-#[derive(Clone, Copy, StableAbi)]
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub union acm_msg_body {
     /// The bytes.

@@ -1,6 +1,5 @@
 //! `<infiniband/acm_prov.h>` (ibacm): the table of a provider, what it gets, what it may call.
 
-use abi_stable::StableAbi;
 use core::ffi::{c_char, c_int, c_void};
 
 use super::{
@@ -12,7 +11,7 @@ use super::{
 pub const ACM_PROV_VERSION: u32 = 1;
 
 /// A device (adapter). Lives as long as the process. `acm_prov.h`
-#[derive(Clone, Copy, Debug, StableAbi)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct acm_device {
     /// The device as libibverbs opened it.
@@ -22,7 +21,7 @@ pub struct acm_device {
 }
 
 /// A port of a device. Lives as long as the process. `acm_prov.h`
-#[derive(Clone, Copy, Debug, StableAbi)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct acm_port {
     /// The device.
@@ -32,7 +31,7 @@ pub struct acm_port {
 }
 
 /// A port in one partition. Freed by the core after `close_endpoint`. `acm_prov.h`
-#[derive(Clone, Copy, Debug, StableAbi)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct acm_endpoint {
     /// The port.
@@ -45,7 +44,7 @@ pub struct acm_endpoint {
 ///
 /// The core moves these: neither a pointer to one nor its `id_string` may be kept after the call
 /// that passed it.
-#[derive(Clone, Copy, Debug, StableAbi)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct acm_address {
     /// The endpoint.
@@ -63,7 +62,7 @@ pub struct acm_address {
 /// The core takes it if `size` is exactly the size that it knows and `version` matches, and then
 /// calls the slots without looking whether they are NULL. All but `query_perf` are called on the
 /// core's server thread. An `int` result is 0 for success.
-#[derive(Clone, Copy, Debug, StableAbi)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct acm_provider {
     /// Bytes of this table.
@@ -136,7 +135,7 @@ pub type provider_query_fn =
     unsafe extern "C" fn(info: *mut *mut acm_provider, version: *mut u32) -> c_int;
 
 /// A MAD to the SA and back. Allocated and freed by the core. `acm_prov.h`
-#[derive(Clone, Copy, Debug, StableAbi)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct acm_sa_mad {
     /// What the provider gave to `acm_alloc_sa_mad`.

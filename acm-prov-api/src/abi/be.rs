@@ -3,13 +3,12 @@
 //! They have no arithmetic, no order and no conversion but the two that say what they do, so that a
 //! forgotten byte swap does not compile.
 
-use abi_stable::StableAbi;
 use core::fmt;
 
 macro_rules! big_endian {
     ($(#[$doc:meta])* $name:ident, $host:ident, $digits:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, StableAbi)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
         #[repr(transparent)]
         pub struct $name($host);
 

@@ -10,7 +10,7 @@ macro_rules! codes {
         }
     ) => {
         $(#[$type_doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, abi_stable::StableAbi)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(transparent)]
         pub struct $name(pub $repr);
 

@@ -1,7 +1,5 @@
 //! `<infiniband/sa.h>` (libibverbs): path records.
 
-use abi_stable::StableAbi;
-
 use super::{Be16, Be32, Be64, ibv_gid};
 
 /// The bit of [`ibv_path_record::reversible_numpath`] that asks for, or tells of, a path that works
@@ -12,7 +10,7 @@ pub const IBV_PATH_RECORD_REVERSIBLE: u8 = 0x80;
 /// volume 1, section 15.2.5.16
 ///
 /// Numbers are in network byte order, also between the core and its local clients.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(C)]
 pub struct ibv_path_record {
     /// The service that the path is for; 0 when none was named.
@@ -63,7 +61,7 @@ pub const IBV_PATH_FLAG_INBOUND_REVERSE: u32 = 1 << 5;
 pub const IBV_PATH_FLAG_BIDIRECTIONAL: u32 = IBV_PATH_FLAG_OUTBOUND | IBV_PATH_FLAG_INBOUND_REVERSE;
 
 /// A path and what it is good for, as the kernel and librdmacm exchange it. `sa.h`
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(C)]
 pub struct ibv_path_data {
     /// `IBV_PATH_FLAG_` bits, in host byte order.

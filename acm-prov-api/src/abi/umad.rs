@@ -1,6 +1,5 @@
 //! What the provider interface uses of `<infiniband/umad.h>` (libibumad): a MAD's envelope.
 
-use abi_stable::StableAbi;
 use core::fmt;
 use core::net::Ipv6Addr;
 
@@ -9,7 +8,7 @@ use super::{Be16, Be32, Be64};
 /// A GID inside a MAD: 16 bytes in network byte order, aligned to 4. `umad.h`
 ///
 /// Not to be cast from or to [`ibv_gid`](super::ibv_gid), whose alignment is 8.
-#[derive(Clone, Copy, StableAbi)]
+#[derive(Clone, Copy)]
 #[repr(C, align(4))]
 pub union umad_gid {
     /// The 16 bytes as they go over the wire.
@@ -23,7 +22,7 @@ pub union umad_gid {
 /// The two halves of a GID; a nameless structure inside `union umad_gid`. `umad.h`
 ///
 /// Packed, unlike the nameless structure in C: that is how it fits a union aligned to 4.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(C, packed)]
 pub struct umad_gid_global {
     /// The subnet's prefix.
@@ -61,7 +60,7 @@ impl fmt::Debug for umad_gid {
 /// Where a MAD goes to or comes from. `umad.h`
 ///
 /// For a MAD to the SA the core fills it in.
-#[derive(Clone, Copy, Default, Debug, StableAbi)]
+#[derive(Clone, Copy, Default, Debug)]
 #[repr(C)]
 pub struct ib_mad_addr {
     /// The other side's queue pair number; 1 is the general services interface.
@@ -95,7 +94,7 @@ pub struct ib_mad_addr {
 /// The envelope of a MAD that is handed to or read from the kernel; the MAD follows. `umad.h`
 ///
 /// Numbers are in host byte order unless the address says otherwise.
-#[derive(Clone, Copy, Default, Debug, StableAbi)]
+#[derive(Clone, Copy, Default, Debug)]
 #[repr(C)]
 pub struct ib_user_mad {
     /// The kernel agent that sends or receives.

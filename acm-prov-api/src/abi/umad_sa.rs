@@ -3,8 +3,6 @@
 //! InfiniBand Architecture Specification, volume 1, chapter 15. The constants are numbers in host
 //! byte order.
 
-use abi_stable::StableAbi;
-
 use super::{Be16, Be64, umad_hdr, umad_rmpp_hdr};
 
 /// [`umad_hdr::class_version`] of the SA class.
@@ -156,7 +154,7 @@ pub const UMAD_SA_RATE_MTU_PKT_LIFE_MASK: u8 = 0x3f;
 pub const UMAD_SA_SELECTOR_MASK: u8 = 0x3;
 
 /// A MAD of the SA class, 256 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct umad_sa_packet {
     /// The header.

@@ -3,8 +3,6 @@
 //! InfiniBand Architecture Specification, volume 1, section 15.2.5.17. The constants are numbers in
 //! host byte order.
 
-use abi_stable::StableAbi;
-
 use super::{Be16, Be32};
 
 /// Component of MCMemberRecord: the group's GID.
@@ -63,7 +61,7 @@ pub const UMAD_SA_MCM_ADDR_SCOPE_ORG_LOCAL: u8 = 0x8;
 pub const UMAD_SA_MCM_ADDR_SCOPE_GLOBAL: u8 = 0xE;
 
 /// An MCMemberRecord as the SA sends it, padded to 56 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct umad_sa_mcmember_record {
     /// The group's GID, in network byte order.

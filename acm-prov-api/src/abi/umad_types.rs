@@ -3,8 +3,6 @@
 //! InfiniBand Architecture Specification, volume 1, section 13.4. The constants are numbers in host
 //! byte order.
 
-use abi_stable::StableAbi;
-
 use super::{Be16, Be32, Be64};
 
 /// [`umad_hdr::base_version`] of every MAD.
@@ -109,7 +107,7 @@ pub const UMAD_LEN_DM_DATA: usize = 192;
 pub const UMAD_LEN_VENDOR_DATA: usize = 216;
 
 /// The 24 bytes that every MAD begins with.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct umad_hdr {
     /// [`UMAD_BASE_VERSION`].
@@ -137,7 +135,7 @@ pub struct umad_hdr {
 }
 
 /// The 12 bytes behind [`umad_hdr`] that split a long message into segments.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct umad_rmpp_hdr {
     /// [`UMAD_RMPP_VERSION`], or 0 without RMPP.
@@ -155,7 +153,7 @@ pub struct umad_rmpp_hdr {
 }
 
 /// A plain MAD, 256 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct umad_packet {
     /// The header.
@@ -165,7 +163,7 @@ pub struct umad_packet {
 }
 
 /// A MAD with RMPP, 256 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct umad_rmpp_packet {
     /// The header.

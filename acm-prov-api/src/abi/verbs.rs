@@ -1,6 +1,5 @@
 //! The little of `<infiniband/verbs.h>` (libibverbs) that the provider interface touches.
 
-use abi_stable::StableAbi;
 use core::ffi::{c_int, c_uint};
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -12,7 +11,7 @@ use super::{Be16, Be64};
 /// An open device of libibverbs; only ever seen behind a pointer. `verbs.h`
 ///
 /// The core opens it and keeps it open for as long as the process lives.
-#[derive(Debug, StableAbi)]
+#[derive(Debug)]
 #[repr(C)]
 pub struct ibv_context {
     _opaque: [u8; 0],
@@ -22,7 +21,7 @@ pub struct ibv_context {
 /// A GID: the 128-bit address of a port, in network byte order. `verbs.h`
 ///
 /// Aligned to 8 bytes; [`umad_gid`](super::umad_gid) is the same value aligned to 4.
-#[derive(Clone, Copy, StableAbi)]
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub union ibv_gid {
     /// The 16 bytes as they go over the wire.
@@ -32,7 +31,7 @@ pub union ibv_gid {
 }
 
 /// The two halves of a GID; a nameless structure inside `union ibv_gid`. `verbs.h`
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(C)]
 pub struct ibv_gid_global {
     /// The subnet's prefix, `fe80::/64` when nothing else was configured.
@@ -231,7 +230,7 @@ pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 /// `verbs.h` names the type and leaves it incomplete. Its fields are those that `struct
 /// ibv_port_attr` had when the function's symbol version was fixed; that structure has grown
 /// since and does so still, this one never will.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, StableAbi)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct _compat_ibv_port_attr {
     /// The link's state.

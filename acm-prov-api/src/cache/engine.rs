@@ -21,8 +21,7 @@ use super::store::{Known, PathStore, StoreLimits, millis};
 use crate::abi::{AcmCounter, AcmStatus};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
-use crate::followed::Follow;
-use crate::handle::{Closed, EndpointHandle, PortError, PortHandle};
+use crate::handles::{Closed, EndpointHandle, PortError, PortHandle};
 use crate::host::LogLevel;
 use crate::lookups::{Deliver, DeliveringMutex, End, Limits, Locked, Lookups, Replies, Urgency};
 use crate::path::PathRecord;
@@ -30,6 +29,7 @@ use crate::request::{QueryRequest, ResolveRequest};
 use crate::sa::{PathQuery, Source, Target};
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Arc, Condvar, Mutex, Weak};
+use crate::text::watched_file::Follow;
 
 mod asking;
 mod client;
@@ -70,7 +70,7 @@ pub struct CacheSettings {
     pub lookups: LookupLimits,
     /// When this file is touched, everything is dropped.
     pub flush_file: Option<PathBuf>,
-    /// A dump (see [`dump`](crate::dump)) whose paths are answered without asking the SA. It is followed.
+    /// A dump (see [`dump`](crate::text::dump)) whose paths are answered without asking the SA. It is followed.
     pub routes_file: Option<PathBuf>,
     /// Whether service id and QoS class choose a path.
     pub qos: QosSetting,

@@ -1,6 +1,6 @@
 //! The path from a port to itself, for its own addresses (`loopback_prot local`).
 
-use crate::handle::EndpointHandle;
+use crate::handles::EndpointHandle;
 use crate::path::{PathRecord, Selector};
 
 /// The record that the SA has for the port itself, made from the port's attributes: no hop, no delay, SL 0.

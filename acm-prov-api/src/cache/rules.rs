@@ -2,8 +2,8 @@
 
 use super::constraints::Alternatives;
 use super::store::Kept;
-use crate::door::guard;
 use crate::host::Host;
+use crate::host::guard::guard;
 use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source};
 use crate::sync::Arc;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::engine::QosSetting;
-use crate::options::{NamedOption, Options};
+use crate::text::options::{NamedOption, Options};
 
 /// Reads the option that says whether service id and QoS class choose a path, under the provider's own name for it.
 #[must_use]

@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn a_closing_endpoint_says_nothing_about_the_sa() {
         let mut health = SmHealth::new();
-        let closed = Err(SaError::Closed(crate::handle::Closed));
+        let closed = Err(SaError::Closed(crate::handles::Closed));
         assert_eq!(health.ended(at(10), at(5), &closed), None);
         assert!(!health.is_silent());
         health.ended(at(20), at(15), &TIMED_OUT);

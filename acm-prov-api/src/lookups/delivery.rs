@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use super::{End, Waiter};
-use crate::door;
 use crate::host::Host;
+use crate::host::guard;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Waiters and their ends, on the way. Dropping the list delivers it: it cannot be lost by an early return.
@@ -40,7 +40,7 @@ impl<W: Waiter> Replies<W> {
 
     fn deliver_all(&mut self) {
         for (waiter, end) in std::mem::take(&mut self.list) {
-            door::enter("answer to a request", self.host.as_ref(), (), || {
+            guard::enter("answer to a request", self.host.as_ref(), (), || {
                 waiter.end(end);
                 Ok(())
             });

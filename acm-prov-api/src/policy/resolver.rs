@@ -4,20 +4,20 @@ use crate::abi::{AcmCounter, AcmStatus};
 use crate::address::{Address, Gid};
 use crate::cache::engine::{EndpointCache, Parked, PortCache, Resolution};
 use crate::cache::own_path;
-use crate::followed::Followed;
 use crate::host::{Host, LogLevel};
-use crate::hosts::Hosts;
 use crate::path::PathRecord;
 use crate::request::{QueryRequest, ResolveRequest};
 use crate::sa::{PathQuery, Source, Target};
 use crate::sync::Arc;
+use crate::text::hosts::Hosts;
+use crate::text::watched_file::WatchedFile;
 
 use super::PolicySettings;
 
 /// What an operator says about names and IP addresses, for all ports.
 #[derive(Clone)]
 pub struct Names {
-    hosts: Option<Arc<Followed<Hosts>>>,
+    hosts: Option<Arc<WatchedFile<Hosts>>>,
     answers_own_addresses: bool,
 }
 
@@ -26,7 +26,7 @@ impl Names {
     #[must_use]
     pub fn load(host: &Host, settings: &PolicySettings) -> Self {
         let file = settings.hosts_file.as_deref();
-        let hosts = file.map(|file| Arc::new(Followed::hosts(file)));
+        let hosts = file.map(|file| Arc::new(WatchedFile::hosts(file)));
         if let Some(hosts) = &hosts {
             for report in hosts.get().reports() {
                 host.log(LogLevel::ALWAYS, format_args!("{report}"));

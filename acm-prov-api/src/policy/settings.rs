@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::cache::engine::CacheSettings;
 use crate::cache::settings::StockSettings;
-use crate::options::Options;
+use crate::text::options::Options;
 
 /// What a policy's provider is told by its operator.
 #[derive(Clone, Debug)]

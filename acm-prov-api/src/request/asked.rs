@@ -2,7 +2,7 @@
 
 use crate::abi::{AcmEpType, AcmStatus};
 use crate::address::{Address, AddressError};
-use crate::message::{Entry, Message};
+use crate::request::message::{Entry, Message};
 use crate::sa::{Component, PathQuery};
 
 use super::plain;

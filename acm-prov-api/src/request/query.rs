@@ -4,10 +4,10 @@ use std::fmt;
 
 use super::{DROPPED, DROPPED_REQUEST, count_failure, failure, not_delivered};
 use crate::abi::{AcmEpType, AcmStatus};
-use crate::handle::EndpointHandle;
+use crate::handles::EndpointHandle;
 use crate::host::{Host, LogLevel};
-use crate::message::{ENTRY, Entry, HEADER, Message, Outgoing};
 use crate::path::PathRecord;
+use crate::request::message::{ENTRY, Entry, HEADER, Message, Outgoing};
 use crate::sa::PathQuery;
 
 /// A request to ask the SA, past every cache: answer or refuse it, now or later.

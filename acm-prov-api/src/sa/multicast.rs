@@ -2,7 +2,7 @@
 
 use crate::abi::{self, Be16, Be32, UMAD_LEN_SA_DATA, umad_sa_mcmember_record};
 use crate::address::{Gid, Lid, PKey};
-use crate::handle::EndpointHandle;
+use crate::handles::EndpointHandle;
 
 /// An MTU or rate code with its selector: 0 greater than, 1 less than, 2 exactly, 3 the largest there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -185,9 +185,10 @@ impl Component {
     }
 }
 
-impl fmt::Display for Component {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl Component {
+    /// The component's name in log lines.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
             Self::Dgid => "DGID",
             Self::Sgid => "SGID",
             Self::Dlid => "DLID",
@@ -201,7 +202,13 @@ impl fmt::Display for Component {
             Self::Mtu => "MTU",
             Self::Rate => "rate",
             Self::PacketLifetime => "packet lifetime",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 

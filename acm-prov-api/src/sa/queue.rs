@@ -20,13 +20,14 @@ use crate::abi::{
     self, AcmCounter, Be16, Be64, acm_endpoint, acm_sa_mad, umad_hdr, umad_sa_packet,
 };
 use crate::clock::Moment;
-use crate::door::{self, Refusal};
-use crate::handle::{Closed, CorePort, EndpointHandle};
+use crate::handles::{Closed, CorePort, EndpointHandle};
 use crate::host::Host;
-use crate::sa::{SaError, SaLimits};
+use crate::host::guard::{self, Refusal};
+use crate::sa::SaError;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::thread::Builder;
 use crate::sync::{Condvar, Mutex};
+use crate::text::options::SaLimits;
 
 /// MADs at a time, over all ports. This bounds a runaway.
 const LIMIT: usize = 1 << 20;
@@ -523,7 +524,7 @@ pub(crate) fn close(endpoint: &EndpointHandle) {
 /// Tells who waited for MADs that ended without an answer. One that panics takes no end from the others.
 fn tell(ended: Vec<Ended>) {
     for ended in ended {
-        door::enter("SA callback", ended.host.as_ref(), (), || {
+        guard::enter("SA callback", ended.host.as_ref(), (), || {
             (ended.done)(ended.sent, Err(ended.error));
             Ok(())
         });
@@ -697,7 +698,7 @@ fn fill(mad: &mut acm_sa_mad, question: &Question, id: MadId) {
 /// The core's SA thread brings a MAD back, with an answer or without.
 unsafe extern "C" fn came_back(mad: *mut acm_sa_mad) {
     if mad.is_null() {
-        return door::report(
+        return guard::report(
             QUEUE.table.lock().mads().host(None).as_ref(),
             format_args!("SA handler: the core passed no MAD"),
         );
@@ -709,7 +710,7 @@ unsafe extern "C" fn came_back(mad: *mut acm_sa_mad) {
         mad: known,
         next,
     } = QUEUE.returned(Context::from_pointer(context));
-    door::enter("SA handler", host.as_ref(), (), || {
+    guard::enter("SA handler", host.as_ref(), (), || {
         let host = host.ok_or_else(|| Refusal::error("a MAD came back before any was sent"))?;
         // SAFETY: the handler owns the MAD and frees it once.
         unsafe { (host.table().acm_free_sa_mad)(mad) };
@@ -738,7 +739,7 @@ mod tests {
     /// An endpoint of a port of its own. Nothing is called in the core for it.
     fn endpoint() -> EndpointHandle {
         use crate::abi::{acm_device, acm_port};
-        use crate::handle::{DeviceHandle, PortHandle};
+        use crate::handles::{DeviceHandle, PortHandle};
         let device = Box::leak(Box::new(acm_device {
             verbs: std::ptr::null_mut(),
             dev_guid: Be64::from_host(1),

@@ -5,7 +5,10 @@ use std::sync::{Mutex, PoisonError};
 
 use super::host::TABLE;
 use super::*;
-use crate::{Error, Host, LocalAddress, Plain, Provider, ResolveRequest, Status};
+use crate::host::Host;
+use crate::provider::{LocalAddress, Plain, Provider};
+use crate::request::ResolveRequest;
+use crate::text::options::Options;
 
 struct Nobody;
 
@@ -13,12 +16,12 @@ impl Provider for Nobody {
     const NAME: &CStr = c"nobody";
     type Endpoint = Plain;
 
-    fn load(_: &Host, _: &crate::options::Options) -> Result<Self, Error> {
+    fn load(_: &Host, _: &Options) -> Result<Self, Error> {
         Ok(Self)
     }
 
     fn resolve(&self, _: &LocalAddress<Self>, request: ResolveRequest) {
-        request.refuse(Status::ENODATA);
+        request.refuse(AcmStatus::ENODATA);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Everything that the mirror lays out, once: what is compared with the recorded layout and with
 //! the installed headers both comes from here.
 
-use abi_stable::StableAbi;
 use acm_prov_api::abi::*;
 
 /// A type of the mirror beside its counterpart in C.
@@ -12,8 +11,6 @@ pub struct Layout {
     pub c_size: Option<&'static str>,
     pub size: usize,
     pub align: usize,
-    /// Size and alignment as abi_stable describes the type to a host that checks it.
-    pub described: (usize, usize),
     pub fields: Vec<Field>,
 }
 
@@ -46,10 +43,6 @@ macro_rules! layout {
             c_size: [$($c_size)?].first().copied(),
             size: size_of::<$rust>(),
             align: align_of::<$rust>(),
-            described: (
-                <$rust as StableAbi>::LAYOUT.size(),
-                <$rust as StableAbi>::LAYOUT.alignment(),
-            ),
             fields: vec![$($(
                 Field {
                     c_name: [$($c_field,)? concat!(stringify!($first) $(, ".", stringify!($rest))*)][0]

@@ -7,7 +7,7 @@ use crate::address::PKey;
 use crate::cache::rules::Rules;
 use crate::cache::store::Epoch;
 use crate::clock::Moment;
-use crate::handle::EndpointHandle;
+use crate::handles::EndpointHandle;
 use crate::host::LogLevel;
 use crate::lookups::{End, Try};
 use crate::path::PathRecord;

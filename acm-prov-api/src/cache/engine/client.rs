@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::abi::{AcmCounter, AcmStatus};
-use crate::handle::EndpointHandle;
+use crate::handles::EndpointHandle;
 use crate::path::PathRecord;
 use crate::request::{QueryRequest, ResolveRequest};
 

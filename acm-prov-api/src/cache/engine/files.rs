@@ -8,10 +8,10 @@ use super::Shared;
 use super::preload::Preload;
 use super::worker::AFTER_A_PANIC;
 use crate::clock::Moment;
-use crate::door;
-use crate::followed::TICK;
 use crate::host::LogLevel;
+use crate::host::guard;
 use crate::sync::Arc;
+use crate::text::watched_file::TICK;
 
 /// How often the flush file is looked at, in milliseconds.
 const FLUSH_TICK: u64 = 500;
@@ -33,7 +33,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     };
     loop {
         // A panic ends one turn, not the looking.
-        let rest = door::enter("thread for files", Some(&host), AFTER_A_PANIC, || {
+        let rest = guard::enter("thread for files", Some(&host), AFTER_A_PANIC, || {
             Ok(due.turn(shared))
         });
         let mut state = shared.state.lock();

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
-use crate::dump::Routes;
-use crate::followed::{Follow, Followed};
 use crate::path::{PathRecord, Selector};
 use crate::sa::{Component, PathQuery, Source, Target};
 use crate::sync::{Arc, Mutex};
+use crate::text::dump::Routes;
+use crate::text::watched_file::{Follow, WatchedFile};
 
 /// A dump that is followed, and what is known to have changed since it was written.
 pub(super) struct Preload {
     file: PathBuf,
-    routes: Followed<Routes>,
+    routes: WatchedFile<Routes>,
     base_lid: Lid,
     /// Packet lifetime of paths to others: the port's subnet time-out.
     lifetime: u8,
@@ -41,7 +41,7 @@ impl Preload {
     ) -> Self {
         Self {
             file: file.to_owned(),
-            routes: Followed::routes(file, guid, base_lid),
+            routes: WatchedFile::routes(file, guid, base_lid),
             base_lid,
             lifetime,
             ttl,

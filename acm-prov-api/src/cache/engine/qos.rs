@@ -5,7 +5,7 @@
 
 use crate::abi::AcmStatus;
 use crate::clock::Moment;
-use crate::host::LogLevel;
+use crate::host::{Host, LogLevel};
 use crate::lookups::{End, Limits, Lookups, Try, Urgency, Waiter};
 use crate::path::PathRecord;
 use crate::sa::{self, ClassPortInfo, Component, MadId, PathQuery, SaError};
@@ -86,7 +86,7 @@ impl Qos {
 }
 
 impl QosState {
-    pub(super) fn new(known: Arc<Qos>, waiters: usize, host: crate::Host) -> Self {
+    pub(super) fn new(known: Arc<Qos>, waiters: usize, host: Host) -> Self {
         let limits = Limits {
             // One, and those that a re-registration has superseded.
             lookups: 64,

@@ -15,9 +15,9 @@ use crate::cache::snapshot::file::{self, FileError};
 use crate::cache::snapshot::{ENTRY, PortIdentity, Refusal, Section, Snapshot};
 use crate::cache::store::{Kept, millis};
 use crate::clock::Moment;
-use crate::door;
-use crate::handle::{PortAttributes, PortError, PortHandle};
+use crate::handles::{PortAttributes, PortError, PortHandle};
 use crate::host::LogLevel;
+use crate::host::guard;
 use crate::path::PathRecord;
 use crate::sa::Source;
 use crate::sync::Arc;
@@ -144,7 +144,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let host = *shared.port.host();
     loop {
         // A panic ends one turn, not the snapshots.
-        let rest = door::enter(
+        let rest = guard::enter(
             "thread for the snapshot",
             Some(&host),
             AFTER_A_PANIC,

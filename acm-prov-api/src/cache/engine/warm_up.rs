@@ -2,7 +2,7 @@
 
 use crate::abi::AcmStatus;
 use crate::clock::Moment;
-use crate::host::LogLevel;
+use crate::host::{Host, LogLevel};
 use crate::lookups::{End, Limits, Lookups, Waiter};
 use crate::sa::{PathQuery, Source};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -64,7 +64,7 @@ impl Awaited {
 /// Who waits, by endpoint.
 pub(super) type WaitingForFiles = Lookups<EndpointId, WaitsForFiles>;
 
-pub(super) fn nobody(waiters: usize, host: crate::Host) -> WaitingForFiles {
+pub(super) fn nobody(waiters: usize, host: Host) -> WaitingForFiles {
     let limits = Limits {
         lookups: usize::MAX,
         waiters,

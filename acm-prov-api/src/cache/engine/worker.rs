@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::{Shared, State};
 use crate::address::PKey;
 use crate::clock::Moment;
-use crate::door;
-use crate::followed::TICK;
+use crate::host::guard;
 use crate::sync::Arc;
+use crate::text::watched_file::TICK;
 
 /// How long a thread rests after a turn that panicked.
 pub(super) const AFTER_A_PANIC: Duration = Duration::from_secs(1);
@@ -17,7 +17,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let host = *shared.port.host();
     loop {
         // A panic ends one turn, not the deadlines of everybody.
-        match door::enter("thread of a port", Some(&host), None, || {
+        match guard::enter("thread of a port", Some(&host), None, || {
             Ok(Some(turn(shared)))
         }) {
             Some(true) => {}

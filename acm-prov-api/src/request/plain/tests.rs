@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::abi::acm_msg;
-use crate::message::Message;
 use crate::path::{PathRecord, Selector};
+use crate::request::message::Message;
 use crate::sa::{Component, PathQuery};
 
 const PREFIX: u64 = 0xfec0_0000_0000_0005;

@@ -1,6 +1,6 @@
 //! A provider's options, as a library declares them: in `info`, as a sample file, as a table for the docs.
 
-use acm_prov_api::introspection::OptionInfo;
+use acm_prov_api::options::OptionInfo;
 use serde::{Deserialize, Serialize};
 
 /// One option.

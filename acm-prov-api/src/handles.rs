@@ -3,6 +3,11 @@
 //! The core's structures behind a handle are touched only while the core keeps them open; afterwards every call answers
 //! [`Closed`]. Handles are reference-counted and hold their parent.
 
+mod device_name;
+mod hourly;
+mod link_rate;
+mod subnet_path;
+
 use std::ffi::c_int;
 
 use crate::abi::{
@@ -10,12 +15,13 @@ use crate::abi::{
     ibv_gid,
 };
 use crate::address::{Gid, Lid, PKey};
-use crate::counters::Counters;
 use crate::host::Host;
-use crate::link_rate::device_name;
-use crate::sa::Mismatches;
+use crate::host::counters::Counters;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, RwLock};
+
+use device_name::device_name;
+use hourly::Hourly;
 
 /// The core has closed the device, port or endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +54,7 @@ impl<T> Gate<T> {
     }
 
     /// Waits for calls that are under way; later ones are refused.
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         *self.0.write() = None;
     }
 }
@@ -191,7 +197,7 @@ struct PortInner {
     device: DeviceHandle,
     gate: Gate<acm_port>,
     number: u8,
-    mismatches: Mutex<Mismatches>,
+    hourly: Mutex<Hourly>,
     id: CorePort,
 }
 
@@ -209,7 +215,7 @@ impl PortHandle {
             device,
             gate: Gate::new(port),
             number,
-            mismatches: Mutex::default(),
+            hourly: Mutex::default(),
             id: CorePort(port.addr()),
         }))
     }
@@ -217,11 +223,6 @@ impl PortHandle {
     /// The core's port, whose openings follow each other.
     pub(crate) fn core_port(&self) -> CorePort {
         self.0.id
-    }
-
-    /// What the SA answered that was not asked for.
-    pub(crate) fn mismatches(&self) -> &Mutex<Mismatches> {
-        &self.0.mismatches
     }
 
     /// Which port a line of the log is about.
@@ -413,11 +414,5 @@ impl EndpointHandle {
 
     pub(crate) fn gate(&self) -> &Gate<acm_endpoint> {
         &self.0.gate
-    }
-
-    /// Ends the endpoint: what it has asked the SA is answered with an error, and nothing more is asked.
-    pub(crate) fn close(&self) {
-        self.0.gate.close();
-        crate::sa::close(self);
     }
 }

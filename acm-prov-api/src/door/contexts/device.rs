@@ -7,19 +7,18 @@
 
 use std::ffi::c_void;
 
-use super::{Context, Contexts, leave};
+use super::{Context, Contexts};
 use crate::abi::acm_device;
-use crate::door::{Refusal, guard};
-use crate::handle::DeviceHandle;
+use crate::door::registry::Key;
+use crate::handles::DeviceHandle;
 use crate::host::Host;
-use crate::load::Exported;
-use crate::provider::{Device, DeviceState as _};
-use crate::registry::Key;
+use crate::host::guard::{Refusal, guard};
+use crate::provider::{Device, DeviceState as _, Provider};
 use crate::sync::{Arc, Mutex};
 
 /// A device of the core's.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) struct CoreDevice(*const acm_device);
+pub(in crate::door) struct CoreDevice(*const acm_device);
 
 // SAFETY: the structure is constant while the core keeps it, and is only read.
 unsafe impl Send for CoreDevice {}
@@ -29,38 +28,50 @@ unsafe impl Sync for CoreDevice {}
 impl CoreDevice {
     /// # Safety
     /// The core keeps the device until it closes the context that it gets for it, or opens another.
-    pub(super) unsafe fn new(device: *const acm_device) -> Self {
+    pub(in crate::door) unsafe fn new(device: *const acm_device) -> Self {
         Self(device)
     }
 }
 
 /// A device that the core has a context for.
-pub(super) struct OpenDevice<P: Exported> {
+pub(in crate::door) struct OpenDevice<P: Provider> {
     host: Host,
     core: CoreDevice,
+    /// The provider, as long as it is loaded.
+    provider: fn() -> Option<Arc<P>>,
     state: Mutex<State<P>>,
 }
 
-struct State<P: Exported> {
+struct State<P: Provider> {
     /// None after the open of its only port has failed.
     device: Option<Arc<Device<P>>>,
     /// Ports that are open in it, or are being opened.
     ports: usize,
 }
 
-impl<P: Exported> Context for OpenDevice<P> {
+impl<P: Provider> Context for OpenDevice<P> {
+    type Provider = P;
     const WHAT: &'static str = "device";
 
     fn host(&self) -> &Host {
         &self.host
     }
+
+    fn end(&self, callback: &str, _: &Contexts<P>) {
+        self.close(callback);
+    }
 }
 
-impl<P: Exported> OpenDevice<P> {
-    pub(super) fn open(host: Host, core: CoreDevice) -> Result<Self, Refusal> {
+impl<P: Provider> OpenDevice<P> {
+    pub(in crate::door) fn open(
+        host: Host,
+        core: CoreDevice,
+        provider: fn() -> Option<Arc<P>>,
+    ) -> Result<Self, Refusal> {
         let open = Self {
             host,
             core,
+            provider,
             state: Mutex::new(State {
                 device: None,
                 ports: 0,
@@ -75,9 +86,8 @@ impl<P: Exported> OpenDevice<P> {
         if let Some(device) = &self.state.lock().device {
             return Ok(Arc::clone(device));
         }
-        let provider = P::slot()
-            .provider()
-            .ok_or_else(|| Refusal::error("the provider is not loaded"))?;
+        let provider =
+            (self.provider)().ok_or_else(|| Refusal::error("the provider is not loaded"))?;
         // SAFETY: the core's device stays open until close_device.
         let handle = unsafe { DeviceHandle::new(self.host, self.core.0) };
         let device = Arc::new(Device::open(provider, handle).map_err(Refusal::error)?);
@@ -86,9 +96,22 @@ impl<P: Exported> OpenDevice<P> {
     }
 
     /// Ends the device, unless it has ended.
-    pub(super) fn end(&self, callback: &str) {
+    pub(in crate::door) fn close(&self, callback: &str) {
         let device = self.state.lock().device.take();
         self.end_taken(callback, device);
+    }
+
+    /// A port could not be opened: the device ends, unless another port is open in it.
+    pub(in crate::door) fn port_failed(&self, contexts: &Contexts<P>, context: *mut c_void) {
+        let device = {
+            let mut state = self.state.lock();
+            if state.ports > 0 {
+                return;
+            }
+            state.device.take()
+        };
+        self.end_taken("open_port", device);
+        contexts.failed_devices.add(self.core, context);
     }
 
     fn end_taken(&self, callback: &str, device: Option<Arc<Device<P>>>) {
@@ -101,64 +124,22 @@ impl<P: Exported> OpenDevice<P> {
 }
 
 /// That a port is open in a device.
-pub(super) struct UsedDevice<P: Exported>(Arc<OpenDevice<P>>);
+pub(in crate::door) struct UsedDevice<P: Provider>(Arc<OpenDevice<P>>);
 
-impl<P: Exported> UsedDevice<P> {
-    pub(super) fn new(device: &Arc<OpenDevice<P>>) -> Self {
+impl<P: Provider> UsedDevice<P> {
+    pub(in crate::door) fn new(device: &Arc<OpenDevice<P>>) -> Self {
         device.state.lock().ports += 1;
         Self(Arc::clone(device))
     }
 
-    pub(super) fn device(&self) -> Result<Arc<Device<P>>, Refusal> {
+    pub(in crate::door) fn device(&self) -> Result<Arc<Device<P>>, Refusal> {
         self.0.device()
     }
 }
 
-impl<P: Exported> Drop for UsedDevice<P> {
+impl<P: Provider> Drop for UsedDevice<P> {
     fn drop(&mut self) {
         self.0.state.lock().ports -= 1;
-    }
-}
-
-/// A port that is being opened. Unless it is in the end, a device without another open port ends.
-pub(super) struct OpeningPort<'a, P: Exported> {
-    contexts: &'a Contexts<P>,
-    device: &'a OpenDevice<P>,
-    context: *mut c_void,
-}
-
-impl<'a, P: Exported> OpeningPort<'a, P> {
-    pub(super) fn new(
-        contexts: &'a Contexts<P>,
-        device: &'a OpenDevice<P>,
-        context: *mut c_void,
-    ) -> Self {
-        Self {
-            contexts,
-            device,
-            context,
-        }
-    }
-
-    pub(super) fn succeeded(self) {
-        self.contexts.failed_devices.remove(self.context);
-        std::mem::forget(self);
-    }
-}
-
-impl<P: Exported> Drop for OpeningPort<'_, P> {
-    fn drop(&mut self) {
-        let device = {
-            let mut state = self.device.state.lock();
-            if state.ports > 0 {
-                return;
-            }
-            state.device.take()
-        };
-        self.device.end_taken("open_port", device);
-        self.contexts
-            .failed_devices
-            .add(self.device.core, self.context);
     }
 }
 
@@ -176,15 +157,15 @@ impl FailedDevices {
         self.0.lock().extend(key.map(|key| (device, key)));
     }
 
-    pub(super) fn remove(&self, context: *mut c_void) {
+    fn remove(&self, context: *mut c_void) {
         let key = Key::from_context(context);
         self.0.lock().retain(|(_, failed)| Some(*failed) != key);
     }
 }
 
-impl<P: Exported> Contexts<P> {
+impl<P: Provider> Contexts<P> {
     /// The core opens a device: it has forgotten contexts of the same that have ended.
-    pub(super) fn forget_failed(&self, callback: &str, device: CoreDevice) {
+    pub(in crate::door) fn forget_failed(&self, callback: &str, device: CoreDevice) {
         let forgotten: Vec<Key> = {
             let mut failed = self.failed_devices.0.lock();
             let (forgotten, others) = failed.drain(..).partition(|(core, _)| *core == device);
@@ -193,10 +174,12 @@ impl<P: Exported> Contexts<P> {
             forgotten.into_iter().map(|(_, key)| key).collect()
         };
         for key in forgotten {
-            if let Ok(guest) = super::entered(callback, &self.devices, key) {
-                guest.close();
-                leave(callback, guest);
-            }
+            self.close_key(callback, &self.devices, key);
         }
+    }
+
+    /// A port was opened: the core keeps the context of its device.
+    pub(in crate::door) fn port_opened(&self, context: *mut c_void) {
+        self.failed_devices.remove(context);
     }
 }

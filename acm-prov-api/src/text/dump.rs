@@ -30,10 +30,9 @@ use std::io::BufRead;
 use std::path::Path;
 
 use crate::address::Lid;
-use crate::followed::FileContent;
-use crate::options::lines::{self, Line, Lines};
-use crate::options::report::{of_error, shown};
-pub use crate::options::{Problem, Report};
+use crate::text::lines::{self, Line, Lines};
+use crate::text::report::{Problem, Report, of_error, shown};
+use crate::text::watched_file::FileContent;
 
 /// Bytes of a dump that are read before it is given up as endless: more than 49,151 LIDs squared need.
 const FILE_LIMIT: u64 = 1 << 38;

@@ -36,9 +36,8 @@
 //! ]);
 //! ```
 
-pub(crate) mod lines;
+mod info;
 mod named;
-pub(crate) mod report;
 #[cfg(test)]
 mod tests;
 
@@ -48,12 +47,30 @@ use std::io::BufRead;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use crate::sa::SaLimits;
 use crate::sync::Mutex;
-use lines::Lines;
+use crate::text::lines::{self, Lines};
+use crate::text::report::{Problem, Report, of_error, shown};
+
+pub use info::OptionInfo;
 pub use named::{Declared, NamedOption, Number};
-pub use report::{Problem, Report};
-use report::{of_error, shown};
+
+/// How long the core tries an SA MAD, and how many it sends at a time, by its options in ibacm_opts.cfg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SaLimits {
+    /// Milliseconds that one try of a MAD takes.
+    pub(crate) timeout: u64,
+    /// Further tries.
+    pub(crate) retries: u64,
+    /// MADs of a port that the core sends at a time.
+    pub(crate) depth: usize,
+}
+
+impl SaLimits {
+    /// Milliseconds until the core gives up a MAD that it has sent.
+    pub(crate) fn patience(&self) -> u64 {
+        self.timeout.saturating_mul(self.retries + 1)
+    }
+}
 
 /// Bytes of a file that are read before it is given up as endless.
 const FILE_LIMIT: u64 = 16 << 20;

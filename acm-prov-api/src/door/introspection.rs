@@ -13,42 +13,11 @@ use abi_stable::library::{LibraryError, RootModule, lib_header_from_path};
 use abi_stable::package_version_strings;
 use abi_stable::prefix_type::PrefixTypeTrait as _;
 use abi_stable::sabi_types::VersionStrings;
-use abi_stable::std_types::{RSlice, RStr, RString};
+use abi_stable::std_types::{RSlice, RStr};
 
 use crate::abi::{ACM_PROV_VERSION, AcmCounter};
-use crate::load::Exported;
-use crate::options::{Declared, Options};
-
-/// An option that a provider reads from ibacm_opts.cfg, as it [declared](crate::options::Declared) it.
-#[derive(Clone, Debug, PartialEq, Eq, StableAbi)]
-#[repr(C)]
-pub struct OptionInfo {
-    /// The name, as the file has it.
-    pub key: RString,
-    /// What a value is: `number`, `minutes`, `path`, `text`, or the words to choose from.
-    pub kind: RString,
-    /// The unit; empty if there is none.
-    pub unit: RString,
-    /// What holds without it.
-    pub default: RString,
-    /// The smallest and the largest value; empty if there is none.
-    pub range: RString,
-    /// What it does, in one line.
-    pub summary: RString,
-}
-
-impl From<Declared> for OptionInfo {
-    fn from(declared: Declared) -> Self {
-        Self {
-            key: declared.name.into(),
-            kind: declared.kind.into(),
-            unit: declared.unit.into(),
-            default: declared.default.into(),
-            range: declared.range.into(),
-            summary: declared.help.into(),
-        }
-    }
-}
+use crate::door::slot::Exported;
+use crate::text::options::{OptionInfo, Options};
 
 /// What a provider tells about itself.
 #[derive(Clone, Debug, StableAbi)]

@@ -33,16 +33,6 @@ macro_rules! export_provider {
     };
 }
 
-/// As [`export_provider!`](crate::export_provider), for a [`Policy`](crate::policy::Policy) type.
-#[cfg(feature = "cache")]
-#[macro_export]
-macro_rules! export_policy {
-    ($policy:ty) => {
-        $crate::policy_table!($policy);
-        $crate::__export_symbols!($crate::policy::PolicyProvider<$policy>);
-    };
-}
-
 /// The two symbols of a provider's library.
 #[doc(hidden)]
 #[macro_export]
@@ -90,20 +80,6 @@ macro_rules! __export_symbols {
 macro_rules! provider_table {
     ($provider:ty) => {
         $crate::__slot!($crate::Exported, $provider, $provider);
-    };
-}
-
-/// As [`provider_table!`](crate::provider_table), for a [`Policy`](crate::policy::Policy) type. The provider to load is
-/// `PolicyProvider<$policy>`.
-#[cfg(feature = "cache")]
-#[macro_export]
-macro_rules! policy_table {
-    ($policy:ty) => {
-        $crate::__slot!(
-            $crate::policy::ExportedPolicy,
-            $policy,
-            $crate::policy::PolicyProvider<$policy>
-        );
     };
 }
 

@@ -28,7 +28,7 @@ pub struct Declared {
 }
 
 /// An option by its name. The last method reads it; what was said before, and the default, is what
-/// [introspection](crate::introspection) and the documentation show.
+/// introspection and the documentation show.
 #[must_use = "an option is read by its last method, such as `number`"]
 pub struct NamedOption<'a> {
     options: &'a Options,

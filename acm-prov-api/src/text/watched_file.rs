@@ -1,6 +1,6 @@
 //! Files that an operator may change while the daemon runs.
 //!
-//! A [`Followed`] file is read once at the start: a hosts file when it is created, a dump by the first look, since it may be
+//! A [`WatchedFile`] file is read once at the start: a hosts file when it is created, a dump by the first look, since it may be
 //! long. Whoever has a thread calls [`look`](Follow::look) now and then: a file that has changed, and then has stayed the same for a moment, is read again and takes the place of what was known, in
 //! whole. One that vanished, or that looks as if it were still being written, keeps what was known, and that is said once.
 //!
@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 
 use crate::address::Lid;
 use crate::clock::Moment;
-use crate::dump::Routes;
-use crate::hosts::Hosts;
-use crate::options::lines;
-use crate::options::report::{Problem, Report, of_error, shown};
 use crate::sync::{Arc, Mutex, RwLock};
+use crate::text::dump::Routes;
+use crate::text::hosts::Hosts;
+use crate::text::lines;
+use crate::text::report::{Problem, Report, of_error, shown};
 
 /// How often [`look`](Follow::look) is to be called, in milliseconds.
 pub const TICK: u64 = 1_000;
@@ -149,7 +149,7 @@ type Parse<T> = Box<dyn Fn(&Path, &mut dyn BufRead) -> T + Send + Sync>;
 type Failed<T> = fn(Report) -> T;
 
 /// A file's content, as it was when the file was last good.
-pub struct Followed<T> {
+pub struct WatchedFile<T> {
     file: PathBuf,
     open: Open,
     failed: Failed<T>,
@@ -158,7 +158,7 @@ pub struct Followed<T> {
     watch: Mutex<Watch>,
 }
 
-impl<T: FileContent> Followed<T> {
+impl<T: FileContent> WatchedFile<T> {
     /// Reads the file for the first time; what is wrong with it is in the content's reports.
     pub fn new(
         file: &Path,
@@ -327,7 +327,7 @@ impl<T: FileContent> Followed<T> {
     }
 }
 
-impl Followed<Hosts> {
+impl WatchedFile<Hosts> {
     /// An acm_hosts file.
     pub fn hosts(file: &Path) -> Self {
         Self::new(file, Hosts::unread, |file, reader| {
@@ -336,7 +336,7 @@ impl Followed<Hosts> {
     }
 }
 
-impl Followed<Routes> {
+impl WatchedFile<Routes> {
     /// A dump, to be read for the port with that GUID and base LID by the first look.
     pub fn routes(file: &Path, guid: u64, base_lid: Lid) -> Self {
         Self::later(file, Routes::unread, move |file, reader| {
@@ -345,7 +345,7 @@ impl Followed<Routes> {
     }
 }
 
-impl<T: FileContent> Follow for Followed<T> {
+impl<T: FileContent> Follow for WatchedFile<T> {
     fn look(&self, now: Moment) -> Vec<String> {
         // Several threads may follow one file; the others come again.
         let Some(mut watch) = self.watch.try_lock() else {
@@ -366,9 +366,9 @@ impl<T: FileContent> Follow for Followed<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Followed<T> {
+impl<T: fmt::Debug> fmt::Debug for WatchedFile<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Followed")
+        f.debug_struct("WatchedFile")
             .field("file", &self.file)
             .finish_non_exhaustive()
     }

@@ -34,9 +34,8 @@ use std::path::Path;
 use foldhash::fast::RandomState;
 
 use crate::address::{Address, Gid, Name};
-use crate::options::lines::{self, Line, Lines};
-use crate::options::report::{of_error, shown};
-pub use crate::options::{Problem, Report};
+use crate::text::lines::{self, Line, Lines};
+use crate::text::report::{Problem, Report, of_error, shown};
 
 /// Bytes of a file that are read before it is given up as endless: some ten million lines.
 const FILE_LIMIT: u64 = 1 << 30;

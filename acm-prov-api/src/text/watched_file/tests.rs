@@ -9,7 +9,7 @@ use crate::address::Lid;
 struct Followee {
     _folder: tempfile::TempDir,
     file: PathBuf,
-    followed: Followed<Hosts>,
+    followed: WatchedFile<Hosts>,
     now: u64,
 }
 
@@ -23,7 +23,7 @@ impl Followee {
         let file = folder.path().join("hosts");
         fs::write(&file, text).unwrap();
         Self {
-            followed: Followed::hosts(&file),
+            followed: WatchedFile::hosts(&file),
             _folder: folder,
             file,
             now: 0,
@@ -283,7 +283,7 @@ fn a_file_that_is_out_of_reach_is_told_of_once_each_way() {
         fs::create_dir(&inside).unwrap();
         let file = inside.join("hosts");
         fs::write(&file, "a fe80::1\n").unwrap();
-        let followed = Followed::hosts(&file);
+        let followed = WatchedFile::hosts(&file);
         let mut now = 0;
         let mut looks = || -> Vec<String> {
             (0..20)
@@ -329,7 +329,7 @@ fn a_first_reading_that_fails_is_made_up_for() {
         fs::write(&file, "a fe80::1\n").unwrap();
         OPENS.set(fault);
         let parse = |file: &Path, reader: &mut dyn BufRead| Hosts::parse(file, reader);
-        let mut followed = Followed::later(&file, Hosts::unread, parse);
+        let mut followed = WatchedFile::later(&file, Hosts::unread, parse);
         followed.open = open;
         followed.read_first(&mut followed.watch.lock());
         let told = followed.get().reports()[0].to_string();
@@ -354,7 +354,7 @@ fn a_first_reading_that_fails_is_made_up_for() {
 fn a_change_while_no_descriptor_is_free_is_not_lost() {
     const CHILD: &str = "FOLLOWED_WITHOUT_DESCRIPTORS";
     if std::env::var_os(CHILD).is_none() {
-        let name = "followed::tests::a_change_while_no_descriptor_is_free_is_not_lost";
+        let name = "text::watched_file::tests::a_change_while_no_descriptor_is_free_is_not_lost";
         let output = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture"])
             .env(CHILD, "1")
@@ -408,7 +408,7 @@ fn a_change_while_no_descriptor_is_free_is_not_lost() {
 fn a_file_that_comes_later_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hosts");
-    let followed = Followed::hosts(&file);
+    let followed = WatchedFile::hosts(&file);
     assert!(
         followed.get().reports()[0]
             .to_string()
@@ -427,7 +427,7 @@ fn a_dump_without_the_own_section_is_not_taken() {
     let file = folder.path().join("dump");
     let good = "Switch 0x11, base LID 1, \"own\", port 0\n0x0001 : 0 : 4 : 3\n";
     fs::write(&file, good).unwrap();
-    let followed = Followed::routes(&file, 0x11, Lid(1));
+    let followed = WatchedFile::routes(&file, 0x11, Lid(1));
     assert_eq!(followed.get().len(), 0, "the first look reads it");
     assert_eq!(followed.look(at(0)), [""; 0]);
     assert_eq!(followed.get().len(), 1);

@@ -1,6 +1,6 @@
 //! The right answer to a query for every provider: ask the SA, past all caches.
 
-use crate::handle::EndpointHandle;
+use crate::handles::EndpointHandle;
 use crate::request::QueryRequest;
 use crate::sa::SaError;
 

@@ -3,43 +3,15 @@
 use std::ffi::{CStr, c_int};
 
 use crate::abi::{ACM_MAX_PROV_NAME, ACM_PROV_VERSION, acm_provider};
-use crate::callbacks::{self, Contexts};
-use crate::check;
-use crate::door::{self, Refusal};
+use crate::door::callbacks;
+use crate::door::check;
+use crate::door::pin;
+use crate::door::slot::{Exported, Loaded, Slot};
+use crate::host::guard::{self, Refusal};
 use crate::host::{self, Host, HostTable, LogLevel};
-use crate::options::Options;
-use crate::pin;
-use crate::provider::Provider;
-use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
-
-/// A provider that has a place for its open contexts: made so by [`export_provider!`](crate::export_provider) or
-/// [`provider_table!`](crate::provider_table), not by hand.
-pub trait Exported: Provider {
-    #[doc(hidden)]
-    fn slot() -> &'static Slot<Self>;
-}
-
-/// The table that the core reads. It is never written after it was made.
-struct Table(acm_provider);
-
-// SAFETY: constant, and its pointers lead to constants and functions.
-unsafe impl Sync for Table {}
-// SAFETY: see above.
-unsafe impl Send for Table {}
-
-struct Loaded<P> {
-    host: Host,
-    provider: Arc<P>,
-}
-
-/// One provider of this library: its table, the provider itself once it is loaded, and all that is open.
-#[doc(hidden)]
-pub struct Slot<P: Exported> {
-    table: Table,
-    functions: OnceLock<HostTable>,
-    loaded: RwLock<Option<Loaded<P>>>,
-    contexts: Contexts<P>,
-}
+use crate::provider::Error;
+use crate::sync::{Arc, Mutex, MutexGuard};
+use crate::text::options::Options;
 
 impl<P: Exported> Slot<P> {
     #[doc(hidden)]
@@ -72,31 +44,7 @@ impl<P: Exported> Slot<P> {
             handle_event: Some(callbacks::handle_event::<P>),
             query_perf: Some(callbacks::query_perf::<P>),
         };
-        Self {
-            table: Table(table),
-            functions: OnceLock::new(),
-            loaded: RwLock::new(None),
-            contexts: Contexts::new(),
-        }
-    }
-
-    pub(crate) fn contexts(&self) -> &Contexts<P> {
-        &self.contexts
-    }
-
-    pub(crate) fn host(&self) -> Option<Host> {
-        self.loaded.read().as_ref().map(|loaded| loaded.host)
-    }
-
-    pub(crate) fn provider(&self) -> Option<Arc<P>> {
-        self.loaded
-            .read()
-            .as_ref()
-            .map(|loaded| Arc::clone(&loaded.provider))
-    }
-
-    fn table(&'static self) -> &'static acm_provider {
-        &self.table.0
+        Self::with_table(table)
     }
 }
 
@@ -134,13 +82,13 @@ pub fn turn() -> Turn {
 /// have been closed before, see [`turn`].
 ///
 /// # Errors
-/// The provider's own, from [`Provider::load`].
+/// The provider's own, from [`Provider::load`](crate::Provider::load).
 ///
 /// # Safety
 /// Each function of the table does what the core's function of its name does (acm_prov.h), on any thread.
 pub unsafe fn load<P: Exported>(
     functions: &'static HostTable,
-) -> Result<&'static acm_provider, crate::Error> {
+) -> Result<&'static acm_provider, Error> {
     let slot = P::slot();
     // SAFETY: the caller's promise.
     let host = unsafe { Host::new(functions, P::NAME, LogLevel::ALWAYS) };
@@ -162,7 +110,7 @@ pub unsafe fn load<P: Exported>(
 }
 
 /// Tells a provider's author which options introspection does not show.
-fn report_undeclared<P: Provider>(host: &Host, read: &Options) {
+fn report_undeclared<P: Exported>(host: &Host, read: &Options) {
     let options = Options::none();
     P::declare_options(&options);
     let declared = options.declared();
@@ -197,7 +145,7 @@ pub unsafe fn provider_query<P: Exported>(
     version: *mut u32,
 ) -> c_int {
     const REFUSED: c_int = -1;
-    door::enter("provider_query", P::slot().host().as_ref(), REFUSED, || {
+    guard::enter("provider_query", P::slot().host().as_ref(), REFUSED, || {
         if info.is_null() || version.is_null() {
             return Err(Refusal::error("the core passed a NULL pointer"));
         }
@@ -235,7 +183,7 @@ fn load_into_core<P: Exported>() -> Result<&'static acm_provider, Refusal> {
     };
     // SAFETY: the functions of the process that loads providers: a core's.
     let host = unsafe { Host::new(functions, P::NAME, LogLevel::ALWAYS) };
-    let table = door::enter("provider_query", Some(&host), None, || {
+    let table = guard::enter("provider_query", Some(&host), None, || {
         // SAFETY: as above.
         unsafe { load::<P>(functions) }
             .map(Some)

@@ -1,7 +1,7 @@
 //! What a port itself can say of a path within its subnet.
 
+use super::EndpointHandle;
 use crate::address::{Gid, Lid};
-use crate::handle::EndpointHandle;
 use crate::path::{PathRecord, Selector};
 
 impl EndpointHandle {

@@ -1,0 +1,68 @@
+//! The place of one provider in its library: its table, the provider once it is loaded, and all that is open.
+
+use crate::abi::acm_provider;
+use crate::door::contexts::Contexts;
+use crate::host::{Host, HostTable};
+use crate::provider::Provider;
+use crate::sync::{Arc, OnceLock, RwLock};
+
+/// A provider that has a place for its open contexts: made so by [`export_provider!`](crate::export_provider) or
+/// [`provider_table!`](crate::provider_table), not by hand.
+pub trait Exported: Provider {
+    #[doc(hidden)]
+    fn slot() -> &'static Slot<Self>;
+}
+
+/// The table that the core reads. It is never written after it was made.
+struct Table(acm_provider);
+
+// SAFETY: constant, and its pointers lead to constants and functions.
+unsafe impl Sync for Table {}
+// SAFETY: see above.
+unsafe impl Send for Table {}
+
+pub(super) struct Loaded<P> {
+    pub(super) host: Host,
+    pub(super) provider: Arc<P>,
+}
+
+/// One provider of this library: its table, the provider itself once it is loaded, and all that is open.
+#[doc(hidden)]
+pub struct Slot<P: Exported> {
+    table: Table,
+    /// The core's functions, once they are looked up.
+    pub(super) functions: OnceLock<HostTable>,
+    pub(super) loaded: RwLock<Option<Loaded<P>>>,
+    contexts: Contexts<P>,
+}
+
+impl<P: Exported> Slot<P> {
+    /// An empty place. The table's callbacks find it by [`Exported::slot`].
+    pub(super) const fn with_table(table: acm_provider) -> Self {
+        Self {
+            table: Table(table),
+            functions: OnceLock::new(),
+            loaded: RwLock::new(None),
+            contexts: Contexts::new(),
+        }
+    }
+
+    pub(super) fn contexts(&self) -> &Contexts<P> {
+        &self.contexts
+    }
+
+    pub(super) fn host(&self) -> Option<Host> {
+        self.loaded.read().as_ref().map(|loaded| loaded.host)
+    }
+
+    pub(super) fn provider(&self) -> Option<Arc<P>> {
+        self.loaded
+            .read()
+            .as_ref()
+            .map(|loaded| Arc::clone(&loaded.provider))
+    }
+
+    pub(super) fn table(&'static self) -> &'static acm_provider {
+        &self.table.0
+    }
+}
