@@ -32,6 +32,7 @@ use super::lines::OptionLines;
 use super::progress::{self, sayln};
 use super::run::{self, Plan};
 use super::{Check, Finding, Outcome, cannot_run};
+use crate::scratch::Scratch;
 use crate::stand_in::ledger::Harmed;
 use orders::{ORDERS, Orders, RESULTS, ReplayFile, Results, Task};
 use pool::Pool;
@@ -125,9 +126,7 @@ impl FuzzCommand {
             progress::say(&progress::details(&unloadable, None));
             return Ok(ExitCode::FAILURE);
         }
-        let place = tempfile::Builder::new()
-            .prefix("loader-test-fuzz-")
-            .tempdir()?;
+        let place = Scratch::new("fuzz")?;
         let orders = Orders {
             options,
             results: place.path().to_owned(),

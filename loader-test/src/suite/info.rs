@@ -18,6 +18,7 @@ use super::lines::OptionLines;
 use super::progress::sayln;
 use super::run::Stop;
 use crate::elf::SharedObject;
+use crate::scratch::Scratch;
 use crate::stand_in::fabric::DeviceSpec;
 use crate::stand_in::library::Library;
 use crate::stand_in::recorder;
@@ -241,9 +242,7 @@ fn load_in_child(
 ) -> io::Result<Attempt> {
     // So that a signal ends the wait, and the folder goes.
     let stop = Stop::at_signals()?;
-    let folder = tempfile::Builder::new()
-        .prefix("loader-test-info-")
-        .tempdir()?;
+    let folder = Scratch::new("info")?;
     let result = folder.path().join("loaded.json");
     let mut command = Command::new(std::env::current_exe()?);
     command
