@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use supervisor::{Leftovers, Supervised};
 
+use super::cli::exists;
 use super::lines::OptionLines;
 use super::progress::sayln;
 use super::run::Stop;
@@ -78,6 +79,7 @@ impl InfoCommand {
     /// # Errors
     /// If the library cannot be looked at.
     pub fn run(self) -> io::Result<ExitCode> {
+        exists(&self.library)?;
         let object = SharedObject::read(&self.library)
             .map_err(|error| io::Error::other(format!("{}: {error}", self.library.display())))?;
         sayln!("{}", self.library.display());
