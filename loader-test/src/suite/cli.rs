@@ -163,9 +163,10 @@ pub(super) fn named(path: &Path, error: &io::Error) -> io::Error {
 /// An error if there is no such library. Reading a FIFO or a device might never end.
 pub(super) fn exists(library: &Path) -> io::Result<()> {
     match std::fs::metadata(library) {
-        Ok(found) if found.is_file() => Ok(()),
+        // A directory is judged by a check.
+        Ok(found) if found.is_file() || found.is_dir() => Ok(()),
         Ok(_) => {
-            let text = format!("{}: not a regular file", library.display());
+            let text = format!("{}: a FIFO, socket or device", library.display());
             Err(io::Error::new(io::ErrorKind::InvalidInput, text))
         }
         Err(error) => Err(named(library, &error)),

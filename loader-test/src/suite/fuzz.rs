@@ -73,7 +73,7 @@ pub struct FuzzCommand {
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = duration)]
     time: Duration,
     /// At most so many sequences [default: as many as there is time for]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
     /// Sequences at a time [default: 40 for each processor, since most wait for deadlines]
     #[arg(long, value_name = "N")]
