@@ -18,13 +18,15 @@ mod table;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
 use serde_json::ser::PrettyFormatter;
+use supervisor::{Leftovers, Supervised};
 
 use crate::error::{Context, Error, Result};
+use crate::scratch::Scratch;
 use crate::stand_in::bare::OWN_GUID;
 use crate::suite::lines::OptionLines;
 use crate::suite::progress::{say, steps};
@@ -88,7 +90,7 @@ impl BenchCommand {
     /// If the run cannot take place.
     pub fn run(self) -> Result<ExitCode> {
         wait::catch_signals()?;
-        let folder = tempfile::tempdir().context(|| "make a temporary folder".to_owned())?;
+        let folder = Scratch::new("bench").context(|| "make a temporary folder".to_owned())?;
         let contestants = self.contestants(folder.path())?;
         let lines = self
             .lines
@@ -246,8 +248,9 @@ impl BenchCommand {
         if let Some(dump) = dump {
             command.arg("--dump").arg(dump);
         }
-        let child = command.spawn().context(|| "start loader-test".to_owned())?;
-        let status = finish(child)?;
+        // The library may start processes of its own.
+        let child = Supervised::spawn(&mut command, Leftovers::END);
+        let status = finish(child.context(|| "start loader-test".to_owned())?)?;
         let found = fs::read(&result)
             .ok()
             .and_then(|text| serde_json::from_slice(&text).ok());
@@ -361,7 +364,7 @@ impl Role {
 }
 
 /// Waits for a child, and ends it when a signal comes or it takes too long.
-fn finish(mut child: Child) -> Result<String> {
+fn finish(mut child: Supervised) -> Result<String> {
     let deadline = Instant::now() + PATIENCE;
     let pause = Duration::from_millis(5);
     loop {
@@ -375,7 +378,6 @@ fn finish(mut child: Child) -> Result<String> {
         if is_late || signals::came().is_some() {
             // It may have ended just now.
             let _ = child.kill();
-            let _ = child.wait();
             wait::check_signals()?;
             return Ok(format!("took longer than {PATIENCE:?}"));
         }

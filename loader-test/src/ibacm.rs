@@ -237,6 +237,11 @@ fn write_options(directory: &Path, options: &[(String, String)]) -> Result<()> {
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into();
     for (key, value) in options {
+        if key.eq_ignore_ascii_case("server_mode") && value != "unix" {
+            return Err(Error::Input(format!(
+                "server_mode {value}: a run talks to ibacm by its Unix socket; leave the option out"
+            )));
+        }
         // The one key that may be there several times, once for each subnet.
         if !key.eq_ignore_ascii_case("provider") {
             lines.retain(|(known, _)| !known.eq_ignore_ascii_case(key));

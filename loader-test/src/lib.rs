@@ -38,6 +38,7 @@ pub mod programs;
 pub mod record;
 pub mod rig;
 pub mod sa;
+mod scratch;
 pub mod signals;
 pub mod stock;
 pub mod storm;

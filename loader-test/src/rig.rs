@@ -35,7 +35,7 @@
 //! Everything that a rig starts ends when the rig is dropped, and at the latest with the process: by signal, by panic, by
 //! SIGKILL. They share a network namespace of the rig's own, see [`crate::namespace`], in which nobody else is. Namespaces
 //! and mounts live in those processes and go with them. The rig's folder with all logs is removed when
-//! the rig is dropped, unless the thread panics, [`Builder::logs`] gave it a place, or the environment variable
+//! the rig is dropped (after SIGKILL, by the next run), unless the thread panics, [`Builder::logs`] gave it a place, or the environment variable
 //! `LOADER_TEST_KEEP` is set.
 //!
 //! A rig can be shared between threads; what its methods do to the fabric is done when they return.
@@ -45,8 +45,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-
-use tempfile::TempDir;
 
 use crate::client;
 use crate::compare::{Difference, compare};
@@ -60,6 +58,7 @@ use crate::opensm::{Opensm, SaQuery};
 use crate::programs::absolute;
 use crate::record::{Gid, Lid, PathRecord};
 use crate::sa::{Answer, Asker, ClassPortInfo, Destination, Question, attribute};
+use crate::scratch::Scratch;
 use crate::stand_in::HOSTS;
 use crate::wait::{self, PATIENCE};
 
@@ -633,8 +632,8 @@ impl Rig {
     /// Keeps the rig's folder.
     pub fn keep_logs(&mut self) {
         self.folder.keep = true;
-        if let Some(mut own) = self.folder.own.take() {
-            own.disable_cleanup(true);
+        if let Some(own) = self.folder.own.take() {
+            own.keep();
         }
     }
 }
@@ -761,7 +760,7 @@ fn remove_copies(folder: &Path) {
 struct Folder {
     path: PathBuf,
     /// A temporary folder, which is removed in the end.
-    own: Option<TempDir>,
+    own: Option<Scratch>,
     /// Unless it is worth a look.
     keep: bool,
 }
@@ -769,11 +768,7 @@ struct Folder {
 impl Folder {
     fn new(given: Option<&Path>) -> Result<Self> {
         let Some(path) = given else {
-            let folder = tempfile::Builder::new().prefix("loader-test-").tempdir();
-            let folder = folder.map_err(|error| {
-                let place = env::temp_dir();
-                Error::Input(format!("make a folder in {}: {error}", place.display()))
-            })?;
+            let folder = Scratch::new("rig").map_err(|error| Error::Input(error.to_string()))?;
             return Ok(Self {
                 path: folder.path().to_owned(),
                 own: Some(folder),
@@ -810,10 +805,8 @@ impl Drop for Folder {
         if is_kept {
             remove_copies(&self.path);
         }
-        if let Some(own) = &mut self.own
-            && is_kept
-        {
-            own.disable_cleanup(true);
+        if is_kept && let Some(own) = self.own.take() {
+            own.keep();
             eprintln!("the logs are in {}", self.path.display());
         }
     }

@@ -94,7 +94,7 @@ fn run_tier(
     tally: &mut Tally,
 ) -> Result<(), Error> {
     let budget = Budget::start(tier.budget());
-    for mut command in tier.commands(selection, engine) {
+    for mut command in tier.commands(selection, engine)? {
         println!("$ {}", crate::shown(&command));
         if tier.runs_tests() {
             let mut own = Tally::default();

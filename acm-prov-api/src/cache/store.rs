@@ -38,11 +38,14 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex};
 
 pub(super) use age::millis;
-use writer::Writer;
+use writer::{Walk, Writer};
 
 pub use age::Epoch;
 pub use negative::{MAX_NEGATIVES, Negatives};
 pub use side::{MAX_OTHER_ANSWERS, MAX_SERVICE_ANSWERS};
+
+/// Between two parts of [`PathStore::fresh`].
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// How much a [`PathStore`] keeps, and for how long. Times count in whole milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,10 +278,17 @@ impl PathStore {
         self.writer.lock().changes
     }
 
-    /// The fresh plain answers.
+    /// The fresh plain answers. A large table is read part by part, and what other threads change meanwhile waits for a part at
+    /// the most. It may so hold what has been removed in the meantime, or lack what was put in: [`changes`](Self::changes) tells.
+    /// All of it is from one epoch: if that ends meanwhile, it is begun again.
     #[must_use]
     pub fn fresh(&self, now: Moment) -> Vec<Kept> {
-        self.writer.lock().fresh(now)
+        let mut walk = Walk::default();
+        while self.writer.lock().fresh(&mut walk, now) {
+            // Without a pause this thread would have the lock again before a waiting one wakes.
+            std::thread::sleep(PAUSE);
+        }
+        walk.into_kept()
     }
 
     /// Takes in answers from another time, once, where nothing is known: they are stale, and answer while they are

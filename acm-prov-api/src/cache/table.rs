@@ -12,6 +12,7 @@ mod memory;
 mod slot;
 
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 
 pub(super) use entry::{Entry, Key};
 use memory::Slots;
@@ -228,7 +229,17 @@ impl Table {
 
     /// All entries. For the writer.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
-        let entries = (0..self.slots.len()).map(|index| self.at(index));
+        self.entries_in(0..self.slots.len())
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The entries in some of the slots. For the writer.
+    pub fn entries_in(&self, slots: Range<usize>) -> impl Iterator<Item = Entry> {
+        let entries = slots.map(|index| self.at(index));
         entries.filter(|entry| !entry.is_empty())
     }
 }

@@ -11,7 +11,8 @@ mod current;
 
 use super::table::{Entry, Key, Slot, Table};
 use crate::sync::{Arc, Mutex, OnceLock};
-use current::{Current, Use};
+use current::Current;
+pub(super) use current::Use;
 
 /// Sizes: the largest has 2^29 slots, 16 GiB.
 const SIZES: usize = 27;
@@ -102,6 +103,11 @@ impl Tables {
     pub fn table(&self) -> &Table {
         let place = self.place(self.current.begin());
         &place.expect("it was made before it was current").table
+    }
+
+    /// Since when the current table is so: while it is, entries keep their slots, or move to earlier ones.
+    pub fn current(&self) -> Use {
+        self.current.begin()
     }
 
     /// Makes a copy with twice the slots the current one. `false`: there is no memory. For the writer.

@@ -7,9 +7,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Args;
-use rustix::process::{Signal, set_parent_process_death_signal};
-
 use super::case::Case;
 use super::files::{ip_of, name_of, write_hosts};
 use super::machine::{self, Disturbance};
@@ -17,6 +14,7 @@ use super::requests::{Requests, shuffled};
 use super::results::Found;
 use crate::stand_in::HOSTS;
 use crate::stand_in::bare::{Asked, Core};
+use clap::Args;
 
 /// How long a provider may take until it answers the first request, and to notice that its flush file was touched.
 const START: Duration = Duration::from_secs(15);
@@ -58,8 +56,6 @@ pub struct BenchChildCommand {
 impl BenchChildCommand {
     /// Measures, and writes what it found.
     pub fn run(&self) -> ExitCode {
-        // Nobody measures for a parent that has gone.
-        let _ = set_parent_process_death_signal(Some(Signal::KILL));
         let outcome = self.measure().and_then(|found| {
             let text = serde_json::to_vec(&found).map_err(|error| error.to_string())?;
             fs::write(&self.result, text)

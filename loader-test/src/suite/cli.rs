@@ -160,10 +160,15 @@ pub(super) fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// An error if there is no such library.
+/// An error if there is no such library. Reading a FIFO or a device might never end.
 pub(super) fn exists(library: &Path) -> io::Result<()> {
     match std::fs::metadata(library) {
-        Ok(_) => Ok(()),
+        // A directory is judged by a check.
+        Ok(found) if found.is_file() || found.is_dir() => Ok(()),
+        Ok(_) => {
+            let text = format!("{}: a FIFO, socket or device", library.display());
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
         Err(error) => Err(named(library, &error)),
     }
 }
@@ -268,6 +273,13 @@ impl CheckCommand {
         }
         let json = self.json.as_deref().map(ReportFile::new).transpose()?;
         let junit = self.junit.as_deref().map(ReportFile::new).transpose()?;
+        if let (Some(json), Some(junit)) = (&json, &junit)
+            && json.replaces(junit)
+        {
+            return Err(io::Error::other(
+                "--json and --junit name the same file; give each its own",
+            ));
+        }
         let has_stdout = json.as_ref().is_some_and(|file| file.is_stdout());
         let output = match has_stdout {
             true => Output::Stderr,

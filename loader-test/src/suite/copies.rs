@@ -6,11 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use tempfile::TempDir;
+use crate::scratch::Scratch;
 
 /// The library itself for the first options that it meets, and a copy for each other set.
 pub struct Copies {
-    folder: TempDir,
+    folder: Scratch,
     known: Mutex<HashMap<Vec<String>, PathBuf>>,
 }
 
@@ -21,9 +21,7 @@ impl Copies {
     /// If there is no place for them.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
-            folder: tempfile::Builder::new()
-                .prefix("loader-test-copies-")
-                .tempdir()?,
+            folder: Scratch::new("copies")?,
             known: Mutex::default(),
         })
     }

@@ -32,6 +32,7 @@ use super::lines::OptionLines;
 use super::progress::{self, sayln};
 use super::run::{self, Plan};
 use super::{Check, Finding, Outcome, cannot_run};
+use crate::scratch::Scratch;
 use crate::stand_in::ledger::Harmed;
 use orders::{ORDERS, Orders, RESULTS, ReplayFile, Results, Task};
 use pool::Pool;
@@ -72,7 +73,7 @@ pub struct FuzzCommand {
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = duration)]
     time: Duration,
     /// At most so many sequences [default: as many as there is time for]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
     /// Sequences at a time [default: 40 for each processor, since most wait for deadlines]
     #[arg(long, value_name = "N")]
@@ -125,9 +126,7 @@ impl FuzzCommand {
             progress::say(&progress::details(&unloadable, None));
             return Ok(ExitCode::FAILURE);
         }
-        let place = tempfile::Builder::new()
-            .prefix("loader-test-fuzz-")
-            .tempdir()?;
+        let place = Scratch::new("fuzz")?;
         let orders = Orders {
             options,
             results: place.path().to_owned(),

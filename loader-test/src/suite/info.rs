@@ -17,10 +17,12 @@ mod options;
 use options::ShownOption;
 use supervisor::{Leftovers, Supervised};
 
+use super::cli::exists;
 use super::lines::OptionLines;
 use super::progress::{say, sayln};
 use super::run::Stop;
 use crate::elf::SharedObject;
+use crate::scratch::Scratch;
 use crate::stand_in::fabric::DeviceSpec;
 use crate::stand_in::library::Library;
 use crate::stand_in::recorder;
@@ -86,6 +88,7 @@ impl InfoCommand {
     /// # Errors
     /// If the library cannot be looked at.
     pub fn run(self) -> io::Result<ExitCode> {
+        exists(&self.library)?;
         let object = SharedObject::read(&self.library)
             .map_err(|error| io::Error::other(format!("{}: {error}", self.library.display())))?;
         let options = self.lines.read()?;
@@ -268,9 +271,7 @@ fn load_in_child(
 ) -> io::Result<Attempt> {
     // So that a signal ends the wait, and the folder goes.
     let stop = Stop::at_signals()?;
-    let folder = tempfile::Builder::new()
-        .prefix("loader-test-info-")
-        .tempdir()?;
+    let folder = Scratch::new("info")?;
     let result = folder.path().join("loaded.json");
     let mut command = Command::new(std::env::current_exe()?);
     command

@@ -190,6 +190,11 @@ impl ReportFile {
         Ok(file)
     }
 
+    /// Whether one of the two reports would take the other's place.
+    pub fn replaces(&self, other: &Self) -> bool {
+        self.path == other.path && !self.path.as_deref().is_some_and(is_special)
+    }
+
     /// Whether it is standard output.
     pub fn is_stdout(&self) -> bool {
         self.path.is_none()

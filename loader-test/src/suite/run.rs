@@ -20,10 +20,9 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
 use super::Check;
 use super::bench::Time;
+use crate::scratch::Scratch;
 
 pub(super) use child::signal_name;
 pub use plan::{CutShort, DEFAULT_JOBS, DEFAULT_LIMIT, Event, Plan, Report, Results};
@@ -67,7 +66,7 @@ pub fn run_until(
     stop: &Stop,
     tell: &(dyn Fn(Event<'_>) + Sync),
 ) -> io::Result<Results> {
-    let folder = scratch_folder("loader-test-run-")?;
+    let folder = Scratch::small("run")?;
     // A constructor may change the working folder.
     let library = &std::path::absolute(library)?;
     let run = pool::Run::new(library, plan, stop, tell, folder.path())?;
@@ -81,7 +80,7 @@ pub(super) fn run_prepared(
     plan: &Plan,
     prepare: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<Report> {
-    let folder = scratch_folder("loader-test-check-")?;
+    let folder = Scratch::small("check")?;
     let library = &std::path::absolute(library)?;
     prepare(folder.path())?;
     let start = Instant::now();
@@ -100,20 +99,6 @@ pub(super) fn run_prepared(
     let mut report = job.run(&stop).map_err(could_not_run)?;
     report.duration_ms = milliseconds_since(start);
     Ok(report)
-}
-
-/// A folder for small files that live shortly: in memory if the system has a place for that, which is much quicker, unless
-/// the user wants temporary files elsewhere.
-fn scratch_folder(prefix: &str) -> io::Result<TempDir> {
-    const IN_MEMORY: &str = "/dev/shm";
-    let mut builder = tempfile::Builder::new();
-    let builder = builder.prefix(prefix);
-    if std::env::var_os("TMPDIR").is_none()
-        && let Ok(folder) = builder.tempdir_in(IN_MEMORY)
-    {
-        return Ok(folder);
-    }
-    builder.tempdir()
 }
 
 fn milliseconds_since(start: Instant) -> u64 {

@@ -288,20 +288,3 @@ fn events_of(file: &Path) -> Vec<serde_json::Value> {
     }
     events
 }
-
-/// What faults replace, and so a part of each of them.
-const FAULTS: [&str; 2] = [
-    "TAILQ_REMOVE(&path->waiters, request, entry);",
-    "static struct acm_provider provider = {",
-];
-
-/// Tests turn the feature on; the program that operators get is built without it.
-#[test]
-fn the_program_carries_the_faults_with_their_feature_only() {
-    let program = std::fs::read(env!("CARGO_BIN_EXE_loader-test")).unwrap();
-    let program = String::from_utf8_lossy(&program);
-    for text in FAULTS {
-        assert!(compiler::sa_provider().contains(text), "{text}");
-        assert_eq!(program.contains(text), cfg!(feature = "faults"), "{text}");
-    }
-}

@@ -142,6 +142,68 @@ fn a_daemon_of_the_providers_ends_with_the_run() {
     }
 }
 
+/// What SIGKILL leaves: the folder, until the next run. The library has left a daemon, and its constructor never returns.
+#[test]
+fn sigkill_of_any_command_leaves_no_process_and_its_folder_until_the_next_run() {
+    let place = tempfile::tempdir().unwrap();
+    let pids = place.path().join("pids");
+    let hangs = providers::build(&["HANGS", &format!("LEAVES_A_DAEMON=\"{}\"", pids.display())]);
+    let library = hangs.path();
+    let options: [(&str, &[&str]); 6] = [
+        ("check", &[]),
+        ("stock", &[]),
+        ("bench", &["--dests", "1k", "--only", "gid"]),
+        ("fuzz", &[]),
+        ("info", &[]),
+        ("trace", &["-o", "/dev/null"]),
+    ];
+    for (command, options) in options {
+        let temporary = place.path().join(command);
+        fs::create_dir(&temporary).unwrap();
+        let _ = fs::remove_file(&pids);
+        let start = |command: &str| {
+            let mut run = Command::new(LOADER_TEST);
+            run.arg(command).env("TMPDIR", &temporary);
+            run.stdout(Stdio::null()).stderr(Stdio::null());
+            run
+        };
+        let mut run = start(command).arg(&library).args(options).spawn().unwrap();
+        let pid = i32::try_from(run.id()).unwrap();
+        let what = format!("{command} to load the library");
+        let left = wait::until(&what, Duration::from_secs(60), || {
+            let text = fs::read_to_string(&pids).unwrap_or_default();
+            let left = text.split_once('\n').map(|(pid, _)| pid.parse::<i32>());
+            Ok(left.and_then(Result::ok))
+        });
+        let left = left.unwrap();
+        let mut started = processes::descendants(pid);
+        started.extend(
+            processes::all()
+                .into_iter()
+                .filter(|process| process.pid == left),
+        );
+        assert!(
+            started.iter().any(|process| process.pid == left),
+            "{command}: {started:?}"
+        );
+        run.kill().unwrap();
+        run.wait().unwrap();
+        processes::wait_until_gone(&started);
+        let folders = || {
+            fs::read_dir(&temporary)
+                .unwrap()
+                .flatten()
+                .map(|entry| entry.path())
+                .collect::<Vec<_>>()
+        };
+        assert!(!folders().is_empty(), "{command} has no folder in TMPDIR");
+        // Another library: what is looked at is not this run's business.
+        let good = providers::good();
+        assert!(start("info").arg(good.path()).status().unwrap().success());
+        assert_eq!(folders(), Vec::<std::path::PathBuf>::new(), "{command}");
+    }
+}
+
 fn programs(rig: &Rig) -> BTreeSet<Process> {
     let mut pids: Vec<_> = rig.hosts().iter().filter_map(|host| host.pid()).collect();
     pids.extend([rig.opensm().pid().unwrap(), rig.ibsim().process().pid()]);

@@ -350,6 +350,12 @@ fn a_folder_that_cannot_be_made_and_options_that_are_none_are_named() {
         "timeout=1\n2".as_ref(),
     ];
     stock(arguments).expect(2, &["not a name and a value"]);
+    let arguments = [
+        library.as_os_str(),
+        "--opt".as_ref(),
+        "server_mode open".as_ref(),
+    ];
+    stock(arguments).expect(2, &["server_mode open: ", "leave the option out"]);
 }
 
 /// What keeps a program from being started says nothing about the provider.

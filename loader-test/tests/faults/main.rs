@@ -8,6 +8,7 @@
 
 #[allow(dead_code, reason = "part of it serves other tests")]
 mod compiler;
+mod operators;
 #[path = "../shared/products.rs"]
 mod products;
 

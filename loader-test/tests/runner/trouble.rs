@@ -65,6 +65,13 @@ fn what_makes_no_sense_is_refused() {
     let text = text.to_str().unwrap();
     let good = good();
     let good = good.to_str().unwrap();
+    // Nobody writes to it: who opens it waits.
+    let pipe = bench::file("pipe.so");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let pipe = pipe.to_str().unwrap();
+    let report = bench::file("report");
+    let report = report.to_str().unwrap();
     for (arguments, says) in [
         (&["check", good, "--timeout", "0"][..], "--timeout"),
         (
@@ -72,6 +79,7 @@ fn what_makes_no_sense_is_refused() {
             "--timeout",
         ),
         (&["check", good, "--jobs", "0"], "--jobs"),
+        (&["fuzz", good, "--runs", "0"], "--runs"),
         (&["check", missing], missing),
         (&["fuzz", missing], missing),
         (&["trace", missing, "-o", "/dev/null"], missing),
@@ -81,6 +89,21 @@ fn what_makes_no_sense_is_refused() {
         ),
         (&["info", missing], missing),
         (&["info", text], "not an ELF file"),
+        (&["check", pipe], "a FIFO, socket or device"),
+        (&["fuzz", pipe], "a FIFO, socket or device"),
+        (
+            &["trace", pipe, "-o", "/dev/null"],
+            "a FIFO, socket or device",
+        ),
+        (&["info", pipe], "a FIFO, socket or device"),
+        (
+            &["check", good, "--json", report, "--junit", report],
+            "the same file",
+        ),
+        (
+            &["check", good, "--json", "-", "--junit", "-"],
+            "the same file",
+        ),
     ] {
         let run = run(loader_test(arguments));
         assert_eq!(run.code, 2, "{arguments:?}: {run:?}");

@@ -46,6 +46,9 @@ const PRODUCTS: [&str; 4] = [
 /// The provider whose instructions are counted, as it is shipped.
 const COUNTED: &str = "provider-cache";
 
+/// Where, in cargo's target folder, the program `loader-test` lies as operators get it: the tests' build replaces the other one.
+const OPERATORS_PROGRAM: &str = "tests/operators/loader-test";
+
 /// Tells the tests that [`PRODUCTS`] are built from the present source, which each would do by itself otherwise.
 const BUILT: (&str, &str) = ("ACM_TESTS_BUILT", "yes");
 
@@ -116,22 +119,29 @@ impl Tier {
     }
 
     /// What it runs.
-    pub fn commands(self, selection: &Selection, engine: Engine) -> Vec<Command> {
+    ///
+    /// # Errors
+    /// If this program's own place cannot be found.
+    pub fn commands(self, selection: &Selection, engine: Engine) -> Result<Vec<Command>, Error> {
         let run = |arguments: &[&str]| {
             let mut command = engine.command();
             selection.add_to(&mut command);
             command.args(arguments).env(BUILT.0, BUILT.1);
             command
         };
-        match self {
+        Ok(match self {
             Self::Build => {
                 let mut products = cargo(&["build"]);
                 let wanted = PRODUCTS.iter().filter(|package| selection.has(package));
                 products.args(wanted.flat_map(|package| ["--package", package]));
+                let target = trees::target()?;
+                let mut keep = Command::new("install");
+                keep.arg("-D").arg(target.join("debug/loader-test"));
+                keep.arg(target.join(OPERATORS_PROGRAM));
                 // With the features and packages of the tests, or cargo would compile anew for them.
                 let mut tests = cargo(&["test", "--no-run"]);
                 selection.add_to(&mut tests);
-                let mut commands = vec![products, tests];
+                let mut commands = vec![products, keep, tests];
                 // What the test `counts` counts instructions of.
                 if selection.has(COUNTED) {
                     commands.push(cargo(&["build", "--release", "--package", COUNTED]));
@@ -165,7 +175,7 @@ impl Tier {
             }
             // No command: it has parts that run here.
             Self::Vm => vec![],
-        }
+        })
     }
 
     pub fn runs_tests(self) -> bool {
@@ -179,7 +189,7 @@ mod tests {
 
     fn lines(tier: Tier, engine: Engine) -> Vec<String> {
         let selection = Selection::of(false).unwrap();
-        let commands = tier.commands(&selection, engine);
+        let commands = tier.commands(&selection, engine).unwrap();
         commands.iter().map(crate::shown).collect()
     }
 

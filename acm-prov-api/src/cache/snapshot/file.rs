@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::process::geteuid;
 
 /// Why a file was not read or written.
@@ -88,6 +88,9 @@ pub fn write(file: &Path, bytes: &[u8]) -> Result<(), FileError> {
     };
     let directory = file.parent().unwrap_or(Path::new("."));
     let opened = open_directory(directory).map_err(|reason| failed(directory, reason))?;
+    // Another daemon with a port of that GUID would take this one's temporary file for its own. Where the file system has no
+    // locks, a file that two have written is damaged, and its checksums show it.
+    let _ = rustix::fs::flock(&opened, FlockOperation::LockExclusive);
     let name = file.file_name().unwrap_or_default();
     let mut temporary = name.to_owned();
     temporary.push(".new");
@@ -186,6 +189,25 @@ mod tests {
         write(&file, b"text").unwrap();
         assert_eq!(read(&file, 100).unwrap().unwrap(), b"text");
         assert!(!elsewhere.exists());
+    }
+
+    #[test]
+    fn two_daemons_that_write_one_file_leave_it_whole() {
+        let folder = folder();
+        let file = path(folder.path(), 0x12);
+        let texts = [b'a', b'b'].map(|byte| vec![byte; 1 << 18]);
+        std::thread::scope(|scope| {
+            for text in &texts {
+                scope.spawn(|| (0..100).for_each(|_| write(&file, text).unwrap()));
+            }
+            for _ in 0..100 {
+                if let Some(bytes) = read(&file, 1 << 20).unwrap_or_default() {
+                    assert!(texts.contains(&bytes), "{} bytes", bytes.len());
+                }
+            }
+        });
+        assert!(texts.contains(&read(&file, 1 << 20).unwrap().unwrap()));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -823,3 +823,48 @@ fn without_memory_for_a_larger_table_answers_are_evicted() {
     assert!(store.is_empty() && store.plain(Target::Gid(gid(1))).is_none());
     MOST_SLOTS.set(usize::MAX);
 }
+
+/// Puts so many GIDs in, all with the answer of the LID 7.
+fn filled(store: &PathStore, ids: std::ops::Range<u64>) {
+    for id in ids {
+        store.learn(&by_gid(id), &path(id, 7), store.epoch(), at(0));
+    }
+}
+
+fn found(walk: Walk) -> (usize, std::collections::HashSet<Gid>) {
+    let kept = walk.into_kept();
+    let gids = kept.iter().map(|kept| kept.path.dgid()).collect();
+    (kept.len(), gids)
+}
+
+#[test]
+fn what_is_fresh_is_read_part_by_part_and_anew_if_the_table_grows() {
+    let store = store(100_000);
+    filled(&store, 0..20_000);
+    let part = |walk: &mut Walk| store.writer.lock().fresh(walk, at(0));
+    let mut walk = Walk::default();
+    assert!(part(&mut walk), "it has more than one part");
+    filled(&store, 20_000..40_000);
+    while part(&mut walk) {}
+    let (count, gids) = found(walk);
+    assert_eq!((count, gids.len()), (40_000, 40_000));
+    assert_eq!(store.fresh(at(0)).len(), 40_000);
+}
+
+#[test]
+fn what_is_fresh_is_of_one_epoch() {
+    let store = store(100_000);
+    filled(&store, 0..20_000);
+    let part = |walk: &mut Walk| store.writer.lock().fresh(walk, at(0));
+    let mut walk = Walk::default();
+    assert!(part(&mut walk));
+    store.reregister(at(0));
+    while part(&mut walk) {}
+    assert_eq!(found(walk).0, 0);
+    let mut walk = Walk::default();
+    filled(&store, 0..20_000);
+    assert!(part(&mut walk));
+    store.clear();
+    while part(&mut walk) {}
+    assert_eq!(found(walk).0, 0);
+}

@@ -1,12 +1,12 @@
 //! What one thread at a time does with a store.
 
-use super::age::{Age, Ages, Freshness, Use, millis};
+use super::age::{Age, Ages, Epoch, Freshness, Use, millis};
 use super::negative::Negatives;
 use super::side::Side;
 use super::{AHEAD, Discarded, Kept, Known, Preloads, Readers, Renewing, StoreLimits, targets};
 use crate::address::{Gid, Lid};
 use crate::cache::table::{Entry, Key};
-use crate::cache::tables::Tables;
+use crate::cache::tables::{self, Tables};
 use crate::clock::Moment;
 use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source, Target};
@@ -16,6 +16,24 @@ use std::time::Duration;
 
 /// Slots that the hand of the clock looks at for an entry that was not used, before it takes the next that it meets.
 const PATIENCE: usize = 1_024;
+
+/// Slots that [`Writer::fresh`] reads at a time: a millisecond's work.
+const WALKED_AT_A_TIME: usize = 16_384;
+
+/// A walk through the table, and what it has met.
+#[derive(Default)]
+pub(super) struct Walk {
+    /// The table and the epoch that it is about.
+    begun: Option<(tables::Use, Epoch)>,
+    next: usize,
+    kept: Vec<Kept>,
+}
+
+impl Walk {
+    pub fn into_kept(self) -> Vec<Kept> {
+        self.kept
+    }
+}
 
 /// The table and what is beside it.
 pub(super) struct Writer {
@@ -197,15 +215,30 @@ impl Writer {
     }
 
     /// See [`PathStore::fresh`](super::PathStore::fresh).
-    pub fn fresh(&self, now: Moment) -> Vec<Kept> {
-        let fresh = self.answers_in_table();
+    ///
+    /// Takes the next part; false if there is no more.
+    pub fn fresh(&self, walk: &mut Walk, now: Moment) -> bool {
+        let table = self.tables.table();
+        let begun = Some((self.tables.current(), self.ages.current()));
+        if walk.begun != begun {
+            // Entries have other slots now, or what was fresh is so no more.
+            *walk = Walk {
+                begun,
+                ..Walk::default()
+            };
+        }
+        let end = table.slots().min(walk.next + WALKED_AT_A_TIME);
+        let entries = table.entries_in(walk.next..end);
+        let fresh = entries.filter(|entry| !entry.is_preloaded());
         let fresh = fresh.filter(|entry| self.is_fresh(self.age(entry), now));
         let kept = fresh.map(|entry| Kept {
             target: entry.target(&self.source),
             path: entry.path(&self.source),
             age: Duration::from_millis(now.since(self.age(&entry).learned)),
         });
-        kept.collect()
+        walk.kept.extend(kept);
+        walk.next = end;
+        end < table.slots()
     }
 
     /// See [`PathStore::load`](super::PathStore::load).
