@@ -82,7 +82,7 @@ pub fn speaks(core: &StandIn, wire: &Wire, pkey: u16) -> Outcome {
         if Instant::now() > deadline {
             core.note_vain_wait();
             let asked =
-                |question: &Question| question.is_join() && question.record.starts_with(&group);
+                |question: &Question| question.is_join() && question.record.starts_with(&group.0);
             if core.sa().questions().iter().any(asked) {
                 let expected = format!(
                     "a member of the stock provider's group within {:?}",
