@@ -1,7 +1,7 @@
 //! `struct ib_user_mad` of `<infiniband/umad.h>`, the envelope of a MAD.
 //!
-//! The tests of acm-prov-api compare it with that crate's mirror of the header. fabric-sim includes this file by its path:
-//! it declares the same structure and depends on none of the workspace's crates.
+//! A test of acm-prov-api compares it with that crate's mirror of the header. fabric-sim, which depends on no crate of the
+//! workspace, includes this file by its path.
 
 /// `ib_mad_addr_t`. `qpn`, `qkey`, `lid` and `flow_label` are in network byte order.
 #[repr(C)]

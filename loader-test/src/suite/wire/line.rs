@@ -127,7 +127,7 @@ pub fn shown(datagrams: &[Datagram]) -> String {
     }
     let one = |datagram: &Datagram| match mad(datagram) {
         Some(mad) => format!(
-            "to LID {:#x}, queue pair {:#x}: {mad:?}",
+            "to LID {}, queue pair {:#x}: {mad:?}",
             datagram.destination_lid, datagram.destination_qp
         ),
         None => format!("{} bytes", datagram.payload.len()),
