@@ -14,7 +14,7 @@ use crate::abi::{
     _compat_ibv_port_attr, AcmCounter, Be16, acm_device, acm_endpoint, acm_port, ibv_context,
     ibv_gid,
 };
-use crate::address::{Gid, Lid, PKey};
+use crate::address::{Gid, Guid, PKey};
 use crate::host::Host;
 use crate::host::counters::Counters;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,8 @@ use crate::sync::{Arc, Mutex, RwLock};
 
 use device_name::device_name;
 use hourly::Hourly;
+
+pub use rdma_access::PortAttributes;
 
 /// The core has closed the device, port or endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,7 +69,7 @@ struct DeviceInner {
     host: Host,
     gate: Gate<acm_device>,
     verbs: CorePointer<ibv_context>,
-    guid: u64,
+    guid: Guid,
 }
 
 impl DeviceHandle {
@@ -80,14 +82,14 @@ impl DeviceHandle {
             host,
             gate: Gate::new(device),
             verbs: CorePointer(verbs),
-            guid: dev_guid.to_host(),
+            guid: Guid(dev_guid.to_host()),
         };
         Self(Arc::new(inner))
     }
 
-    /// The device's node GUID, in host byte order. Physical and virtual functions of one adapter can share it: it is no
+    /// The device's node GUID. Physical and virtual functions of one adapter can share it: it is no
     /// key for a device.
-    pub fn guid(&self) -> u64 {
+    pub fn guid(&self) -> Guid {
         self.0.guid
     }
 
@@ -138,34 +140,6 @@ pub enum OpenVerbsError {
     /// The device does not open.
     #[error(transparent)]
     Verbs(rdma_access::Error),
-}
-
-/// Attributes of a port, as `ibv_query_port` gives them at the time of the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortAttributes {
-    /// Link state code of `enum ibv_port_state`; 4 is active.
-    pub state: u32,
-    /// The port's base LID.
-    pub lid: Lid,
-    /// LID mask count: the port answers to 2^lmc LIDs.
-    pub lmc: u8,
-    /// The subnet manager's LID.
-    pub sm_lid: Lid,
-    /// Service level towards the subnet manager.
-    pub sm_sl: u8,
-    /// Active MTU as IB code (1 = 256 bytes … 5 = 4096).
-    pub active_mtu: u8,
-    /// Link width code: 1, 2, 4, 8, 16 for 1x, 4x, 8x, 12x, 2x.
-    pub active_width: u8,
-    /// Link speed code: 1 SDR, 2 DDR, 4 QDR, 8 FDR10, 16 FDR, 32 EDR, 64 HDR, 128 NDR or faster. See
-    /// [`PortHandle::rate`].
-    pub active_speed: u8,
-    /// Subnet time-out: 4.096 µs × 2^n.
-    pub subnet_timeout: u8,
-    /// Entries in the P_Key table.
-    pub pkey_table_length: u16,
-    /// Link layer code: 0 unspecified, 1 InfiniBand, 2 Ethernet.
-    pub link_layer: u8,
 }
 
 /// Why a port did not tell what it was asked for.
@@ -228,7 +202,7 @@ impl PortHandle {
     /// Which port a line of the log is about.
     pub(crate) fn place(&self) -> String {
         let guid = self.device().guid();
-        format!("device {guid:#018x} port {}", self.number())
+        format!("device {guid} port {}", self.number())
     }
 
     /// The port's number on its device, from 1.
@@ -271,20 +245,7 @@ impl PortHandle {
                 }
             },
         )?;
-        let attributes = attributes.known;
-        Ok(PortAttributes {
-            state: attributes.state.0,
-            lid: Lid(attributes.lid),
-            lmc: attributes.lmc,
-            sm_lid: Lid(attributes.sm_lid),
-            sm_sl: attributes.sm_sl,
-            active_mtu: attributes.active_mtu.0 as u8,
-            active_width: attributes.active_width,
-            active_speed: attributes.active_speed,
-            subnet_timeout: attributes.subnet_timeout,
-            pkey_table_length: attributes.pkey_tbl_len,
-            link_layer: attributes.link_layer,
-        })
+        Ok(attributes.known.into())
     }
 
     /// An entry of the P_Key table now (`ibv_query_pkey`). Tables have holes and invalid entries (0x0000, 0x8000).

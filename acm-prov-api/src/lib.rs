@@ -12,7 +12,7 @@
 //! | feature | what it adds |
 //! | --- | --- |
 //! | `cache` | the path cache engine, module `cache` |
-//! | `verbs` | `DeviceHandle::open_verbs`, a verbs context of the provider's own, and `rdma_access` for what to do with it; example `smi_port` |
+//! | `verbs` | `DeviceHandle::open_verbs`, a verbs context of the provider's own, and all of [`rdma_access`] for what to do with it; example `smi_port` |
 //!
 //! Unit tests of a provider run it under the package `acm-stand-in`, ibacm's core in the process.
 
@@ -78,7 +78,6 @@ pub use provider::{
     AddressState, Device, DeviceState, Endpoint, EndpointState, Error, LocalAddress, NotInfiniBand,
     Plain, Port, PortState, Provider,
 };
-#[cfg(feature = "verbs")]
 pub use rdma_access;
 pub use request::{DROPPED_REQUEST, KeptRequest, QueryRequest, ResolveRequest};
 pub use text::{dump, hosts, options, report, watched_file};

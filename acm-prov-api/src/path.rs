@@ -38,9 +38,58 @@ impl Selector {
             _ => Selector::Best,
         }
     }
+}
 
-    const fn with(self, value: u8) -> u8 {
-        (self as u8) << 6 | (value & VALUE)
+/// An MTU, rate or packet lifetime with its selector: one byte of a path or multicast record.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Limit {
+    /// How the code is meant.
+    pub selector: Selector,
+    /// The code, 6 bits.
+    pub code: u8,
+}
+
+impl Limit {
+    /// Exactly this code.
+    #[must_use]
+    pub const fn exactly(code: u8) -> Limit {
+        Limit {
+            selector: Selector::Exactly,
+            code,
+        }
+    }
+
+    /// Reads the byte of a record.
+    #[must_use]
+    pub const fn from_byte(byte: u8) -> Limit {
+        Limit {
+            selector: Selector::of(byte),
+            code: byte & VALUE,
+        }
+    }
+
+    /// The byte of a record; the code's bits above the sixth are dropped.
+    #[must_use]
+    pub const fn to_byte(self) -> u8 {
+        (self.selector as u8) << 6 | (self.code & VALUE)
+    }
+}
+
+impl fmt::Debug for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}({})", self.selector, self.code)
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let code = self.code;
+        match self.selector {
+            Selector::GreaterThan => write!(f, "above code {code}"),
+            Selector::LessThan => write!(f, "below code {code}"),
+            Selector::Exactly => write!(f, "code {code}"),
+            Selector::Best => f.write_str("the best"),
+        }
     }
 }
 
@@ -263,7 +312,7 @@ impl PathRecord {
 
     /// Sets the MTU code and how it is meant.
     pub const fn set_mtu(&mut self, selector: Selector, code: u8) -> &mut Self {
-        self.0.mtu = selector.with(code);
+        self.0.mtu = Limit { selector, code }.to_byte();
         self
     }
 
@@ -282,7 +331,7 @@ impl PathRecord {
 
     /// Sets the rate code and how it is meant.
     pub const fn set_rate(&mut self, selector: Selector, code: u8) -> &mut Self {
-        self.0.rate = selector.with(code);
+        self.0.rate = Limit { selector, code }.to_byte();
         self
     }
 
@@ -300,7 +349,7 @@ impl PathRecord {
 
     /// Sets the packet lifetime n and how it is meant.
     pub const fn set_packet_lifetime(&mut self, selector: Selector, n: u8) -> &mut Self {
-        self.0.packetlifetime = selector.with(n);
+        self.0.packetlifetime = Limit { selector, code: n }.to_byte();
         self
     }
 
@@ -335,14 +384,6 @@ impl From<PathRecord> for ibv_path_record {
 
 impl fmt::Debug for PathRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        struct Chosen(Selector, u8);
-
-        impl fmt::Debug for Chosen {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{:?}({})", self.0, self.1)
-            }
-        }
-
         f.debug_struct("PathRecord")
             .field("service_id", &format_args!("{:#x}", self.service_id()))
             .field("dgid", &self.dgid())
@@ -357,12 +398,9 @@ impl fmt::Debug for PathRecord {
             .field("pkey", &self.pkey())
             .field("qos_class", &format_args!("{:#x}", self.qos_class()))
             .field("sl", &self.sl())
-            .field("mtu", &Chosen(self.mtu_selector(), self.mtu()))
-            .field("rate", &Chosen(self.rate_selector(), self.rate()))
-            .field(
-                "packet_lifetime",
-                &Chosen(self.packet_lifetime_selector(), self.packet_lifetime()),
-            )
+            .field("mtu", &Limit::from_byte(self.0.mtu))
+            .field("rate", &Limit::from_byte(self.0.rate))
+            .field("packet_lifetime", &Limit::from_byte(self.0.packetlifetime))
             .field("preference", &self.preference())
             .finish()
     }

@@ -12,6 +12,8 @@ mod query;
 use std::ffi::CStr;
 use std::fmt;
 
+use rdma_access::LinkLayer;
+
 use crate::address::{Address, PKey};
 use crate::handles::{DeviceHandle, EndpointHandle, PortHandle};
 use crate::host::Host;
@@ -198,22 +200,20 @@ pub struct Port<P: Provider> {
 /// What a port is when its link layer is not InfiniBand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "port {port} is no InfiniBand port (link layer {link_layer}): it has no subnet administrator to ask; \
-     ibacm serves the adapter's InfiniBand ports only"
+    "port {port} is no InfiniBand port (link layer {}): it has no subnet administrator to ask; \
+     ibacm serves the adapter's InfiniBand ports only", link_layer.0
 )]
 pub struct NotInfiniBand {
     /// The port's number.
     pub port: u8,
-    /// The link layer's code: 2 is Ethernet.
-    pub link_layer: u8,
+    /// The link layer.
+    pub link_layer: LinkLayer,
 }
 
 impl<P: Provider> Port<P> {
     pub(crate) fn open(device: Arc<Device<P>>, handle: PortHandle) -> Result<Self, Error> {
-        const UNSPECIFIED: u8 = 0;
-        const INFINIBAND: u8 = 1;
         let link_layer = handle.attributes()?.link_layer;
-        if link_layer != UNSPECIFIED && link_layer != INFINIBAND {
+        if !matches!(link_layer, LinkLayer::UNSPECIFIED | LinkLayer::INFINIBAND) {
             return Err(NotInfiniBand {
                 port: handle.number(),
                 link_layer,
@@ -302,7 +302,8 @@ impl<P: Provider> Endpoint<P> {
     /// Whether the core has given the endpoint this address.
     #[inline]
     pub fn has_address(&self, address: &Address) -> bool {
-        self.marks.load(Ordering::Relaxed) & address.mark() != 0 && self.is_there(address)
+        self.marks.load(Ordering::Relaxed) & crate::address::mark(address) != 0
+            && self.is_there(address)
     }
 
     #[cold]
@@ -313,7 +314,8 @@ impl<P: Provider> Endpoint<P> {
     fn add_address(&self, address: &Address) {
         self.addresses.write().push(*address);
         // Who is told that the endpoint has it, finds it.
-        self.marks.fetch_or(address.mark(), Ordering::Relaxed);
+        self.marks
+            .fetch_or(crate::address::mark(address), Ordering::Relaxed);
     }
 
     fn remove_address(&self, address: &Address) {

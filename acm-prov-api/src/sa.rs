@@ -25,7 +25,7 @@ mod path_query;
 mod queue;
 
 pub use class_port_info::ClassPortInfo;
-pub use multicast::{MulticastJoin, MulticastMember, Selected};
+pub use multicast::{MulticastJoin, MulticastMember};
 pub use path_query::{Component, Mismatch, PathQuery, PathQueryError, Source, Target};
 use queue::{Question, RECORD_LENGTH, Urgency};
 

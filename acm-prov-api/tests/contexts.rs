@@ -34,7 +34,7 @@ impl Provider for Asker {
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
         match request.destination() {
-            Address::Lid(Lid(0xdead)) => panic!("the bug of LID {:#x}", 0xdead),
+            Address::Lid(Lid(0xdead)) => panic!("the bug of LID 57005"),
             Address::Lid(Lid(0xbeef)) => return,
             Address::Lid(_) | Address::Gid(_) => {}
             _ => return request.refuse(Status::EDESTTYPE),
@@ -149,7 +149,7 @@ fn a_panic_answers_the_client_and_keeps_its_place() {
     assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
     let line = core.wait_for_log("panic");
     assert!(
-        line.contains("the bug of LID 0xdead") && line.contains("contexts.rs:"),
+        line.contains("the bug of LID 57005") && line.contains("contexts.rs:"),
         "{line}"
     );
     let id = core.resolve(&lid(3));

@@ -33,7 +33,7 @@ fn static_table() -> PathBuf {
 
 fn table(folder: &Path) -> PathBuf {
     let lines = (0..DESTINATIONS).map(|number| {
-        let gid = std::net::Ipv6Addr::from(gid_of(number));
+        let gid = gid_of(number);
         format!("{gid} {}\n", lid_of(number))
     });
     let file = folder.join("table");
@@ -55,7 +55,7 @@ fn door(criterion: &mut Criterion) {
     criterion.bench_function("a request through the SDK", |bencher| {
         bencher.iter(|| {
             number = (number + 7) % DESTINATIONS;
-            message.0[DGID..DGID + 16].copy_from_slice(&gid_of(number));
+            message.0[DGID..DGID + 16].copy_from_slice(&gid_of(number).0);
             assert_eq!(core.ask(&mut message, 7, number), Asked::Answered);
         });
     });

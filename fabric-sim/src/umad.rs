@@ -11,3 +11,7 @@ pub mod packet;
 pub mod port;
 pub mod registry;
 pub mod transactions;
+// One declaration for this crate and rdma-access, which compares it with the header; this crate depends on none of the
+// workspace's.
+#[path = "../../rdma-access/src/umad/user_mad.rs"]
+mod user_mad;

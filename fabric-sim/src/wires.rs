@@ -79,7 +79,7 @@ pub enum WiresError {
         error: io::Error,
     },
     /// As many processes as there can be have this node open.
-    #[error("{processes} processes of the fabric in {} have the node {node_guid:016x} open already", path.display())]
+    #[error("{processes} processes of the fabric in {} have the node {node_guid:#018x} open already", path.display())]
     Crowded {
         /// Where.
         path: PathBuf,

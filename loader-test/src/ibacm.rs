@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fabric_sim::control::{self, ControlError, LinkStatus};
-use fabric_sim::model::link_faults::LinkFaults;
+pub use fabric_sim::model::event::PortEvent;
+pub use fabric_sim::model::link_faults::LinkFaults;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::client::{Answer, Client, Destination, Endpoint, connect_unix};
@@ -675,10 +676,9 @@ impl Host {
         self.adapter(|adapter| adapter.link_faults(self.port.number))
     }
 
-    /// Gives the simulated adapter a command and returns what follows the "ok" of its answer. `event CLIENT_REREGISTER 1`
-    /// raises an event; the others are in the documentation of fabric-sim's `control`.
-    pub fn control(&self, command: &str) -> Result<String> {
-        self.adapter(|adapter| adapter.command(command))
+    /// Raises an event of the daemon's port.
+    pub fn raise(&self, event: PortEvent) -> Result<()> {
+        self.adapter(|adapter| adapter.event(event, self.port.number))
     }
 
     /// Lets the simulated adapter do something.

@@ -1,60 +1,14 @@
-//! The values that paths are made of, and the 64 bytes of a path record in these. Where each field lies is the stand-in
+//! The 64 bytes of a path record, in the values that paths are made of. Where each field lies is the stand-in
 //! core's to know, which does not ask the SDK, so that a mistake of that cannot hide here.
 
 use std::fmt;
-use std::net::Ipv6Addr;
-use std::str::FromStr;
+
+pub use rdma_access::{Gid, Lid, PKey};
 
 use crate::stand_in::message::Path;
 
-/// A local identifier, in host order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lid(pub u16);
-
-/// A global identifier: 64 bits of subnet prefix, 64 bits of port GUID, in network order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Gid(pub [u8; 16]);
-
 /// The subnet prefix that a subnet manager uses unless it is told another.
 pub const DEFAULT_SUBNET_PREFIX: u64 = 0xfe80_0000_0000_0000;
-
-impl Gid {
-    /// The GID of a port, from numbers in host order.
-    pub fn new(subnet_prefix: u64, guid: u64) -> Self {
-        Self(((u128::from(subnet_prefix) << 64) | u128::from(guid)).to_be_bytes())
-    }
-
-    /// The port GUID in it, in host order.
-    pub fn guid(self) -> u64 {
-        u128::from_be_bytes(self.0) as u64
-    }
-}
-
-impl fmt::Display for Lid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Display for Gid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Ipv6Addr::from(self.0).fmt(f)
-    }
-}
-
-impl fmt::Debug for Gid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl FromStr for Gid {
-    type Err = std::net::AddrParseError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(Self(Ipv6Addr::from_str(text)?.octets()))
-    }
-}
 
 /// A PathRecord, table 208 of the InfiniBand Architecture Specification (volume 1, release 1.3), as
 /// `struct ibv_path_record` of <infiniband/sa.h> holds it: 64 bytes, all in network order. The getters give host order.
@@ -88,11 +42,11 @@ impl PathRecord {
     }
     /// Destination GID.
     pub fn dgid(&self) -> Gid {
-        Gid(self.path().dgid())
+        self.path().dgid()
     }
     /// Source GID.
     pub fn sgid(&self) -> Gid {
-        Gid(self.path().sgid())
+        self.path().sgid()
     }
     /// Destination LID.
     pub fn dlid(&self) -> Lid {
@@ -166,11 +120,11 @@ impl PathRecord {
     }
     /// Sets the destination GID.
     pub fn set_dgid(&mut self, gid: Gid) -> &mut Self {
-        self.set(self.path().with_dgid(gid.0))
+        self.set(self.path().with_dgid(gid))
     }
     /// Sets the source GID.
     pub fn set_sgid(&mut self, gid: Gid) -> &mut Self {
-        self.set(self.path().with_sgid(gid.0))
+        self.set(self.path().with_sgid(gid))
     }
     /// Sets the destination LID.
     pub fn set_dlid(&mut self, lid: Lid) -> &mut Self {
@@ -223,12 +177,12 @@ impl fmt::Debug for PathRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} (LID {}) -> {} (LID {}), P_Key 0x{:04x}, SL {}, MTU {}, rate {}, packet lifetime {}",
+            "{} (LID {}) -> {} (LID {}), P_Key {}, SL {}, MTU {}, rate {}, packet lifetime {}",
             self.sgid(),
             self.slid(),
             self.dgid(),
             self.dlid(),
-            self.pkey(),
+            PKey(self.pkey()),
             self.sl(),
             self.mtu(),
             self.rate(),

@@ -89,7 +89,7 @@ impl Datagrams {
     ) -> Result<Self, OpenError> {
         let context = &verbs.context;
         let pkey_index = context
-            .pkey_index(port, rdma_access::PKey(pkey.0))?
+            .pkey_index(port, pkey)?
             .ok_or(OpenError::NoPKey { port, pkey })?;
         let domain = Arc::clone(&verbs.domain);
         let capacity = depths.requests + depths.answers + depths.receives;
@@ -231,10 +231,7 @@ impl Datagrams {
             &self.domain,
             &self.group_address(member),
         )?);
-        let (mgid, mlid) = (
-            rdma_access::Gid(member.mgid.0),
-            rdma_access::Lid(member.mlid.0),
-        );
+        let MulticastMember { mgid, mlid, .. } = *member;
         let attachment = match before {
             Some(before)
                 if before.attachment.group() == mgid && before.attachment.lid() == mlid =>
@@ -265,12 +262,12 @@ impl Datagrams {
     ) -> AddressAttributes {
         AddressAttributes {
             port: self.attributes.port,
-            destination_lid: rdma_access::Lid(lid.0),
+            destination_lid: lid,
             sl: group.sl,
             source_path_bits: 0,
             static_rate: group.rate,
             route: Some(GlobalRoute {
-                destination: rdma_access::Gid(gid.0),
+                destination: gid,
                 source_index: 0,
                 flow_label: group.flow_label,
                 hop_limit: group.hop_limit,
@@ -283,12 +280,12 @@ impl Datagrams {
     pub(crate) fn address_on_path(&self, path: &PathRecord, lmc: u8) -> AddressAttributes {
         AddressAttributes {
             port: self.attributes.port,
-            destination_lid: rdma_access::Lid(path.dlid().0),
+            destination_lid: path.dlid(),
             sl: path.sl(),
             source_path_bits: path_bits(path.slid(), lmc),
             static_rate: path.rate(),
             route: Some(GlobalRoute {
-                destination: rdma_access::Gid(path.dgid().0),
+                destination: path.dgid(),
                 source_index: 0,
                 flow_label: path.flow_label(),
                 hop_limit: path.hop_limit(),

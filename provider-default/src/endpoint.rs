@@ -270,7 +270,7 @@ impl AcmEndpoint {
         port.host().log(
             level,
             format_args!(
-                "device {:#018x} port {} P_Key {}: {text}",
+                "device {} port {} P_Key {}: {text}",
                 port.device().guid(),
                 port.number(),
                 self.handle.pkey()

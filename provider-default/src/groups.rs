@@ -7,7 +7,8 @@ use std::hash::{BuildHasher, RandomState};
 use acm_prov_api::address::{Gid, PKey};
 use acm_prov_api::clock::Moment;
 use acm_prov_api::lookups::{End, Limits, Lookups, Try, Urgency, Waiter};
-use acm_prov_api::sa::{MulticastJoin, MulticastMember, SaError, Selected};
+use acm_prov_api::path::Limit;
+use acm_prov_api::sa::{MulticastJoin, MulticastMember, SaError};
 
 use crate::wire;
 
@@ -206,8 +207,8 @@ impl Groups {
             port_gid: Some(self.port_gid),
             pkey: Some(self.pkey),
             qkey: QKEY,
-            mtu: Some(Selected::exactly(speed.mtu)),
-            rate: Some(Selected::exactly(speed.rate)),
+            mtu: Some(Limit::exactly(speed.mtu)),
+            rate: Some(Limit::exactly(speed.rate)),
             sl: 0,
             tclass: 0,
             flow_label: 0,

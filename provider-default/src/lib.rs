@@ -211,12 +211,11 @@ impl EndpointState<McastSa> for OpenEndpoint {
             .iter()
             .all(|other| partition(other) != partition(&self.endpoint));
         // Nothing gets out of a port that is down, and a query would only be in the way of those when it is up again.
-        const ACTIVE: u32 = 4;
         let is_active = self
             .port
             .handle()
             .attributes()
-            .is_ok_and(|attributes| attributes.state == ACTIVE);
+            .is_ok_and(|attributes| attributes.state == rdma_access::PortState::ACTIVE);
         self.port.device().state().leave(&self.endpoint);
         self.endpoint.close();
         // No join follows any more.

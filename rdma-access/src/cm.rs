@@ -35,10 +35,10 @@
 //!
 //! All types may be used from any thread. A lookup blocks its thread, a remote one for its timeout at most.
 
-mod address;
 mod diagnosis;
 pub(crate) mod ffi;
 mod network;
+mod scoped_ip;
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -52,15 +52,15 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use self::diagnosis::Lookup;
+use crate::address::{Gid, PKey};
+use crate::errno::last_errno;
 use crate::error::{Cause, Error, Result};
-use crate::handle::last_errno;
 use crate::library::{Kind, NativeLibrary};
 use crate::teardown;
 use crate::text;
-use crate::types::{Gid, PKey};
 use crate::verbs::Context;
 
-pub use address::Address;
+pub use scoped_ip::ScopedIp;
 
 static LIBRARY: Kind = Kind {
     file: "librdmacm.so.1",
@@ -106,7 +106,7 @@ impl Cm {
     /// a loopback address; where the kernel knows the device and the process cannot use it, the cause that
     /// [`Device::by_name`](crate::verbs::Device::by_name) or [`Device::open`](crate::verbs::Device::open) gives; else
     /// [`Cause::Io`] with the call that failed.
-    pub fn local(&self, address: &Address) -> Result<AddressDevice> {
+    pub fn local(&self, address: &ScopedIp) -> Result<AddressDevice> {
         const OPERATION: &str = "rdma_bind_addr";
         let id = self.create(address)?;
         let mut c = address.to_c();
@@ -124,7 +124,7 @@ impl Cm {
     ///
     /// # Errors
     /// As for [`local`](Self::local); [`Cause::TimedOut`] if there is no answer.
-    pub fn remote(&self, address: &Address, timeout: Duration) -> Result<AddressDevice> {
+    pub fn remote(&self, address: &ScopedIp, timeout: Duration) -> Result<AddressDevice> {
         const OPERATION: &str = "rdma_resolve_addr";
         let id = self.create(address)?;
         let mut c = address.to_c();
@@ -140,7 +140,7 @@ impl Cm {
         id.with_device(OPERATION, Lookup::Remote(timeout), address)
     }
 
-    fn create(&self, address: &Address) -> Result<AddressDevice> {
+    fn create(&self, address: &ScopedIp) -> Result<AddressDevice> {
         const OPERATION: &str = "rdma_create_id";
         if let Some(why) = address.misfit() {
             let cause = Cause::Invalid(why.to_owned());
@@ -186,7 +186,7 @@ impl AddressDevice {
         self,
         operation: &'static str,
         lookup: Lookup,
-        address: &Address,
+        address: &ScopedIp,
     ) -> Result<Self> {
         if !self.id().verbs.is_null() {
             return Ok(self);

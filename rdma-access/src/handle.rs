@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use ibverbs_sys as ffi;
 
+use crate::errno::{errno_of, last_errno};
 use crate::error::{Error, Result};
 use crate::teardown;
 
@@ -125,21 +126,5 @@ impl<T: Object> Drop for Handle<T> {
 impl<T: Object> std::fmt::Debug for Handle<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.object.fmt(f)
-    }
-}
-
-/// The error number of a verb's return value: 0 or the number itself, or -1 with the number in `errno`.
-pub fn errno_of(returned: c_int) -> i32 {
-    match returned {
-        ..0 => last_errno(),
-        number => number,
-    }
-}
-
-/// `errno`, or EIO where a function failed without setting it.
-pub fn last_errno() -> i32 {
-    match std::io::Error::last_os_error().raw_os_error() {
-        None | Some(0) => rustix::io::Errno::IO.raw_os_error(),
-        Some(errno) => errno,
     }
 }

@@ -1,12 +1,15 @@
 //! RDMA devices and ports from Rust: opened safely, and with the reason when that fails.
 //!
-//! | module | what it reaches | C library |
-//! | --- | --- | --- |
-//! | [`verbs`] | devices, contexts, ports | libibverbs |
-//! | [`umad`] | management datagrams: SMI and GSI ports | libibumad, at run time |
-//! | [`cm`] | the device behind an IP address | librdmacm, at run time |
-//! | [`mana`] | buffer allocators of MANA adapters | libmana, at run time |
-//! | [`ud`] | datagrams: queue pairs, completions, buffers, multicast | libibverbs |
+//! | module | what it reaches | C library | feature |
+//! | --- | --- | --- | --- |
+//! | [`address`] | addresses and identifiers: how they are shown, parsed and compared | none | always there |
+//! | [`verbs`] | devices, contexts, ports | libibverbs | `verbs` |
+//! | [`ud`] | datagrams: queue pairs, completions, buffers, multicast | libibverbs | `verbs` |
+//! | [`umad`] | management datagrams: SMI and GSI ports | libibumad, at run time | `umad` |
+//! | [`cm`] | the device behind an IP address | librdmacm, at run time | `cm` |
+//! | [`mana`] | buffer allocators of MANA adapters | libmana, at run time | `mana` |
+//!
+//! All features are default ones. Without them the crate needs no C library and depends on thiserror alone.
 //!
 //! # Rules that hold everywhere
 //! - An object holds what it was made from, so parents end after their children whatever the order of dropping.
@@ -15,26 +18,50 @@
 //! - Numbers are in host byte order; a [`Gid`] is bytes in the order of the wire.
 //! - Every type may be sent to and shared with other threads unless its page says otherwise.
 
+// Some helpers are called by the modules of one feature only.
+#![cfg_attr(
+    not(all(feature = "cm", feature = "mana", feature = "umad")),
+    allow(dead_code)
+)]
+
+pub mod address;
+#[cfg(feature = "cm")]
 pub mod cm;
+#[cfg(any(feature = "umad", feature = "verbs"))]
 mod diagnosis;
+#[cfg(any(feature = "umad", feature = "verbs"))]
+mod errno;
+#[cfg(any(feature = "umad", feature = "verbs"))]
 mod error;
+#[cfg(feature = "verbs")]
 mod handle;
-#[cfg(test)]
+#[cfg(all(test, feature = "cm", feature = "mana", feature = "umad"))]
 mod layout;
+#[cfg(any(feature = "cm", feature = "mana", feature = "umad"))]
 mod library;
+#[cfg(feature = "mana")]
 pub mod mana;
+mod port;
+#[cfg(any(feature = "umad", feature = "verbs"))]
 mod teardown;
+#[cfg(any(feature = "umad", feature = "verbs"))]
 mod text;
-mod types;
+#[cfg(feature = "verbs")]
 pub mod ud;
+#[cfg(feature = "umad")]
 pub mod umad;
+#[cfg(feature = "verbs")]
 pub mod verbs;
 
+pub use address::{Address, AddressError, Gid, Guid, Lid, Name, PKey, QKey, Qpn};
+#[cfg(any(feature = "umad", feature = "verbs"))]
 pub use error::{Cause, Error, Result};
+pub use port::{LinkLayer, PortAttributes, PortState};
+#[cfg(any(feature = "umad", feature = "verbs"))]
 pub use teardown::set_teardown_report;
-pub use types::{Gid, Guid, Lid, PKey, QKey, Qpn};
 
 /// What the page above says of threads.
+#[cfg(all(feature = "cm", feature = "mana", feature = "umad"))]
 const _: () = {
     const fn any_thread<T: Send + Sync>() {}
     any_thread::<verbs::Context>();

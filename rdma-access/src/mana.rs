@@ -35,8 +35,8 @@ use std::sync::Arc;
 
 use ibverbs_sys::ibv_context;
 
+use crate::errno::errno_of;
 use crate::error::{Cause, Error, Result};
-use crate::handle::errno_of;
 use crate::library::{Image, Kind, NativeLibrary, image_of};
 use crate::verbs::Context;
 

@@ -40,6 +40,7 @@ mod packet;
 mod port;
 mod select;
 mod sysfs;
+pub(crate) mod user_mad;
 
 use std::ffi::CStr;
 use std::fmt;
@@ -48,9 +49,9 @@ use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::address::{Guid, Lid};
 use crate::error::Result;
 use crate::library::{Kind, NativeLibrary};
-use crate::types::{Guid, Lid};
 
 pub use agent::{Agent, Methods};
 pub use packet::{MadAddress, MadRoute, Received};

@@ -20,7 +20,6 @@ mod port;
 
 #[cfg(doc)]
 use crate::Cause;
+pub use crate::port::{LinkLayer, PortAttributes, PortState};
 pub use context::Context;
 pub use device::{Device, devices};
-
-pub use port::{LinkLayer, PortAttributes, PortState};

@@ -39,3 +39,79 @@ pub fn run() -> Result<(), Error> {
     let mut doc = cargo(&["doc", "--workspace", "--all-features", "--no-deps"]);
     supervise::run(doc.env("RUSTDOCFLAGS", "-D warnings"), budget)
 }
+
+/// How the crates of the workspace may depend on each other.
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use crate::cargo;
+
+    fn output_of(arguments: &[&str]) -> String {
+        let output = cargo(arguments).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Each crate of the workspace, with those that it or its tests are built from.
+    fn crates() -> BTreeMap<String, BTreeSet<String>> {
+        let metadata = output_of(&[
+            "metadata",
+            "--offline",
+            "--no-deps",
+            "--format-version",
+            "1",
+        ]);
+        let metadata: serde_json::Value = serde_json::from_str(&metadata).unwrap();
+        let text = |value: &serde_json::Value| value["name"].as_str().unwrap().to_owned();
+        let packages = metadata["packages"].as_array().unwrap();
+        packages
+            .iter()
+            .map(|package| {
+                let name = text(package);
+                let dependencies = package["dependencies"].as_array().unwrap().iter();
+                let local = dependencies
+                    .filter(|dependency| dependency["path"].is_string())
+                    .map(text)
+                    // A crate that names itself asks for features in its own tests.
+                    .filter(|other| *other != name);
+                let local = local.collect();
+                (name, local)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn no_crate_is_built_from_one_that_is_built_from_it() {
+        let mut left = crates();
+        assert!(left["loader-test"].contains("fabric-sim"), "{left:?}");
+        while !left.is_empty() {
+            let known: BTreeSet<String> = left.keys().cloned().collect();
+            left.retain(|_, dependencies| !dependencies.is_disjoint(&known));
+            assert!(left.len() < known.len(), "a circle: {left:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_cost_one_dependency() {
+        let tree = output_of(&[
+            "tree",
+            "--offline",
+            "--package",
+            "rdma-access",
+            "--no-default-features",
+            "--edges",
+            "normal",
+            "--depth",
+            "1",
+            "--prefix",
+            "none",
+        ]);
+        let packages: Vec<_> = tree
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        assert_eq!(packages, ["rdma-access", "thiserror"]);
+    }
+}

@@ -81,7 +81,7 @@ impl<'a> Asked<'a> {
         let destination = message
             .filled_entry(index)
             .ok_or(Invalid::DestinationIndex)?;
-        if !Address::is_known(destination.kind()) {
+        if !Address::is_known(destination.kind().0) {
             return Err(Invalid::DestinationType);
         }
         let source_index = message.source_index();

@@ -3,29 +3,7 @@
 use crate::abi::{self, Be16, Be32, UMAD_LEN_SA_DATA, umad_sa_mcmember_record};
 use crate::address::{Gid, Lid, PKey};
 use crate::handles::EndpointHandle;
-
-/// An MTU or rate code with its selector: 0 greater than, 1 less than, 2 exactly, 3 the largest there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Selected {
-    /// The selector, 2 bits.
-    pub selector: u8,
-    /// The code, 6 bits.
-    pub code: u8,
-}
-
-impl Selected {
-    /// Exactly this code.
-    pub const fn exactly(code: u8) -> Self {
-        Self {
-            selector: abi::UMAD_SA_SELECTOR_EXACTLY,
-            code,
-        }
-    }
-
-    const fn byte(self) -> u8 {
-        (self.selector & 3) << 6 | (self.code & 0x3f)
-    }
-}
+use crate::path::Limit;
 
 /// What a join demands. All values are in host byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +17,9 @@ pub struct MulticastJoin {
     /// The group's Q_Key.
     pub qkey: u32,
     /// MTU code.
-    pub mtu: Option<Selected>,
+    pub mtu: Option<Limit>,
     /// Rate code.
-    pub rate: Option<Selected>,
+    pub rate: Option<Limit>,
     /// Service level, 4 bits.
     pub sl: u8,
     /// Traffic class.
@@ -97,10 +75,10 @@ impl MulticastJoin {
             mgid: self.mgid.0,
             portgid: port_gid.0,
             qkey: Be32::from_host(self.qkey),
-            mtu: self.mtu.map_or(0, Selected::byte),
+            mtu: self.mtu.map_or(0, Limit::to_byte),
             tclass: self.tclass,
             pkey: Be16::from_host(self.pkey.unwrap_or(endpoint.pkey()).0),
-            rate: self.rate.map_or(0, Selected::byte),
+            rate: self.rate.map_or(0, Limit::to_byte),
             sl_flow_hop: Be32::from_host(
                 u32::from(self.sl & 0xf) << 28 | (self.flow_label & 0xf_ffff) << 8,
             ),

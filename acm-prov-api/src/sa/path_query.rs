@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::abi::AcmStatus;
 use crate::address::{Gid, Lid, PKey};
-use crate::path::{PathRecord, Selector, rate_mbps};
+use crate::path::{Limit, PathRecord, Selector, rate_mbps};
 
 /// The asking side of the path queries of one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,15 +110,14 @@ impl Component {
     }
 
     /// The limit in a record, of a component that has a selector.
-    fn limit(self, record: &PathRecord) -> Option<(Selector, u8)> {
-        match self {
-            Self::Mtu => Some((record.mtu_selector(), record.mtu())),
-            Self::Rate => Some((record.rate_selector(), record.rate())),
-            Self::PacketLifetime => {
-                Some((record.packet_lifetime_selector(), record.packet_lifetime()))
-            }
-            _ => None,
-        }
+    fn limit(self, record: &PathRecord) -> Option<Limit> {
+        let (selector, code) = match self {
+            Self::Mtu => (record.mtu_selector(), record.mtu()),
+            Self::Rate => (record.rate_selector(), record.rate()),
+            Self::PacketLifetime => (record.packet_lifetime_selector(), record.packet_lifetime()),
+            _ => return None,
+        };
+        Some(Limit { selector, code })
     }
 
     /// What a code stands for, in an order that the codes themselves need not follow.
@@ -143,14 +142,13 @@ impl Component {
             Self::FlowLabel => record.flow_label().into(),
             Self::Sl => record.sl().into(),
             Self::Mtu | Self::Rate | Self::PacketLifetime => {
-                let (selector, code) = self.limit(record).unwrap_or((Selector::GreaterThan, 0));
-                u128::from(selector as u8) << 6 | u128::from(code)
+                self.limit(record).map_or(0, Limit::to_byte).into()
             }
         }
     }
 
     fn copy(self, from: &PathRecord, to: &mut PathRecord) {
-        let (selector, code) = self.limit(from).unwrap_or((Selector::GreaterThan, 0));
+        let Limit { selector, code } = self.limit(from).unwrap_or(Limit::from_byte(0));
         match self {
             Self::Dgid => to.set_dgid(from.dgid()),
             Self::Sgid => to.set_sgid(from.sgid()),
@@ -172,14 +170,11 @@ impl Component {
     fn show(self, value: u128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dgid | Self::Sgid => write!(f, "{}", Gid(value.to_be_bytes())),
-            Self::PKey => write!(f, "{value:#06x}"),
+            Self::PKey => write!(f, "{}", PKey(value as u16)),
             Self::ServiceId | Self::FlowLabel => write!(f, "{value:#x}"),
-            Self::Mtu | Self::Rate | Self::PacketLifetime => match (value >> 6, value & 0x3f) {
-                (0, code) => write!(f, "above code {code}"),
-                (1, code) => write!(f, "below code {code}"),
-                (2, code) => write!(f, "code {code}"),
-                _ => f.write_str("the best"),
-            },
+            Self::Mtu | Self::Rate | Self::PacketLifetime => {
+                write!(f, "{}", Limit::from_byte(value as u8))
+            }
             _ => write!(f, "{value}"),
         }
     }
@@ -294,7 +289,7 @@ impl PathQuery {
         let mut query = Self::open();
         for component in Component::ALL {
             let is_named = match component.limit(record) {
-                Some((selector, _)) => selector as u8 != 0,
+                Some(limit) => limit.selector as u8 != 0,
                 None => component.value(record) != 0,
             };
             if is_named {
@@ -440,10 +435,10 @@ impl PathQuery {
     /// Whether the path has what is named of a component. A rate code that stands for nothing known is the SA's to judge:
     /// `unknown` then.
     fn is_met(&self, component: Component, path: &PathRecord, unknown: bool) -> bool {
-        let Some((selector, code)) = component.limit(&self.record) else {
+        let Some(Limit { selector, code }) = component.limit(&self.record) else {
             return component.value(&self.record) == component.value(path);
         };
-        let got = component.limit(path).map_or(0, |(_, code)| code);
+        let got = component.limit(path).map_or(0, |limit| limit.code);
         match selector {
             Selector::Exactly => got == code,
             Selector::Best => true,
@@ -517,7 +512,7 @@ impl PathQuery {
             } else if self.names(component) {
                 let is_best = component
                     .limit(&self.record)
-                    .is_some_and(|(selector, _)| selector == Selector::Best);
+                    .is_some_and(|limit| limit.selector == Selector::Best);
                 component.is_shown_by_a_path() && !is_best && self.is_met(component, path, false)
             } else {
                 true
@@ -536,7 +531,7 @@ impl PathQuery {
             Component::Mtu | Component::Rate | Component::PacketLifetime => {
                 let exactly = component
                     .limit(&self.record)
-                    .is_some_and(|(selector, _)| selector == Selector::Exactly);
+                    .is_some_and(|limit| limit.selector == Selector::Exactly);
                 exactly && self.is_met(component, path, false)
             }
             _ => self.names(component) && self.is_met(component, path, false),

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::command::{Command, LinkStatus, NotALinkStatus, NotAStatus, PortStatus};
+use super::message::{Answer, Command, LinkStatus, PortStatus};
 use crate::model::event::PortEvent;
 use crate::model::link_faults::LinkFaults;
 
@@ -31,7 +31,7 @@ pub enum ControlError {
         /// Why.
         error: io::Error,
     },
-    /// An answer that is none.
+    /// An answer of another kind, or none at all.
     #[error("{command:?} was answered with {answer:?}")]
     Answer {
         /// The line.
@@ -39,12 +39,6 @@ pub enum ControlError {
         /// The answer.
         answer: String,
     },
-    /// Details that are none.
-    #[error(transparent)]
-    Status(#[from] NotAStatus),
-    /// Details of a link that are none.
-    #[error(transparent)]
-    LinkStatus(#[from] NotALinkStatus),
 }
 
 /// A connection to an adapter's control socket. See the [module](super) for what its commands do.
@@ -85,11 +79,11 @@ impl Client {
         }
     }
 
-    /// Sends a line and returns what follows `ok` in the answer.
+    /// Sends a line and returns the answer.
     ///
     /// # Errors
     /// If it is refused, or the connection fails.
-    pub fn command(&mut self, line: &str) -> Result<String, ControlError> {
+    pub fn send(&mut self, line: &str) -> Result<Answer, ControlError> {
         let mut answer = String::new();
         let exchanged = self
             .stream
@@ -99,25 +93,39 @@ impl Client {
                 0 => Err(io::ErrorKind::UnexpectedEof.into()),
                 _ => Ok(()),
             });
-        exchanged.map_err(|error| ControlError::Io {
-            path: self.path.clone(),
-            error,
-        })?;
-        let answer = answer.trim_end();
-        if let Some(reason) = answer.strip_prefix("error: ") {
-            return Err(ControlError::Refused {
+        exchanged.map_err(|error| self.io(error))?;
+        match serde_json::from_str(&answer) {
+            Ok(Answer::Error(reason)) => Err(ControlError::Refused {
                 command: line.to_owned(),
-                reason: reason.to_owned(),
-            });
-        }
-        match answer.strip_prefix("ok") {
-            Some("") => Ok(String::new()),
-            Some(details) if details.starts_with(' ') => Ok(details[1..].to_owned()),
-            _ => Err(ControlError::Answer {
+                reason,
+            }),
+            Ok(answer) => Ok(answer),
+            Err(_) => Err(ControlError::Answer {
                 command: line.to_owned(),
-                answer: answer.to_owned(),
+                answer,
             }),
         }
+    }
+
+    fn io(&self, error: io::Error) -> ControlError {
+        ControlError::Io {
+            path: self.path.clone(),
+            error,
+        }
+    }
+
+    /// Sends a command, and takes of its answer what `expected` finds in it.
+    fn command<R>(
+        &mut self,
+        command: Command,
+        expected: impl FnOnce(&Answer) -> Option<R>,
+    ) -> Result<R, ControlError> {
+        let line = serde_json::to_string(&command).map_err(|error| self.io(error.into()))?;
+        let answer = self.send(&line)?;
+        expected(&answer).ok_or_else(|| ControlError::Answer {
+            command: line,
+            answer: format!("{answer:?}"),
+        })
     }
 
     /// Raises an event of a port.
@@ -125,32 +133,40 @@ impl Client {
     /// # Errors
     /// If the adapter has no such port, or the connection fails.
     pub fn event(&mut self, event: PortEvent, port: u8) -> Result<(), ControlError> {
-        self.command(&Command::Event(event, port).to_string())
-            .map(drop)
+        self.command(Command::Event { port, event }, done)
     }
 
-    /// What the adapter knows of a port.
+    /// Reads what the adapter knows of a port.
     ///
     /// # Errors
     /// If the adapter has no such port, or the connection fails.
     pub fn status(&mut self, port: u8) -> Result<PortStatus, ControlError> {
-        Ok(self.command(&Command::Status(port).to_string())?.parse()?)
+        self.command(Command::Status { port }, |answer| match answer {
+            Answer::Status(status) => Some(status.clone()),
+            _ => None,
+        })
     }
 
-    /// What happens to datagrams that leave a port from now on; the default is nothing. Counting and chance begin anew.
+    /// Sets what happens to datagrams that leave a port; the default is nothing. Counting and chance begin anew.
     ///
     /// # Errors
     /// If a percentage or the delay is too large, the adapter has no such port, or the connection fails.
     pub fn set_link_faults(&mut self, port: u8, faults: LinkFaults) -> Result<(), ControlError> {
-        self.command(&Command::SetFaults(port, faults).to_string())
-            .map(drop)
+        self.command(Command::SetFaults { port, faults }, done)
     }
 
-    /// What happens to datagrams that leave a port, and to how many it did since that was set.
+    /// Reads what happens to datagrams that leave a port, and to how many it did since that was set.
     ///
     /// # Errors
     /// If the adapter has no such port, or the connection fails.
     pub fn link_faults(&mut self, port: u8) -> Result<LinkStatus, ControlError> {
-        Ok(self.command(&Command::Faults(port).to_string())?.parse()?)
+        self.command(Command::Faults { port }, |answer| match answer {
+            Answer::Faults(status) => Some(*status),
+            _ => None,
+        })
     }
+}
+
+fn done(answer: &Answer) -> Option<()> {
+    matches!(answer, Answer::Done).then_some(())
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
-use super::command::{MAX_LINE, obey};
+use super::message::{Answer, MAX_LINE, obey};
 use crate::config;
 use crate::model::adapter::Adapter;
 use crate::report::report;
@@ -62,10 +62,8 @@ pub fn serve(path: &Path, adapter: Arc<Adapter>) -> Result<(), ServeError> {
                 continue;
             };
             if Arc::strong_count(&live) > MAX_CONNECTIONS {
-                let _ = writeln!(
-                    &stream,
-                    "error: {MAX_CONNECTIONS} connections are open already"
-                );
+                let why = format!("{MAX_CONNECTIONS} connections are open already");
+                let _ = say(&stream, &Answer::Error(why));
                 continue;
             }
             let (adapter, live) = (adapter.clone(), live.clone());
@@ -103,17 +101,18 @@ fn talk(stream: &UnixStream, adapter: &Adapter) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     while let Some(line) = next_line(&mut reader)? {
         let answer = match line {
-            Some(line) => match std::str::from_utf8(&line) {
-                Ok(line) => obey(line, adapter),
-                Err(_) => "error: the line is not UTF-8".to_owned(),
-            },
-            None => format!("error: the line is longer than {MAX_LINE} bytes"),
+            Some(line) => obey(&line, adapter),
+            None => Answer::Error(format!("the line is longer than {MAX_LINE} bytes")),
         };
-        let mut answer = answer.into_bytes();
-        answer.push(b'\n');
-        (&*stream).write_all(&answer)?;
+        say(stream, &answer)?;
     }
     Ok(())
+}
+
+fn say(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    stream.write_all(&line)
 }
 
 /// The next line without its newline, `Some(None)` for one that is too long, `None` at the end: a last line without a

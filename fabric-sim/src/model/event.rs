@@ -1,13 +1,15 @@
 //! Asynchronous events.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Weak;
+
+use serde::{Deserialize, Serialize};
 
 use super::completion::CompletionQueue;
 
 /// An asynchronous event of a port, by its name in `enum ibv_event_type` without the prefix `IBV_EVENT_`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PortEvent {
     /// The port became active.
     PortActive,
@@ -69,27 +71,6 @@ impl fmt::Display for PortEvent {
         f.write_str(self.name())
     }
 }
-
-impl FromStr for PortEvent {
-    type Err = UnknownEvent;
-
-    /// Reads a name, with or without `IBV_EVENT_`, in capitals or not.
-    fn from_str(text: &str) -> Result<Self, UnknownEvent> {
-        let upper = text.to_ascii_uppercase();
-        let name = upper.strip_prefix("IBV_EVENT_").unwrap_or(&upper);
-        Self::ALL
-            .into_iter()
-            .find(|event| event.name() == name)
-            .ok_or_else(|| UnknownEvent(text.to_owned()))
-    }
-}
-
-/// No port event has that name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown event {0:?}: say one of PORT_ACTIVE, PORT_ERR, LID_CHANGE, PKEY_CHANGE, SM_CHANGE, CLIENT_REREGISTER, GID_CHANGE"
-)]
-pub struct UnknownEvent(pub String);
 
 /// An asynchronous event as a context receives it.
 #[derive(Clone, Debug)]

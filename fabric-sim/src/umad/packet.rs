@@ -1,24 +1,22 @@
 //! A MAD with libibumad's header (`struct ib_user_mad` of `<infiniband/umad.h>`).
 
-/// Bytes of the header (`umad_size()`; `tests/layout.rs` compares it and the offsets with the installed header).
-pub const HEADER_SIZE: usize = 64;
+use std::mem::offset_of;
+
+use super::user_mad::{ib_mad_addr, ib_user_mad};
+
+/// Bytes of the header (`umad_size()`).
+pub const HEADER_SIZE: usize = size_of::<ib_user_mad>();
 /// Bytes of the MAD header, which is all of a timed-out request that the kernel gives back.
 pub const MAD_HEADER_SIZE: usize = 24;
 
-/// Offset of `agent_id`.
-pub const AGENT_ID: usize = 0;
-/// Offset of `status`.
-pub const STATUS: usize = 4;
-/// Offset of `timeout_ms`.
-pub const TIMEOUT_MS: usize = 8;
-/// Offset of `retries`.
-pub const RETRIES: usize = 12;
-/// Offset of `length`.
-pub const LENGTH: usize = 16;
-/// Offset of `addr.qpn`.
-pub const ADDR_QPN: usize = 20;
-/// Offset of `addr.lid`.
-pub const ADDR_LID: usize = 28;
+const AGENT_ID: usize = offset_of!(ib_user_mad, agent_id);
+const STATUS: usize = offset_of!(ib_user_mad, status);
+const TIMEOUT_MS: usize = offset_of!(ib_user_mad, timeout_ms);
+const RETRIES: usize = offset_of!(ib_user_mad, retries);
+const LENGTH: usize = offset_of!(ib_user_mad, length);
+const ADDR: usize = offset_of!(ib_user_mad, addr);
+const ADDR_QPN: usize = ADDR + offset_of!(ib_mad_addr, qpn);
+const ADDR_LID: usize = ADDR + offset_of!(ib_mad_addr, lid);
 
 /// Method TrapRepress, an answer without the response bit.
 const METHOD_TRAP_REPRESS: u8 = 0x07;

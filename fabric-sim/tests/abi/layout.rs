@@ -7,7 +7,6 @@ use std::process::Command;
 use fabric_sim::model::event::PortEvent;
 use fabric_sim::umad::exports::UmadRegAttr;
 use fabric_sim::umad::lower::{CA_MAX_PORTS, CA_NAME_LEN, UmadCa, UmadPort};
-use fabric_sim::umad::packet;
 use fabric_sim::verbs::abi::*;
 
 /// A number of the mirror, and the C expression that must have the same value.
@@ -157,24 +156,7 @@ fn umad() -> Vec<Fact> {
             mgmt_class, mgmt_class_version, flags, method_mask, oui, rmpp_version,
         }
     }
-    let field = |path: &str, offset: usize| {
-        (
-            format!("offsetof(struct ib_user_mad, {path})"),
-            offset as u64,
-        )
-    };
     facts.extend([
-        (
-            "sizeof(struct ib_user_mad)".to_owned(),
-            packet::HEADER_SIZE as u64,
-        ),
-        field("agent_id", packet::AGENT_ID),
-        field("status", packet::STATUS),
-        field("timeout_ms", packet::TIMEOUT_MS),
-        field("retries", packet::RETRIES),
-        field("length", packet::LENGTH),
-        field("addr.qpn", packet::ADDR_QPN),
-        field("addr.lid", packet::ADDR_LID),
         ("UMAD_CA_NAME_LEN".to_owned(), CA_NAME_LEN as u64),
         ("UMAD_CA_MAX_PORTS".to_owned(), CA_MAX_PORTS as u64),
     ]);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use crate::stand_in::bare::{OWN_LID, gid_of, guid_of, lid_of};
@@ -26,7 +26,7 @@ pub fn write_hosts(folder: &Path, count: u32, address: fn(u32) -> Addr) -> io::R
     let path = folder.join("hosts");
     let mut file = BufWriter::new(File::create(&path)?);
     for destination in 0..count {
-        let gid = Ipv6Addr::from(gid_of(destination));
+        let gid = gid_of(destination);
         match address(destination) {
             Addr::Name(name) => writeln!(file, "{name} {gid}")?,
             other => writeln!(file, "{other} {gid}")?,

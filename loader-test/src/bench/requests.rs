@@ -112,11 +112,11 @@ impl Requests {
             Form::Lid => {
                 bytes[DLID..DLID + 2].copy_from_slice(&lid_of(destination).to_be_bytes());
             }
-            Form::Gid => bytes[DGID..DGID + 16].copy_from_slice(&gid_of(destination)),
+            Form::Gid => bytes[DGID..DGID + 16].copy_from_slice(&gid_of(destination).0),
             Form::Kernel => {
                 let service = FIRST_SERVICE + self.random.u64(..SERVICES);
                 bytes[SERVICE..SERVICE + 8].copy_from_slice(&service.to_be_bytes());
-                bytes[DGID..DGID + 16].copy_from_slice(&gid_of(destination));
+                bytes[DGID..DGID + 16].copy_from_slice(&gid_of(destination).0);
             }
             Form::Address => {
                 if let Some(address) = self.addresses.get(destination as usize) {
@@ -148,7 +148,7 @@ impl Requests {
     pub fn query(&mut self, message: &mut Message, destination: u32) {
         const DGID: usize = HEADER + 8 + 8;
         self.made += 1;
-        message.0[DGID..DGID + 16].copy_from_slice(&gid_of(destination));
+        message.0[DGID..DGID + 16].copy_from_slice(&gid_of(destination).0);
         self.core.query(message, self.client, destination);
     }
 

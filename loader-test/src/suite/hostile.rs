@@ -144,7 +144,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: OPENS,
         run: |bench| {
             let mut group = gid(1);
-            group[..2].copy_from_slice(&[0xff, 0x12]);
+            group.0[..2].copy_from_slice(&[0xff, 0x12]);
             no_port(bench, &[Path::default().with_dgid(group)])
         },
         fault: fault!(Fault {

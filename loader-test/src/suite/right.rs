@@ -50,7 +50,7 @@ pub fn expected_record(core: &StandIn, asked: &Path) -> Expected {
 fn whole(core: &StandIn, asked: &Path) -> Path {
     let port = core.port(FIRST_PORT);
     let mut asked = *asked;
-    if asked.sgid() == [0; 16] {
+    if asked.sgid().is_zero() {
         asked = asked.with_sgid(port.gid());
     }
     if asked.pkey() == 0 {

@@ -16,7 +16,7 @@ use acm_prov_api::abi::{
 
 use super::allocations::Whose;
 use super::bare;
-use super::message::{self, Kind, Path, Reply};
+use super::message::{self, Gid, Kind, Path, Reply};
 use super::recorder::Caller;
 use super::shared::Shared;
 
@@ -167,7 +167,7 @@ unsafe extern "C" fn acm_format_name(
         message::PATH => {
             let path = Path(bytes);
             match path.dlid() {
-                0 => Ipv6Addr::from(path.dgid()).to_string(),
+                0 => path.dgid().to_string(),
                 dlid => format!("SLID({}) DLID({dlid})", path.slid()),
             }
         }
@@ -208,7 +208,7 @@ extern "C" fn acm_increment_counter(counter: AcmCounter) {
 }
 
 /// The GIDs of a port.
-fn gids(port: *const acm_port) -> Option<Vec<super::message::Gid>> {
+fn gids(port: *const acm_port) -> Option<Vec<Gid>> {
     match bare::installed() {
         Some(bare) => Some(bare.gids().to_vec()),
         None => core().map(|core| core.gids(port)),
@@ -223,7 +223,7 @@ unsafe extern "C" fn acm_gid_index(port: *mut acm_port, gid: *mut ibv_gid) -> u8
     told("acm_gid_index", || format!("{port:p}, {gid:p}"));
     let Some(gids) = gids(port) else { return 0 };
     // SAFETY: the caller's promise.
-    let gid = unsafe { (*gid).bytes() };
+    let gid = Gid(unsafe { (*gid).bytes() });
     gids.iter()
         .position(|own| *own == gid)
         .unwrap_or(gids.len()) as u8
@@ -242,7 +242,7 @@ unsafe extern "C" fn acm_get_gid(port: *mut acm_port, index: c_int, gid: *mut ib
     {
         Some(found) => {
             // SAFETY: the caller's promise.
-            unsafe { gid.write(ibv_gid::from_bytes(found)) };
+            unsafe { gid.write(ibv_gid::from_bytes(found.0)) };
             0
         }
         None => -1,

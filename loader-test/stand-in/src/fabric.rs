@@ -29,7 +29,7 @@ pub const fn gid(guid: u64) -> Gid {
 
 /// A GID of a subnet.
 pub const fn gid_in(prefix: u64, guid: u64) -> Gid {
-    (((prefix as u128) << 64) | guid as u128).to_be_bytes()
+    Gid::new(prefix, guid)
 }
 
 /// A simulated port of this node.
@@ -232,7 +232,7 @@ fn make_hosts_file() -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
     for peer in peers().take(NAMED_PEERS.into()) {
-        let gid = Ipv6Addr::from(peer.gid());
+        let gid = peer.gid();
         for address in [peer.name, peer.ip.to_string(), peer.ip6.to_string()] {
             // Writing to a String does not fail.
             let _ = writeln!(text, "{address} {gid}");

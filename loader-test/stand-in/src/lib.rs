@@ -55,7 +55,7 @@ use fabric::{DeviceSpec, Peer, PortSpec};
 use ledger::{Harmed, Ledger, Violation, ViolationKind};
 use library::Library;
 use memory::Lent;
-use message::Addr;
+use message::{Addr, Gid};
 use recorder::Recorder;
 use sa::{Question, SaThread};
 use shared::{OptionsFile, Shared, lock};
@@ -618,7 +618,7 @@ fn answer(question: &Question, subnet: &Subnet) -> Result<Vec<u8>, u16> {
         sa::MC_MEMBER_RECORD => {
             let mut record = question.record;
             let mgid = record.first_chunk().copied().unwrap_or_default();
-            record[36..38].copy_from_slice(&wire::mlid(&mgid).to_be_bytes());
+            record[36..38].copy_from_slice(&wire::mlid(&Gid(mgid)).to_be_bytes());
             Ok(record.to_vec())
         }
         _ => Err(subnet::NO_RECORDS),

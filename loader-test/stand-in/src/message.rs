@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+pub use rdma_access::Gid;
+
 use super::ledger::{Harmed, ViolationKind};
 use super::sa;
 
@@ -65,9 +67,6 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A GID in network byte order.
-pub type Gid = [u8; 16];
-
 /// An address, as an entry of a message or a local address of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Addr {
@@ -108,7 +107,7 @@ impl Addr {
             }
             Self::Ip(ip) => field[..4].copy_from_slice(&ip.octets()),
             Self::Ip6(ip) => field[..16].copy_from_slice(&ip.octets()),
-            Self::Gid(gid) => field[..16].copy_from_slice(gid),
+            Self::Gid(gid) => field[..16].copy_from_slice(&gid.0),
             Self::Lid(lid) => field[..2].copy_from_slice(&lid.to_be_bytes()),
             Self::Raw(_, bytes) => field = **bytes,
         }
@@ -138,7 +137,7 @@ impl fmt::Display for Addr {
             Self::Name(name) => write!(f, "{name:?}"),
             Self::Ip(ip) => ip.fmt(f),
             Self::Ip6(ip) => ip.fmt(f),
-            Self::Gid(gid) => Ipv6Addr::from(*gid).fmt(f),
+            Self::Gid(gid) => gid.fmt(f),
             Self::Lid(lid) => write!(f, "LID {lid}"),
             Self::Raw(code, bytes) => write!(f, "type {code} {:02x?}…", &bytes[..8]),
         }
@@ -218,8 +217,8 @@ impl Path {
         ];
         [
             (sa::COMP_SERVICE_ID, self.service_id() != 0),
-            (sa::COMP_DGID, self.dgid() != [0; 16]),
-            (sa::COMP_SGID, self.sgid() != [0; 16]),
+            (sa::COMP_DGID, !self.dgid().is_zero()),
+            (sa::COMP_SGID, !self.sgid().is_zero()),
             (sa::COMP_DLID, self.dlid() != 0),
             (sa::COMP_SLID, self.slid() != 0),
             (sa::COMP_FLOW_LABEL, self.flow_hop() >> 8 != 0),
@@ -240,38 +239,37 @@ impl Path {
 
     /// Destination GID.
     pub fn dgid(&self) -> Gid {
-        std::array::from_fn(|index| self.0[8 + index])
+        Gid(std::array::from_fn(|index| self.0[8 + index]))
     }
 
     /// Sets the destination GID.
     #[must_use]
     pub fn with_dgid(mut self, gid: Gid) -> Self {
-        self.0[8..24].copy_from_slice(&gid);
+        self.0[8..24].copy_from_slice(&gid.0);
         self
     }
 
     /// Source GID.
     pub fn sgid(&self) -> Gid {
-        std::array::from_fn(|index| self.0[24 + index])
+        Gid(std::array::from_fn(|index| self.0[24 + index]))
     }
 
     /// Sets the source GID.
     #[must_use]
     pub fn with_sgid(mut self, gid: Gid) -> Self {
-        self.0[24..40].copy_from_slice(&gid);
+        self.0[24..40].copy_from_slice(&gid.0);
         self
     }
 }
 
 impl fmt::Debug for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gid = Ipv6Addr::from;
         write!(
             f,
             "{} LID {} -> {} LID {}, P_Key {:#06x}, SL {}, MTU {:#04x}, rate {:#04x}, lifetime {:#04x}",
-            gid(self.sgid()),
+            self.sgid(),
             self.slid(),
-            gid(self.dgid()),
+            self.dgid(),
             self.dlid(),
             self.pkey(),
             self.qos_sl() & 0xf,

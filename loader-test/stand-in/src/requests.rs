@@ -27,7 +27,7 @@ impl StandIn {
             if length < ONE_ENTRY || is_query && length != ONE_ENTRY {
                 return Err(EINVAL);
             }
-            if !is_query && path.dlid() == 0 && path.dgid() == [0; 16] {
+            if !is_query && path.dlid() == 0 && path.dgid().is_zero() {
                 return Err(EDESTADDR);
             }
             (*message, self.source_of_path(&path).ok_or(ESRCADDR)?)
@@ -271,14 +271,17 @@ impl StandIn {
     fn source_of_path(&self, path: &Path) -> Option<AddressId> {
         let from_port = |id: PortId| {
             let spec = self.port(id);
-            if path.sgid() != [0; 16] {
+            if !path.sgid().is_zero() {
                 return spec.gids().any(|gid| gid == path.sgid());
             }
             if path.slid() != 0 {
                 return spec.has_lid(path.slid());
             }
             let dgid = path.dgid();
-            dgid == [0; 16] || spec.gids().any(|gid| gid[..8] == dgid[..8])
+            dgid.is_zero()
+                || spec
+                    .gids()
+                    .any(|gid| gid.subnet_prefix() == dgid.subnet_prefix())
         };
         let same_partition = |pkey: u16| path.pkey() == 0 || (path.pkey() ^ pkey) & 0x7fff == 0;
         self.addresses()

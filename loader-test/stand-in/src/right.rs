@@ -90,7 +90,7 @@ impl StandIn {
     /// A request with the ends and the partition that it leaves out.
     pub(super) fn whole(&self, from: AddressId, asked: &Path) -> Path {
         let mut asked = *asked;
-        if asked.sgid() == [0; 16] {
+        if asked.sgid().is_zero() {
             asked = asked.with_sgid(self.port(from.port).gid());
         }
         if asked.pkey() == 0 {
@@ -201,6 +201,7 @@ fn meets_demands(asked: &Path, answer: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::fabric::{Peer, PortSpec, gid};
+    use crate::message::Gid;
 
     const OWN: u64 = 0x0010_0001;
 
@@ -235,7 +236,7 @@ mod tests {
             record.with_mtu(0x04).with_rate(0x03),
         ] {
             assert!(subnet().gives(&asked(), &answer), "{answer:?}");
-            let by_lid = asked().with_dgid([0; 16]).with_dlid(record.dlid());
+            let by_lid = asked().with_dgid(Gid::ZERO).with_dlid(record.dlid());
             assert!(subnet().gives(&by_lid, &answer), "{answer:?}");
         }
     }

@@ -14,8 +14,7 @@ use super::sa::{
 
 /// A GID's prefix and GUID.
 fn halves(gid: Gid) -> (u64, u64) {
-    let bits = u128::from_be_bytes(gid);
-    ((bits >> 64) as u64, bits as u64)
+    (gid.subnet_prefix(), gid.interface_id())
 }
 
 /// Whether a prefix is of fe80::/10, which every SA takes for its own subnet's.

@@ -36,14 +36,15 @@ pub const GROUPS: usize = 152;
 /// The group that every node of a partition is in: 10 Gb/s, 2048 bytes.
 pub const fn shared_group(pkey: u16) -> Gid {
     let [high, low] = (pkey | 0x8000).to_be_bytes();
-    [
+    Gid([
         0xff, 0x15, 0x40, 0x01, high, low, 0, 3, 4, 0, 0, 0, 0, 0, 0, 0,
-    ]
+    ])
 }
 
 /// The LID that the SA gives a group.
 pub fn mlid(mgid: &Gid) -> u16 {
     let sum = mgid
+        .0
         .iter()
         .fold(0_u16, |sum, byte| sum.wrapping_add(u16::from(*byte)));
     0xc000 | sum & 0x0fff
@@ -56,7 +57,7 @@ pub(super) fn change_membership(adapters: &[Arc<Adapter>], question: &Question, 
         return;
     };
     let port = (question.port % 16) as u8;
-    let mgid: Gid = record.first_chunk().copied().unwrap_or_default();
+    let mgid: [u8; 16] = record.first_chunk().copied().unwrap_or_default();
     let state = JoinState::from_bits(record[SCOPE_AND_STATE]);
     // The port exists: the question came from it.
     let _ = if question.method == DELETE {
@@ -109,7 +110,7 @@ impl AcmMad {
         bytes[8..16].copy_from_slice(&tid.to_be_bytes());
         bytes[20] = groups.len() as u8;
         for (index, group) in groups.iter().take(WIRE_GROUPS).enumerate() {
-            bytes[GROUPS + index * 16..][..16].copy_from_slice(group);
+            bytes[GROUPS + index * 16..][..16].copy_from_slice(&group.0);
         }
         Self(bytes)
     }
@@ -171,7 +172,8 @@ impl AcmMad {
     /// The groups that it names, as far as they fit.
     pub fn groups(&self) -> Vec<Gid> {
         let named = usize::from(self.0[20]).min(WIRE_GROUPS);
-        self.0[GROUPS..][..named * 16].as_chunks().0.to_vec()
+        let groups = self.0[GROUPS..][..named * 16].as_chunks().0;
+        groups.iter().copied().map(Gid).collect()
     }
 }
 
@@ -233,7 +235,10 @@ impl Wire {
     /// The groups that the port is a member of.
     pub fn groups(&self) -> Vec<Gid> {
         let memberships = self.adapter.memberships(self.port).unwrap_or_default();
-        memberships.into_iter().map(|member| member.mgid).collect()
+        memberships
+            .into_iter()
+            .map(|member| Gid(member.mgid))
+            .collect()
     }
 
     /// How many queue pairs the port's adapter has.
@@ -264,8 +269,8 @@ impl Wire {
             destination_lid: mlid(&mgid),
             destination_qp: MULTICAST_QPN,
             grh: Some(GlobalRouteHeader {
-                source: from.gid,
-                destination: mgid,
+                source: from.gid.0,
+                destination: mgid.0,
                 ..GlobalRouteHeader::default()
             }),
             ..Self::from(from, pkey, payload)
@@ -279,7 +284,7 @@ impl Wire {
             destination_lid: port.info.lid,
             destination_qp: qpn,
             grh: Some(GlobalRouteHeader {
-                source: from.gid,
+                source: from.gid.0,
                 destination: port.gid(0).unwrap_or_default(),
                 ..GlobalRouteHeader::default()
             }),

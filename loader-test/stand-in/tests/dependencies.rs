@@ -18,14 +18,13 @@ fn tree() -> String {
 
 #[test]
 fn a_vendors_tests_build_nothing_else_of_the_harness() {
-    const FORBIDDEN: [&str; 8] = [
+    const FORBIDDEN: [&str; 7] = [
         "loader-test",
         "clap",
         "clap_builder",
         "indicatif",
         "object",
         "quick-junit",
-        "rdma-access",
         "ibverbs-sys",
     ];
     let tree = tree();
@@ -34,7 +33,13 @@ fn a_vendors_tests_build_nothing_else_of_the_harness() {
         .filter_map(|line| line.split(' ').next())
         .collect();
     // The list is one of packages, so that what is not there would be.
-    for there in ["acm-stand-in", "acm-prov-api", "fabric-sim", "tempfile"] {
+    for there in [
+        "acm-stand-in",
+        "acm-prov-api",
+        "fabric-sim",
+        "rdma-access",
+        "tempfile",
+    ] {
         assert!(packages.contains(&there), "{there} in {tree}");
     }
     for forbidden in FORBIDDEN {
@@ -45,4 +50,10 @@ fn a_vendors_tests_build_nothing_else_of_the_harness() {
         !tree.contains("fabric-sim feature \"preload\""),
         "fabric-sim's part for programs that are preloaded with it, in {tree}"
     );
+    for feature in ["cm", "mana", "umad", "verbs"] {
+        assert!(
+            !tree.contains(&format!("rdma-access feature \"{feature}\"")),
+            "rdma-access's feature {feature}, in {tree}"
+        );
+    }
 }

@@ -37,7 +37,7 @@ type Case = (&'static str, fn(&Ends) -> Path);
 const CASES: [Case; 19] = [
     ("a GID", Ends::plain),
     ("a LID", |ends| {
-        ends.plain().with_dgid([0; 16]).with_dlid(ends.lid)
+        ends.plain().with_dgid(Gid::ZERO).with_dlid(ends.lid)
     }),
     ("GID and LID", |ends| ends.plain().with_dlid(ends.lid)),
     ("another's LID", |ends| {
@@ -50,7 +50,7 @@ const CASES: [Case; 19] = [
         ends.plain().with_dgid(gid_in(ends.prefix, 0x0bad))
     }),
     ("an unknown LID", |ends| {
-        ends.plain().with_dgid([0; 16]).with_dlid(999)
+        ends.plain().with_dgid(Gid::ZERO).with_dlid(999)
     }),
     ("a GID of a subnet that no router leads to", |ends| {
         ends.plain()

@@ -2,7 +2,7 @@
 //!
 //! Whether these choose anything is for the SA to say.
 
-use loader_test::ibacm::Host;
+use loader_test::ibacm::{Host, PortEvent};
 use loader_test::kernel::{Kernel, Request, service_id_of_port};
 use loader_test::log::Mark;
 use loader_test::record::{Gid, PathRecord};
@@ -106,8 +106,7 @@ fn change_qos(rig: &Rig, qos: bool) {
     let host = asking(rig);
     let log = host.log();
     let mark = log.end();
-    host.control(&format!("event CLIENT_REREGISTER {}", host.port_number()))
-        .unwrap();
+    host.raise(PortEvent::ClientReregister).unwrap();
     log.wait_for(mark, "has reregistered", PATIENCE).unwrap();
 }
 

@@ -23,8 +23,8 @@ fn the_default_prefix_stands_for_the_subnets_own() {
     );
     let host = asking(&rig);
     let peer = rig.gid(PEER).unwrap();
-    assert_eq!(peer, Gid::new(PREFIX, peer.guid()));
-    let written = Gid::new(DEFAULT_SUBNET_PREFIX, peer.guid());
+    assert_eq!(peer, Gid::new(PREFIX, peer.interface_id()));
+    let written = Gid::new(DEFAULT_SUBNET_PREFIX, peer.interface_id());
     assert!(HOSTS_FILE.contains(&format!("{PEER_NAME} {written}\n")));
     let truth = rig.sa_path(host.gid(), sa::Destination::Gid(peer)).unwrap();
 

@@ -133,7 +133,7 @@ fn stocks_datagrams_are_those_of_the_file() {
 
     let of_here = core.port(FIRST_PORT).clone();
     let mut grh = GlobalRouteHeader {
-        source: peer.gid(),
+        source: peer.gid().0,
         destination: groups[0],
         ..GlobalRouteHeader::default()
     };
@@ -150,8 +150,8 @@ fn stocks_datagrams_are_those_of_the_file() {
     };
     adapter.arrive(1, &request);
     let answer = recorder.next();
-    grh.source = of_here.gid();
-    grh.destination = peer.gid();
+    grh.source = of_here.gid().0;
+    grh.destination = peer.gid().0;
     let to = (
         answer.destination_lid,
         answer.destination_qp,

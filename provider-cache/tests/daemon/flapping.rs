@@ -3,7 +3,7 @@
 use std::fs;
 
 use loader_test::client::{Status, entries};
-use loader_test::ibacm::Host;
+use loader_test::ibacm::{Host, PortEvent};
 use loader_test::wait;
 
 use crate::support::{PATIENCE, ask_until, by_lid, count_lines, resolve, rig};
@@ -41,7 +41,6 @@ fn two_hundred_reopenings_leave_no_thread_and_no_descriptor_and_the_daemon_resol
     resolve(&rig, host, &all[0]);
     let before = held(host);
     let mark = host.log().end();
-    let port = host.port_number();
     rig.opensm().stop().unwrap();
     let mut waiting = Vec::new();
     for opening in 0..REOPENINGS {
@@ -50,7 +49,7 @@ fn two_hundred_reopenings_leave_no_thread_and_no_descriptor_and_the_daemon_resol
             let id = client.send(&entries(destination, 0).unwrap()).unwrap();
             waiting.push((client, id));
         }
-        host.control(&format!("event LID_CHANGE {port}")).unwrap();
+        host.raise(PortEvent::LidChange).unwrap();
         if opening % 10 == 9 {
             for (mut client, id) in waiting.drain(..) {
                 client.receive(id).unwrap();

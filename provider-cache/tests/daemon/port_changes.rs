@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use loader_test::client::{Answer, Destination, Status};
-use loader_test::ibacm::Host;
+use loader_test::ibacm::{Host, PortEvent};
 use loader_test::record::{Lid, PathRecord};
 use loader_test::wait;
 
@@ -97,8 +97,7 @@ fn nothing_outlives_a_reopening_and_late_answers_do_not_fill_the_cache() {
     rig.opensm().stop().unwrap();
     let waiting = send_all(host, std::slice::from_ref(&cold));
     let mark = host.log().end();
-    let port = host.port_number();
-    host.control(&format!("event LID_CHANGE {port}")).unwrap();
+    host.raise(PortEvent::LidChange).unwrap();
     let reopened = format!("acm_assign_ep_names: assigning {}", host.node());
     host.log().wait_for(mark, &reopened, PATIENCE).unwrap();
     for (mut client, id) in waiting {

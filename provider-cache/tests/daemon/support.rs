@@ -6,7 +6,7 @@ use std::time::Duration;
 use loader_test::acme;
 use loader_test::client::{Answer, Client, Counters, Destination, Status, entries};
 use loader_test::compare::compare;
-use loader_test::ibacm::Host;
+use loader_test::ibacm::{Host, PortEvent};
 use loader_test::log::Mark;
 use loader_test::record::{Gid, Lid, PathRecord};
 use loader_test::rig::{Builder, Rig};
@@ -151,9 +151,7 @@ pub fn lines(host: &Host, mark: Mark, text: &str) -> Vec<String> {
 /// Raises CLIENT_REREGISTER and waits until the daemon has passed it on, which shows in what it has cached:
 /// `destination` is no longer answered without the SA.
 pub fn reregister(host: &Host, destination: &Destination) {
-    let port = host.port_number();
-    host.control(&format!("event CLIENT_REREGISTER {port}"))
-        .unwrap();
+    host.raise(PortEvent::ClientReregister).unwrap();
     wait::until_true("the cache to be stale", PATIENCE, || {
         let answer = host.connect()?.resolve_cached(destination)?;
         Ok(answer.status == Status::ENODATA)

@@ -10,7 +10,7 @@ use acm_prov_api::cache::store::Kept;
 use acm_prov_api::path::PathRecord;
 use acm_prov_api::sa::Target;
 use loader_test::client::{Client, Destination, Status, entries};
-use loader_test::ibacm::Host;
+use loader_test::ibacm::{Host, PortEvent};
 use loader_test::log::Mark;
 use loader_test::rig::{Builder, Rig};
 use loader_test::{record, wait};
@@ -154,9 +154,7 @@ fn after_a_reregistration_what_is_in_use_is_renewed_and_answered_meanwhile() {
         resolve(&rig, host, destination);
     }
     let mark = rig.opensm().log().end();
-    let port = host.port_number();
-    host.control(&format!("event CLIENT_REREGISTER {port}"))
-        .unwrap();
+    host.raise(PortEvent::ClientReregister).unwrap();
     wait::until_true("the renewals", PATIENCE, || {
         host.check()?;
         for destination in &known {

@@ -47,7 +47,7 @@ impl AcmEndpoint {
         match outcome {
             groups::Outcome::Joined { member } => self.log(
                 LogLevel::VERBOSE,
-                format_args!("joined {} (MLID {:#06x})", member.mgid, member.mlid.0),
+                format_args!("joined {} (MLID {})", member.mgid, member.mlid),
             ),
             groups::Outcome::Failed { index, error, rest } => {
                 self.join_failed(index, &error, rest);

@@ -64,7 +64,7 @@ fn the_mgid_has_the_full_members_pkey_the_join_the_ports() {
     assert_eq!((join.qkey, join.scope, join.join_state), (QKEY, 5, 1));
     assert_eq!(
         (join.mtu, join.rate),
-        (Some(Selected::exactly(4)), Some(Selected::exactly(3)))
+        (Some(Limit::exactly(4)), Some(Limit::exactly(3)))
     );
 }
 

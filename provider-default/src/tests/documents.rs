@@ -41,6 +41,7 @@ fn has_test(module: &str, test: &str) -> bool {
         Some(("acm-prov-api", module)) => {
             (vec!["../acm-prov-api/src", "../acm-prov-api/tests"], module)
         }
+        Some(("rdma-access", module)) => (vec!["../rdma-access/src"], module),
         Some(_) => return false,
     };
     let declared = format!("fn {test}(");

@@ -124,7 +124,7 @@ impl Peer {
         for _ in 0..32 {
             pair.post_receive(buffers.take_slot().unwrap(), 0).unwrap();
         }
-        let group = (rdma_access::Gid(SHARED.0), rdma_access::Lid(MLID.0));
+        let group = (SHARED, MLID);
         let attachment = MulticastAttachment::new(&pair, group.0, group.1).unwrap();
         Self {
             lid,
@@ -149,9 +149,9 @@ impl Peer {
     fn address(&self, lid: Lid, gid: Option<Gid>) -> Arc<AddressHandle> {
         let attributes = AddressAttributes {
             port: 1,
-            destination_lid: rdma_access::Lid(lid.0),
+            destination_lid: lid,
             route: gid.map(|gid| GlobalRoute {
-                destination: rdma_access::Gid(gid.0),
+                destination: gid,
                 ..GlobalRoute::default()
             }),
             ..AddressAttributes::default()

@@ -1,7 +1,7 @@
 //! Subnet managers, cables, LIDs and peers that come and go.
 
 use loader_test::client::{Status, entries};
-use loader_test::ibacm::Host;
+use loader_test::ibacm::{Host, PortEvent};
 use loader_test::log::Mark;
 use loader_test::record::Lid;
 use loader_test::rig::Rig;
@@ -79,8 +79,7 @@ fn a_request_that_is_out_survives_a_reregistration() {
     })
     .unwrap();
     let mark = host.log().end();
-    let event = format!("event CLIENT_REREGISTER {}", host.port_number());
-    host.control(&event).unwrap();
+    host.raise(PortEvent::ClientReregister).unwrap();
     host.log()
         .wait_for(mark, "joined ff15:4001:", PATIENCE)
         .unwrap();
@@ -214,8 +213,7 @@ fn after_a_change_of_a_peers_lid_the_peer_is_asked_again_for_a_path_of_the_group
     })
     .unwrap();
     let mark = host.log().end();
-    let event = format!("event CLIENT_REREGISTER {}", host.port_number());
-    host.control(&event).unwrap();
+    host.raise(PortEvent::ClientReregister).unwrap();
     host.log()
         .wait_for(mark, "has reregistered", PATIENCE)
         .unwrap();

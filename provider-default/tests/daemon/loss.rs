@@ -1,16 +1,24 @@
 //! Datagrams that are lost, doubled and swapped.
 
 use std::thread;
+use std::time::Duration;
 
 use loader_test::client::{Destination, Status};
-use loader_test::ibacm::Host;
+use loader_test::ibacm::{Host, LinkFaults};
 use loader_test::rig::{Builder, Rig};
 
 use crate::support::{ask_at_once, by_address, mcast_sa, resolve, stock};
 
 const REQUESTS: usize = 500;
 /// Of each link, with the same chance for each: what happens to the n-th datagram is the same for all who ask.
-const FAULTS: &str = "drop=20 duplicate=10 reorder=10 seed=11";
+const FAULTS: LinkFaults = LinkFaults {
+    drop: 20,
+    duplicate: 10,
+    reorder: 10,
+    corrupt: 0,
+    delay: Duration::ZERO,
+    seed: 11,
+};
 
 /// Every host has a name; those that answer have hundreds.
 fn names(mut plan: Builder, node: &str, count: usize) -> Builder {
@@ -41,7 +49,7 @@ fn with_faults(rig: &Rig, pairs: &[(&str, &str)]) {
         resolve(rig, rig.host(from).unwrap(), &by_address(from, to));
     }
     for host in rig.hosts() {
-        host.set_link_faults(FAULTS.parse().unwrap()).unwrap();
+        host.set_link_faults(FAULTS).unwrap();
     }
 }
 

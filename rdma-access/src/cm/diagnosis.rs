@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
-use super::Address;
+use super::ScopedIp;
 use super::network::{self, Way};
 use crate::diagnosis;
 use crate::error::Cause;
@@ -79,7 +79,7 @@ pub enum Lookup {
 }
 
 /// What a failed lookup means.
-pub fn lookup_failed(lookup: Lookup, address: &Address, errno: i32) -> Cause {
+pub fn lookup_failed(lookup: Lookup, address: &ScopedIp, errno: i32) -> Cause {
     let errno = Errno::from_raw_os_error(errno);
     let likely = match (errno, lookup) {
         (Errno::NOMEM, _) => return Cause::OutOfMemory,
@@ -111,8 +111,8 @@ fn io_cause(errno: Errno, likely: String) -> Cause {
 }
 
 /// Why this machine does not have an address.
-fn not_here(address: &Address) -> String {
-    let anywhere = Address::from(address.ip());
+fn not_here(address: &ScopedIp) -> String {
+    let anywhere = ScopedIp::from(address.ip());
     let interfaces = match network::interfaces_with(&anywhere) {
         Ok(interfaces) => interfaces,
         Err(error) => return format!("its interface is unknown: {error}"),
@@ -131,7 +131,7 @@ fn not_here(address: &Address) -> String {
         );
     }
     let mapped = match address.ip() {
-        IpAddr::V6(ip) => ip.to_ipv4_mapped().map(Address::from),
+        IpAddr::V6(ip) => ip.to_ipv4_mapped().map(ScopedIp::from),
         IpAddr::V4(_) => None,
     };
     match mapped.map(|v4| (v4, network::interfaces_with(&v4).unwrap_or_default())) {
@@ -146,13 +146,13 @@ fn not_here(address: &Address) -> String {
 }
 
 /// That the interface of an address's scope is not there; `None` if it is.
-fn without_scope(address: &Address) -> Option<String> {
+fn without_scope(address: &ScopedIp) -> Option<String> {
     let is_missing =
         address.scope() != 0 && network::interface(address.scope()) == Err(Errno::NODEV);
     is_missing.then(|| format!("there is no interface of the number {}", address.scope()))
 }
 
-fn unreachable(address: &Address) -> String {
+fn unreachable(address: &ScopedIp) -> String {
     if let Some(why) = without_scope(address) {
         return why;
     }
@@ -169,7 +169,7 @@ fn unreachable(address: &Address) -> String {
 }
 
 /// Why the interface of a lookup has no device that librdmacm can use.
-pub fn without_device(lookup: Lookup, address: &Address, errno: Errno) -> Cause {
+pub fn without_device(lookup: Lookup, address: &ScopedIp, errno: Errno) -> Cause {
     let unknown = |what, error| io_cause(errno, format!("{what} is unknown: {error}"));
     if let Some(why) = without_scope(address) {
         return io_cause(errno, why);

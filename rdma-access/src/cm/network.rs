@@ -9,7 +9,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
-use super::Address;
+use super::ScopedIp;
 
 const GET_ADDRESSES: u16 = 22;
 const ADDRESS: u16 = 20;
@@ -25,7 +25,7 @@ const ADDRESS_HEADER: usize = 8;
 const ROUTE_HEADER: usize = 12;
 
 /// The interfaces, by name, that have an address: the one of its scope if it has one.
-pub fn interfaces_with(address: &Address) -> Result<Vec<String>> {
+pub fn interfaces_with(address: &ScopedIp) -> Result<Vec<String>> {
     let socket = Socket::new()?;
     let family = family(address.ip());
     let mut body = [0; ADDRESS_HEADER];
@@ -63,7 +63,7 @@ pub enum Way {
 }
 
 /// Which way an address leads, as the kernel would send to it now.
-pub fn way_to(address: &Address) -> Result<Way> {
+pub fn way_to(address: &ScopedIp) -> Result<Way> {
     const OWN: u8 = 2;
     let socket = Socket::new()?;
     let target = bytes(address.ip());
@@ -204,7 +204,7 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    fn address(text: &str) -> Address {
+    fn address(text: &str) -> ScopedIp {
         text.parse().unwrap()
     }
 
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
     fn a_way_by_an_interface_that_is_not_there_is_none() {
-        let address = Address::with_scope("fe80::1".parse().unwrap(), 987_654);
+        let address = ScopedIp::with_scope("fe80::1".parse().unwrap(), 987_654);
         assert!(
             matches!(way_to(&address), Ok(Way::None(_))),
             "{:?}",

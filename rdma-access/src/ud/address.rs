@@ -6,9 +6,9 @@ use std::sync::Arc;
 use ibverbs_sys as ffi;
 
 use super::ProtectionDomain;
+use crate::address::{Gid, Lid};
 use crate::error::{Cause, Error, Result};
 use crate::handle::Handle;
-use crate::types::{Gid, Lid};
 
 /// The way to a destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

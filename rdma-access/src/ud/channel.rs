@@ -13,8 +13,9 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use crate::diagnosis;
+use crate::errno::last_errno;
 use crate::error::Result;
-use crate::handle::{Handle, last_errno};
+use crate::handle::Handle;
 use crate::verbs::Context;
 
 /// Which completion queue an event is about; see [`CompletionQueue::id`](super::CompletionQueue::id). Unique in a

@@ -14,10 +14,10 @@ use super::Slot;
 use super::channel::{CompletionChannel, QueueId};
 use super::grh::{GRH_LENGTH, Grh};
 use super::work::{Direction, Table, Work, leak};
+use crate::address::{Lid, Qpn};
 use crate::error::{Cause, Error, Result};
 use crate::handle::Handle;
 use crate::teardown;
-use crate::types::{Lid, Qpn};
 use crate::verbs::Context;
 
 /// Completions taken from the device at a time.

@@ -1,6 +1,6 @@
 //! The Global Route Header in front of a received datagram.
 
-use crate::types::Gid;
+use crate::address::Gid;
 
 /// Bytes that a received datagram has in front of its payload, whether or not they hold a GRH.
 pub const GRH_LENGTH: usize = 40;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use ibverbs_sys as ffi;
 
 use super::UdQueuePair;
+use crate::address::{Gid, Lid};
 use crate::error::{Cause, Error, Result};
 use crate::teardown;
-use crate::types::{Gid, Lid};
 
 /// A queue pair gets a multicast group's datagrams as long as this lives.
 ///

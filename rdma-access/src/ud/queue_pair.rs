@@ -12,10 +12,11 @@ use parking_lot::Mutex;
 
 use super::work::{Direction, Work};
 use super::{AddressHandle, CompletionQueue, MemoryRegion, ProtectionDomain, Slot};
+use crate::address::{Gid, Lid, QKey, Qpn};
+use crate::errno::errno_of;
 use crate::error::{Cause, Error, Result};
-use crate::handle::{Handle, errno_of};
+use crate::handle::Handle;
 use crate::teardown;
-use crate::types::{Gid, Lid, QKey, Qpn};
 use crate::verbs::Context;
 
 /// What a queue pair is to be.

@@ -13,8 +13,8 @@ use super::Port;
 use super::packet::{Buffer, MadAddress, Received, transaction_id};
 use super::port::{MAD_LENGTH, milliseconds};
 use super::select::{ACTIVE, LINK_UP};
+use crate::errno::last_errno;
 use crate::error::{Cause, Error, Result};
-use crate::handle::last_errno;
 use crate::teardown;
 
 /// Requests that an agent wants: a bit a method. Answers to what it sent itself come without.

@@ -4,9 +4,9 @@
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 use super::UmadPort;
+use crate::address::{Guid, Lid};
 use crate::error::Result;
 use crate::library::NativeLibrary;
-use crate::types::{Guid, Lid};
 
 pub const CA_NAME_LENGTH: usize = 20;
 pub const CA_MAX_PORTS: usize = 10;
@@ -52,37 +52,6 @@ pub struct umad_ca {
 pub struct umad_device_node {
     pub next: *mut umad_device_node,
     pub ca_name: *const c_char,
-}
-
-/// `ib_mad_addr_t`. `qpn`, `qkey`, `lid` and `flow_label` are in network byte order.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct ib_mad_addr {
-    pub qpn: u32,
-    pub qkey: u32,
-    pub lid: u16,
-    pub sl: u8,
-    pub path_bits: u8,
-    pub grh_present: u8,
-    pub gid_index: u8,
-    pub hop_limit: u8,
-    pub traffic_class: u8,
-    pub gid: [u8; 16],
-    pub flow_label: u32,
-    pub pkey_index: u16,
-    pub reserved: [u8; 6],
-}
-
-/// `ib_user_mad_t`, without the data behind it.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct ib_user_mad {
-    pub agent_id: u32,
-    pub status: u32,
-    pub timeout_ms: u32,
-    pub retries: u32,
-    pub length: u32,
-    pub addr: ib_mad_addr,
 }
 
 impl From<&umad_port> for UmadPort {

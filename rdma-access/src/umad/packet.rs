@@ -2,8 +2,9 @@
 
 use std::ffi::c_void;
 
-use super::ffi::{self, Functions, ib_user_mad};
-use crate::types::{Gid, Lid, QKey, Qpn};
+use super::ffi::Functions;
+use super::user_mad::{ib_mad_addr, ib_user_mad};
+use crate::address::{Gid, Lid, QKey, Qpn};
 
 /// Where a MAD goes to, or came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,9 +66,9 @@ impl MadAddress {
         }
     }
 
-    fn to_c(self) -> ffi::ib_mad_addr {
+    fn to_c(self) -> ib_mad_addr {
         let route = self.route.unwrap_or_default();
-        ffi::ib_mad_addr {
+        ib_mad_addr {
             qpn: self.qpn.0.to_be(),
             qkey: self.qkey.0.to_be(),
             lid: self.lid.0.to_be(),
@@ -85,7 +86,7 @@ impl MadAddress {
         }
     }
 
-    fn from_c(c: &ffi::ib_mad_addr, pkey_index: u16) -> Self {
+    fn from_c(c: &ib_mad_addr, pkey_index: u16) -> Self {
         Self {
             lid: Lid(u16::from_be(c.lid)),
             qpn: Qpn(u32::from_be(c.qpn)),

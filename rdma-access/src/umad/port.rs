@@ -15,8 +15,8 @@ use super::select::{self, Purpose, select};
 use super::sysfs::{self, CLASS_MADS, MadFile};
 use super::{Umad, UmadDevice, UmadPort};
 use crate::diagnosis;
+use crate::errno::last_errno;
 use crate::error::{Cause, Error, Result};
-use crate::handle::last_errno;
 use crate::library::image_of;
 
 /// Bytes of a MAD that comes in one piece.

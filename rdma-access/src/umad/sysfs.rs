@@ -8,8 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{UmadDevice, UmadPort, Unreadable};
+use crate::address::{Guid, Lid};
 use crate::diagnosis;
-use crate::types::{Guid, Lid};
 
 const CLASS_DEVICES: &str = "/sys/class/infiniband";
 pub const CLASS_MADS: &str = "/sys/class/infiniband_mad";

@@ -2,20 +2,22 @@
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::sync::Arc;
 
 use ibverbs_sys as ffi;
-use parking_lot::Mutex;
 
 use super::device::Device;
 use super::diagnosis;
-use super::port::PortAttributes;
+use crate::address::{Gid, Guid, PKey};
+use crate::errno::errno_of;
 use crate::error::{Cause, Error, Result};
-use crate::handle::{Handle, errno_of};
-use crate::mana::Shim;
+use crate::handle::Handle;
+use crate::port::PortAttributes;
 use crate::teardown;
 use crate::text;
-use crate::types::{Gid, Guid, PKey};
+
+/// The allocator that a context was given, if any.
+#[cfg(feature = "mana")]
+type AllocatorSlot = parking_lot::Mutex<Option<std::sync::Arc<crate::mana::Shim>>>;
 
 /// An open device. Share it by `Arc`: it is one thing, so it has no copy.
 ///
@@ -32,7 +34,8 @@ pub struct Context {
     name: String,
     node_guid: Guid,
     /// Called by the driver until the context has ended.
-    mana_allocator: Mutex<Option<Arc<Shim>>>,
+    #[cfg(feature = "mana")]
+    mana_allocator: AllocatorSlot,
 }
 
 impl Context {
@@ -101,7 +104,8 @@ impl Context {
             handle,
             name,
             node_guid,
-            mana_allocator: Mutex::new(None),
+            #[cfg(feature = "mana")]
+            mana_allocator: AllocatorSlot::default(),
         })
     }
 
@@ -115,6 +119,7 @@ impl Context {
 
     fn end(&mut self) -> Result<()> {
         let ended = self.handle.end();
+        #[cfg(feature = "mana")]
         if ended.is_err() {
             // The driver lives on, and may call it.
             std::mem::forget(self.mana_allocator.get_mut().take());
@@ -122,7 +127,8 @@ impl Context {
         ended
     }
 
-    pub(crate) fn mana_allocator(&self) -> &Mutex<Option<Arc<Shim>>> {
+    #[cfg(feature = "mana")]
+    pub(crate) fn mana_allocator(&self) -> &AllocatorSlot {
         &self.mana_allocator
     }
 

@@ -9,10 +9,10 @@ use ibverbs_sys as ffi;
 
 use super::Context;
 use super::diagnosis::{self, Mark};
+use crate::address::Guid;
+use crate::errno::last_errno;
 use crate::error::{Cause, Error, Result};
-use crate::handle::last_errno;
 use crate::text;
-use crate::types::Guid;
 
 /// The list of `ibv_get_device_list`, freed when the last device of it is dropped.
 struct List(NonNull<*mut ffi::ibv_device>);

@@ -9,9 +9,9 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 use rustix::io::Errno;
 
 use super::Device;
+use crate::address::Guid;
 use crate::diagnosis;
 use crate::error::{Cause, Error};
-use crate::types::Guid;
 
 const CLASS_VERBS: &str = "/sys/class/infiniband_verbs";
 const CLASS_DEVICES: &str = "/sys/class/infiniband";

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use libloading::os::unix::Library;
-use rdma_access::cm::{Address, Cm};
+use rdma_access::cm::{Cm, ScopedIp};
 use rdma_access::{Cause, Error, Gid, PKey};
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -69,7 +69,7 @@ fn build(option: &str) -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-fn address(text: &str) -> Address {
+fn address(text: &str) -> ScopedIp {
     text.parse().unwrap()
 }
 

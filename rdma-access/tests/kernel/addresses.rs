@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use libloading::os::unix::Library;
 use rdma_access::Cause;
-use rdma_access::cm::{Address, AddressDevice, Cm};
+use rdma_access::cm::{AddressDevice, Cm, ScopedIp};
 use rdma_access::verbs::PortState;
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-fn address(text: &str) -> Address {
+fn address(text: &str) -> ScopedIp {
     text.parse().unwrap()
 }
 
@@ -416,7 +416,7 @@ fn librpma_gives_the_same_answers() {
     // The short and octal forms of old.
     for text in ["10.7.1", "10.7.0.01"] {
         assert_eq!(librpma("local", text).as_deref(), Some(DEVICE), "{text}");
-        text.parse::<Address>().unwrap_err();
+        text.parse::<ScopedIp>().unwrap_err();
     }
 }
 

@@ -490,7 +490,7 @@ fn a_file_system_that_forbids_devices_is_named() {
 #[ignore = "needs the kernel of cargo xtask vm"]
 fn without_a_descriptor_left_an_interface_is_not_missing() {
     let limited = Limited::to_open_files();
-    let read = "fe80::1%veth0".parse::<rdma_access::cm::Address>();
+    let read = "fe80::1%veth0".parse::<rdma_access::cm::ScopedIp>();
     drop(limited);
     check(
         &read.unwrap_err(),
@@ -498,8 +498,10 @@ fn without_a_descriptor_left_an_interface_is_not_missing() {
         Errno::MFILE,
         &["is unknown", "(ulimit -n)"],
     );
-    "fe80::1%veth0".parse::<rdma_access::cm::Address>().unwrap();
-    let read = "fe80::1%veth9".parse::<rdma_access::cm::Address>();
+    "fe80::1%veth0"
+        .parse::<rdma_access::cm::ScopedIp>()
+        .unwrap();
+    let read = "fe80::1%veth9".parse::<rdma_access::cm::ScopedIp>();
     assert!(matches!(read.unwrap_err().cause(), Cause::Invalid(_)));
 }
 

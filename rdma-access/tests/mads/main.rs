@@ -176,7 +176,7 @@ fn a_mad_is_sent_as_it_is_with_its_time() {
     assert!(
         error
             .to_string()
-            .starts_with("umad_send(stub0 port 1, class 0x03, 256 bytes to LID 0x0009)"),
+            .starts_with("umad_send(stub0 port 1, class 0x03, 256 bytes to LID 9)"),
         "{error}"
     );
 }

@@ -187,7 +187,7 @@ fn all_of_it_can_come_together() {
     recorder.wait_for(200);
     let counts = counts(&host);
     assert_eq!((counts.duplicated, counts.delayed), (100, 200));
-    assert!(counts.reordered > 0 && counts.corrupted > 0, "{counts}");
+    assert!(counts.reordered > 0 && counts.corrupted > 0, "{counts:?}");
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::Ipv6Addr;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::thread;
@@ -92,7 +91,7 @@ fn asks() -> Message {
 
 /// Writes a hosts file in which the name belongs to another peer.
 fn write_hosts(file: &Path, number: u16) -> io::Result<()> {
-    let line = |number| format!("{NAME} {}\n", Ipv6Addr::from(Peer::number(number).gid()));
+    let line = |number| format!("{NAME} {}\n", Peer::number(number).gid());
     fs::write(file, hosts_file().replace(&line(3), &line(number)))
 }
 

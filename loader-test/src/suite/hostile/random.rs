@@ -5,7 +5,8 @@ use fastrand::Rng;
 use crate::stand_in::StandIn;
 use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::message::{
-    Addr, ENTRIES, FLAG_DEST, FLAG_NODELAY, FLAG_QUERY_SA, FLAG_SOURCE, LENGTH, Message, PATH, Path,
+    Addr, ENTRIES, FLAG_DEST, FLAG_NODELAY, FLAG_QUERY_SA, FLAG_SOURCE, Gid, LENGTH, Message, PATH,
+    Path,
 };
 use crate::suite::bench::{Bench, ERRORS, SUCCESS, reply};
 use crate::suite::{Finding, Outcome, failed};
@@ -87,11 +88,11 @@ fn path(rng: &mut Rng) -> Path {
         }
     }
     let lids = [0, 0, peer.lid, 0xc000, 0xffff, rng.u16(..)];
-    let gids = [[0; 16], peer.gid(), gid(rng.u64(..))];
+    let gids = [Gid::ZERO, peer.gid(), gid(rng.u64(..))];
     let pkeys = [0, 0, 0xffff, 0x7fff, rng.u16(..)];
     path.with_dlid(one(rng, &lids))
         .with_dgid(one(rng, &gids))
-        .with_sgid([0; 16])
+        .with_sgid(Gid::ZERO)
         .with_slid(0)
         .with_pkey(one(rng, &pkeys))
 }

@@ -1,7 +1,5 @@
 //! Addresses that come, go, come back and move.
 
-use std::net::Ipv6Addr;
-
 use super::{leads_elsewhere, leads_here, serves};
 use crate::stand_in::fabric::{DeviceSpec, Peer, PortSpec};
 use crate::stand_in::message::Addr;
@@ -75,7 +73,7 @@ pub(super) fn twice(bench: &mut Bench) -> Outcome {
         bench.folder().join("moved_hosts"),
         Addr::Name("there".into()),
     );
-    let gid = Ipv6Addr::from(host.gid());
+    let gid = host.gid();
     std::fs::write(&hosts, format!("10.1.0.201 {gid}\nthere {gid}\n"))
         .map_err(cannot_run("a hosts file"))?;
     let mut device = DeviceSpec::single();

@@ -1,7 +1,6 @@
 //! What a port that flaps for ever costs.
 
 use std::fs;
-use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 use super::serves;
@@ -88,7 +87,7 @@ impl Resources {
 pub(super) fn thousand(bench: &mut Bench) -> Outcome {
     // A provider may read its files at each open: that is not what this is about, and there is little to read.
     let hosts = bench.folder().join("few-hosts");
-    let text = format!("peer1 {}\n", Ipv6Addr::from(Peer::number(1).gid()));
+    let text = format!("peer1 {}\n", Peer::number(1).gid());
     fs::write(&hosts, text).map_err(cannot_run("a hosts file"))?;
     let hosts = format!("addr_data_file {}", hosts.display());
     let ends = bench.deadline();

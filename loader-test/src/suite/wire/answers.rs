@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::line::{Line, asks_for, line, own_ip, stranger};
 use crate::stand_in::ledger::Harmed;
-use crate::stand_in::message::Addr;
+use crate::stand_in::message::{Addr, Gid};
 use crate::stand_in::wire::{AcmMad, Datagram, LENGTH, Node, shared_group};
 use crate::suite::bench::{Bench, ERRORS, expect_path, expect_status, expected_path};
 use crate::suite::{Check, Finding, Outcome, failed};
@@ -171,9 +171,9 @@ pub(super) const CHECKS: &[Check] = &[
         needs: OPENS,
         run: |bench| {
             stranger_first(bench, |line, tid| {
-                let foreign = [
+                let foreign = Gid([
                     0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 7, 5, 0, 0, 0, 0, 0, 0, 0,
-                ];
+                ]);
                 line.unicast(&stranger(2), &AcmMad::answer(tid, &foreign).0);
                 let none = AcmMad::answer(tid, &foreign).with(20, &[0]);
                 line.unicast(&stranger(2), &none.0);
@@ -307,7 +307,7 @@ fn request(bench: &mut Bench) -> Outcome {
     ] {
         let id = line.client_asks(&wanted);
         let (sent, mad) = line.request_for(&wanted)?;
-        let is_to_group = sent.group().is_some_and(|(mgid, _)| mgid == group);
+        let is_to_group = sent.group().is_some_and(|(mgid, _)| mgid == group.0);
         let source = own_ip();
         let is_whole = mad.0[..8] == [1, 0x2c, 1, 1, 0, 0, 0, 1]
             && mad.tid() != 0

@@ -82,7 +82,7 @@ pub fn speaks(core: &StandIn, wire: &Wire, pkey: u16) -> Outcome {
         if Instant::now() > deadline {
             core.note_vain_wait();
             let asked =
-                |question: &Question| question.is_join() && question.record.starts_with(&group);
+                |question: &Question| question.is_join() && question.record.starts_with(&group.0);
             if core.sa().questions().iter().any(asked) {
                 let expected = format!(
                     "a member of the stock provider's group within {:?}",
@@ -127,7 +127,7 @@ pub fn shown(datagrams: &[Datagram]) -> String {
     }
     let one = |datagram: &Datagram| match mad(datagram) {
         Some(mad) => format!(
-            "to LID {:#x}, queue pair {:#x}: {mad:?}",
+            "to LID {}, queue pair {:#x}: {mad:?}",
             datagram.destination_lid, datagram.destination_qp
         ),
         None => format!("{} bytes", datagram.payload.len()),

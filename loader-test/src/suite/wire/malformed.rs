@@ -231,9 +231,9 @@ fn long(bench: &mut Bench) -> Outcome {
 
 /// Groups that nobody here is in.
 fn foreign_group(number: u8) -> Gid {
-    [
+    Gid([
         0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 7, 5, 0, 0, 0, 0, 0, 0, number,
-    ]
+    ])
 }
 
 fn no_common_group(bench: &mut Bench) -> Outcome {

@@ -46,7 +46,7 @@ enum Line {
     /// The port is up.
     Ready,
     /// What the client got: status, DLID, DGID.
-    Answered(u8, u16, Gid),
+    Answered(u8, u16, [u8; 16]),
     /// It cannot go on.
     Failed(String),
 }
@@ -56,7 +56,7 @@ enum Line {
 struct Plain {
     lids: [u16; 2],
     pairs: [u32; 2],
-    gids: Option<[Gid; 2]>,
+    gids: Option<[[u8; 16]; 2]>,
     keys: (u32, u16),
     payload: Vec<u8>,
 }
@@ -199,7 +199,11 @@ impl Neighbour {
         self.cable
             .say(&Line::Resolve(wanted.code(), wanted.field().to_vec()))?;
         match self.hear()? {
-            Line::Answered(status, dlid, dgid) => Ok(Answered { status, dlid, dgid }),
+            Line::Answered(status, dlid, dgid) => Ok(Answered {
+                status,
+                dlid,
+                dgid: Gid(dgid),
+            }),
             other => Err(io::Error::other(format!("{other:?} instead of an answer"))),
         }
     }
@@ -294,7 +298,7 @@ impl NeighbourCommand {
                 .reply(id)
                 .ok_or_else(|| io::Error::other("no answer to a client"))?;
             let path = reply.path().unwrap_or_default();
-            cable.say(&Line::Answered(reply.status, path.dlid(), path.dgid()))?;
+            cable.say(&Line::Answered(reply.status, path.dlid(), path.dgid().0))?;
         }
         Ok(())
     }

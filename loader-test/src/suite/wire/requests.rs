@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::line::{ASK_AGAIN, Line, answers, line, mad, own_ip, own_name, shown, speaks, stranger};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
-use crate::stand_in::message::Addr;
+use crate::stand_in::message::{Addr, Gid};
 use crate::stand_in::wire::{AcmMad, Datagram, Node, QKEY, Wire, shared_group};
 use crate::stand_in::{FIRST_PORT, StandIn};
 use crate::suite::bench::{Bench, hold, let_go, refused};
@@ -273,13 +273,13 @@ fn expect_answer(line: &Line<'_>, answer: &Datagram, node: &Node) -> Outcome {
         answer.destination_lid,
         answer.destination_qp,
         answer.source_lid,
-        route.source,
-        route.destination,
+        Gid(route.source),
+        Gid(route.destination),
     );
     if seen != expected {
         return Err(failed(
-            format!("from LID, GID and to LID, queue pair, GID {expected:02x?}"),
-            format!("{seen:02x?}"),
+            format!("from LID, GID and to LID, queue pair, GID {expected:?}"),
+            format!("{seen:?}"),
         ));
     }
     let told = mad(answer);

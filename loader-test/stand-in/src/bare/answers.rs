@@ -80,7 +80,7 @@ impl Answers {
             let destination = tid as u32;
             let dlid = u16::from_be_bytes(dlid);
             self.dlid.store(dlid.into(), Ordering::Relaxed);
-            if dlid != lid_of(destination) || dgid != gid_of(destination) {
+            if dlid != lid_of(destination) || dgid != gid_of(destination).0 {
                 self.wrong.add();
             }
         } else {

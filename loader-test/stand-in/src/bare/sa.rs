@@ -140,8 +140,7 @@ fn path(question: &Question) -> Option<[u8; 72]> {
     let asked = question.path();
     let names = |bit: u64| question.mask & bit != 0;
     let destination = if names(COMP_DGID) {
-        let gid = asked.dgid();
-        let guid = u64::from_be_bytes(std::array::from_fn(|index| gid[8 + index]));
+        let guid = asked.dgid().interface_id();
         u32::try_from(guid.checked_sub(FIRST_GUID)?)
             .ok()
             .filter(|number| *number < GUIDS)?

@@ -68,7 +68,7 @@ pub(super) fn addr(address: &Address) -> Addr {
         }
         Address::Ip(ip) => Addr::Ip(*ip),
         Address::Ip6(ip) => Addr::Ip6(*ip),
-        Address::Gid(gid) => Addr::Gid(gid.0),
+        Address::Gid(gid) => Addr::Gid(*gid),
         Address::Lid(lid) => Addr::Lid(lid.0),
     }
 }

@@ -1,14 +1,16 @@
-//! The preloaded library on a real fabric: ibsim, opensm and the stock daemon.
+//! fabric-sim, preloaded, on a real fabric: ibsim, opensm and the stock daemon.
 //!
-//! Needs the Debian packages that loader-test names, and gcc, libibverbs-dev and libibumad-dev for the probe.
+//! Needs the Debian packages that this crate names, and gcc, libibverbs-dev and libibumad-dev for the probe.
 
 mod acm;
-#[path = "../../../loader-test/tests/shared/compiled.rs"]
+#[path = "../shared/compiled.rs"]
 mod compiled;
 mod daemon;
 mod datagrams;
 mod events;
 mod probe;
+#[path = "../shared/products.rs"]
+mod products;
 mod timeouts;
 
 use std::path::PathBuf;
@@ -45,9 +47,6 @@ fn stock_provider() -> PathBuf {
         .expect("no stock provider; as root: apt-get install ibacm")
 }
 
-/// The library, built beside this test since it is the same package's.
 fn fabric_sim() -> PathBuf {
-    std::env::current_exe()
-        .unwrap()
-        .with_file_name("libfabric_sim.so")
+    products::folder().join("libfabric_sim.so")
 }

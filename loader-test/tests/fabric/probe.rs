@@ -1,4 +1,4 @@
-//! A stock verbs and umad program on a node of the fabric: `tests/programs/probe.c`.
+//! A stock verbs and umad program on a node of the fabric: `probe.c`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ fn executable() -> PathBuf {
     compiled(
         "probe",
         "",
-        include_str!("../programs/probe.c"),
+        include_str!("probe.c"),
         &[
             "-std=gnu11",
             "-Wall",

@@ -163,18 +163,18 @@ fn malformed_commands_change_nothing() {
     let before = probe.port();
     let mark = probe.mark();
     let mut control = Client::connect(probe.control()).unwrap();
-    let long = format!("event {} 1", "X".repeat(300));
+    let long = format!(r#"{{"status":{{"port":1}}}}{}"#, " ".repeat(300));
     for line in [
         "",
-        "event",
-        "event PORT_ERR",
-        "event PORT_MELTED 1",
-        "event PORT_ERR 2",
-        "status 0",
-        "status x",
+        "event PORT_ERR 1",
+        r#"{"event":{"event":"PORT_ERR"}}"#,
+        r#"{"event":{"port":1,"event":"PORT_MELTED"}}"#,
+        r#"{"event":{"port":2,"event":"PORT_ERR"}}"#,
+        r#"{"status":{"port":0}}"#,
+        r#"{"set_faults":{"port":1,"faults":{"drop":101}}}"#,
         &long,
     ] {
-        let error = control.command(line).unwrap_err();
+        let error = control.send(line).unwrap_err();
         assert!(
             matches!(error, ControlError::Refused { .. }),
             "{line:?}: {error}"
@@ -183,7 +183,7 @@ fn malformed_commands_change_nothing() {
     // A client that says nothing and goes, and one that does not end its line.
     drop(Client::connect(probe.control()).unwrap());
     let mut half = std::os::unix::net::UnixStream::connect(probe.control()).unwrap();
-    std::io::Write::write_all(&mut half, b"event PORT_ERR 1").unwrap();
+    std::io::Write::write_all(&mut half, br#"{"event":{"port":1,"event":"PORT_ERR"}}"#).unwrap();
     drop(half);
 
     control.event(ClientReregister, 1).unwrap();

@@ -16,12 +16,12 @@ use crate::error::{Cause, Error, Result};
 ///
 /// As text: `192.0.2.1`, `2001:db8::1`, `fe80::1%ib0` or `fe80::1%3` (name or number of an interface).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Address {
+pub struct ScopedIp {
     ip: IpAddr,
     scope: u32,
 }
 
-impl Address {
+impl ScopedIp {
     /// An IPv6 address on the interface of that number (`if_nametoindex(3)`), 0 for any.
     pub fn with_scope(ip: Ipv6Addr, scope: u32) -> Self {
         Self {
@@ -88,25 +88,25 @@ impl Address {
     }
 }
 
-impl From<IpAddr> for Address {
+impl From<IpAddr> for ScopedIp {
     fn from(ip: IpAddr) -> Self {
         Self { ip, scope: 0 }
     }
 }
 
-impl From<Ipv4Addr> for Address {
+impl From<Ipv4Addr> for ScopedIp {
     fn from(ip: Ipv4Addr) -> Self {
         IpAddr::from(ip).into()
     }
 }
 
-impl From<Ipv6Addr> for Address {
+impl From<Ipv6Addr> for ScopedIp {
     fn from(ip: Ipv6Addr) -> Self {
         IpAddr::from(ip).into()
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for ScopedIp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.ip.fmt(f)?;
         match self.scope {
@@ -116,7 +116,7 @@ impl fmt::Display for Address {
     }
 }
 
-impl FromStr for Address {
+impl FromStr for ScopedIp {
     type Err = Error;
 
     /// # Errors
@@ -193,7 +193,7 @@ mod tests {
             ("fe80::1%lo", "fe80::1", 1),
             ("::ffff:192.0.2.1", "::ffff:192.0.2.1", 0),
         ] {
-            let address: Address = text.parse().unwrap();
+            let address: ScopedIp = text.parse().unwrap();
             assert_eq!(
                 (address.ip(), address.scope()),
                 (ip.parse().unwrap(), scope),
@@ -219,7 +219,7 @@ mod tests {
             ("fe80::1%a-name-that-is-longer-than-any", "no interface"),
             ("192.0.2.1%lo", "only IPv6"),
         ] {
-            let error = text.parse::<Address>().unwrap_err();
+            let error = text.parse::<ScopedIp>().unwrap_err();
             assert!(matches!(error.cause(), Cause::Invalid(_)), "{error}");
             assert!(error.to_string().contains(reason), "{error}");
             assert_eq!(error.inputs(), text);
@@ -246,25 +246,25 @@ mod tests {
     fn what_leads_to_no_single_device_is_known_beforehand() {
         for text in ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1"] {
             assert!(
-                text.parse::<Address>().unwrap().misfit().is_some(),
+                text.parse::<ScopedIp>().unwrap().misfit().is_some(),
                 "{text}"
             );
         }
         for text in ["192.0.2.1", "127.0.0.1", "::1", "fe80::1%lo", "2001:db8::1"] {
-            assert_eq!(text.parse::<Address>().unwrap().misfit(), None, "{text}");
+            assert_eq!(text.parse::<ScopedIp>().unwrap().misfit(), None, "{text}");
         }
     }
 
     #[test]
     fn c_gets_address_and_scope() {
-        let c = "192.0.2.1".parse::<Address>().unwrap().to_c();
+        let c = "192.0.2.1".parse::<ScopedIp>().unwrap().to_c();
         // SAFETY: the family says what it is.
         let v4 = unsafe { *(&raw const c).cast::<libc::sockaddr_in>() };
         assert_eq!(
             (i32::from(c.ss_family), v4.sin_addr.s_addr.to_ne_bytes()),
             (libc::AF_INET, [192, 0, 2, 1])
         );
-        let c = Address::with_scope("fe80::1".parse().unwrap(), 7).to_c();
+        let c = ScopedIp::with_scope("fe80::1".parse().unwrap(), 7).to_c();
         // SAFETY: as above.
         let v6 = unsafe { *(&raw const c).cast::<libc::sockaddr_in6>() };
         assert_eq!(

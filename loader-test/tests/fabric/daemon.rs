@@ -128,6 +128,6 @@ fn joins_again_when_told_to() {
     wait_for_log(&rig, mark, "join successful");
     // The rig's own way to say it.
     let mark = log_end(&rig);
-    assert_eq!(host.control("event CLIENT_REREGISTER 1").unwrap(), "");
+    host.raise(PortEvent::ClientReregister).unwrap();
     wait_for_log(&rig, mark, "ibsim0 1 has reregistered");
 }

@@ -3,6 +3,8 @@
 //! No daemon has a file of addresses, so that only the owner of one can tell it. Each answer is compared with what the SA
 //! says: `ib_acme -v` would ask the same provider again.
 
+use std::time::Duration;
+
 use fabric_sim::model::link_faults::LinkFaults;
 use loader_test::client::{Destination, Status};
 use loader_test::ibacm::Host;
@@ -102,22 +104,29 @@ fn hosts_resolve_each_other_with_paths_of_the_group() {
     assert_all_resolve(&started(hosts().option("route_prot", "acm")), &OF_THE_GROUP);
 }
 
-fn everywhere(rig: &Rig, faults: &str) {
+fn everywhere(rig: &Rig, faults: LinkFaults) {
     for host in rig.hosts() {
-        host.set_link_faults(faults.parse().unwrap()).unwrap();
+        host.set_link_faults(faults).unwrap();
     }
 }
 
 #[test]
 fn hosts_resolve_each_other_over_bad_links() {
     let rig = started(hosts().env(SUBNET_TIMEOUT, QUICK).option("timeout", 200));
-    everywhere(&rig, "duplicate=100 reorder=50 delay=5 seed=3");
+    let faults = LinkFaults {
+        duplicate: 100,
+        reorder: 50,
+        delay: Duration::from_millis(5),
+        seed: 3,
+        ..LinkFaults::default()
+    };
+    everywhere(&rig, faults);
     assert_all_resolve(&rig, &[]);
     for host in rig.hosts() {
         let counts = host.link_faults().unwrap().counts;
         assert!(
             counts.duplicated > 0 && counts.reordered > 0 && counts.delayed > 0,
-            "{}: {counts}",
+            "{}: {counts:?}",
             host.node()
         );
     }
@@ -128,7 +137,12 @@ fn hosts_resolve_each_other_over_bad_links() {
 fn retries_make_up_for_losses() {
     let rig = hosts().env(SUBNET_TIMEOUT, QUICK);
     let rig = started(rig.option("timeout", 100).option("retries", 15));
-    everywhere(&rig, "drop=20 seed=11");
+    let faults = LinkFaults {
+        drop: 20,
+        seed: 11,
+        ..LinkFaults::default()
+    };
+    everywhere(&rig, faults);
     assert_all_resolve(&rig, &[]);
     let lost = rig.hosts().iter();
     let lost = lost.map(|host| host.link_faults().unwrap().counts.dropped);
@@ -148,7 +162,7 @@ fn a_link_that_loses_everything_times_out() {
     let counts = host.link_faults().unwrap().counts;
     assert!(
         counts.sent >= 2 && counts.dropped == counts.sent,
-        "the request, and again: {counts}"
+        "the request, and again: {counts:?}"
     );
     // Its answers are lost as well.
     assert_eq!(resolve(&rig, HOSTS[1], HOSTS[0]), Status::ETIMEDOUT);
