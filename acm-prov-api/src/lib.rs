@@ -44,6 +44,7 @@ mod log_limit;
 pub mod lookups;
 mod message;
 pub mod options;
+mod ordered;
 pub mod path;
 mod pin;
 mod provider;

@@ -20,7 +20,6 @@ use crate::log_limit::LogLimit;
 use crate::message::{ENTRY, Entry, HEADER, Message, Outgoing};
 use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source, Target};
-use crate::sync::Arc;
 
 mod asked;
 mod plain;
@@ -47,9 +46,10 @@ pub type KeptRequest = ResolveRequest<'static>;
 
 enum Inner<'a> {
     Borrowed(&'a View<'a>),
-    Kept(Arc<Kept>),
+    Kept(Box<Kept>),
 }
 
+#[derive(Clone)]
 struct Kept {
     endpoint: EndpointHandle,
     id: u64,
@@ -124,8 +124,8 @@ impl<'a> ResolveRequest<'a> {
         self.count();
         self.is_answered = true;
         let kept = match &self.inner {
-            Inner::Kept(kept) => Arc::clone(kept),
-            Inner::Borrowed(view) => Arc::new(Kept {
+            Inner::Kept(kept) => kept.clone(),
+            Inner::Borrowed(view) => Box::new(Kept {
                 endpoint: view.endpoint.clone(),
                 id: view.id,
                 header: *view.header,

@@ -23,7 +23,7 @@ use crate::clock::Moment;
 use crate::followed::Follow;
 use crate::handle::{Closed, EndpointHandle, PortError, PortHandle};
 use crate::host::LogLevel;
-use crate::lookups::{Deliver, DeliveringMutex, End, Limits, Locked, Lookups, Replies, Urgency};
+use crate::lookups::{DeliveringMutex, End, Limits, Locked, Lookups, Urgency};
 use crate::path::PathRecord;
 use crate::request::{QueryRequest, ResolveRequest};
 use crate::sa::{PathQuery, Source, Target};
@@ -31,6 +31,7 @@ use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Arc, Condvar, Mutex, Weak};
 
 mod asking;
+mod batch;
 mod client;
 mod files;
 mod operator;
@@ -41,13 +42,13 @@ mod snapshot;
 mod warm_up;
 mod worker;
 
-use asking::{Queries, Waiter};
+use asking::Waiter;
 use client::{Client, Provider};
 use preload::Preload;
-use qos::{AskingQos, Qos, QosState, WaitsForQos};
+use qos::{Qos, QosState, WaitsForQos};
 use renew::Renewals;
 use snapshot::SnapshotState;
-use warm_up::{Awaited, WaitingForFiles, WaitsForFiles};
+use warm_up::{Awaited, WaitingForFiles};
 
 pub use client::PathOptions;
 pub use qos::QosSetting;
@@ -213,97 +214,6 @@ impl State {
     fn next_tick(&self) -> Option<Moment> {
         let stores = self.endpoints.values().map(|endpoint| &endpoint.store);
         stores.filter_map(PathStore::next_tick).min()
-    }
-}
-
-/// What was decided under a port's lock. Dropping it does it.
-struct Batch {
-    /// `None` if there is nothing but replies and path queries.
-    shared: Option<Arc<Shared>>,
-    lines: Vec<(LogLevel, String)>,
-    queries: Queries,
-    qos_question: Option<AskingQos>,
-    abandoned: Vec<u64>,
-    replies: (
-        Replies<Waiter>,
-        Replies<WaitsForQos>,
-        Replies<WaitsForFiles>,
-    ),
-}
-
-impl Deliver for State {
-    type Batch = Batch;
-
-    #[inline]
-    fn take_batch(&mut self) -> Option<Batch> {
-        let queries = self.next_queries();
-        let qos_question = self.next_qos_question();
-        let due = [
-            self.paths.next_deadline(),
-            self.qos.lookups.next_deadline(),
-            self.next_tick(),
-            self.files.next_deadline(),
-            self.next_renewal(),
-        ];
-        let due = due.map(|due| due.unwrap_or(Moment::NEVER));
-        let due = due.into_iter().fold(Moment::NEVER, Moment::min);
-        if due < self.wakes_at {
-            self.wakes_at = due;
-            self.shared.upgrade()?.wake.notify_one();
-        }
-        let abandoned = self.paths.take_abandoned();
-        let is_for_the_port =
-            qos_question.is_some() || !self.lines.is_empty() || !abandoned.is_empty();
-        let has_news = is_for_the_port
-            || !queries.is_empty()
-            || self.paths.has_news()
-            || self.qos.lookups.has_news()
-            || self.files.has_news();
-        if !has_news {
-            return None;
-        }
-        let shared = match is_for_the_port {
-            true => Some(self.shared.upgrade()?),
-            false => None,
-        };
-        // Nobody asks what the SA can do for a question that is not wanted any more; one answer more is kept.
-        drop(self.qos.lookups.take_abandoned());
-        Some(Batch {
-            lines: std::mem::take(&mut self.lines),
-            queries,
-            qos_question,
-            abandoned,
-            replies: (
-                self.paths.take_replies(),
-                self.qos.lookups.take_replies(),
-                self.files.take_replies(),
-            ),
-            shared,
-        })
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        let shared = self.shared.take();
-        if let Some(shared) = &shared {
-            for (level, line) in &self.lines {
-                shared.port.host().log(*level, format_args!("{line}"));
-            }
-        }
-        // Clients come before the SA's next questions.
-        self.replies.0.deliver();
-        self.replies.1.deliver();
-        self.replies.2.deliver();
-        if let Some(shared) = &shared {
-            shared.take_back(std::mem::take(&mut self.abandoned));
-            if let Some(question) = self.qos_question.take() {
-                shared.ask_qos(question);
-            }
-        }
-        for query in self.queries.drain(..) {
-            query.ask();
-        }
     }
 }
 
@@ -508,22 +418,22 @@ impl EndpointCache {
     #[inline]
     pub fn resolve(&self, request: ResolveRequest<'_>) -> Resolution {
         let endpoint = &*self.0.endpoint;
-        if let Some(target) = request.plain_target(&endpoint.source)
-            && let Some(path) = endpoint.plain_path(target)
-        {
-            request.answer_from_cache(&path);
-            return Resolution::Known;
+        let Some(target) = request.plain_target(&endpoint.source) else {
+            return self.resolve_otherwise(request);
+        };
+        match endpoint.plain_path(target) {
+            Some(path) => {
+                request.answer_from_cache(&path);
+                Resolution::Known
+            }
+            None => self.resolve_further(&PathQuery::to(target), request),
         }
-        self.resolve_otherwise(request)
     }
 
-    /// A request that is not plain, or whose path is not known.
+    /// A request that is not plain.
     #[cold]
     fn resolve_otherwise(&self, request: ResolveRequest<'_>) -> Resolution {
         let Asker { shared, endpoint } = &self.0;
-        if let Some(target) = request.plain_target(&endpoint.source) {
-            return self.resolve_further(&PathQuery::to(target), request);
-        }
         // rdma_cm names a service id with each connection.
         if let Some(target) = request.plain_target_without_qos(&endpoint.source)
             && let Some((false, false)) = shared.qos.get(Moment::now())

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::abi::AcmStatus;
+use crate::abi::{AcmStatus, umad_sa_packet};
 use crate::address::PKey;
 use crate::cache::store::Epoch;
 use crate::clock::Moment;
@@ -10,19 +10,15 @@ use crate::handle::EndpointHandle;
 use crate::host::LogLevel;
 use crate::lookups::{End, Try};
 use crate::path::PathRecord;
-use crate::sa::{self, MadId, PathQuery, SaError, SaStatus};
+use crate::sa::{self, MadId, OnEnd, PathQuery, SaError, SaStatus};
 use crate::sync::Weak;
 
 use super::{Client, EndpointId, Key, OpenEndpoint, Shared, State};
 
 /// A path query on its way to the core.
 pub(super) struct Asking {
-    shared: Weak<Shared>,
     handle: EndpointHandle,
-    id: u64,
-    query: PathQuery,
-    /// What is learnt counts for the store as it was when the SA was asked.
-    epoch: Epoch,
+    asked: Box<Asked>,
 }
 
 /// Seldom more than one at a time.
@@ -35,18 +31,22 @@ impl State {
         if !self.paths.is_any_queued() {
             return queries;
         }
-        let now = Moment::now();
+        let now = self.paths.latest();
         while let Some(Try { id, key, .. }) = self.paths.next_try(now, || sa::new_id().into()) {
             // The lookups of an endpoint end when it closes.
             let Some(endpoint) = self.endpoints.get(&key.endpoint) else {
                 continue;
             };
             queries.push(Asking {
-                shared: self.shared.clone(),
                 handle: endpoint.handle.clone(),
-                id,
-                query: key.query,
-                epoch: endpoint.store.epoch(),
+                asked: Box::new(Asked {
+                    shared: self.shared.clone(),
+                    endpoint: key.endpoint,
+                    pkey: endpoint.source.pkey,
+                    id,
+                    query: key.query,
+                    epoch: endpoint.store.epoch(),
+                }),
             });
         }
         queries
@@ -71,19 +71,11 @@ impl State {
 impl Asking {
     /// Hands the query over.
     pub(super) fn ask(self) {
-        let Some(id) = MadId::from_u64(self.id) else {
+        let Some(id) = MadId::from_u64(self.asked.id) else {
             return;
         };
-        let asked = Asked {
-            shared: self.shared,
-            endpoint: EndpointId(self.handle.id()),
-            pkey: self.handle.pkey(),
-            id: self.id,
-            query: self.query,
-            epoch: self.epoch,
-        };
-        let done = move |sent, answer| asked.answered(sent, answer);
-        self.handle.ask_complete_path(id, &self.query, None, done);
+        let query = self.asked.query;
+        self.handle.ask_complete_path(id, &query, None, self.asked);
     }
 }
 
@@ -105,11 +97,19 @@ struct Asked {
     pkey: PKey,
     id: u64,
     query: PathQuery,
+    /// What is learnt counts for the store as it was when the SA was asked.
     epoch: Epoch,
 }
 
+impl OnEnd for Asked {
+    fn ended(self: Box<Self>, sent: Moment, answer: Result<&umad_sa_packet, SaError>) {
+        let answer = answer.and_then(|packet| sa::read_path(&self.query, packet));
+        self.answered(sent, &answer);
+    }
+}
+
 impl Asked {
-    fn answered(self, sent: Moment, answer: Result<PathRecord, SaError>) {
+    fn answered(&self, sent: Moment, answer: &Result<PathRecord, SaError>) {
         // A port that has closed meanwhile, and may be open again, knows nothing of it.
         let Some(shared) = self.shared.upgrade() else {
             return;
@@ -118,7 +118,7 @@ impl Asked {
         let mut state = shared.state.lock();
         if let Some(endpoint) = state.endpoints.get(&self.endpoint) {
             let store = &endpoint.store;
-            match &answer {
+            match answer {
                 Ok(path) => {
                     let was_wrong = store.learn(&self.query, path, self.epoch, now);
                     let is_there = |lid| shared.is_same_port(lid, path.dlid());
@@ -137,16 +137,15 @@ impl Asked {
                 state.paths.try_again(now, self.id);
             }
             answer => {
-                state
-                    .paths
-                    .finish(self.id, &answer.map_err(|error| error.status()));
+                let answer = answer.map_err(|error| error.status());
+                state.paths.finish(self.id, &answer);
             }
         }
-        let falls_silent = state.sa_answered(&shared, now, sent, &answer, self.pkey);
+        let falls_silent = state.sa_answered(&shared, now, sent, answer, self.pkey);
         drop(state);
         match answer {
             Ok(_) | Err(SaError::Status(SaStatus::NO_RECORDS)) => {}
-            Err(SaError::Mismatch(mismatch)) => shared.port.report_mismatch(&mismatch),
+            Err(SaError::Mismatch(mismatch)) => shared.port.report_mismatch(mismatch),
             Err(error) => shared
                 .port
                 .host()
