@@ -45,7 +45,7 @@ impl<W: Waiter> Replies<W> {
     }
 
     fn deliver_all(&mut self) {
-        for (waiter, end) in std::mem::take(&mut self.list) {
+        for (waiter, end) in self.list.drain(..) {
             door::enter("answer to a request", self.host.as_ref(), (), || {
                 waiter.end(end);
                 Ok(())

@@ -11,7 +11,7 @@ use crate::host::LogLevel;
 use crate::lookups::{End, Try};
 use crate::path::PathRecord;
 use crate::sa::{self, MadId, OnEnd, PathQuery, SaError, SaStatus};
-use crate::sync::Weak;
+use crate::sync::Arc;
 
 use super::{Client, EndpointId, Key, OpenEndpoint, Shared, State};
 
@@ -31,6 +31,9 @@ impl State {
         if !self.paths.is_any_queued() {
             return queries;
         }
+        let Some(shared) = self.shared.upgrade() else {
+            return queries;
+        };
         let now = self.paths.latest();
         while let Some(Try { id, key, .. }) = self.paths.next_try(now, || sa::new_id().into()) {
             // The lookups of an endpoint end when it closes.
@@ -40,7 +43,7 @@ impl State {
             queries.push(Asking {
                 handle: endpoint.handle.clone(),
                 asked: Box::new(Asked {
-                    shared: self.shared.clone(),
+                    shared: Arc::clone(&shared),
                     endpoint: key.endpoint,
                     pkey: endpoint.source.pkey,
                     id,
@@ -90,9 +93,9 @@ impl Shared {
     }
 }
 
-/// A query that the core has.
+/// A query that the core has. It has its end when its endpoint closes, at the latest, and keeps the port's state until then.
 struct Asked {
-    shared: Weak<Shared>,
+    shared: Arc<Shared>,
     endpoint: EndpointId,
     pkey: PKey,
     id: u64,
@@ -110,10 +113,7 @@ impl OnEnd for Asked {
 
 impl Asked {
     fn answered(&self, sent: Moment, answer: &Result<PathRecord, SaError>) {
-        // A port that has closed meanwhile, and may be open again, knows nothing of it.
-        let Some(shared) = self.shared.upgrade() else {
-            return;
-        };
+        let shared = &self.shared;
         let now = Moment::now();
         let mut state = shared.state.lock();
         if let Some(endpoint) = state.endpoints.get(&self.endpoint) {
@@ -123,7 +123,7 @@ impl Asked {
                     let was_wrong = store.learn(&self.query, path, self.epoch, now);
                     let is_there = |lid| shared.is_same_port(lid, path.dlid());
                     if was_wrong.is_some_and(|(gid, lid)| gid != path.dgid() || !is_there(lid)) {
-                        state.drop_snapshot(&shared, path);
+                        state.drop_snapshot(shared, path);
                     }
                 }
                 Err(SaError::Status(SaStatus::NO_RECORDS)) => {
@@ -141,7 +141,7 @@ impl Asked {
                 state.paths.finish(self.id, &answer);
             }
         }
-        let falls_silent = state.sa_answered(&shared, now, sent, answer, self.pkey);
+        let falls_silent = state.sa_answered(shared, now, sent, answer, self.pkey);
         drop(state);
         match answer {
             Ok(_) | Err(SaError::Status(SaStatus::NO_RECORDS)) => {}

@@ -101,7 +101,9 @@ impl Drop for Batch {
             }
         }
         // Clients come before the SA's next questions.
-        drop(self.replies.take());
+        if let Some(replies) = &mut self.replies {
+            replies.deliver();
+        }
         if let Some(more) = &mut more {
             more.for_qos.deliver();
             more.for_files.deliver();

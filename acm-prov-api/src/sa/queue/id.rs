@@ -17,6 +17,7 @@ impl From<MadId> for u64 {
 }
 
 impl MadId {
+    #[cfg(any(feature = "cache", test))]
     pub(crate) fn from_u64(id: u64) -> Option<Self> {
         u32::try_from(id).ok().and_then(NonZeroU32::new).map(Self)
     }

@@ -304,6 +304,7 @@ impl Mads {
     }
 
     /// Takes out a MAD that the core does not have. `None`: the core has it, or it has ended.
+    #[cfg(any(feature = "cache", test))]
     pub(super) fn withdraw(&mut self, id: MadId) -> Option<Mad> {
         match self.by_id.get(&id)?.state {
             State::Queued(..) => self.remove(id),
