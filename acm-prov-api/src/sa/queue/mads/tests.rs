@@ -131,6 +131,20 @@ fn a_port_with_room_takes_a_mad_at_once_and_others_wait_for_their_turn() {
 }
 
 #[test]
+fn a_new_mad_does_not_overtake_those_that_wait() {
+    let (endpoint, mut mads) = (endpoint(port()), Mads::default());
+    let now = Moment::from_millis(1_000);
+    for number in 1..=3 {
+        submit(&mut mads, new(number, &endpoint, now, Moment::NEVER));
+    }
+    // Nobody has handed over the third yet.
+    assert!(mads.take_back(id(1)).is_some());
+    let (_, next) = submit(&mut mads, new(4, &endpoint, now, Moment::NEVER));
+    assert_eq!(next, Some(id(3)));
+    assert_whole(&mads);
+}
+
+#[test]
 fn an_id_that_is_known_is_refused() {
     let (endpoint, mut mads) = (endpoint(port()), Mads::default());
     let now = Moment::from_millis(1_000);
