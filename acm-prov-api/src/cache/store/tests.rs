@@ -823,3 +823,27 @@ fn without_memory_for_a_larger_table_answers_are_evicted() {
     assert!(store.is_empty() && store.plain(Target::Gid(gid(1))).is_none());
     MOST_SLOTS.set(usize::MAX);
 }
+
+#[test]
+fn what_is_kept_beside_the_table_is_seen_at_once_also_after_all_of_it_was_gone() {
+    let store = store(10);
+    let (missing, far, other) = (by_gid(1), by_gid(2), by_gid(3));
+    let mut with_grh = path(2, 5);
+    with_grh.set_flow_label(0xabcde);
+    assert_eq!(store.look_up(&missing, at(0)), Known::Nothing);
+    for start in [0, 300] {
+        store.learn_missing(&missing, store.epoch(), at(start));
+        assert_eq!(store.look_up(&missing, at(start)), Known::Missing);
+        store.learn(&far, &with_grh, store.epoch(), at(start));
+        for _ in 0..2 {
+            assert_eq!(store.look_up(&other, at(start)), Known::Nothing);
+            assert_eq!(store.look_up(&far, at(start)), Known::Fresh(with_grh));
+            assert_eq!(store.look_up(&missing, at(start)), Known::Missing);
+        }
+        // Too old, or forgotten: nothing is beside the table.
+        store.forget_unless(gid(2), |_| false);
+        assert_eq!(store.look_up(&missing, at(start + 200)), Known::Nothing);
+        assert_eq!(store.look_up(&far, at(start + 200)), Known::Nothing);
+    }
+    assert!(!store.readers.has_others.load(Ordering::Relaxed));
+}
