@@ -831,10 +831,16 @@ fn what_is_kept_beside_the_table_is_seen_at_once_also_after_all_of_it_was_gone()
     let mut with_grh = path(2, 5);
     with_grh.set_flow_label(0xabcde);
     assert_eq!(store.look_up(&missing, at(0)), Known::Nothing);
-    for start in [0, 300] {
-        store.learn_missing(&missing, store.epoch(), at(start));
-        assert_eq!(store.look_up(&missing, at(start)), Known::Missing);
-        store.learn(&far, &with_grh, store.epoch(), at(start));
+    for (start, far_is_first) in [(0, false), (300, true)] {
+        for is_far in [far_is_first, !far_is_first] {
+            if is_far {
+                store.learn(&far, &with_grh, store.epoch(), at(start));
+                assert_eq!(store.look_up(&far, at(start)), Known::Fresh(with_grh));
+            } else {
+                store.learn_missing(&missing, store.epoch(), at(start));
+                assert_eq!(store.look_up(&missing, at(start)), Known::Missing);
+            }
+        }
         for _ in 0..2 {
             assert_eq!(store.look_up(&other, at(start)), Known::Nothing);
             assert_eq!(store.look_up(&far, at(start)), Known::Fresh(with_grh));
