@@ -1,6 +1,6 @@
 use super::*;
 use crate::abi::{Be64, acm_device, acm_endpoint, acm_port};
-use crate::handle::{DeviceHandle, PortHandle};
+use crate::handle::{Closed, DeviceHandle, PortHandle};
 use crate::sa::queue::RECORD_LENGTH;
 
 /// A port of its own. Nothing is called in the core for it.
