@@ -25,15 +25,16 @@ compile_error!(
 //
 //     clock
 //     sync
+//     ordered
 //     abi
 //     address    abi
 //     text       clock sync address
 //     path       abi address
 //     host       clock sync abi text
-//     lookups    clock sync host
+//     lookups    clock sync ordered host
 //     handles    clock sync abi address path host
-//     sa         clock sync abi address text path host handles
-//     request    sync abi address path host handles sa
+//     sa         clock sync ordered abi address text path host handles
+//     request    abi address path host handles sa
 //     cache      clock sync abi address text path host lookups handles sa request
 //     provider   sync address text host handles sa request
 //     door       sync abi address text host handles request provider
@@ -52,6 +53,7 @@ mod handles;
 mod host;
 #[cfg(feature = "cache")]
 pub mod lookups;
+mod ordered;
 pub mod path;
 #[cfg(feature = "cache")]
 pub mod policy;

@@ -15,7 +15,6 @@
 mod backoff;
 mod delivery;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 
 use hashbrown::HashMap;
@@ -24,6 +23,7 @@ use smallvec::SmallVec;
 
 use crate::clock::Moment;
 use crate::host::Host;
+use crate::ordered::Ordered;
 
 use backoff::Backoff;
 
@@ -108,9 +108,9 @@ pub struct Lookups<K, W: Waiter> {
     by_id: HashMap<u64, Number>,
     /// Tries that are out.
     out: usize,
-    queue: BTreeMap<Place, Number>,
+    queue: Ordered<Place, Number>,
     /// At most one entry a lookup.
-    timers: BTreeSet<(Moment, Number)>,
+    timers: Ordered<(Moment, Number), ()>,
     waiting: usize,
     replies: Replies<W>,
     /// Tries that are out for nothing.
@@ -180,8 +180,8 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
             by_key: HashMap::new(),
             by_id: HashMap::new(),
             out: 0,
-            queue: BTreeMap::new(),
-            timers: BTreeSet::new(),
+            queue: Ordered::new(),
+            timers: Ordered::new(),
             waiting: 0,
             replies: Replies::new(host),
             abandoned: Vec::new(),
@@ -262,6 +262,11 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         let number = self.by_key.get(key);
         let lookup = number.and_then(|number| self.lookups.get(number));
         lookup.is_some_and(|lookup| matches!(lookup.state, State::Trying(_)))
+    }
+
+    /// The latest time that was passed in: a clock that need not be read again.
+    pub(crate) fn latest(&self) -> Moment {
+        self.latest
     }
 
     /// Whether a lookup waits for its turn.
@@ -365,7 +370,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
     /// that timed out, drops what nobody wants.
     pub fn expire(&mut self, now: Moment) {
         let now = self.advance(now);
-        while let Some(&(due, number)) = self.timers.first()
+        while let Some(((due, number), ())) = self.timers.first()
             && due <= now
         {
             let Some(lookup) = self.lookups.get_mut(&number) else {
@@ -438,7 +443,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
     /// When [`expire`](Self::expire) has something to do; `None` while nothing is due ever.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Moment> {
-        self.timers.first().map(|(due, _)| *due)
+        self.timers.first().map(|((due, _), ())| due)
     }
 
     /// What some keys are looked up through closes: their lookups end.
@@ -454,6 +459,16 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
     #[must_use]
     pub fn has_news(&self) -> bool {
         !self.replies.is_empty() || !self.abandoned.is_empty()
+    }
+
+    /// Whether somebody has an end that is not [taken out](Self::take_replies).
+    pub(crate) fn has_replies(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
+    /// Whether a try is out for nothing: see [`take_abandoned`](Self::take_abandoned).
+    pub(crate) fn has_abandoned(&self) -> bool {
+        !self.abandoned.is_empty()
     }
 
     /// Takes out the ends of those who waited. Dropping them delivers them: not with a lock held.
@@ -585,7 +600,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
             self.timers.remove(&(old, number));
         }
         if let Some(due) = due {
-            self.timers.insert((due, number));
+            self.timers.insert((due, number), ());
         }
     }
 

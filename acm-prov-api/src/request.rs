@@ -19,7 +19,6 @@ use crate::host::log_limit::LogLimit;
 use crate::host::{Host, LogLevel};
 use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source, Target};
-use crate::sync::Arc;
 
 mod asked;
 pub(crate) mod message;
@@ -48,9 +47,10 @@ pub type KeptRequest = ResolveRequest<'static>;
 
 enum Inner<'a> {
     Borrowed(&'a View<'a>),
-    Kept(Arc<Kept>),
+    Kept(Box<Kept>),
 }
 
+#[derive(Clone)]
 struct Kept {
     endpoint: EndpointHandle,
     id: u64,
@@ -125,8 +125,8 @@ impl<'a> ResolveRequest<'a> {
         self.count();
         self.is_answered = true;
         let kept = match &self.inner {
-            Inner::Kept(kept) => Arc::clone(kept),
-            Inner::Borrowed(view) => Arc::new(Kept {
+            Inner::Kept(kept) => kept.clone(),
+            Inner::Borrowed(view) => Box::new(Kept {
                 endpoint: view.endpoint.clone(),
                 id: view.id,
                 header: *view.header,

@@ -15,7 +15,6 @@ use std::fmt;
 
 use crate::abi::{self, AcmStatus, umad_sa_mcmember_record, umad_sa_packet};
 use crate::address::Lid;
-use crate::clock::Moment;
 use crate::handles::{Closed, EndpointHandle, PortError, PortHandle};
 use crate::path::PathRecord;
 
@@ -29,8 +28,9 @@ pub use multicast::{MulticastJoin, MulticastMember};
 pub use path_query::{Component, Mismatch, PathQuery, PathQueryError, Source, Target};
 use queue::{Question, RECORD_LENGTH, Urgency};
 
+pub(crate) use queue::MadId;
 #[cfg(feature = "cache")]
-pub(crate) use queue::{MadId, new_id, withdraw};
+pub(crate) use queue::{OnEnd, new_id, withdraw};
 
 /// The status field of a MAD (IBA vol. 1, 13.4.7 and 15.2.2): zero is success, anything else a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -220,12 +220,7 @@ impl EndpointHandle {
         query: &PathQuery,
         done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
     ) {
-        self.clone().ask_complete_path(
-            queue::new_id(),
-            &self.completed(query),
-            None,
-            |_, answer| done(answer),
-        );
+        self.ask_completed(query, None, done);
     }
 
     /// As [`ask_path`](Self::ask_path), for a client: `done` is called when the core should have given up a MAD that was
@@ -236,12 +231,7 @@ impl EndpointHandle {
         done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
     ) {
         let patience = self.host().sa_limits().patience();
-        self.clone().ask_complete_path(
-            queue::new_id(),
-            &self.completed(query),
-            Some(patience),
-            |_, answer| done(answer),
-        );
+        self.ask_completed(query, Some(patience), done);
     }
 
     fn completed(&self, query: &PathQuery) -> PathQuery {
@@ -252,16 +242,30 @@ impl EndpointHandle {
         })
     }
 
-    /// As [`ask_path`](Self::ask_path), for a query that is complete, by an id of the caller's. `done` gets the time at which the
-    /// MAD was handed to the core, too.
-    pub(crate) fn ask_complete_path(
-        self,
-        id: queue::MadId,
+    fn ask_completed(
+        &self,
         query: &PathQuery,
         patience: Option<u64>,
-        done: impl FnOnce(Moment, Result<PathRecord, SaError>) + Send + 'static,
+        done: impl FnOnce(Result<PathRecord, SaError>) + Send + 'static,
     ) {
-        let query = *query;
+        let query = self.completed(query);
+        let on_end = move |_, answer: Result<&umad_sa_packet, SaError>| {
+            done(answer.and_then(|packet| read_path(&query, packet)));
+        };
+        let id = queue::new_id();
+        self.clone()
+            .ask_complete_path(id, &query, patience, Box::new(on_end));
+    }
+
+    /// As [`ask_path`](Self::ask_path), for a query that is complete, by an id of the caller's. `done` gets the time at which the
+    /// MAD was handed to the core, too, and [reads](read_path) the answer.
+    pub(crate) fn ask_complete_path(
+        self,
+        id: MadId,
+        query: &PathQuery,
+        patience: Option<u64>,
+        done: queue::Done,
+    ) {
         let question = Question {
             method: abi::UMAD_METHOD_GET,
             response: abi::UMAD_METHOD_GET_RESP,
@@ -269,17 +273,7 @@ impl EndpointHandle {
             mask: query.mask(),
             record: query.record().to_bytes(),
         };
-        let done = move |sent, answer: Result<&umad_sa_packet, SaError>| {
-            let path = answer.and_then(|packet| {
-                let mut record = [0; PathRecord::LENGTH];
-                record.copy_from_slice(&packet.data[..PathRecord::LENGTH]);
-                let path = PathRecord::from_bytes(&record);
-                query.check(&path)?;
-                Ok(path)
-            });
-            done(sent, path);
-        };
-        queue::submit(id, self, Urgency::Usual, question, patience, Box::new(done));
+        queue::submit(id, self, Urgency::Usual, question, patience, done);
     }
 
     /// Asks the SA what it can do (ClassPortInfo GET). It is no route query and goes before path queries. `done` is called
@@ -294,7 +288,7 @@ impl EndpointHandle {
     /// As [`ask_class_port_info`](Self::ask_class_port_info), by an id of the caller's.
     pub(crate) fn ask_abilities(
         &self,
-        id: queue::MadId,
+        id: MadId,
         done: impl FnOnce(Result<ClassPortInfo, SaError>) + Send + 'static,
     ) {
         let question = Question {
@@ -402,17 +396,20 @@ impl PortHandle {
     }
 }
 
-/// Whether a MAD is the SA's successful answer to `question`.
-fn judge<'a>(
-    question: &Question,
-    packet: &'a umad_sa_packet,
-) -> Result<&'a umad_sa_packet, SaError> {
+/// The record in the SA's answer, if it [answers](PathQuery::check) the query.
+pub(crate) fn read_path(query: &PathQuery, packet: &umad_sa_packet) -> Result<PathRecord, SaError> {
+    let mut record = [0; PathRecord::LENGTH];
+    record.copy_from_slice(&packet.data[..PathRecord::LENGTH]);
+    let path = PathRecord::from_bytes(&record);
+    query.check(&path)?;
+    Ok(path)
+}
+
+/// Whether a MAD is a successful answer of the SA's, with the method `response` and the attribute that was asked for.
+fn judge(response: u8, asked: u16, packet: &umad_sa_packet) -> Result<&umad_sa_packet, SaError> {
     let header = &packet.mad_hdr;
     let (class, method, attribute) = (header.mgmt_class, header.method, header.attr_id.to_host());
-    if class != abi::UMAD_CLASS_SUBN_ADM
-        || method != question.response
-        || attribute != question.attribute
-    {
+    if class != abi::UMAD_CLASS_SUBN_ADM || method != response || attribute != asked {
         return Err(SaError::Unexpected {
             class,
             method,

@@ -43,14 +43,14 @@ impl Rules {
     }
 
     /// The query to ask the SA at the `attempt`th time, from 0, and whether another alternative follows.
-    pub(super) fn attempt(&self, query: &PathQuery, attempt: usize) -> (PathQuery, bool) {
-        let Some(rules) = &self.rules else {
-            return (*query, false);
-        };
+    /// `None`: there are no rules, and the query is the client's.
+    #[inline]
+    pub(super) fn attempt(&self, query: &PathQuery, attempt: usize) -> Option<(PathQuery, bool)> {
+        let rules = self.rules.as_ref()?;
         let queries = self.alternatives(rules, query).apply(query);
         let last = queries.len().saturating_sub(1);
         let asked = queries.get(attempt.min(last)).unwrap_or(query);
-        (*asked, attempt < last)
+        Some((*asked, attempt < last))
     }
 
     /// Whether `path`, which the SA has not been asked for, is what the SA would be asked for first.

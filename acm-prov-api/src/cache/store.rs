@@ -34,7 +34,7 @@ use crate::address::{Gid, Lid};
 use crate::clock::Moment;
 use crate::path::PathRecord;
 use crate::sa::{Component, PathQuery, Source, Target};
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex};
 
 pub(super) use age::millis;
@@ -135,6 +135,8 @@ struct Readers {
     tables: Arc<Tables>,
     /// The current epoch's number.
     epoch: AtomicU32,
+    /// Whether something may be known that is not in the table. The writer sets it before it keeps such a thing.
+    has_others: AtomicBool,
     /// What hits take for the time, in milliseconds: later than the time by [`AHEAD`] periods when it was set.
     now: AtomicU64,
     /// When [`tick`](PathStore::tick) has to be called.
@@ -157,6 +159,7 @@ impl PathStore {
             readers: Readers {
                 tables: Arc::clone(&tables),
                 epoch: AtomicU32::new(0),
+                has_others: AtomicBool::new(false),
                 now: AtomicU64::new(0),
                 tick_at: AtomicU64::new(u64::MAX),
                 period: limits.ttl.map(|ttl| (millis(ttl) / 64).clamp(50, 60_000)),
@@ -233,7 +236,24 @@ impl PathStore {
     /// The best of what is known.
     pub(super) fn look_up(&self, query: &PathQuery, now: Moment) -> Known {
         self.readers.set_time(now);
-        self.writer.lock().look_up(query, now)
+        if query.is_plain(&self.source) && self.is_unknown(query) {
+            return Known::Nothing;
+        }
+        let mut writer = self.writer.lock();
+        let known = writer.look_up(query, now);
+        if writer.has_no_others() {
+            self.readers.has_others.store(false, Ordering::Release);
+        }
+        known
+    }
+
+    /// Whether nothing at all is known of a plain query, as far as that can be said without a lock: false where it cannot.
+    fn is_unknown(&self, query: &PathQuery) -> bool {
+        let target = targets(query).next();
+        let Some(key) = target.and_then(|target| Key::new(target, &self.source)) else {
+            return false;
+        };
+        !self.readers.has_others.load(Ordering::Acquire) && self.readers.tables.find(key).is_none()
     }
 
     /// The answer to a query from before a re-registration, as long as it may stand in for a silent SA; a fresh one does as
@@ -335,7 +355,7 @@ impl PathStore {
     pub fn learn_missing(&self, query: &PathQuery, asked: Epoch, now: Moment) {
         let mut writer = self.writer.lock();
         if asked == writer.ages.current() {
-            writer.learn_missing(query, now);
+            writer.learn_missing(&self.readers, query, now);
         }
     }
 

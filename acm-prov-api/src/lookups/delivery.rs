@@ -3,6 +3,8 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::{End, Waiter};
 use crate::host::Host;
 use crate::host::guard;
@@ -11,14 +13,15 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// Waiters and their ends, on the way. Dropping the list delivers it: it cannot be lost by an early return.
 pub struct Replies<W: Waiter> {
     host: Option<Host>,
-    list: Vec<(W, End<W::Answer>)>,
+    /// As a rule, who waited was the only one.
+    list: SmallVec<[(W, End<W::Answer>); 1]>,
 }
 
 impl<W: Waiter> Replies<W> {
     pub(super) fn new(host: Option<Host>) -> Self {
         Self {
             host,
-            list: Vec::new(),
+            list: SmallVec::new(),
         }
     }
 
@@ -27,7 +30,10 @@ impl<W: Waiter> Replies<W> {
     }
 
     pub(super) fn take(&mut self) -> Self {
-        std::mem::replace(self, Self::new(self.host))
+        Self {
+            host: self.host,
+            list: std::mem::take(&mut self.list),
+        }
     }
 
     /// Delivers the list before it is dropped.
@@ -39,7 +45,7 @@ impl<W: Waiter> Replies<W> {
     }
 
     fn deliver_all(&mut self) {
-        for (waiter, end) in std::mem::take(&mut self.list) {
+        for (waiter, end) in self.list.drain(..) {
             guard::enter("answer to a request", self.host.as_ref(), (), || {
                 waiter.end(end);
                 Ok(())
@@ -146,8 +152,10 @@ impl<S: Deliver> DerefMut for Locked<'_, S> {
 impl<S: Deliver> Drop for Locked<'_, S> {
     #[inline]
     fn drop(&mut self) {
-        let batch = self.guard.as_mut().and_then(|state| state.take_batch());
-        self.guard = None;
-        drop(batch);
+        let Some(mut state) = self.guard.take() else {
+            return;
+        };
+        let _delivered_unlocked = state.take_batch();
+        drop(state);
     }
 }

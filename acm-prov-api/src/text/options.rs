@@ -68,7 +68,7 @@ pub(crate) struct SaLimits {
 impl SaLimits {
     /// Milliseconds until the core gives up a MAD that it has sent.
     pub(crate) fn patience(&self) -> u64 {
-        self.timeout.saturating_mul(self.retries + 1)
+        self.timeout.saturating_mul(self.retries.saturating_add(1))
     }
 }
 

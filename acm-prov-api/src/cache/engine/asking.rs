@@ -2,31 +2,23 @@
 
 use smallvec::SmallVec;
 
-use crate::abi::AcmStatus;
+use crate::abi::{AcmStatus, umad_sa_packet};
 use crate::address::PKey;
-use crate::cache::rules::Rules;
 use crate::cache::store::Epoch;
 use crate::clock::Moment;
 use crate::handles::EndpointHandle;
 use crate::host::LogLevel;
 use crate::lookups::{End, Try};
 use crate::path::PathRecord;
-use crate::sa::{self, MadId, PathQuery, SaError, SaStatus};
-use crate::sync::Weak;
+use crate::sa::{self, MadId, OnEnd, PathQuery, SaError, SaStatus};
+use crate::sync::Arc;
 
 use super::{Client, EndpointId, Key, OpenEndpoint, Shared, State};
 
 /// A path query on its way to the core.
 pub(super) struct Asking {
-    shared: Weak<Shared>,
     handle: EndpointHandle,
-    id: u64,
-    /// What the client wants to know.
-    query: PathQuery,
-    alternative: usize,
-    rules: Rules,
-    /// What is learnt counts for the store as it was when the SA was asked.
-    epoch: Epoch,
+    asked: Box<Asked>,
 }
 
 /// Seldom more than one at a time.
@@ -39,7 +31,10 @@ impl State {
         if !self.paths.is_any_queued() {
             return queries;
         }
-        let now = Moment::now();
+        let Some(shared) = self.shared.upgrade() else {
+            return queries;
+        };
+        let now = self.paths.latest();
         while let Some(Try {
             id,
             key,
@@ -52,13 +47,18 @@ impl State {
                 continue;
             };
             queries.push(Asking {
-                shared: self.shared.clone(),
                 handle: endpoint.handle.clone(),
-                id,
-                query: key.query,
-                alternative,
-                rules: self.rules.clone(),
-                epoch: endpoint.store.epoch(),
+                asked: Box::new(Asked {
+                    shared: Arc::clone(&shared),
+                    endpoint: key.endpoint,
+                    pkey: endpoint.source.pkey,
+                    id,
+                    query: key.query,
+                    alternative,
+                    constrained: None,
+                    has_alternative: false,
+                    epoch: endpoint.store.epoch(),
+                }),
             });
         }
         queries
@@ -83,21 +83,19 @@ impl State {
 impl Asking {
     /// Hands the query over.
     pub(super) fn ask(self) {
-        let Some(id) = MadId::from_u64(self.id) else {
+        let Self { handle, mut asked } = self;
+        let Some(id) = MadId::from_u64(asked.id) else {
             return;
         };
-        let (query, has_alternative) = self.rules.attempt(&self.query, self.alternative);
-        let asked = Asked {
-            shared: self.shared,
-            endpoint: EndpointId(self.handle.id()),
-            pkey: self.handle.pkey(),
-            id: self.id,
-            query: self.query,
-            has_alternative,
-            epoch: self.epoch,
-        };
-        let done = move |sent, answer| asked.answered(sent, answer);
-        self.handle.ask_complete_path(id, &query, None, done);
+        let mut query = asked.query;
+        if let Some((constrained, has_alternative)) =
+            asked.shared.rules.attempt(&query, asked.alternative)
+        {
+            query = constrained;
+            asked.constrained = Some(Box::new(constrained));
+            asked.has_alternative = has_alternative;
+        }
+        handle.ask_complete_path(id, &query, None, asked);
     }
 }
 
@@ -112,34 +110,45 @@ impl Shared {
     }
 }
 
-/// A query that the core has.
+/// A query that the core has. It has its end when its endpoint closes, at the latest, and keeps the port's state until then.
 struct Asked {
-    shared: Weak<Shared>,
+    shared: Arc<Shared>,
     endpoint: EndpointId,
     pkey: PKey,
     id: u64,
+    /// What the client wants to know.
     query: PathQuery,
+    /// How many alternatives the SA has no record for.
+    alternative: usize,
+    /// What the SA is asked, where the provider has rules.
+    constrained: Option<Box<PathQuery>>,
     /// Whether something else can be asked if the SA has no record.
     has_alternative: bool,
+    /// What is learnt counts for the store as it was when the SA was asked.
     epoch: Epoch,
 }
 
+impl OnEnd for Asked {
+    fn ended(self: Box<Self>, sent: Moment, answer: Result<&umad_sa_packet, SaError>) {
+        let query = self.constrained.as_deref().unwrap_or(&self.query);
+        let answer = answer.and_then(|packet| sa::read_path(query, packet));
+        self.answered(sent, &answer);
+    }
+}
+
 impl Asked {
-    fn answered(self, sent: Moment, answer: Result<PathRecord, SaError>) {
-        // A port that has closed meanwhile, and may be open again, knows nothing of it.
-        let Some(shared) = self.shared.upgrade() else {
-            return;
-        };
+    fn answered(&self, sent: Moment, answer: &Result<PathRecord, SaError>) {
+        let shared = &self.shared;
         let now = Moment::now();
         let mut state = shared.state.lock();
         if let Some(endpoint) = state.endpoints.get(&self.endpoint) {
             let store = &endpoint.store;
-            match &answer {
+            match answer {
                 Ok(path) => {
                     let was_wrong = store.learn(&self.query, path, self.epoch, now);
                     let is_there = |lid| shared.is_same_port(lid, path.dlid());
                     if was_wrong.is_some_and(|(gid, lid)| gid != path.dgid() || !is_there(lid)) {
-                        state.drop_snapshot(&shared, path);
+                        state.drop_snapshot(shared, path);
                     }
                 }
                 Err(SaError::Status(SaStatus::NO_RECORDS)) if !self.has_alternative => {
@@ -156,16 +165,15 @@ impl Asked {
                 state.paths.try_alternative(now, self.id);
             }
             answer => {
-                state
-                    .paths
-                    .finish(self.id, &answer.map_err(|error| error.status()));
+                let answer = answer.map_err(|error| error.status());
+                state.paths.finish(self.id, &answer);
             }
         }
-        let falls_silent = state.sa_answered(&shared, now, sent, &answer, self.pkey);
+        let falls_silent = state.sa_answered(shared, now, sent, answer, self.pkey);
         drop(state);
         match answer {
             Ok(_) | Err(SaError::Status(SaStatus::NO_RECORDS)) => {}
-            Err(SaError::Mismatch(mismatch)) => shared.port.report_mismatch(&mismatch),
+            Err(SaError::Mismatch(mismatch)) => shared.port.report_mismatch(mismatch),
             Err(error) => shared
                 .port
                 .host()

@@ -12,7 +12,8 @@ use crate::sa::{self, ClassPortInfo, Component, MadId, PathQuery, SaError};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Asker, Client, OpenEndpoint, Shared, State};
+use super::{Asker, Client, OpenEndpoint, PathOptions, Provider, Resolution, Shared, State};
+use crate::cache::store::millis;
 
 /// How long the SA's word is good for, in milliseconds: an SM can be told to do QoS while it runs.
 const GOOD_FOR: u64 = 600_000;
@@ -195,6 +196,57 @@ impl Waiter for WaitsForQos {
             End::Full => self.client.reply(Err(AcmStatus::ENOMEM)),
             End::Closed => self.client.reply(Err(AcmStatus::ENOTCONN)),
         }
+    }
+}
+
+impl Asker {
+    /// Lets a client wait until the SA has said whether service ids count.
+    pub(super) fn wait_for_qos(
+        &self,
+        query: &PathQuery,
+        client: Client<'_>,
+        now: Moment,
+        deadline: Moment,
+    ) -> Resolution {
+        let Some((mut state, client)) = self.if_open(self.shared.state.lock(), client) else {
+            return Resolution::Refused;
+        };
+        // The answer may just have come; it is stored with the state locked.
+        let known = self.shared.qos.get(now).map(|(counts, _)| counts);
+        if known.is_some() || state.health.is_silent() {
+            if known.is_none() {
+                state.qos.refresh(now);
+            }
+            let counts = known.unwrap_or(state.qos.last());
+            drop(state);
+            return self.go_on(query, counts, client, now, deadline);
+        }
+        if client.is_nodelay() {
+            // Nothing fresh is known. The path is asked for once it is known how.
+            let nobody = Client::Provider(Provider::new(PathOptions::default(), |_| ()));
+            let waiter = WaitsForQos::new(self, query, nobody, deadline, None);
+            state.qos.lookups.ask(now, (), waiter, deadline);
+            drop(state);
+            client.reply(Err(AcmStatus::ENODATA));
+            return Resolution::Asked;
+        }
+        let likely = apply(query, state.qos.last());
+        let stale = match &client {
+            Client::Query(_) => None,
+            client if is_the_kernels_class(&likely, client) => None,
+            _ => self.endpoint.store.get_stale(&likely, now),
+        };
+        let until = match stale {
+            Some(_) => deadline.min(now.after(millis(self.shared.settings.lookups.timeout))),
+            None => deadline,
+        };
+        let waiter = WaitsForQos::new(self, query, client.keep(), deadline, stale);
+        if !state.qos.lookups.ask(now, (), waiter, until) {
+            return Resolution::Refused;
+        }
+        // Whoever comes next finds the SA silent, or the path.
+        state.qos.lookups.want(now, (), deadline, Urgency::Usual);
+        Resolution::Asked
     }
 }
 

@@ -164,12 +164,9 @@ impl Asker {
         deadline: Moment,
     ) -> Resolution {
         let OpenEndpoint { awaited, .. } = &*self.endpoint;
-        let mut state = self.shared.state.lock();
-        if !state.endpoints.contains_key(&self.endpoint.id()) {
-            drop(state);
-            client.reply(Err(AcmStatus::ENOTCONN));
+        let Some((mut state, client)) = self.if_open(self.shared.state.lock(), client) else {
             return Resolution::Refused;
-        }
+        };
         let until = awaited.until(now);
         if until <= now || awaited.is_over() {
             drop(state);

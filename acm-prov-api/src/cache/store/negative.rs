@@ -54,6 +54,10 @@ impl<K: Hash + Eq> Negatives<K> {
         remembered
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.said.is_empty()
+    }
+
     /// Something belongs to `key` after all.
     pub fn remove(&mut self, key: &K) {
         if !self.said.is_empty() {

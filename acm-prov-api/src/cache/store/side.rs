@@ -35,6 +35,10 @@ impl Side {
         self.answers
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.answers == 0
+    }
+
     /// What is known of a destination.
     pub fn peek(&self, target: Target) -> Option<&Others> {
         self.destinations.peek(&target)

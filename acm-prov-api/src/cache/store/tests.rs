@@ -868,3 +868,33 @@ fn what_is_fresh_is_of_one_epoch() {
     while part(&mut walk) {}
     assert_eq!(found(walk).0, 0);
 }
+
+#[test]
+fn what_is_kept_beside_the_table_is_seen_at_once_also_after_all_of_it_was_gone() {
+    let store = store(10);
+    let (missing, far, other) = (by_gid(1), by_gid(2), by_gid(3));
+    let mut with_grh = path(2, 5);
+    with_grh.set_flow_label(0xabcde);
+    assert_eq!(store.look_up(&missing, at(0)), Known::Nothing);
+    for (start, far_is_first) in [(0, false), (300, true)] {
+        for is_far in [far_is_first, !far_is_first] {
+            if is_far {
+                store.learn(&far, &with_grh, store.epoch(), at(start));
+                assert_eq!(store.look_up(&far, at(start)), Known::Fresh(with_grh));
+            } else {
+                store.learn_missing(&missing, store.epoch(), at(start));
+                assert_eq!(store.look_up(&missing, at(start)), Known::Missing);
+            }
+        }
+        for _ in 0..2 {
+            assert_eq!(store.look_up(&other, at(start)), Known::Nothing);
+            assert_eq!(store.look_up(&far, at(start)), Known::Fresh(with_grh));
+            assert_eq!(store.look_up(&missing, at(start)), Known::Missing);
+        }
+        // Too old, or forgotten: nothing is beside the table.
+        store.forget_unless(gid(2), |_| false);
+        assert_eq!(store.look_up(&missing, at(start + 200)), Known::Nothing);
+        assert_eq!(store.look_up(&far, at(start + 200)), Known::Nothing);
+    }
+    assert!(!store.readers.has_others.load(Ordering::Relaxed));
+}

@@ -79,6 +79,11 @@ impl Writer {
         self.plain + self.side.len()
     }
 
+    /// Whether nothing is known that is not in the table.
+    pub fn has_no_others(&self) -> bool {
+        self.side.is_empty() && self.missing.is_empty()
+    }
+
     pub fn mapped_bytes(&self) -> usize {
         self.tables.mapped_bytes()
     }
@@ -368,7 +373,7 @@ impl Writer {
         let last = if query.is_plain(&self.source) {
             self.learn_plain(readers, target, query, path, now)
         } else {
-            self.learn_beside(target, query, path, now);
+            self.learn_beside(readers, target, query, path, now);
             None
         };
         while self.len() > self.limits.capacity && self.evict() {}
@@ -381,7 +386,15 @@ impl Writer {
         port(&entry.path(&self.source))
     }
 
-    fn learn_beside(&mut self, target: Target, query: &PathQuery, path: &PathRecord, now: Moment) {
+    fn learn_beside(
+        &mut self,
+        readers: &Readers,
+        target: Target,
+        query: &PathQuery,
+        path: &PathRecord,
+        now: Moment,
+    ) {
+        readers.has_others.store(true, Ordering::Release);
         let learned = (now, self.ages.current());
         let used = self.use_of(target);
         self.side.learn(target, query, path, learned, used);
@@ -424,7 +437,7 @@ impl Writer {
         });
         let Some((key, entry)) = entry else {
             self.forget_plain(target);
-            self.learn_beside(target, query, path, now);
+            self.learn_beside(readers, target, query, path, now);
             return last;
         };
         self.side.forget_answer(target, query);
@@ -530,7 +543,8 @@ impl Writer {
     }
 
     /// Remembers that there is no such path.
-    pub fn learn_missing(&mut self, query: &PathQuery, now: Moment) {
+    pub fn learn_missing(&mut self, readers: &Readers, query: &PathQuery, now: Moment) {
+        readers.has_others.store(true, Ordering::Release);
         self.missing.insert(*query, now);
         // What is renewed would be answered on.
         if self.renewing == Renewing::Nothing {

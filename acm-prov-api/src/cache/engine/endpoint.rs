@@ -1,0 +1,178 @@
+//! The cache of one endpoint: what a provider asks.
+
+use super::client::{Client, PathOptions, Provider};
+use super::qos::WaitsForQos;
+use super::{Asker, Resolution};
+use crate::abi::{AcmCounter, AcmStatus};
+use crate::address::{Gid, Lid};
+use crate::clock::Moment;
+use crate::handles::EndpointHandle;
+use crate::lookups::End;
+use crate::path::PathRecord;
+use crate::request::{QueryRequest, ResolveRequest};
+use crate::sa::{PathQuery, Source, Target};
+
+/// The cache of one open endpoint. Dropping it closes it.
+pub struct EndpointCache(pub(super) Asker);
+
+impl EndpointCache {
+    /// The endpoint.
+    pub fn handle(&self) -> &EndpointHandle {
+        &self.0.endpoint.handle
+    }
+
+    /// Whether a path that the SA was not asked for is what the SA would be asked for first, by the provider's
+    /// [rules](crate::cache::PathRules).
+    pub(crate) fn prefers(&self, query: &PathQuery, path: &PathRecord) -> bool {
+        self.0.shared.rules.prefer(query, path)
+    }
+
+    /// The side that asks, as queries need it.
+    pub fn source(&self) -> &Source {
+        &self.0.endpoint.source
+    }
+
+    /// Answers what the client asks from what is known, or asks the SA and lets the request wait.
+    ///
+    /// Requests for names and IP addresses are refused: what they lead to is the provider's to say, with
+    /// [`resolve_to`](Self::resolve_to).
+    #[inline]
+    pub fn resolve(&self, request: ResolveRequest<'_>) -> Resolution {
+        let endpoint = &*self.0.endpoint;
+        let Some(target) = request.plain_target(&endpoint.source) else {
+            return self.resolve_otherwise(request);
+        };
+        match endpoint.plain_path(target) {
+            Some(path) => {
+                request.answer_from_cache(&path);
+                Resolution::Known
+            }
+            None => self.resolve_further(&PathQuery::to(target), request),
+        }
+    }
+
+    /// A request that is not plain.
+    #[cold]
+    fn resolve_otherwise(&self, request: ResolveRequest<'_>) -> Resolution {
+        let Asker { shared, endpoint } = &self.0;
+        // rdma_cm names a service id with each connection.
+        if let Some(target) = request.plain_target_without_qos(&endpoint.source)
+            && let Some((false, false)) = shared.qos.get(Moment::now())
+            && let Some(path) = endpoint.plain_path(target)
+        {
+            request.answer_from_cache(&path);
+            return Resolution::Known;
+        }
+        let query = request.path_query();
+        self.resolve_further(&query, request)
+    }
+
+    /// As [`resolve`](Self::resolve), with a destination that the provider has found: the port behind a name or IP
+    /// address.
+    pub fn resolve_to(&self, target: Target, request: ResolveRequest<'_>) -> Resolution {
+        let endpoint = &*self.0.endpoint;
+        if let Some(target) = request.plain_target_to(target, &endpoint.source)
+            && let Some(path) = endpoint.plain_path(target)
+        {
+            request.answer_from_cache(&path);
+            return Resolution::Known;
+        }
+        let mut query = request.path_query();
+        query.set_target(target);
+        self.resolve_further(&query, request)
+    }
+
+    /// As [`resolve`](Self::resolve), for a query of the provider's making, such as one by a policy of its own.
+    pub fn resolve_query(&self, query: &PathQuery, request: ResolveRequest<'_>) -> Resolution {
+        if let Some(path) = self.plain_path(query) {
+            request.answer_from_cache(&path);
+            return Resolution::Known;
+        }
+        self.resolve_further(query, request)
+    }
+
+    #[cold]
+    fn resolve_further(&self, query: &PathQuery, request: ResolveRequest<'_>) -> Resolution {
+        let query = query.complete(self.source());
+        self.0.start(&query, Client::Resolve(request), None)
+    }
+
+    /// The path that answers a query, for the provider itself or for a request that its closure owns: from what is known, or
+    /// from the SA.
+    ///
+    /// `done` is called once, whatever happens, maybe before this returns, with no lock of the engine held: with the path;
+    /// with `ENODATA` if there is none, or none is known and `options` do not let it wait; with `ETIMEDOUT` at the deadline,
+    /// also if the core did not take the query; with `ENOTCONN` if the endpoint is closed or closes; with the
+    /// status of [`resolve`](Self::resolve) otherwise.
+    pub fn path_to(
+        &self,
+        query: &PathQuery,
+        options: PathOptions,
+        done: impl FnOnce(Result<PathRecord, AcmStatus>) + Send + 'static,
+    ) -> Resolution {
+        if let Some(path) = self.plain_path(query) {
+            if options.counts {
+                self.0.endpoint.handle.count(AcmCounter::ROUTE_CACHE);
+            }
+            done(Ok(path));
+            return Resolution::Known;
+        }
+        let query = query.complete(self.source());
+        let client = Client::Provider(Provider::new(options, done));
+        self.0.start(&query, client, options.deadline)
+    }
+
+    /// The fresh answer to a query, if that is the endpoint's plain one.
+    fn plain_path(&self, query: &PathQuery) -> Option<PathRecord> {
+        let endpoint = &*self.0.endpoint;
+        let query = query.complete(&endpoint.source);
+        let is_plain = query.is_plain(&endpoint.source);
+        endpoint.plain_path(query.target().ok().filter(|_| is_plain)?)
+    }
+
+    /// Asks the SA, whatever is known. The answer is kept.
+    pub fn query(&self, query: &PathQuery, request: QueryRequest) -> Resolution {
+        let query = query.complete(self.source());
+        self.0.start(&query, Client::Query(Box::new(request)), None)
+    }
+
+    /// Takes the LID at which a port of the subnet was seen. Paths to the port that lead to another LID are forgotten.
+    pub fn seen(&self, gid: Gid, lid: Lid) {
+        let Asker { shared, endpoint } = &self.0;
+        if gid.subnet_prefix() != endpoint.source.gid.subnet_prefix() || !lid.is_unicast() {
+            return;
+        }
+        let is_there = |known| shared.is_same_port(known, lid);
+        // The dump first: what is read from it from now on is without that port.
+        if let Some(preload) = &shared.preload
+            && preload.seen(gid.interface_id(), is_there)
+        {
+            for endpoint in shared.state.lock().endpoints.values() {
+                endpoint.store.forget_preloaded(|known, _| known == gid);
+            }
+        }
+        endpoint.store.forget_unless(gid, is_there);
+    }
+
+    /// Closes the endpoint: refuses all requests that wait, and asks the SA nothing more for it.
+    pub fn close(&self) {
+        let Asker { shared, endpoint } = &self.0;
+        let id = endpoint.id();
+        let mut state = shared.state.lock();
+        state.endpoints.remove(&id);
+        state.paths.close(|key| key.endpoint == id);
+        state.files.close(|endpoint| *endpoint == id);
+        state.parked.close(|parked| parked.endpoint == id);
+        let is_meant = |waiter: &WaitsForQos| waiter.asker.endpoint.id() == id;
+        state
+            .qos
+            .lookups
+            .end_waiting(Moment::now(), &End::Closed, is_meant);
+    }
+}
+
+impl Drop for EndpointCache {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

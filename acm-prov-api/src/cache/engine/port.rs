@@ -1,0 +1,229 @@
+//! The cache of one port, from open_port to close_port.
+
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashMap;
+
+use super::endpoint::EndpointCache;
+use super::preload::Preload;
+use super::qos::{Qos, QosState};
+use super::renew::{self, Renewals};
+use super::snapshot::{self, SnapshotState};
+use super::threads::Threads;
+use super::warm_up::{self, Awaited};
+use super::{Asker, CacheSettings, OpenEndpoint, OpenError, Shared, State, files, parked, worker};
+use crate::cache::rules::{PathRules, Rules};
+use crate::cache::sm_health::SmHealth;
+use crate::cache::store::{PathStore, millis};
+use crate::clock::Moment;
+use crate::handles::{Closed, EndpointHandle, PortError, PortHandle};
+use crate::host::LogLevel;
+use crate::lookups::{DeliveringMutex, Limits, Lookups};
+use crate::sync::{Arc, Condvar, Mutex, Weak};
+use crate::text::watched_file::Follow;
+
+/// The cache of one open port.
+pub struct PortCache {
+    shared: Arc<Shared>,
+    threads: Mutex<Threads>,
+}
+
+impl PortCache {
+    /// Opens a port's cache and starts its thread.
+    ///
+    /// # Errors
+    /// When the port does not tell its attributes, or the thread does not start.
+    pub fn open(port: &PortHandle, settings: CacheSettings) -> Result<Self, OpenError> {
+        Self::open_by(port, settings, None)
+    }
+
+    /// As [`open`](Self::open), for a provider that has a say in which paths its clients get.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_with_rules(
+        port: &PortHandle,
+        settings: CacheSettings,
+        rules: Arc<dyn PathRules>,
+    ) -> Result<Self, OpenError> {
+        Self::open_by(port, settings, Some(rules))
+    }
+
+    fn open_by(
+        port: &PortHandle,
+        settings: CacheSettings,
+        rules: Option<Arc<dyn PathRules>>,
+    ) -> Result<Self, OpenError> {
+        let attributes = port.attributes()?;
+        let sm_lid = attributes.sm_lid;
+        let preload = match &settings.routes_file {
+            Some(file) => {
+                let gid = port.gid(0).ok_or(PortError::NoGid(port.number()))?;
+                Some(Preload::new(
+                    file,
+                    gid.interface_id(),
+                    attributes.lid,
+                    attributes.subnet_timeout,
+                    settings.store.ttl,
+                ))
+            }
+            None => None,
+        };
+        let now = Moment::now();
+        let snapshot = SnapshotState::new(&settings, port, &attributes)?;
+        let renewals = Renewals::new(&settings, now);
+        let host = *port.host();
+        let limits = settings.lookups;
+        let qos = Qos::new(settings.qos);
+        let state = |shared: &Weak<Shared>| State {
+            shared: shared.clone(),
+            paths: Lookups::new(
+                Limits {
+                    lookups: limits.lookups,
+                    waiters: limits.waiters,
+                    // The SDK paces what goes to the core.
+                    tries: usize::MAX,
+                    try_timeout: None,
+                    rest: (millis(limits.timeout) / 16, millis(limits.timeout)),
+                },
+                Some(host),
+                RandomState::new().hash_one(port.number()),
+            ),
+            qos: QosState::new(Arc::clone(&qos), limits.waiters, host),
+            health: SmHealth::new(),
+            endpoints: HashMap::new(),
+            lines: Vec::new(),
+            wakes_at: Moment::NEVER,
+            reported_sm_lid: sm_lid,
+            flushed: None,
+            files: warm_up::nobody(limits.waiters, host),
+            parked: parked::none(limits.waiters, host),
+            are_files_read: false,
+            renewals,
+            snapshot,
+            sm_lid_at: now,
+            closed: false,
+            running: 0,
+        };
+        let shared = Arc::new_cyclic(|shared| Shared {
+            state: DeliveringMutex::new(state(shared)),
+            port: port.clone(),
+            settings,
+            sm_lid,
+            lid_mask: u16::MAX << attributes.lmc.min(7),
+            rules: Rules::new(rules, host),
+            qos: Arc::clone(&qos),
+            preload,
+            followed: Mutex::default(),
+            wake: Condvar::new(),
+            wake_files: Condvar::new(),
+            thread_ended: Condvar::new(),
+        });
+        let deadlines = shared.start("path-cache", worker::run)?;
+        let cache = Self {
+            shared,
+            threads: Mutex::new(Threads {
+                deadlines: Some(deadlines),
+                files: None,
+                snapshot: None,
+            }),
+        };
+        if cache.shared.settings.snapshot.is_some() {
+            let thread = cache.shared.start("path-snapshot", snapshot::run)?;
+            cache.threads.lock().snapshot = Some(thread);
+        }
+        if files::has_some(&cache.shared) {
+            cache.look_after_files()?;
+        }
+        Ok(cache)
+    }
+
+    /// Has a thread of the port's follow a file.
+    pub fn follow(&self, file: Arc<dyn Follow>) {
+        self.shared.followed.lock().push(file);
+        if let Err(error) = self.look_after_files() {
+            self.shared.port.host().log(
+                LogLevel::ALWAYS,
+                format_args!("{error}; changes of files are not seen"),
+            );
+        }
+    }
+
+    /// Starts the thread that looks after files, unless it runs.
+    fn look_after_files(&self) -> Result<(), OpenError> {
+        let mut threads = self.threads.lock();
+        if threads.files.is_none() {
+            threads.files = Some(self.shared.start("path-files", files::run)?);
+        }
+        Ok(())
+    }
+
+    /// Opens the cache of one of the port's endpoints.
+    ///
+    /// # Errors
+    /// When the port does not tell its attributes or has no GID.
+    pub fn open_endpoint(&self, handle: &EndpointHandle) -> Result<EndpointCache, OpenError> {
+        let source = handle.source()?;
+        let store = PathStore::new(source, self.shared.settings.store);
+        store.set_renewing(renew::renewing(&self.shared.settings));
+        let endpoint = {
+            let mut state = self.shared.state.lock();
+            if state.closed {
+                return Err(Closed.into());
+            }
+            let endpoint = Arc::new(OpenEndpoint {
+                handle: handle.clone(),
+                source,
+                store,
+                awaited: Awaited::new(self.shared.awaited_files(&state, &source)),
+            });
+            state.endpoints.insert(endpoint.id(), Arc::clone(&endpoint));
+            endpoint
+        };
+        self.shared.wake_files.notify_all();
+        Ok(EndpointCache(Asker {
+            shared: Arc::clone(&self.shared),
+            endpoint,
+        }))
+    }
+
+    /// The subnet manager wants everybody to register again: what is known is stale.
+    pub fn reregister(&self) {
+        let now = Moment::now();
+        {
+            let mut state = self.shared.state.lock();
+            if !self.shared.settings.renewal.is_on() {
+                state.forget_snapshot();
+            }
+            for endpoint in state.endpoints.values() {
+                endpoint.store.reregister(now);
+            }
+            state.supersede(now);
+            state.renewals.all_stale(now);
+        }
+        self.shared.watch_sm_lid();
+    }
+
+    /// Ends the port's threads; whoever still waits is refused.
+    pub fn close(&self) {
+        {
+            let mut state = self.shared.state.lock();
+            state.closed = true;
+            state.endpoints.clear();
+            state.paths.close(|_| true);
+            state.qos.lookups.close(|()| true);
+            state.files.close(|_| true);
+            state.parked.close(|_| true);
+        }
+        self.shared.wake.notify_one();
+        self.shared.wake_files.notify_all();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        self.shared.await_end(threads);
+    }
+}
+
+impl Drop for PortCache {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
