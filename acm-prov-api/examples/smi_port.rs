@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use acm_prov_api::rdma_access::umad::{self, Umad};
 use acm_prov_api::{
-    Device, EndpointHandle, EndpointState, Port, PortHandle, PortState, prelude::*,
+    Device, EndpointContext, EndpointHandle, Port, PortContext, PortHandle, prelude::*,
 };
 
 struct SmiPorts(Umad);
@@ -17,8 +17,8 @@ struct Smi {
 
 struct OnSmi;
 
-impl PortState<SmiPorts> for Smi {
-    type Device = Plain;
+impl PortContext<SmiPorts> for Smi {
+    type Device = NoContext;
 
     fn open(device: &Arc<Device<SmiPorts>>, port: &PortHandle) -> Result<Self, Error> {
         // The name is the device's own: its GUID can be another function's as well.
@@ -36,9 +36,9 @@ impl PortState<SmiPorts> for Smi {
     }
 }
 
-impl EndpointState<SmiPorts> for OnSmi {
+impl EndpointContext<SmiPorts> for OnSmi {
     type Port = Smi;
-    type Address = Plain;
+    type Address = NoContext;
 
     fn open(_: &Arc<Port<SmiPorts>>, _: &EndpointHandle) -> Result<Self, Error> {
         Ok(Self)

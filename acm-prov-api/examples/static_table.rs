@@ -8,7 +8,7 @@ struct StaticTable(HashMap<Gid, Lid>);
 
 impl Provider for StaticTable {
     const NAME: &CStr = c"static-table";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(host: &Host, options: &Options) -> Result<Self, Error> {
         let file = options.named("static_table_file").optional_path();

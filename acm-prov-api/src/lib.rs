@@ -77,8 +77,8 @@ pub use host::counters::Counters;
 pub use host::guard::{CAUGHT_PANIC, guard};
 pub use host::{Host, HostTable, LogLevel, LogWriter, MissingHostFunctions};
 pub use provider::{
-    AddressState, Device, DeviceState, Endpoint, EndpointState, Error, LocalAddress, NotInfiniBand,
-    Plain, Port, PortState, Provider,
+    AddressContext, Device, DeviceContext, Endpoint, EndpointContext, Error, LocalAddress,
+    NoContext, NotInfiniBand, Port, PortContext, Provider,
 };
 pub use rdma_access;
 pub use request::{DROPPED_REQUEST, KeptRequest, QueryRequest, ResolveRequest};
@@ -95,8 +95,8 @@ pub mod prelude {
     pub use crate::path::PathRecord;
     pub use crate::text::options::Options;
     pub use crate::{
-        Error, Host, KeptRequest, LocalAddress, LogLevel, Plain, Provider, ResolveRequest, Status,
-        export_provider,
+        Error, Host, KeptRequest, LocalAddress, LogLevel, NoContext, Provider, ResolveRequest,
+        Status, export_provider,
     };
     pub use std::ffi::CStr;
 }

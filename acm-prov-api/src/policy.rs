@@ -50,7 +50,7 @@ use crate::handles::{EndpointHandle, PortHandle};
 use crate::host::Host;
 use crate::path::PathRecord;
 use crate::provider::{
-    Device, EndpointState, Error, LocalAddress, Plain, Port, PortState, Provider,
+    Device, EndpointContext, Error, LocalAddress, NoContext, Port, PortContext, Provider,
 };
 use crate::request::{QueryRequest, ResolveRequest};
 use crate::sa::PathQuery;
@@ -162,19 +162,19 @@ impl<P: Policy> Provider for PolicyProvider<P> {
         let endpoint = from.endpoint();
         let is_own = |address: &Address| endpoint.has_address(address);
         let elsewhere = |request: AddressRequest<'_>| self.policy.address(request);
-        endpoint.state().0.resolve(request, is_own, elsewhere);
+        endpoint.context().0.resolve(request, is_own, elsewhere);
     }
 
     fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
-        from.endpoint().state().0.query(request);
+        from.endpoint().context().0.query(request);
     }
 }
 
 /// What a [`PolicyProvider`] keeps for a port.
 pub struct PolicyPort(PortCache);
 
-impl<P: Policy> PortState<PolicyProvider<P>> for PolicyPort {
-    type Device = Plain;
+impl<P: Policy> PortContext<PolicyProvider<P>> for PolicyPort {
+    type Device = NoContext;
 
     fn open(device: &Arc<Device<PolicyProvider<P>>>, port: &PortHandle) -> Result<Self, Error> {
         let provider = device.provider();
@@ -196,12 +196,12 @@ impl<P: Policy> PortState<PolicyProvider<P>> for PolicyPort {
 /// What a [`PolicyProvider`] keeps for an endpoint.
 pub struct PolicyEndpoint(EndpointResolver);
 
-impl<P: Policy> EndpointState<PolicyProvider<P>> for PolicyEndpoint {
+impl<P: Policy> EndpointContext<PolicyProvider<P>> for PolicyEndpoint {
     type Port = PolicyPort;
-    type Address = Plain;
+    type Address = NoContext;
 
     fn open(port: &Arc<Port<PolicyProvider<P>>>, endpoint: &EndpointHandle) -> Result<Self, Error> {
-        let cache = port.state().0.open_endpoint(endpoint)?;
+        let cache = port.context().0.open_endpoint(endpoint)?;
         Ok(Self(EndpointResolver::new(cache, &port.provider().names)))
     }
 

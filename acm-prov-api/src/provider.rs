@@ -1,11 +1,12 @@
-//! What a provider is: one trait to implement, and states for device, port, endpoint and address where it needs them.
+//! The trait that a provider implements, and the traits of what it keeps for devices, ports, endpoints and addresses.
 //!
-//! The SDK keeps a context for everything that the core opens ([`Device`], [`Port`], [`Endpoint`], [`LocalAddress`]); a
-//! provider's own data for it is its *state*. Contexts are reference-counted and a child holds its parent: a provider that
-//! still holds an endpoint after the core closed it finds live memory, and [`Closed`](crate::Closed) errors from whatever
-//! needs the core.
+//! The SDK has an object for each thing that the core opens ([`Device`], [`Port`], [`Endpoint`], [`LocalAddress`]). It holds the
+//! provider's own data, its *context*. The objects are reference-counted and a child holds its parent: a provider that
+//! still holds an endpoint after the core has closed it finds live memory, and [`Closed`](crate::Closed) errors from each call
+//! that needs the core.
 //!
-//! The core calls on one thread, SA answers come on another, a provider may have more: all states are `Send + Sync`.
+//! The core calls on one thread, SA answers come on another, and a provider may have threads of its own: all contexts are
+//! `Send + Sync`.
 
 mod query;
 
@@ -30,8 +31,8 @@ pub trait Provider: Sized + Send + Sync + 'static {
     /// The name that ibacm_opts.cfg knows the provider by: 1 to 63 bytes without white space.
     const NAME: &'static CStr;
 
-    /// What the provider keeps for each endpoint; [`Plain`] if nothing.
-    type Endpoint: EndpointState<Self>;
+    /// What the provider keeps for each endpoint; [`NoContext`] if nothing.
+    type Endpoint: EndpointContext<Self>;
 
     /// Makes the provider, once, when the core loads the library. No thread may start here: the core may still refuse
     /// the library and unload it.
@@ -56,12 +57,12 @@ pub trait Provider: Sized + Send + Sync + 'static {
     }
 }
 
-/// The state of a provider that keeps nothing of its own.
+/// The context of a provider that keeps nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Plain;
+pub struct NoContext;
 
 /// What a provider keeps for a device.
-pub trait DeviceState<P: Provider>: Send + Sync + Sized + 'static {
+pub trait DeviceContext<P: Provider>: Send + Sync + Sized + 'static {
     /// The core has opened a device.
     ///
     /// # Errors
@@ -73,9 +74,9 @@ pub trait DeviceState<P: Provider>: Send + Sync + Sized + 'static {
 }
 
 /// What a provider keeps for a port.
-pub trait PortState<P: Provider>: Send + Sync + Sized + 'static {
+pub trait PortContext<P: Provider>: Send + Sync + Sized + 'static {
     /// What it keeps for the port's device.
-    type Device: DeviceState<P>;
+    type Device: DeviceContext<P>;
 
     /// A port has come up, or up again: nothing learnt before need be true now.
     ///
@@ -92,11 +93,11 @@ pub trait PortState<P: Provider>: Send + Sync + Sized + 'static {
 }
 
 /// What a provider keeps for an endpoint.
-pub trait EndpointState<P: Provider>: Send + Sync + Sized + 'static {
+pub trait EndpointContext<P: Provider>: Send + Sync + Sized + 'static {
     /// What it keeps for the endpoint's port.
-    type Port: PortState<P>;
+    type Port: PortContext<P>;
     /// What it keeps for each of the endpoint's addresses.
-    type Address: AddressState<P>;
+    type Address: AddressContext<P>;
 
     /// An endpoint comes up.
     ///
@@ -109,7 +110,7 @@ pub trait EndpointState<P: Provider>: Send + Sync + Sized + 'static {
 }
 
 /// What a provider keeps for a local address.
-pub trait AddressState<P: Provider>: Send + Sync + Sized + 'static {
+pub trait AddressContext<P: Provider>: Send + Sync + Sized + 'static {
     /// The endpoint has got an address.
     ///
     /// The core can add an address that it has added before and not removed: after a netlink overflow it has lost the
@@ -124,53 +125,53 @@ pub trait AddressState<P: Provider>: Send + Sync + Sized + 'static {
     fn remove(&self, _address: &Address) {}
 }
 
-impl<P: Provider> DeviceState<P> for Plain {
+impl<P: Provider> DeviceContext<P> for NoContext {
     fn open(_: &Arc<P>, _: &DeviceHandle) -> Result<Self, Error> {
         Ok(Self)
     }
 }
 
-impl<P: Provider> PortState<P> for Plain {
-    type Device = Plain;
+impl<P: Provider> PortContext<P> for NoContext {
+    type Device = NoContext;
 
     fn open(_: &Arc<Device<P>>, _: &PortHandle) -> Result<Self, Error> {
         Ok(Self)
     }
 }
 
-impl<P: Provider> EndpointState<P> for Plain {
-    type Port = Plain;
-    type Address = Plain;
+impl<P: Provider> EndpointContext<P> for NoContext {
+    type Port = NoContext;
+    type Address = NoContext;
 
     fn open(_: &Arc<Port<P>>, _: &EndpointHandle) -> Result<Self, Error> {
         Ok(Self)
     }
 }
 
-impl<P: Provider> AddressState<P> for Plain {
+impl<P: Provider> AddressContext<P> for NoContext {
     fn add(_: &Arc<Endpoint<P>>, _: &Address) -> Result<Self, Error> {
         Ok(Self)
     }
 }
 
-type PortOf<P> = <<P as Provider>::Endpoint as EndpointState<P>>::Port;
-type DeviceOf<P> = <PortOf<P> as PortState<P>>::Device;
-type AddressOf<P> = <<P as Provider>::Endpoint as EndpointState<P>>::Address;
+type PortOf<P> = <<P as Provider>::Endpoint as EndpointContext<P>>::Port;
+type DeviceOf<P> = <PortOf<P> as PortContext<P>>::Device;
+type AddressOf<P> = <<P as Provider>::Endpoint as EndpointContext<P>>::Address;
 
 /// An open device.
 pub struct Device<P: Provider> {
     provider: Arc<P>,
     handle: DeviceHandle,
-    state: DeviceOf<P>,
+    context: DeviceOf<P>,
 }
 
 impl<P: Provider> Device<P> {
     pub(crate) fn open(provider: Arc<P>, handle: DeviceHandle) -> Result<Self, Error> {
-        let state = DeviceOf::<P>::open(&provider, &handle)?;
+        let context = DeviceOf::<P>::open(&provider, &handle)?;
         Ok(Self {
             provider,
             handle,
-            state,
+            context,
         })
     }
 
@@ -185,8 +186,8 @@ impl<P: Provider> Device<P> {
     }
 
     /// What the provider keeps for the device.
-    pub fn state(&self) -> &DeviceOf<P> {
-        &self.state
+    pub fn context(&self) -> &DeviceOf<P> {
+        &self.context
     }
 }
 
@@ -194,7 +195,7 @@ impl<P: Provider> Device<P> {
 pub struct Port<P: Provider> {
     device: Arc<Device<P>>,
     handle: PortHandle,
-    state: PortOf<P>,
+    context: PortOf<P>,
 }
 
 /// What a port is when its link layer is not InfiniBand.
@@ -220,11 +221,11 @@ impl<P: Provider> Port<P> {
             }
             .into());
         }
-        let state = PortOf::<P>::open(&device, &handle)?;
+        let context = PortOf::<P>::open(&device, &handle)?;
         Ok(Self {
             device,
             handle,
-            state,
+            context,
         })
     }
 
@@ -244,8 +245,8 @@ impl<P: Provider> Port<P> {
     }
 
     /// What the provider keeps for the port.
-    pub fn state(&self) -> &PortOf<P> {
-        &self.state
+    pub fn context(&self) -> &PortOf<P> {
+        &self.context
     }
 }
 
@@ -255,7 +256,7 @@ pub struct Endpoint<P: Provider> {
     provider: Arc<P>,
     port: Arc<Port<P>>,
     handle: EndpointHandle,
-    state: P::Endpoint,
+    context: P::Endpoint,
     addresses: RwLock<Vec<Address>>,
     /// The [marks](Address::mark) of all addresses that there were: most clients ask for another host's.
     marks: AtomicU64,
@@ -263,12 +264,12 @@ pub struct Endpoint<P: Provider> {
 
 impl<P: Provider> Endpoint<P> {
     pub(crate) fn open(port: Arc<Port<P>>, handle: EndpointHandle) -> Result<Self, Error> {
-        let state = P::Endpoint::open(&port, &handle)?;
+        let context = P::Endpoint::open(&port, &handle)?;
         Ok(Self {
             provider: Arc::clone(port.provider()),
             port,
             handle,
-            state,
+            context,
             addresses: RwLock::default(),
             marks: AtomicU64::new(0),
         })
@@ -295,8 +296,8 @@ impl<P: Provider> Endpoint<P> {
     }
 
     /// What the provider keeps for the endpoint.
-    pub fn state(&self) -> &P::Endpoint {
-        &self.state
+    pub fn context(&self) -> &P::Endpoint {
+        &self.context
     }
 
     /// Whether the core has given the endpoint this address.
@@ -330,23 +331,23 @@ impl<P: Provider> Endpoint<P> {
 pub struct LocalAddress<P: Provider> {
     endpoint: Arc<Endpoint<P>>,
     address: Address,
-    state: AddressOf<P>,
+    context: AddressOf<P>,
 }
 
 impl<P: Provider> LocalAddress<P> {
     pub(crate) fn add(endpoint: Arc<Endpoint<P>>, address: Address) -> Result<Self, Error> {
-        let state = AddressOf::<P>::add(&endpoint, &address)?;
+        let context = AddressOf::<P>::add(&endpoint, &address)?;
         endpoint.add_address(&address);
         Ok(Self {
             endpoint,
             address,
-            state,
+            context,
         })
     }
 
     pub(crate) fn remove(&self) {
         self.endpoint.remove_address(&self.address);
-        self.state.remove(&self.address);
+        self.context.remove(&self.address);
     }
 
     /// The endpoint.
@@ -360,8 +361,8 @@ impl<P: Provider> LocalAddress<P> {
     }
 
     /// What the provider keeps for the address.
-    pub fn state(&self) -> &AddressOf<P> {
-        &self.state
+    pub fn context(&self) -> &AddressOf<P> {
+        &self.context
     }
 }
 

@@ -26,7 +26,7 @@ mod queue;
 pub use class_port_info::ClassPortInfo;
 pub use multicast::{MulticastJoin, MulticastMember};
 pub use path_query::{Component, Mismatch, PathQuery, PathQueryError, Source, Target};
-use queue::{Question, RECORD_LENGTH, Urgency};
+use queue::{MadRequest, RECORD_LENGTH, Urgency};
 
 pub(crate) use queue::MadId;
 #[cfg(feature = "cache")]
@@ -266,7 +266,7 @@ impl EndpointHandle {
         patience: Option<u64>,
         done: queue::Done,
     ) {
-        let question = Question {
+        let question = MadRequest {
             method: abi::UMAD_METHOD_GET,
             response: abi::UMAD_METHOD_GET_RESP,
             attribute: abi::UMAD_SA_ATTR_PATH_REC,
@@ -291,7 +291,7 @@ impl EndpointHandle {
         id: MadId,
         done: impl FnOnce(Result<ClassPortInfo, SaError>) + Send + 'static,
     ) {
-        let question = Question {
+        let question = MadRequest {
             method: abi::UMAD_METHOD_GET,
             response: abi::UMAD_METHOD_GET_RESP,
             attribute: class_port_info::ATTRIBUTE,
@@ -357,7 +357,7 @@ impl EndpointHandle {
         let mut bytes = [0; RECORD_LENGTH];
         let record = multicast::to_bytes(record);
         bytes[..record.len()].copy_from_slice(&record);
-        let question = Question {
+        let question = MadRequest {
             method,
             response,
             attribute: abi::UMAD_SA_ATTR_MCMEMBER_REC,

@@ -14,7 +14,7 @@ struct Answering(WatchedFile<Hosts>);
 
 impl Provider for Answering {
     const NAME: &CStr = c"answering";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
         let file = options.named("hosts").path("/nonexistent/hosts");

@@ -15,7 +15,7 @@ struct Asking;
 
 impl Provider for Asking {
     const NAME: &CStr = c"asking";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(_: &Host, _: &Options) -> Result<Self, Error> {
         Ok(Asking)

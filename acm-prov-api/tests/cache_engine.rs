@@ -16,8 +16,8 @@ use acm_prov_api::sync::{Arc, Condvar, Mutex};
 use acm_prov_api::testing::{Request, TestCore};
 use acm_prov_api::watched_file::Follow;
 use acm_prov_api::{
-    Device, EndpointHandle, EndpointState, Plain, Port, PortHandle, PortState, QueryRequest,
-    provider_table,
+    Device, EndpointContext, EndpointHandle, NoContext, Port, PortContext, PortHandle,
+    QueryRequest, provider_table,
 };
 
 /// Answers requests for LIDs and GIDs from the cache.
@@ -90,7 +90,7 @@ impl Provider for CacheOnly {
     }
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
-        let cache = &from.endpoint().state().0;
+        let cache = &from.endpoint().context().0;
         if request.destination() == Address::Lid(CURSED) {
             let query = request.path_query();
             cache.path_to(&query, PathOptions::default(), |_| panic!("cursed"));
@@ -125,13 +125,13 @@ impl Provider for CacheOnly {
     }
 
     fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
-        let cache = &from.endpoint().state().0;
+        let cache = &from.endpoint().context().0;
         cache.query(&request.path_query(), request);
     }
 }
 
-impl PortState<CacheOnly> for CachedPort {
-    type Device = Plain;
+impl PortContext<CacheOnly> for CachedPort {
+    type Device = NoContext;
 
     fn open(device: &Arc<Device<CacheOnly>>, port: &PortHandle) -> Result<Self, Error> {
         let CacheOnly {
@@ -176,12 +176,12 @@ impl PortState<CacheOnly> for CachedPort {
     }
 }
 
-impl EndpointState<CacheOnly> for CachedEndpoint {
+impl EndpointContext<CacheOnly> for CachedEndpoint {
     type Port = CachedPort;
-    type Address = Plain;
+    type Address = NoContext;
 
     fn open(port: &Arc<Port<CacheOnly>>, endpoint: &EndpointHandle) -> Result<Self, Error> {
-        Ok(Self(port.state().0.open_endpoint(endpoint)?))
+        Ok(Self(port.context().0.open_endpoint(endpoint)?))
     }
 
     fn close(&self) {

@@ -14,7 +14,8 @@ use acm_prov_api::sa::{PathQuery, Target};
 use acm_prov_api::sync::Arc;
 use acm_prov_api::testing::{Request, TestCore};
 use acm_prov_api::{
-    Device, EndpointHandle, EndpointState, Plain, Port, PortHandle, PortState, provider_table,
+    Device, EndpointContext, EndpointHandle, NoContext, Port, PortContext, PortHandle,
+    provider_table,
 };
 
 /// Answers requests for LIDs and GIDs from the cache. A request for a name is for the provider itself: the path to LID 2
@@ -40,7 +41,7 @@ impl Provider for Preloading {
     }
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
-        let cache = &from.endpoint().state().0;
+        let cache = &from.endpoint().context().0;
         match request.destination() {
             Address::Name(_) => {
                 let query = PathQuery::to(Target::Gid(NODE2));
@@ -61,8 +62,8 @@ impl Provider for Preloading {
     }
 }
 
-impl PortState<Preloading> for CachedPort {
-    type Device = Plain;
+impl PortContext<Preloading> for CachedPort {
+    type Device = NoContext;
 
     fn open(device: &Arc<Device<Preloading>>, port: &PortHandle) -> Result<Self, Error> {
         let settings = CacheSettings {
@@ -92,12 +93,12 @@ impl PortState<Preloading> for CachedPort {
     }
 }
 
-impl EndpointState<Preloading> for CachedEndpoint {
+impl EndpointContext<Preloading> for CachedEndpoint {
     type Port = CachedPort;
-    type Address = Plain;
+    type Address = NoContext;
 
     fn open(port: &Arc<Port<Preloading>>, endpoint: &EndpointHandle) -> Result<Self, Error> {
-        Ok(Self(port.state().0.open_endpoint(endpoint)?))
+        Ok(Self(port.context().0.open_endpoint(endpoint)?))
     }
 
     fn close(&self) {

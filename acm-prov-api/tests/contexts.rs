@@ -8,7 +8,7 @@ use acm_prov_api::prelude::*;
 use acm_prov_api::sa::{PathQuery, SaError, Target};
 use acm_prov_api::testing::{Context, Request, TestCore};
 use acm_prov_api::{
-    AddressState, Closed, Endpoint, EndpointHandle, EndpointState, Port, QueryRequest,
+    AddressContext, Closed, Endpoint, EndpointContext, EndpointHandle, Port, QueryRequest,
     provider_table,
 };
 
@@ -17,7 +17,7 @@ struct Asker;
 
 impl Provider for Asker {
     const NAME: &CStr = c"asker";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
         if options
@@ -318,9 +318,9 @@ static LIVING: Mutex<i32> = Mutex::new(0);
 
 struct Keeper;
 
-impl EndpointState<Keeper> for Counted {
-    type Port = Plain;
-    type Address = Plain;
+impl EndpointContext<Keeper> for Counted {
+    type Port = NoContext;
+    type Address = NoContext;
 
     fn open(_: &std::sync::Arc<Port<Keeper>>, _: &EndpointHandle) -> Result<Self, Error> {
         *LIVING.lock().unwrap() += 1;
@@ -395,9 +395,9 @@ static KEPT: Mutex<Option<EndpointHandle>> = Mutex::new(None);
 
 struct Slipping;
 
-impl EndpointState<Slipping> for Slip {
-    type Port = Plain;
-    type Address = Plain;
+impl EndpointContext<Slipping> for Slip {
+    type Port = NoContext;
+    type Address = NoContext;
 
     fn open(_: &std::sync::Arc<Port<Slipping>>, endpoint: &EndpointHandle) -> Result<Self, Error> {
         *KEPT.lock().unwrap() = Some(endpoint.clone());
@@ -469,8 +469,8 @@ struct Numbered(u16);
 static HAPPENED: Mutex<Vec<(u16, bool)>> = Mutex::new(Vec::new());
 static NEXT_NUMBER: AtomicU16 = AtomicU16::new(0);
 
-impl EndpointState<Addressed> for Numbered {
-    type Port = Plain;
+impl EndpointContext<Addressed> for Numbered {
+    type Port = NoContext;
     type Address = Numbered;
 
     fn open(_: &std::sync::Arc<Port<Addressed>>, _: &EndpointHandle) -> Result<Self, Error> {
@@ -478,7 +478,7 @@ impl EndpointState<Addressed> for Numbered {
     }
 }
 
-impl AddressState<Addressed> for Numbered {
+impl AddressContext<Addressed> for Numbered {
     fn add(_: &std::sync::Arc<Endpoint<Addressed>>, address: &Address) -> Result<Self, Error> {
         if *address == Address::Ip([10, 0, 0, 13].into()) {
             return Err("told to fail".into());
@@ -509,7 +509,7 @@ impl Provider for Addressed {
             return request.refuse(Status::ENODATA);
         }
         let mut path = PathRecord::default();
-        path.set_dlid(Lid(from.state().0));
+        path.set_dlid(Lid(from.context().0));
         request.answer(&path);
     }
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use acm_prov_api::prelude::*;
 use acm_prov_api::testing::{Request, TestCore};
 use acm_prov_api::{
-    AddressState, Closed, Device, DeviceHandle, DeviceState, Endpoint, EndpointHandle,
-    EndpointState, Port, PortHandle, PortState, provider_table,
+    AddressContext, Closed, Device, DeviceContext, DeviceHandle, Endpoint, EndpointContext,
+    EndpointHandle, Port, PortContext, PortHandle, provider_table,
 };
 
 /// Its device and port count how many of them live. Ports of the numbers in [`BAD_PORTS`] do not open.
@@ -24,7 +24,7 @@ fn count(index: usize, change: i32) {
     DEVICES.lock().unwrap()[index] += change;
 }
 
-impl DeviceState<Ports> for LivingDevice {
+impl DeviceContext<Ports> for LivingDevice {
     fn open(_: &Arc<Ports>, _: &DeviceHandle) -> Result<Self, Error> {
         count(0, 1);
         Ok(Self)
@@ -41,7 +41,7 @@ impl Drop for LivingDevice {
     }
 }
 
-impl PortState<Ports> for LivingPort {
+impl PortContext<Ports> for LivingPort {
     type Device = LivingDevice;
 
     fn open(_: &Arc<Device<Ports>>, port: &PortHandle) -> Result<Self, Error> {
@@ -59,9 +59,9 @@ impl Drop for LivingPort {
     }
 }
 
-impl EndpointState<Ports> for OnPort {
+impl EndpointContext<Ports> for OnPort {
     type Port = LivingPort;
-    type Address = Plain;
+    type Address = NoContext;
 
     fn open(_: &Arc<Port<Ports>>, _: &EndpointHandle) -> Result<Self, Error> {
         Ok(Self)
@@ -176,8 +176,8 @@ static ENDED: Mutex<[i32; 2]> = Mutex::new([0; 2]);
 
 struct Ending;
 
-impl EndpointState<Closing> for Ending {
-    type Port = Plain;
+impl EndpointContext<Closing> for Ending {
+    type Port = NoContext;
     type Address = EndingAddress;
 
     fn open(_: &Arc<Port<Closing>>, _: &EndpointHandle) -> Result<Self, Error> {
@@ -187,7 +187,7 @@ impl EndpointState<Closing> for Ending {
 
 struct EndingAddress;
 
-impl AddressState<Closing> for EndingAddress {
+impl AddressContext<Closing> for EndingAddress {
     fn add(_: &Arc<Endpoint<Closing>>, _: &Address) -> Result<Self, Error> {
         Ok(Self)
     }

@@ -11,7 +11,7 @@ struct Subnet;
 
 impl Provider for Subnet {
     const NAME: &CStr = c"subnet";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(_: &Host, _: &Options) -> Result<Self, Error> {
         Ok(Self)

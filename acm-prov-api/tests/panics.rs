@@ -5,8 +5,8 @@ use acm_prov_api::sa::{PathQuery, Target};
 use acm_prov_api::sync::Arc;
 use acm_prov_api::testing::{Request, TestCore};
 use acm_prov_api::{
-    AddressState, Device, DeviceState, Endpoint, EndpointHandle, EndpointState, Port, PortHandle,
-    PortState, provider_table,
+    AddressContext, Device, DeviceContext, Endpoint, EndpointContext, EndpointHandle, Port,
+    PortContext, PortHandle, provider_table,
 };
 
 struct Panicking;
@@ -51,7 +51,7 @@ impl Provider for Panicking {
     }
 }
 
-impl DeviceState<Panicking> for State {
+impl DeviceContext<Panicking> for State {
     fn open(_: &Arc<Panicking>, _: &acm_prov_api::DeviceHandle) -> Result<Self, Error> {
         Ok(state("a device"))
     }
@@ -61,7 +61,7 @@ impl DeviceState<Panicking> for State {
     }
 }
 
-impl PortState<Panicking> for State {
+impl PortContext<Panicking> for State {
     type Device = State;
 
     fn open(_: &Arc<Device<Panicking>>, _: &PortHandle) -> Result<Self, Error> {
@@ -77,7 +77,7 @@ impl PortState<Panicking> for State {
     }
 }
 
-impl EndpointState<Panicking> for State {
+impl EndpointContext<Panicking> for State {
     type Port = State;
     type Address = State;
 
@@ -97,7 +97,7 @@ impl EndpointState<Panicking> for State {
     }
 }
 
-impl AddressState<Panicking> for State {
+impl AddressContext<Panicking> for State {
     fn add(_: &Arc<Endpoint<Panicking>>, address: &Address) -> Result<Self, Error> {
         assert!(!matches!(address, Address::Name(_)), "a name added");
         Ok(state("an address"))

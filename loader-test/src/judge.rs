@@ -4,7 +4,7 @@ use crate::compare::{Difference, compare};
 use crate::error::Result;
 use crate::record::{Gid, PathRecord};
 use crate::rig::Rig;
-use crate::sa::{Answer, Destination, Question, component};
+use crate::sa::{Answer, Destination, SaQuery, component};
 
 /// Hosts have their addresses in this partition.
 const DEFAULT_PARTITION: u16 = 0xffff;
@@ -57,12 +57,12 @@ impl Asked {
 /// # Errors
 /// If it cannot be asked.
 pub fn plain_path(rig: &Rig, asked: &Asked) -> Result<Truth> {
-    let question = Question {
+    let query = SaQuery {
         sgid: asked.sgid,
         destination: asked.destination,
         pkey: Some(DEFAULT_PARTITION),
     };
-    Ok(match rig.ask_sa(&question)? {
+    Ok(match rig.ask_sa(&query)? {
         Answer::Record(record) => Ok(record),
         Answer::Refused(status) => Err(format!("the SA itself refuses, status 0x{status:04x}")),
         Answer::Silence => {
@@ -84,8 +84,8 @@ pub fn judge(rig: &Rig, asked: &Asked, answered: &PathRecord, truth: &Truth) -> 
     if truth.is_ok() && !has_judged(&differences) {
         return Ok(Judgement::Plain(differences));
     }
-    let (mask, question) = own_values(asked, answered);
-    if let Answer::Record(record) = rig.get_path(mask, &question)?
+    let (mask, query) = own_values(asked, answered);
+    if let Answer::Record(record) = rig.get_path(mask, &query)?
         && !has_judged(&asked.compare(answered, &record))
     {
         return Ok(Judgement::OtherPath(differences));
@@ -100,7 +100,7 @@ fn has_judged(differences: &[Difference]) -> bool {
     differences.iter().any(|difference| difference.judged)
 }
 
-/// The question for a path with the values of `answered` between the ends that were asked for.
+/// The query for a path with the values of `answered` between the ends that were asked for.
 fn own_values(asked: &Asked, answered: &PathRecord) -> (u64, PathRecord) {
     let Asked {
         sgid, destination, ..

@@ -40,7 +40,7 @@ pub struct Opensm {
 
 /// A query that the SA received: a Get, or a GetTable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SaQuery {
+pub struct LoggedQuery {
     /// What was asked for, see [`crate::sa::attribute`].
     pub attribute: u16,
     /// Whether all records were asked for (GetTable), not one (Get).
@@ -51,7 +51,7 @@ pub struct SaQuery {
     pub component_mask: u64,
 }
 
-impl SaQuery {
+impl LoggedQuery {
     /// The number that ibsim gives the program that asked.
     pub fn client(&self) -> u16 {
         (self.transaction_id >> 48) as u16
@@ -246,12 +246,12 @@ impl Opensm {
     }
 
     /// The queries for an attribute ([`crate::sa::attribute`]) that arrived since `mark`, in order, whoever asked.
-    pub fn queries(&self, attribute: u16, mark: Mark) -> Result<Vec<SaQuery>> {
+    pub fn queries(&self, attribute: u16, mark: Mark) -> Result<Vec<LoggedQuery>> {
         Ok(parse_queries(attribute, &self.log.since(mark)?))
     }
 
     /// The path queries that arrived since `mark`, in order, whoever asked.
-    pub fn path_queries(&self, mark: Mark) -> Result<Vec<SaQuery>> {
+    pub fn path_queries(&self, mark: Mark) -> Result<Vec<LoggedQuery>> {
         self.queries(PATH_RECORD, mark)
     }
 }
@@ -260,7 +260,7 @@ fn parse_hex(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }
 
-fn parse_queries(attribute: u16, log: &str) -> Vec<SaQuery> {
+fn parse_queries(attribute: u16, log: &str) -> Vec<LoggedQuery> {
     let mut queries = Vec::new();
     // One frame: lines of a name, dots and a value, up to the next line that does not begin with blanks.
     for frame in log.split("SA MAD dump:").skip(1) {
@@ -283,7 +283,7 @@ fn parse_queries(attribute: u16, log: &str) -> Vec<SaQuery> {
         if let (Some(transaction_id), Some(component_mask)) =
             (value("trans_id"), value("comp_mask"))
         {
-            queries.push(SaQuery {
+            queries.push(LoggedQuery {
                 attribute,
                 table,
                 transaction_id,
@@ -320,7 +320,7 @@ mod tests {
             frame("0x1 (SubnAdmGet)", "0x35 (PathRecord)"),
             frame("0x1 (SubnAdmGet)", "0x1 (ClassPortInfo)"),
         ];
-        let query = |attribute, table| SaQuery {
+        let query = |attribute, table| LoggedQuery {
             attribute,
             table,
             transaction_id: 0x1_0000_34e3_0ced,

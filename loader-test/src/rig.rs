@@ -54,10 +54,10 @@ use crate::ibacm::{self, Host, Provider, Setup};
 use crate::ibsim::{Ibsim, MOST_CLIENTS};
 use crate::log::Mark;
 use crate::machine::Machine;
-use crate::opensm::{Opensm, SaQuery};
+use crate::opensm::{LoggedQuery, Opensm};
 use crate::programs::absolute;
 use crate::record::{Gid, Lid, PathRecord};
-use crate::sa::{Answer, Asker, ClassPortInfo, Destination, Question, attribute};
+use crate::sa::{Answer, Asker, ClassPortInfo, Destination, SaQuery, attribute};
 use crate::scratch::Scratch;
 use crate::stand_in::HOSTS;
 use crate::wait::{self, PATIENCE};
@@ -493,9 +493,9 @@ impl Rig {
     }
 
     /// Asks the SA itself.
-    pub fn ask_sa(&self, question: &Question) -> Result<Answer> {
+    pub fn ask_sa(&self, query: &SaQuery) -> Result<Answer> {
         let sm_lid = self.port(&self.opensm.node())?.lid;
-        self.asker.ask(sm_lid, question)
+        self.asker.ask(sm_lid, query)
     }
 
     /// Asks the SA itself for one path by the fields of `record` that `component_mask` names ([`crate::sa::component`]), and by
@@ -513,16 +513,16 @@ impl Rig {
 
     /// What the SA says about the path from a host's port, in the default partition.
     pub fn sa_path(&self, from: Gid, to: Destination) -> Result<PathRecord> {
-        let question = Question {
+        let query = SaQuery {
             sgid: from,
             destination: to,
             pkey: Some(0xffff),
         };
-        match self.ask_sa(&question)? {
+        match self.ask_sa(&query)? {
             Answer::Record(record) => Ok(record),
             other => Err(Error::protocol(
                 "the SA",
-                format!("answers {question:?} with {other:?}"),
+                format!("answers {query:?} with {other:?}"),
             )),
         }
     }
@@ -564,12 +564,12 @@ impl Rig {
 
     /// The path queries that `host`'s present daemon has sent and the SA received since `mark`
     /// (`rig.opensm().log().end()`).
-    pub fn path_queries(&self, host: &Host, mark: Mark) -> Result<Vec<SaQuery>> {
+    pub fn path_queries(&self, host: &Host, mark: Mark) -> Result<Vec<LoggedQuery>> {
         self.queries(host, attribute::PATH_RECORD, mark)
     }
 
     /// The same for the queries for any attribute.
-    pub fn queries(&self, host: &Host, attribute: u16, mark: Mark) -> Result<Vec<SaQuery>> {
+    pub fn queries(&self, host: &Host, attribute: u16, mark: Mark) -> Result<Vec<LoggedQuery>> {
         let pid = host.pid();
         let client = self
             .ibsim

@@ -1,10 +1,10 @@
 //! Asking the subnet administrator (SA) itself.
 //!
-//! A question is for a path ([`Question`]), for a path with any components ([`Asker::get_path`]), or for what the SA can do
+//! A query is for a path ([`SaQuery`]), for a path with any components ([`Asker::get_path`]), or for what the SA can do
 //! ([`Asker::class_port_info`]).
 //!
-//! The questions are put by a process of its own, `loader-test sa-agent`, on the simulated port of a node: ibsim knows a
-//! process by its pid, and its preload must be there when the process starts. Question and answer are lines of JSON on
+//! The queries are put by a process of its own, `loader-test sa-agent`, on the simulated port of a node: ibsim knows a
+//! process by its pid, and its preload must be there when the process starts. SaQuery and answer are lines of JSON on
 //! the agent's standard input, which is a socket.
 
 pub mod agent;
@@ -33,18 +33,18 @@ const ATTEMPTS: u32 = 5;
 /// How often a wait for the agent looks whether a signal came.
 const SLICE: Duration = Duration::from_millis(200);
 
-/// A question for a path.
+/// A query for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct SaQuery {
     /// Where the path begins.
     pub sgid: Gid,
     /// Where it leads to.
     pub destination: Destination,
-    /// The partition, if it is part of the question.
+    /// The partition, if it is part of the query.
     pub pkey: Option<u16>,
 }
 
-/// The destination of a [`Question`].
+/// The destination of a [`SaQuery`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// By LID.
@@ -53,7 +53,7 @@ pub enum Destination {
     Gid(Gid),
 }
 
-/// What became of a [`Question`].
+/// What became of a [`SaQuery`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The path record.
@@ -217,13 +217,13 @@ impl Asker {
     }
 
     /// Asks the SA at `sm_lid` for one reversible path.
-    pub fn ask(&self, sm_lid: Lid, question: &Question) -> Result<Answer> {
+    pub fn ask(&self, sm_lid: Lid, query: &SaQuery) -> Result<Answer> {
         let mut record = PathRecord::EMPTY;
         let mut mask = component::SGID | component::REVERSIBLE | component::NUMBER_OF_PATHS;
         record
-            .set_sgid(question.sgid)
+            .set_sgid(query.sgid)
             .set_reversible_and_number(true, 1);
-        match question.destination {
+        match query.destination {
             Destination::Lid(lid) => {
                 mask |= component::DLID;
                 record.set_dlid(lid);
@@ -233,13 +233,13 @@ impl Asker {
                 record.set_dgid(gid);
             }
         }
-        if let Some(pkey) = question.pkey {
+        if let Some(pkey) = query.pkey {
             mask |= component::PKEY;
             record.set_pkey(pkey);
         }
         let answer = self.get_path(sm_lid, mask, &record)?;
         if let Answer::Record(record) = &answer {
-            check(record, question)?;
+            check(record, query)?;
         }
         Ok(answer)
     }
@@ -311,7 +311,7 @@ impl Asker {
             Error::protocol("sa-agent", format!("{error} in the line {line}"))
         })?;
         if reply.id != id {
-            let problem = format!("answers question {} in place of {id}", reply.id);
+            let problem = format!("answers query {} in place of {id}", reply.id);
             return Err(Error::protocol("sa-agent", problem));
         }
         Ok(reply.outcome)
@@ -342,18 +342,18 @@ impl Connection {
     }
 }
 
-/// An answer to another question would make every comparison with it worthless.
-fn check(record: &PathRecord, question: &Question) -> Result<()> {
-    let destination = match question.destination {
+/// An answer to another query would make every comparison with it worthless.
+fn check(record: &PathRecord, query: &SaQuery) -> Result<()> {
+    let destination = match query.destination {
         Destination::Lid(lid) => record.dlid() == lid,
         Destination::Gid(gid) => record.dgid() == gid,
     };
-    if destination && record.sgid() == question.sgid {
+    if destination && record.sgid() == query.sgid {
         Ok(())
     } else {
         Err(Error::protocol(
             "the SA",
-            format!("answers {question:?} with {record:?}"),
+            format!("answers {query:?} with {record:?}"),
         ))
     }
 }
@@ -414,13 +414,13 @@ mod tests {
         let sgid = Gid::new(DEFAULT, 1);
         let mut record = PathRecord::EMPTY;
         record.set_sgid(sgid).set_dlid(Lid(5));
-        let question = |lid| Question {
+        let query = |lid| SaQuery {
             sgid,
             destination: Destination::Lid(Lid(lid)),
             pkey: None,
         };
-        assert!(check(&record, &question(5)).is_ok());
-        assert!(check(&record, &question(6)).is_err());
+        assert!(check(&record, &query(5)).is_ok());
+        assert!(check(&record, &query(6)).is_err());
     }
 
     const DEFAULT: u64 = crate::record::DEFAULT_SUBNET_PREFIX;

@@ -5,11 +5,11 @@
 
 pub mod ability;
 pub mod apart;
-pub mod bench;
 pub mod cli;
 pub mod copies;
 pub mod demands;
 pub mod explain;
+pub mod fixture;
 #[macro_use]
 pub mod fault;
 pub mod fuzz;
@@ -43,8 +43,8 @@ use serde::Serialize;
 
 use crate::stand_in::ledger::{Harmed, ViolationKind};
 use ability::Ability;
-use bench::Bench;
 use fault::Fault;
+use fixture::Fixture;
 
 /// One check.
 pub struct Check {
@@ -59,7 +59,7 @@ pub struct Check {
     /// What the provider must be able to do for the check to say anything; each implies what that needs itself.
     pub needs: &'static [Ability],
     /// The check itself.
-    pub run: fn(&mut Bench) -> Outcome,
+    pub run: fn(&mut Fixture) -> Outcome,
     /// The faulty provider that it must catch: a good one with one fault. Empty without the feature `faults`.
     pub fault: Fault,
 }

@@ -39,7 +39,7 @@ fn peer(lid: u16) -> Gid {
 /// Resolves with the SA's help.
 fn learn(core: &mut ByHand, request: &Request) -> Answer {
     let id = core.resolve(request);
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers_with(|_| ());
     core.wait_for_answer(id)
 }
@@ -93,7 +93,7 @@ fn a_gid_says_nothing_of_the_lid_that_leads_to_it() {
     // A far GID has the router's LID, an alias GID its port's.
     let far: Gid = "fd00::7".parse().unwrap();
     let id = core.resolve(&Request::destination(&Address::Gid(far)));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers_with(|p| {
         p.set_dlid(Lid(7));
     });
@@ -126,7 +126,7 @@ fn other_demands_are_other_questions() {
         let request = path(demand);
         let id = core.resolve(&request);
         assert!(core.answers(id).is_empty(), "not from the plain path");
-        let question = core.wait_for_sa_questions(1)[0];
+        let question = core.wait_for_sa_queries(1)[0];
         let asked = PathRecord::from_bytes(question.data.first_chunk().unwrap());
         let mut wanted = asked;
         demand(&mut wanted);
@@ -143,7 +143,7 @@ fn an_answer_that_differs_is_reported_once_for_each_component() {
     let mut core = opened("log_level 0\n");
     for _ in 0..3 {
         let id = core.resolve(&lid(7));
-        core.wait_for_sa_questions(1);
+        core.wait_for_sa_queries(1);
         core.sa_answers_with(|p| {
             p.set_dlid(Lid(8));
         });
@@ -152,7 +152,7 @@ fn an_answer_that_differs_is_reported_once_for_each_component() {
     let id = core.resolve(&path(|p| {
         p.set_dlid(Lid(7)).set_sl(3);
     }));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers_with(|p| {
         p.set_sl(4);
     });
@@ -197,14 +197,14 @@ fn a_gid_with_the_default_prefix_is_the_ports_own_subnets() {
 fn one_query_answers_everyone_who_waits() {
     let mut core = opened("");
     let ids: Vec<u64> = (0..200).map(|_| core.resolve(&lid(7))).collect();
-    assert_eq!(core.wait_for_sa_questions(1).len(), 1);
+    assert_eq!(core.wait_for_sa_queries(1).len(), 1);
     core.sa_answers_with(|_| ());
     let first = core.wait_for_answer(ids[0]).path;
     for id in ids {
         let answer = core.wait_for_answer(id);
         assert_eq!((answer.status, answer.path), (Status::SUCCESS, first));
     }
-    assert!(core.sa_questions().is_empty());
+    assert!(core.sa_queries().is_empty());
     assert_eq!(counted(&mut core, AcmCounter::ROUTE_QUERY), (1, 1));
 }
 
@@ -216,7 +216,7 @@ fn the_core_gets_no_more_than_sa_depth_and_one_queries() {
             .map(|destination| core.resolve(&lid(destination)))
             .collect();
         for answered in 0..ids.len() {
-            let questions = core.wait_for_sa_questions(out.min(ids.len() - answered));
+            let questions = core.wait_for_sa_queries(out.min(ids.len() - answered));
             assert!(questions.len() <= out, "{} at a time", questions.len());
             core.sa_answers_with(|_| ());
         }
@@ -236,14 +236,14 @@ fn a_deadline_is_kept_when_the_sa_is_silent() {
         assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
     }
     assert!(
-        core.sa_questions().len() <= 2,
+        core.sa_queries().len() <= 2,
         "a queued lookup that nobody waits for is dropped"
     );
     let line = core.wait_for_log("SA not responding");
     for part in ["port 1", "SM LID 9", "0xffff"] {
         assert!(line.contains(part), "{part} in {line}");
     }
-    while !core.sa_questions().is_empty() {
+    while !core.sa_queries().is_empty() {
         core.sa_times_out();
     }
     learn(&mut core, &lid(30));
@@ -275,7 +275,7 @@ fn an_unwanted_record_is_not_accepted_nor_kept() {
     let mut core = opened("");
     for spoilt in spoil {
         let id = core.resolve(&lid(7));
-        core.wait_for_sa_questions(1);
+        core.wait_for_sa_queries(1);
         core.sa_answers_with(spoilt);
         assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
     }
@@ -294,7 +294,7 @@ fn sa_statuses_become_acm_statuses_on_purpose() {
     ] {
         let mut core = opened("path_cache_negative_ttl 60000\n");
         let id = core.resolve(&lid(7));
-        core.wait_for_sa_questions(1);
+        core.wait_for_sa_queries(1);
         core.sa_answers(|packet| packet.mad_hdr.status = Be16::from_host(status));
         assert_eq!(core.wait_for_answer(id).status, expected, "{status:#06x}");
         let id = core.resolve(&lid(7));
@@ -312,10 +312,10 @@ fn a_busy_sa_is_asked_again_until_the_deadline() {
     let mut core = opened("timeout 1000\nretries 3\n");
     let id = core.resolve(&lid(7));
     for status in [0x0001_u16, 0x0100, 0x0001] {
-        core.wait_for_sa_questions(1);
+        core.wait_for_sa_queries(1);
         core.sa_answers(|packet| packet.mad_hdr.status = Be16::from_host(status));
     }
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
 
@@ -325,7 +325,7 @@ fn a_busy_sa_is_asked_again_until_the_deadline() {
     };
     let id = core.resolve(&lid(7));
     while core.answers(id).is_empty() {
-        if !core.sa_questions().is_empty() {
+        if !core.sa_queries().is_empty() {
             core.sa_answers(|packet| packet.mad_hdr.status = Be16::from_host(0x0001));
         }
         std::thread::yield_now();
@@ -338,7 +338,7 @@ fn nodelay_answers_at_once_and_starts_the_lookup() {
     let mut core = opened("");
     let id = core.resolve(&lid(7).nodelay());
     assert_eq!(core.answers(id)[0].status, Status::ENODATA);
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers_with(|_| ());
     known(&mut core, &lid(7).nodelay());
 }
@@ -350,7 +350,7 @@ fn what_was_learnt_before_a_reregister_stands_in_for_a_silent_sa() {
     core.reregister();
     // The SA is asked, and answers.
     let id = core.resolve(&lid(7));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     assert!(core.answers(id).is_empty());
     core.sa_answers_with(|p| {
         p.set_sl(3);
@@ -382,12 +382,12 @@ fn stale_paths_can_be_switched_off() {
 fn an_answer_from_before_a_reregister_is_not_kept() {
     let mut core = opened("");
     let id = core.resolve(&lid(7));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.reregister();
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
     core.resolve(&lid(7));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn a_close_drops_everything_and_a_late_answer_fills_nothing() {
     let mut core = opened("");
     learn(&mut core, &lid(7));
     let waiting = core.resolve(&lid(8));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.close_port();
     let status = core.wait_for_answer(waiting).status;
     assert_eq!(
@@ -409,7 +409,7 @@ fn a_close_drops_everything_and_a_late_answer_fills_nothing() {
     for destination in [7, 8] {
         let id = core.resolve(&lid(destination));
         assert!(core.answers(id).is_empty());
-        core.wait_for_sa_questions(1);
+        core.wait_for_sa_queries(1);
         core.sa_answers_with(|p| {
             p.set_slid(Lid(55));
         });
@@ -495,7 +495,7 @@ fn names_and_ip_addresses_lead_through_the_hosts_file() {
     core.wait_for_log(":3:");
     let name = Request::destination(&Address::Name(Name::new("NODE7").unwrap()));
     let id = core.resolve(&name);
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers_with(|p| {
         p.set_dlid(Lid(7));
     });
@@ -530,7 +530,7 @@ fn touching_the_flush_file_drops_what_is_known() {
     flush.as_file().set_modified(later).unwrap();
     core.wait_for_log("flushed");
     core.resolve(&lid(7));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
 }
 
 #[test]
@@ -563,7 +563,7 @@ fn an_sgid_of_another_port_is_refused() {
         p.set_dlid(Lid(7)).set_sgid(Gid::new(1, 2));
     }));
     assert_eq!(core.answers(id)[0].status, Status::ESRCADDR);
-    assert!(core.sa_questions().is_empty());
+    assert!(core.sa_queries().is_empty());
 }
 
 #[test]
@@ -577,7 +577,7 @@ fn a_full_cache_evicts_what_was_not_used() {
     known(&mut core, &lid(7));
     known(&mut core, &lid(9));
     core.resolve(&lid(8));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
 }
 
 #[test]
@@ -613,7 +613,7 @@ fn operators_files_are_followed() {
     std::fs::remove_file(folder.path().join("hosts")).unwrap();
     core.wait_for_log("hosts: the file is gone; going on with what was read before");
     assert_eq!(known(&mut core, &name("seven")).sl(), 2);
-    assert!(core.sa_questions().is_empty());
+    assert!(core.sa_queries().is_empty());
 }
 
 /// Both dumps come from an OpenSM; in both the local port is the first host.
@@ -650,7 +650,7 @@ fn the_dumps_of_real_fabrics_give_every_path() {
                 path
             );
         }
-        assert!(core.sa_questions().is_empty());
+        assert!(core.sa_queries().is_empty());
     }
 }
 

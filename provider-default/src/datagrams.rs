@@ -74,7 +74,7 @@ pub(crate) struct Listening {
 }
 
 /// The way to a peer.
-pub(crate) struct Way {
+pub(crate) struct PeerAddress {
     pub attributes: AddressAttributes,
     pub qp_number: Qpn,
 }
@@ -199,7 +199,7 @@ impl Datagrams {
         &self,
         slot: Slot,
         bytes: &[u8; wire::LENGTH],
-        way: &Way,
+        way: &PeerAddress,
     ) -> Result<(), SendError> {
         let address = Arc::new(AddressHandle::new(&self.domain, &way.attributes)?);
         self.send(slot, bytes, &address, way.qp_number)

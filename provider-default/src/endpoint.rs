@@ -21,9 +21,9 @@ use acm_prov_api::sync::Arc;
 use acm_prov_api::{EndpointHandle, LogLevel};
 use rdma_access::ud::QueueId;
 
-use crate::datagrams::{Datagrams, Listening, Way};
+use crate::datagrams::{Datagrams, Listening, PeerAddress};
 use crate::device::Waker;
-use crate::flood::{Dropped, Flood};
+use crate::drop_log::{DropLog, Dropped};
 use crate::groups::{Ask, Groups};
 use crate::resolver::Resolver;
 use crate::settings::Settings;
@@ -72,7 +72,7 @@ struct State {
     answers: VecDeque<Answer>,
     /// Answers that wait for a path.
     unready: usize,
-    flood: Flood,
+    drop_log: DropLog,
     /// The queue pair is to be replaced then.
     renew_at: Option<Moment>,
     renewed: Moment,
@@ -82,7 +82,7 @@ struct State {
 /// An answer to another's request.
 struct Answer {
     datagram: Datagram,
-    way: Way,
+    way: PeerAddress,
 }
 
 impl AcmEndpoint {
@@ -94,7 +94,7 @@ impl AcmEndpoint {
             own: Vec::new(),
             answers: VecDeque::new(),
             unready: 0,
-            flood: Flood::default(),
+            drop_log: DropLog::default(),
             renew_at: None,
             renewed: Moment::default(),
             closed: false,
@@ -157,7 +157,7 @@ impl AcmEndpoint {
         state.groups.expire(now);
         let joins: Vec<Ask> = std::iter::from_fn(|| state.groups.next_to_ask(now)).collect();
         self.send(&mut state, now);
-        if let Some(line) = state.flood.line(now) {
+        if let Some(line) = state.drop_log.line(now) {
             self.log(line.level, format_args!("{}", line.text));
         }
         let due = state.next_deadline();
@@ -197,7 +197,9 @@ impl AcmEndpoint {
             }
             Err(error) => {
                 state.renew_at = Some(now.after(RENEWAL));
-                state.flood.note(self.source().gid, Dropped::NotSent(error));
+                state
+                    .drop_log
+                    .note(self.source().gid, Dropped::NotSent(error));
             }
         }
     }
@@ -235,7 +237,7 @@ impl AcmEndpoint {
                 // One that was not sent is one that was lost: there is another try.
                 if let Err(error) = self.datagrams.send_to_group(slot, &bytes, listening) {
                     state
-                        .flood
+                        .drop_log
                         .note(self.source().gid, Dropped::NotSent(error.to_string()));
                 }
             }
@@ -247,7 +249,7 @@ impl AcmEndpoint {
             let bytes = answer.datagram.to_bytes();
             if let Err(error) = self.datagrams.send_to_peer(slot, &bytes, &answer.way) {
                 state
-                    .flood
+                    .drop_log
                     .note(self.source().gid, Dropped::NotSent(error.to_string()));
             }
         }
@@ -299,7 +301,7 @@ impl State {
         [
             self.resolver.next_deadline(),
             self.groups.next_deadline(),
-            self.flood.next_line(),
+            self.drop_log.next_line(),
             self.renew_at,
         ]
         .into_iter()

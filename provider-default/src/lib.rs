@@ -9,7 +9,7 @@
 //! | `wire` | the protocol's datagram: checked view, writer |
 //! | `groups` | which groups, when to join them (state machine) |
 //! | `resolver` | who has an address, who waits for it (state machine) |
-//! | `flood` | what was dropped, one line a second (state machine) |
+//! | `drop_log` | what was dropped, one line a second (state machine) |
 //! | `datagrams` | queue pair and buffers |
 //! | `device` | the device's thread |
 //! | `endpoint` | joins all of these to the core and to the SDK's cache engine |
@@ -19,8 +19,8 @@
 
 mod datagrams;
 mod device;
+mod drop_log;
 mod endpoint;
-mod flood;
 mod groups;
 mod resolver;
 mod settings;
@@ -35,8 +35,8 @@ use acm_prov_api::policy::Names;
 use acm_prov_api::prelude::*;
 use acm_prov_api::sync::{Arc, Mutex, Weak};
 use acm_prov_api::{
-    AddressState, Device, DeviceHandle, DeviceState, Endpoint, EndpointHandle, EndpointState, Port,
-    PortError, PortHandle, PortState, QueryRequest,
+    AddressContext, Device, DeviceContext, DeviceHandle, Endpoint, EndpointContext, EndpointHandle,
+    Port, PortContext, PortError, PortHandle, QueryRequest,
 };
 
 use datagrams::{Datagrams, Depths};
@@ -100,15 +100,15 @@ impl Provider for McastSa {
     }
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest<'_>) {
-        from.state().endpoint.resolve(from.address(), request);
+        from.context().endpoint.resolve(from.address(), request);
     }
 
     fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
-        from.state().endpoint.query(request);
+        from.context().endpoint.query(request);
     }
 }
 
-impl DeviceState<McastSa> for OpenDevice {
+impl DeviceContext<McastSa> for OpenDevice {
     fn open(_: &Arc<McastSa>, device: &DeviceHandle) -> Result<Self, Error> {
         Ok(OpenDevice::open(device)?)
     }
@@ -118,7 +118,7 @@ impl DeviceState<McastSa> for OpenDevice {
     }
 }
 
-impl PortState<McastSa> for OpenPort {
+impl PortContext<McastSa> for OpenPort {
     type Device = OpenDevice;
 
     fn open(device: &Arc<Device<McastSa>>, port: &PortHandle) -> Result<Self, Error> {
@@ -152,14 +152,14 @@ impl PortState<McastSa> for OpenPort {
     }
 }
 
-impl EndpointState<McastSa> for OpenEndpoint {
+impl EndpointContext<McastSa> for OpenEndpoint {
     type Port = OpenPort;
     type Address = OpenAddress;
 
     fn open(port: &Arc<Port<McastSa>>, handle: &EndpointHandle) -> Result<Self, Error> {
         let provider = port.provider();
         let settings = &provider.settings;
-        let device = port.device().state();
+        let device = port.device().context();
         let number = port.handle().number();
         let depths = Depths {
             requests: u32::try_from(settings.resolver.out)?,
@@ -173,22 +173,22 @@ impl EndpointState<McastSa> for OpenEndpoint {
             mtu: settings.min_mtu,
         };
         let own = port
-            .state()
+            .context()
             .speed
             .filter(|_| settings.route_protocol == RouteProtocol::Acm);
         let now = Moment::now();
         let groups = Groups::new(gid, handle.pkey(), shared, own, now);
         let endpoint = Arc::new(AcmEndpoint::new(Parts {
             handle: handle.clone(),
-            cache: port.state().cache.open_endpoint(handle)?,
+            cache: port.context().cache.open_endpoint(handle)?,
             settings: Arc::clone(settings),
             names: provider.names.clone(),
             datagrams,
             groups,
-            lmc: port.state().lmc,
+            lmc: port.context().lmc,
             waker: device.waker(),
         }));
-        port.state().endpoints.lock().push(Arc::clone(&endpoint));
+        port.context().endpoints.lock().push(Arc::clone(&endpoint));
         provider.endpoints.lock().push(Arc::downgrade(&endpoint));
         device.serve(&endpoint);
         // Joins are asked for at once, on the core's thread, as stock does.
@@ -202,7 +202,7 @@ impl EndpointState<McastSa> for OpenEndpoint {
     fn close(&self) {
         let partition = |endpoint: &AcmEndpoint| endpoint.source().pkey.partition();
         let others = {
-            let mut endpoints = self.port.state().endpoints.lock();
+            let mut endpoints = self.port.context().endpoints.lock();
             endpoints.retain(|endpoint| !Arc::ptr_eq(endpoint, &self.endpoint));
             endpoints.clone()
         };
@@ -216,7 +216,7 @@ impl EndpointState<McastSa> for OpenEndpoint {
             .handle()
             .attributes()
             .is_ok_and(|attributes| attributes.state == rdma_access::PortState::ACTIVE);
-        self.port.device().state().leave(&self.endpoint);
+        self.port.device().context().leave(&self.endpoint);
         self.endpoint.close();
         // No join follows any more.
         if is_last && is_active {
@@ -225,9 +225,9 @@ impl EndpointState<McastSa> for OpenEndpoint {
     }
 }
 
-impl AddressState<McastSa> for OpenAddress {
+impl AddressContext<McastSa> for OpenAddress {
     fn add(endpoint: &Arc<Endpoint<McastSa>>, address: &Address) -> Result<Self, Error> {
-        let own = &endpoint.state().endpoint;
+        let own = &endpoint.context().endpoint;
         own.add_address(address);
         Ok(Self {
             endpoint: Arc::clone(own),

@@ -43,7 +43,7 @@ fn attribute(packet: &umad_sa_packet) -> u16 {
 
 /// The SA grants the join that was asked first.
 fn grant_join(core: &ByHand) {
-    let asked = core.wait_for_sa_questions(1)[0];
+    let asked = core.wait_for_sa_queries(1)[0];
     assert_eq!(attribute(&asked), UMAD_SA_ATTR_MCMEMBER_REC);
     core.sa_answers(|packet| packet.data[36..38].copy_from_slice(&MLID.0.to_be_bytes()));
     peer::join(&peer::providers());
@@ -51,7 +51,7 @@ fn grant_join(core: &ByHand) {
 
 /// The SA answers the question for a path to a peer, which must be the oldest one.
 fn give_path(core: &ByHand, to: &Peer) -> PathRecord {
-    let asked = core.wait_for_sa_questions(1)[0];
+    let asked = core.wait_for_sa_queries(1)[0];
     assert_eq!(attribute(&asked), UMAD_SA_ATTR_PATH_REC);
     let asked = PathRecord::from_bytes(asked.data.first_chunk().unwrap());
     assert_eq!((asked.sgid(), asked.dgid()), (ByHand::GID, to.gid()));
@@ -70,7 +70,7 @@ fn give_path(core: &ByHand, to: &Peer) -> PathRecord {
 
 /// The same for several peers, whose questions may come in any order.
 fn give_paths(core: &ByHand, to: &[&Peer]) {
-    for asked in core.wait_for_sa_questions(to.len()) {
+    for asked in core.wait_for_sa_queries(to.len()) {
         let dgid = PathRecord::from_bytes(asked.data.first_chunk().unwrap()).dgid();
         give_path(core, to.iter().find(|peer| peer.gid() == dgid).unwrap());
     }

@@ -14,7 +14,7 @@ use sync::atomic::{AtomicPtr, Ordering};
 #[path = "../../src/door/registry.rs"]
 mod registry;
 
-use registry::{Key, Registry};
+use registry::{ContextKey, Registry};
 
 /// A context's value. Loom sees a visit that is not over when the value is dropped.
 struct Value {
@@ -49,7 +49,7 @@ impl Drop for Value {
 }
 
 /// Visits a context. Its number, if it was open.
-fn visit(registry: &Registry<Value>, key: Key) -> Option<usize> {
+fn visit(registry: &Registry<Value>, key: ContextKey) -> Option<usize> {
     match registry.enter(key) {
         Ok(guest) => {
             let number = guest.number();
@@ -64,7 +64,7 @@ fn visit(registry: &Registry<Value>, key: Key) -> Option<usize> {
 }
 
 /// Closes a context. Whether this did.
-fn close(registry: &Registry<Value>, key: Key) -> bool {
+fn close(registry: &Registry<Value>, key: ContextKey) -> bool {
     match registry.enter(key) {
         Ok(guest) => {
             let closed = guest.close();
@@ -168,7 +168,7 @@ fn a_visitor_sees_the_whole_value_however_it_got_the_key() {
                     told.store(key.to_context(), Ordering::Relaxed);
                 }),
                 Box::new(move |registry| {
-                    if let Some(key) = Key::from_context(hears.load(Ordering::Relaxed)) {
+                    if let Some(key) = ContextKey::from_context(hears.load(Ordering::Relaxed)) {
                         assert!(matches!(visit(registry, key), None | Some(1)));
                     }
                 }),

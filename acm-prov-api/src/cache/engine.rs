@@ -141,7 +141,7 @@ struct EndpointId(u64);
 
 /// What is looked up: answers depend on the endpoint that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct LookupKey {
     endpoint: EndpointId,
     query: PathQuery,
 }
@@ -194,7 +194,7 @@ struct Shared {
 
 struct State {
     shared: Weak<Shared>,
-    paths: Lookups<Key, Waiter>,
+    paths: Lookups<LookupKey, Waiter>,
     qos: QosState,
     health: SmHealth,
     endpoints: HashMap<EndpointId, Arc<OpenEndpoint>>,

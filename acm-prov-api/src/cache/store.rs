@@ -28,7 +28,7 @@ mod writer;
 
 use std::time::Duration;
 
-use super::table::Key;
+use super::table::TableKey;
 use super::tables::{self, Tables};
 use crate::address::{Gid, Lid};
 use crate::clock::Moment;
@@ -198,7 +198,7 @@ impl PathStore {
     /// what a [tick](PathStore::tick) may be late, an answer is known there only.
     #[inline]
     pub fn plain(&self, target: Target) -> Option<PathRecord> {
-        let key = Key::new(target, &self.source)?;
+        let key = TableKey::new(target, &self.source)?;
         let (slot, entry) = self.readers.tables.find(key)?;
         let now = self.readers.now.load(Ordering::Relaxed);
         let epoch = self.readers.epoch.load(Ordering::Relaxed) as u16;
@@ -250,7 +250,7 @@ impl PathStore {
     /// Whether nothing at all is known of a plain query, as far as that can be said without a lock: false where it cannot.
     fn is_unknown(&self, query: &PathQuery) -> bool {
         let target = targets(query).next();
-        let Some(key) = target.and_then(|target| Key::new(target, &self.source)) else {
+        let Some(key) = target.and_then(|target| TableKey::new(target, &self.source)) else {
             return false;
         };
         !self.readers.has_others.load(Ordering::Acquire) && self.readers.tables.find(key).is_none()

@@ -14,7 +14,7 @@ mod slot;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
-pub(super) use entry::{Entry, Key};
+pub(super) use entry::{Entry, TableKey};
 use memory::Slots;
 #[cfg(test)]
 pub(super) use memory::tests::MOST_SLOTS;
@@ -80,10 +80,10 @@ impl Table {
     }
 
     #[inline]
-    fn home(&self, key: Key) -> usize {
+    fn home(&self, key: TableKey) -> usize {
         let hash = match key {
-            Key::Lid(lid) => u64::from(lid.0).wrapping_mul(GOLDEN),
-            Key::Guid(guid) => {
+            TableKey::Lid(lid) => u64::from(lid.0).wrapping_mul(GOLDEN),
+            TableKey::Guid(guid) => {
                 let product = u128::from(guid ^ self.seed) * u128::from(GOLDEN);
                 (product >> 64) as u64 ^ product as u64
             }
@@ -97,7 +97,7 @@ impl Table {
 
     /// Where an entry is, and its value. For any thread.
     #[inline]
-    pub fn find(&self, key: Key) -> Option<(&Slot, Entry)> {
+    pub fn find(&self, key: TableKey) -> Option<(&Slot, Entry)> {
         let mut index = self.home(key);
         for _ in 0..self.slots.len() {
             let slot = self.slots.get(index)?;
@@ -114,7 +114,7 @@ impl Table {
     }
 
     /// The slot of a key, or the empty one where it belongs. For the writer.
-    fn position(&self, key: Key) -> Option<(usize, Entry)> {
+    fn position(&self, key: TableKey) -> Option<(usize, Entry)> {
         let mut index = self.home(key);
         for _ in 0..self.slots.len() {
             let entry = self.at(index);
@@ -134,14 +134,14 @@ impl Table {
 
     /// Puts an entry in the place of the key's last one, which is given back, or in a new one, for which there must be
     /// [room](Self::room).
-    pub fn put(&self, key: Key, entry: Entry) -> Option<Entry> {
+    pub fn put(&self, key: TableKey, entry: Entry) -> Option<Entry> {
         let (index, last) = self.position(key)?;
         self.slots[index].write(entry.0);
         (!last.is_empty()).then_some(last)
     }
 
     /// Removes an entry, and gives it back.
-    pub fn remove(&self, key: Key) -> Option<Entry> {
+    pub fn remove(&self, key: TableKey) -> Option<Entry> {
         let (index, entry) = self.position(key)?;
         if entry.is_empty() {
             return None;

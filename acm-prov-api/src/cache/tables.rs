@@ -9,7 +9,7 @@
 
 mod current;
 
-use super::table::{Entry, Key, Slot, Table};
+use super::table::{Entry, Slot, Table, TableKey};
 use crate::sync::{Arc, Mutex, OnceLock};
 use current::Current;
 pub(super) use current::Use;
@@ -69,7 +69,7 @@ impl Tables {
 
     /// Where an entry is, and its value. For any thread.
     #[inline]
-    pub fn find(&self, key: Key) -> Option<(&Slot, Entry)> {
+    pub fn find(&self, key: TableKey) -> Option<(&Slot, Entry)> {
         match self.find_once(key) {
             Ok(found) => found,
             Err(NotCurrent) => self.find_again(key),
@@ -77,13 +77,13 @@ impl Tables {
     }
 
     #[cold]
-    fn find_again(&self, key: Key) -> Option<(&Slot, Entry)> {
+    fn find_again(&self, key: TableKey) -> Option<(&Slot, Entry)> {
         let found = (1..TRIES).find_map(|_| self.find_once(key).ok());
         found.flatten()
     }
 
     #[inline]
-    fn find_once(&self, key: Key) -> Result<Option<(&Slot, Entry)>, NotCurrent> {
+    fn find_once(&self, key: TableKey) -> Result<Option<(&Slot, Entry)>, NotCurrent> {
         let current = self.current.begin();
         let place = self.place(current);
         let found = place.and_then(|place| place.table.find(key));

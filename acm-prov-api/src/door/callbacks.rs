@@ -15,12 +15,12 @@ use crate::door::contexts::{
     Context, Contexts, CoreDevice, NotOpen, OpenDevice, OpenEndpoint, OpenPort, UsedDevice, find,
     leave,
 };
-use crate::door::registry::{Guest, Key, Registry};
+use crate::door::registry::{ContextKey, Guest, Registry};
 use crate::door::slot::Exported;
 use crate::handles::{EndpointHandle, PortHandle};
 use crate::host::guard::{self, Refusal};
 use crate::host::{Host, LogLevel};
-use crate::provider::{Endpoint, LocalAddress, Port, PortState as _};
+use crate::provider::{Endpoint, LocalAddress, Port, PortContext as _};
 use crate::request::message::Message;
 use crate::request::{self, QueryRequest, ResolveRequest, View};
 use crate::sync::Arc;
@@ -114,7 +114,7 @@ unsafe fn open<C, T, F: FnOnce()>(
     out: *mut *mut c_void,
     registry: &Registry<T>,
     make: impl FnOnce(NonNull<C>) -> Result<(Arc<T>, Opening<F>), Refusal>,
-) -> Result<Key, Refusal> {
+) -> Result<ContextKey, Refusal> {
     let pointer = not_null(what, pointer)?;
     let out = not_null("context pointer", out)?;
     let (value, opening) = make(pointer)?;
@@ -342,7 +342,7 @@ pub(crate) unsafe extern "C" fn handle_event<P: Exported>(
     visit::<P, _, _>(NAME, FAILED, ports, port_context, |host, open| {
         let port = open.port();
         if event == ibv_event_type::CLIENT_REREGISTER {
-            port.state().reregister(port.handle());
+            port.context().reregister(port.handle());
         } else {
             host.log(
                 LogLevel::VERBOSE,

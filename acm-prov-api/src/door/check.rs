@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use acm_prov_api::abi::{acm_provider, provider_query_fn};
-//! use acm_prov_api::check::{Finding, judge_query};
+//! use acm_prov_api::check::{TableFault, judge_query};
 //!
 //! # unsafe extern "C" fn from_dlsym(info: *mut *mut acm_provider, version: *mut u32) -> i32 {
 //! #     // SAFETY: the caller passes pointers to variables.
@@ -20,7 +20,7 @@
 //! let (table, report) = unsafe { judge_query(provider_query) };
 //! assert!(table.is_null());
 //! assert!(!report.is_accepted());
-//! assert_eq!(report.findings(), [Finding::NullTable]);
+//! assert_eq!(report.findings(), [TableFault::NullTable]);
 //! println!("{report}"); // provider_query returned 0 but stored no table
 //! ```
 
@@ -39,7 +39,7 @@ const SIZE: usize = size_of::<acm_provider>();
 /// One thing that is wrong with a provider.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
-pub enum Finding {
+pub enum TableFault {
     /// `provider_query` refused to be loaded.
     #[error("provider_query returned {result} instead of 0")]
     QueryFailed {
@@ -138,7 +138,7 @@ pub enum Finding {
     },
 }
 
-/// What `ibacm` does about a [`Finding`].
+/// What `ibacm` does about a [`TableFault`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Consequence {
     /// It unloads the provider and goes on without it.
@@ -151,7 +151,7 @@ pub enum Consequence {
     Trouble,
 }
 
-impl Finding {
+impl TableFault {
     /// What `ibacm` does about it.
     pub fn consequence(&self) -> Consequence {
         match self {
@@ -174,13 +174,13 @@ impl Finding {
 /// Everything that is wrong with a provider; shown on one line.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Report {
-    findings: Vec<Finding>,
+    findings: Vec<TableFault>,
     name: Option<CString>,
 }
 
 impl Report {
     /// What is wrong, in the order in which the core would stumble over it.
-    pub fn findings(&self) -> &[Finding] {
+    pub fn findings(&self) -> &[TableFault] {
         &self.findings
     }
 
@@ -204,7 +204,7 @@ impl Report {
         self.name.as_deref()
     }
 
-    fn of(finding: Finding) -> Self {
+    fn of(finding: TableFault) -> Self {
         Self {
             findings: vec![finding],
             name: None,
@@ -240,7 +240,7 @@ pub unsafe fn judge_query(query: provider_query_fn) -> (*const acm_provider, Rep
     if result != 0 {
         return (
             core::ptr::null(),
-            Report::of(Finding::QueryFailed { result }),
+            Report::of(TableFault::QueryFailed { result }),
         );
     }
     // SAFETY: the caller vouches for the table.
@@ -258,14 +258,14 @@ pub unsafe fn judge_query(query: provider_query_fn) -> (*const acm_provider, Rep
 /// to that word. `name`, if it lies within, is NULL or a NUL-terminated string.
 pub unsafe fn judge(table: *const acm_provider, version: u32) -> Report {
     if table.is_null() {
-        return Report::of(Finding::NullTable);
+        return Report::of(TableFault::NullTable);
     }
     let start = table.cast::<u8>();
     let report = judge_fields(version, usize::MAX, &Live(start));
     let has_name = version == ACM_PROV_VERSION
         && !report.findings.iter().any(|finding| match finding {
-            Finding::ShorterTable { size, .. } => *size < SLOTS[0].1,
-            Finding::NullName => true,
+            TableFault::ShorterTable { size, .. } => *size < SLOTS[0].1,
+            TableFault::NullName => true,
             _ => false,
         });
     if !has_name {
@@ -294,22 +294,22 @@ pub fn judge_bytes(table: &[u8], version: u32) -> Report {
 }
 
 /// Judges a provider's name, without its NUL.
-pub fn judge_name(name: &[u8]) -> Vec<Finding> {
+pub fn judge_name(name: &[u8]) -> Vec<TableFault> {
     let mut findings = Vec::new();
     if name.is_empty() {
-        findings.push(Finding::EmptyName);
+        findings.push(TableFault::EmptyName);
     }
     if name.len() >= ACM_MAX_PROV_NAME {
-        findings.push(Finding::LongName { length: name.len() });
+        findings.push(TableFault::LongName { length: name.len() });
     }
     match core::str::from_utf8(name) {
         Ok(text) if text.contains(|c: char| c.is_whitespace() || c.is_control()) => {
-            findings.push(Finding::WhiteSpaceInName {
+            findings.push(TableFault::WhiteSpaceInName {
                 name: text.to_owned(),
             });
         }
         Ok(_) => {}
-        Err(_) => findings.push(Finding::NameNotUtf8 {
+        Err(_) => findings.push(TableFault::NameNotUtf8 {
             name: name.escape_ascii().to_string(),
         }),
     }
@@ -384,25 +384,25 @@ impl Source for Live {
 /// Judges all that can be told without following a pointer. `available` bytes can be had.
 fn judge_fields(version: u32, available: usize, source: &impl Source) -> Report {
     if available < size_of::<usize>() {
-        return Report::of(Finding::Truncated { size: 0, available });
+        return Report::of(TableFault::Truncated { size: 0, available });
     }
     let mut findings = Vec::new();
     if version < ACM_PROV_VERSION {
-        findings.push(Finding::OlderVersion { version });
+        findings.push(TableFault::OlderVersion { version });
     } else if version > ACM_PROV_VERSION {
-        findings.push(Finding::NewerVersion { version });
+        findings.push(TableFault::NewerVersion { version });
     }
     let size = usize::from_ne_bytes(source.bytes(offset_of!(acm_provider, size)));
     if size < SIZE {
-        findings.push(Finding::ShorterTable {
+        findings.push(TableFault::ShorterTable {
             size,
             first_missing: first_missing(size),
         });
     } else if size > SIZE {
-        findings.push(Finding::LongerTable { size });
+        findings.push(TableFault::LongerTable { size });
     }
     if available < size.min(SIZE) {
-        findings.push(Finding::Truncated { size, available });
+        findings.push(TableFault::Truncated { size, available });
     }
     if version == ACM_PROV_VERSION {
         let end = size.min(SIZE).min(available);
@@ -410,7 +410,7 @@ fn judge_fields(version: u32, available: usize, source: &impl Source) -> Report 
         if version_at + size_of::<u32>() <= end {
             let table = u32::from_ne_bytes(source.bytes(version_at));
             if table != version {
-                findings.push(Finding::VersionsDiffer {
+                findings.push(TableFault::VersionsDiffer {
                     table,
                     query: version,
                 });
@@ -420,11 +420,11 @@ fn judge_fields(version: u32, available: usize, source: &impl Source) -> Report 
             offset + size_of::<usize>() <= end && source.bytes(offset) == [0; size_of::<usize>()]
         };
         if is_null(offset_of!(acm_provider, name)) {
-            findings.push(Finding::NullName);
+            findings.push(TableFault::NullName);
         }
         for (slot, offset) in SLOTS {
             if is_null(offset) {
-                findings.push(Finding::NullSlot(slot));
+                findings.push(TableFault::NullSlot(slot));
             }
         }
     }

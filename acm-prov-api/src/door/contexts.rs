@@ -6,10 +6,12 @@ use std::ffi::c_void;
 
 use crate::abi::AcmEpType;
 use crate::address::Address;
-use crate::door::registry::{Guest, Key, Registry};
+use crate::door::registry::{ContextKey, Guest, Registry};
 use crate::host::Host;
 use crate::host::guard::guard;
-use crate::provider::{Endpoint, EndpointState as _, LocalAddress, Port, PortState as _, Provider};
+use crate::provider::{
+    Endpoint, EndpointContext as _, LocalAddress, Port, PortContext as _, Provider,
+};
 use crate::sync::{Arc, Mutex};
 
 use device::FailedDevices;
@@ -69,7 +71,7 @@ impl<P: Provider> Context for OpenPort<P> {
     }
 
     fn end(&self, callback: &str, _: &Contexts<P>) {
-        guard(self.host(), callback, (), || self.port.state().close());
+        guard(self.host(), callback, (), || self.port.context().close());
         self.port.handle().close();
     }
 }
@@ -77,7 +79,7 @@ impl<P: Provider> Context for OpenPort<P> {
 /// An endpoint and its addresses, which die with it.
 pub(super) struct OpenEndpoint<P: Provider> {
     endpoint: Arc<Endpoint<P>>,
-    addresses: Mutex<Vec<(CoreAddress, Key)>>,
+    addresses: Mutex<Vec<(CoreAddress, ContextKey)>>,
 }
 
 /// What an address is for the core: names are equal without case, and an IPv4 address in the form of an IPv6 address is
@@ -97,7 +99,7 @@ impl<P: Provider> OpenEndpoint<P> {
     }
 
     /// Keeps the context of an address with the endpoint's.
-    pub(super) fn keep(&self, address: CoreAddress, key: Key) {
+    pub(super) fn keep(&self, address: CoreAddress, key: ContextKey) {
         self.addresses.lock().push((address, key));
     }
 
@@ -106,7 +108,7 @@ impl<P: Provider> OpenEndpoint<P> {
         &self,
         address: CoreAddress,
         open: &Registry<LocalAddress<P>>,
-    ) -> Option<Key> {
+    ) -> Option<ContextKey> {
         let mut addresses = self.addresses.lock();
         // Addresses come and go for as long as an endpoint lives.
         addresses.retain(|(_, key)| open.is_open(*key));
@@ -129,7 +131,9 @@ impl<P: Provider> Context for OpenEndpoint<P> {
             contexts.close_key(callback, &contexts.addresses, key);
         }
         // The core frees its structure after this call, whatever the provider's own code does.
-        guard(self.host(), callback, (), || self.endpoint.state().close());
+        guard(self.host(), callback, (), || {
+            self.endpoint.context().close()
+        });
         self.endpoint.handle().close();
     }
 }
@@ -171,7 +175,7 @@ impl<P: Provider> Contexts<P> {
         &self,
         callback: &str,
         registry: &Registry<T>,
-        key: Key,
+        key: ContextKey,
     ) {
         if let Ok(guest) = enter(callback, registry, key) {
             self.close(callback, &guest);
@@ -190,7 +194,7 @@ pub(super) fn find<'a, T: Context>(
     registry: &'a Registry<T>,
     context: *mut c_void,
 ) -> Result<Guest<'a, T>, NotOpen> {
-    let key = Key::from_context(context).ok_or(NotOpen)?;
+    let key = ContextKey::from_context(context).ok_or(NotOpen)?;
     enter(callback, registry, key)
 }
 
@@ -198,7 +202,7 @@ pub(super) fn find<'a, T: Context>(
 fn enter<'a, T: Context>(
     callback: &str,
     registry: &'a Registry<T>,
-    key: Key,
+    key: ContextKey,
 ) -> Result<Guest<'a, T>, NotOpen> {
     registry.enter(key).map_err(|last| {
         if let Some(value) = last {

@@ -11,7 +11,7 @@
 ///
 /// impl Provider for Nobody {
 ///     const NAME: &CStr = c"nobody";
-///     type Endpoint = Plain;
+///     type Endpoint = NoContext;
 ///
 ///     fn load(_: &Host, _: &Options) -> Result<Self, Error> {
 ///         Ok(Self)

@@ -22,9 +22,9 @@ const INDEX_MASK: usize = (1 << INDEX_BITS) - 1;
 
 /// A context's key: never zero, since the core takes a NULL context for "not open".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key(NonZeroUsize);
+pub(crate) struct ContextKey(NonZeroUsize);
 
-impl Key {
+impl ContextKey {
     fn new(index: usize, generation: usize) -> Option<Self> {
         NonZeroUsize::new((generation << INDEX_BITS) | (index + 1)).map(Self)
     }
@@ -126,7 +126,7 @@ impl<T> Registry<T> {
     }
 
     /// Keeps `value` until its context is closed and left; `None` when 2^24 contexts are open.
-    pub(crate) fn insert(&self, value: Arc<T>) -> Option<Key> {
+    pub(crate) fn insert(&self, value: Arc<T>) -> Option<ContextKey> {
         let mut free = self.free.lock();
         let index = match free.slots.pop() {
             Some(index) => index,
@@ -138,7 +138,7 @@ impl<T> Registry<T> {
             .store(Arc::into_raw(value).cast_mut(), Ordering::Relaxed);
         // Whoever tries an old key may be counted just now.
         let word = slot.word.fetch_or(OPEN | HOLDS, Ordering::Release);
-        Key::new(index, (word >> GENERATION) as usize)
+        ContextKey::new(index, (word >> GENERATION) as usize)
     }
 
     #[cold]
@@ -160,7 +160,7 @@ impl<T> Registry<T> {
     /// Enters an open context. If the key names none, the caller may have been the one for whom the value of a closed one
     /// waited: it is the caller's to drop then.
     #[inline]
-    pub(crate) fn enter(&self, key: Key) -> Result<Guest<'_, T>, Option<Arc<T>>> {
+    pub(crate) fn enter(&self, key: ContextKey) -> Result<Guest<'_, T>, Option<Arc<T>>> {
         let index = key.index();
         let slot = self.slot(index).ok_or(None)?;
         let word = slot.word.fetch_add(GUEST, Ordering::Acquire);
@@ -180,7 +180,7 @@ impl<T> Registry<T> {
     }
 
     /// Whether the key names an open context.
-    pub(crate) fn is_open(&self, key: Key) -> bool {
+    pub(crate) fn is_open(&self, key: ContextKey) -> bool {
         let word = self
             .slot(key.index())
             .map_or(0, |slot| slot.word.load(Ordering::Relaxed));

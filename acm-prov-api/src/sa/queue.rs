@@ -63,7 +63,7 @@ pub(crate) enum Urgency {
 
 /// What a MAD asks: its method and attribute, and those of its answer.
 #[derive(Clone, Copy)]
-pub(super) struct Question {
+pub(super) struct MadRequest {
     pub(super) method: u8,
     pub(super) response: u8,
     pub(super) attribute: u16,
@@ -133,7 +133,7 @@ pub(super) fn submit(
     id: MadId,
     endpoint: EndpointHandle,
     urgency: Urgency,
-    question: Question,
+    question: MadRequest,
     patience: Option<u64>,
     done: Done,
 ) {

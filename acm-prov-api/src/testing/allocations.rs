@@ -13,7 +13,7 @@ use std::cell::Cell;
 /// # struct Nobody;
 /// # impl Provider for Nobody {
 /// #     const NAME: &CStr = c"nobody";
-/// #     type Endpoint = Plain;
+/// #     type Endpoint = NoContext;
 /// #     fn load(_: &Host, _: &Options) -> Result<Self, Error> { Ok(Self) }
 /// #     fn resolve(&self, _: &LocalAddress<Self>, request: ResolveRequest) { request.refuse(Status::ENODATA) }
 /// # }

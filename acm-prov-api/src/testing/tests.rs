@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::host::TABLE;
 use super::*;
 use crate::host::Host;
-use crate::provider::{LocalAddress, Plain, Provider};
+use crate::provider::{LocalAddress, NoContext, Provider};
 use crate::request::ResolveRequest;
 use crate::text::options::Options;
 
@@ -14,7 +14,7 @@ struct Nobody;
 
 impl Provider for Nobody {
     const NAME: &CStr = c"nobody";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(_: &Host, _: &Options) -> Result<Self, Error> {
         Ok(Self)

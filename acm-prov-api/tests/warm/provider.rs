@@ -14,7 +14,8 @@ use acm_prov_api::sa::{PathQuery, Target};
 use acm_prov_api::sync::Arc;
 use acm_prov_api::testing::{Request, TestCore};
 use acm_prov_api::{
-    Device, EndpointHandle, EndpointState, Plain, Port, PortHandle, PortState, provider_table,
+    Device, EndpointContext, EndpointHandle, NoContext, Port, PortContext, PortHandle,
+    provider_table,
 };
 
 /// Answers requests for LIDs and GIDs from the cache. A request for a name looks a path up that it waits a millisecond for.
@@ -43,7 +44,7 @@ impl Provider for Warm {
     }
 
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
-        let cache = &from.endpoint().state().0;
+        let cache = &from.endpoint().context().0;
         if !request.is_by_name() {
             cache.resolve(request);
             return;
@@ -58,8 +59,8 @@ impl Provider for Warm {
     }
 }
 
-impl PortState<Warm> for CachedPort {
-    type Device = Plain;
+impl PortContext<Warm> for CachedPort {
+    type Device = NoContext;
 
     fn open(device: &Arc<Device<Warm>>, port: &PortHandle) -> Result<Self, Error> {
         let Warm {
@@ -106,12 +107,12 @@ impl PortState<Warm> for CachedPort {
     }
 }
 
-impl EndpointState<Warm> for CachedEndpoint {
+impl EndpointContext<Warm> for CachedEndpoint {
     type Port = CachedPort;
-    type Address = Plain;
+    type Address = NoContext;
 
     fn open(port: &Arc<Port<Warm>>, endpoint: &EndpointHandle) -> Result<Self, Error> {
-        Ok(Self(port.state().0.open_endpoint(endpoint)?))
+        Ok(Self(port.context().0.open_endpoint(endpoint)?))
     }
 
     fn close(&self) {

@@ -7,7 +7,7 @@ use std::panic::{self, AssertUnwindSafe};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::bench::{Bench, judge};
+use super::fixture::{Fixture, judge};
 use super::run::signal_name;
 use super::{Finding, Outcome, failed};
 use crate::stand_in::StandIn;
@@ -30,7 +30,7 @@ pub enum Exit {
     WithHandlers,
 }
 
-impl Bench {
+impl Fixture {
     /// Runs `piece` in a copy of this process, closes everything in there, and judges its books.
     ///
     /// # Errors

@@ -12,8 +12,8 @@ use clap::{Args, value_parser};
 use regex_lite::Regex;
 
 use super::ability::Ability;
-use super::bench::{Subject, Time};
 use super::demands::{Baseline, Demands};
+use super::fixture::{Subject, Time};
 use super::lines::OptionLines;
 use super::progress::{self, Output, Progress, quoted};
 use super::report::{ReportFile, Tested};

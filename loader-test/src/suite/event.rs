@@ -2,14 +2,14 @@
 
 mod hosts;
 
-use super::bench::{
-    Bench, QUIET, SUCCESS, by_lid, expect_path, expected_path, refused, reply, resolve,
+use super::fixture::{
+    Fixture, QUIET, SUCCESS, by_lid, expect_path, expected_path, refused, reply, resolve,
 };
 use super::{Check, Finding, Outcome, failed};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
-use crate::stand_in::sa::{Question, Reaction};
+use crate::stand_in::sa::{Reaction, SaRequest};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::ability::{Ability, OPENS, SERVES};
 
@@ -23,8 +23,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "sends the event and asks for a known and for a new peer",
         needs: SERVES,
-        run: |bench| {
-            let (core, from) = bench.up()?;
+        run: |fixture| {
+            let (core, from) = fixture.up()?;
             serves(core, from, 3)?;
             reregister(core);
             core.settle();
@@ -56,12 +56,12 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Node,
         how: "compares the groups that are joined after the event with those before",
         needs: OPENS,
-        run: |bench| {
-            let (core, _) = bench.up()?;
+        run: |fixture| {
+            let (core, _) = fixture.up()?;
             let groups = joined(core)?;
             reregister(core);
             core.settle();
-            let again = groups_of(&core.sa().questions()[groups.1..]);
+            let again = groups_of(&core.sa().requests()[groups.1..]);
             if groups.0.iter().all(|group| again.contains(group)) {
                 Ok(())
             } else {
@@ -115,8 +115,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Daemon,
         how: "sends the event right after a port opens, and after an address was added, and asks for a peer",
         needs: SERVES,
-        run: |bench| {
-            let core = bench.core()?;
+        run: |fixture| {
+            let core = fixture.core()?;
             core.port_up(FIRST_PORT).map_err(refused)?;
             reregister(core);
             let from = core
@@ -218,8 +218,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Daemon,
         how: "sends nine events of other kinds and asks for a peer",
         needs: SERVES,
-        run: |bench| {
-            let (core, from) = bench.up()?;
+        run: |fixture| {
+            let (core, from) = fixture.up()?;
             for event in [0, 9, 10, 11, 12, 18, 19, 9999, u32::MAX] {
                 core.event(FIRST_PORT, event);
             }
@@ -290,7 +290,7 @@ fn reregister(core: &mut StandIn) {
 }
 
 /// The MGIDs of joins.
-fn groups_of(questions: &[Question]) -> Vec<[u8; 16]> {
+fn groups_of(questions: &[SaRequest]) -> Vec<[u8; 16]> {
     questions
         .iter()
         .filter(|question| question.is_join())
@@ -301,7 +301,7 @@ fn groups_of(questions: &[Question]) -> Vec<[u8; 16]> {
 /// The groups that the provider has joined, and how many questions there were so far.
 fn joined(core: &StandIn) -> Result<(Vec<[u8; 16]>, usize), Finding> {
     core.settle();
-    let questions = core.sa().questions();
+    let questions = core.sa().requests();
     let groups = groups_of(&questions);
     if groups.is_empty() {
         Err(no_groups())
@@ -314,8 +314,8 @@ fn no_groups() -> Finding {
     Finding::Skipped("the provider joins no multicast group".into())
 }
 
-fn in_flight(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(&["sa_depth 8"])?;
+fn in_flight(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up_with(&["sa_depth 8"])?;
     let peers: Vec<Peer> = (3..=5).map(Peer::number).collect();
     core.sa().script(|question| {
         if question.is_path_query() {
@@ -343,8 +343,8 @@ fn in_flight(bench: &mut Bench) -> Outcome {
     serves(core, from, 3)
 }
 
-fn twice(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn twice(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     core.settle();
     core.sa().script(|question| {
         if question.is_join() {
@@ -353,23 +353,23 @@ fn twice(bench: &mut Bench) -> Outcome {
             Reaction::Answer
         }
     });
-    let before = core.sa().questions().len();
+    let before = core.sa().requests().len();
     for _ in 0..2 {
         reregister(core);
     }
     std::thread::sleep(QUIET);
     core.sa().script(|_| Reaction::Answer);
-    for question in &core.sa().questions()[before..] {
+    for question in &core.sa().requests()[before..] {
         core.sa().release(question.number, Reaction::Answer);
     }
     core.settle();
     serves(core, from, 3)
 }
 
-fn closed_endpoint(bench: &mut Bench) -> Outcome {
+fn closed_endpoint(fixture: &mut Fixture) -> Outcome {
     let mut device = DeviceSpec::single();
     device.ports[0].pkeys = vec![0xffff, 0x8001];
-    let core = bench.core_with(vec![device], &[])?;
+    let core = fixture.core_with(vec![device], &[])?;
     let open = |core: &mut StandIn, pkeys: &[u16]| -> Result<AddressId, Finding> {
         core.port_up(FIRST_PORT).map_err(refused)?;
         let mut last = None;
@@ -392,8 +392,8 @@ fn closed_endpoint(bench: &mut Bench) -> Outcome {
     serves(core, from, 3)
 }
 
-fn join_refused(bench: &mut Bench) -> Outcome {
-    let core = bench.core()?;
+fn join_refused(fixture: &mut Fixture) -> Outcome {
+    let core = fixture.core()?;
     core.sa().script(|question| {
         if question.is_join() {
             Reaction::Status(0x0700)
@@ -403,14 +403,14 @@ fn join_refused(bench: &mut Bench) -> Outcome {
     });
     let from = core.up(FIRST_PORT).map_err(refused)?;
     core.settle();
-    if groups_of(&core.sa().questions()).is_empty() {
+    if groups_of(&core.sa().requests()).is_empty() {
         return Err(no_groups());
     }
     serves(core, from, 3)
 }
 
-fn join_after_close(bench: &mut Bench) -> Outcome {
-    let core = bench.core()?;
+fn join_after_close(fixture: &mut Fixture) -> Outcome {
+    let core = fixture.core()?;
     core.sa().script(|question| {
         if question.is_join() {
             Reaction::Hold
@@ -422,7 +422,7 @@ fn join_after_close(bench: &mut Bench) -> Outcome {
     std::thread::sleep(QUIET);
     let joins: Vec<usize> = core
         .sa()
-        .questions()
+        .requests()
         .iter()
         .filter(|question| question.is_join())
         .map(|question| question.number)
@@ -442,8 +442,8 @@ fn join_after_close(bench: &mut Bench) -> Outcome {
     serves(core, from, 3)
 }
 
-fn lid_change(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn lid_change(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peers: Vec<Peer> = (3..=6).map(Peer::number).collect();
     let own = Message::path(&Path::default().with_dgid(core.port(FIRST_PORT).gid()));
     for peer in &peers {

@@ -25,9 +25,9 @@ use clap::Args;
 use fastrand::Rng;
 
 use super::ability::Ability;
-use super::bench::Bench;
 use super::cli::exists;
 use super::fault::NO_FAULT;
+use super::fixture::Fixture;
 use super::lines::OptionLines;
 use super::progress::{self, sayln};
 use super::run::{self, Plan};
@@ -178,12 +178,12 @@ impl FuzzCommand {
 }
 
 /// What the process does that loads the library.
-fn serve(bench: &mut Bench) -> Outcome {
+fn serve(fixture: &mut Fixture) -> Outcome {
     let trouble = |error: io::Error| Finding::CannotRun(error.to_string());
-    let orders: Orders = orders::read(&bench.folder().join(ORDERS)).map_err(trouble)?;
+    let orders: Orders = orders::read(&fixture.folder().join(ORDERS)).map_err(trouble)?;
     let (stage, loads_anew) =
-        Stage::new(bench.library(), orders.options, bench.folder()).map_err(trouble)?;
-    let pool = Pool::new(stage, orders.jobs, bench.folder()).map_err(trouble)?;
+        Stage::new(fixture.library(), orders.options, fixture.folder()).map_err(trouble)?;
+    let pool = Pool::new(stage, orders.jobs, fixture.folder()).map_err(trouble)?;
     let search = Search::new(pool, orders.time, loads_anew);
     let results = match orders.task {
         Task::Search { first, runs } => search.seeds(first, runs),

@@ -2,8 +2,8 @@
 
 mod random;
 
-use super::bench::{
-    Bench, ERRORS, HASTY, by_addr, by_lid, expect_path, expect_status, expected_path, reply,
+use super::fixture::{
+    ERRORS, Fixture, HASTY, by_addr, by_lid, expect_path, expect_status, expected_path, reply,
     resolve,
 };
 use super::{Check, Finding, Outcome, failed};
@@ -105,7 +105,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a path without a destination and looks at the status",
         needs: OPENS,
-        run: |bench| no_port(bench, &[Path::default()]),
+        run: |fixture| no_port(fixture, &[Path::default()]),
         fault: fault!(Fault {
             replace: &[(
                 "\t\t*wanted = dest.info.path;\n\t\treturn ACM_STATUS_SUCCESS;\n",
@@ -121,9 +121,9 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for two multicast LIDs and the permissive one, and looks at the status",
         needs: OPENS,
-        run: |bench| {
+        run: |fixture| {
             no_port(
-                bench,
+                fixture,
                 &[0xc000, 0xfffe, 0xffff].map(|lid| Path::default().with_dlid(lid)),
             )
         },
@@ -142,10 +142,10 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a multicast GID and looks at the status",
         needs: OPENS,
-        run: |bench| {
+        run: |fixture| {
             let mut group = gid(1);
             group.0[..2].copy_from_slice(&[0xff, 0x12]);
-            no_port(bench, &[Path::default().with_dgid(group)])
+            no_port(fixture, &[Path::default().with_dgid(group)])
         },
         fault: fault!(Fault {
             replace: &[(
@@ -162,7 +162,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Daemon,
         how: "asks for a name of 64 bytes at the end of a full message, behind which no memory is",
         needs: OPENS,
-        run: |bench| named(bench, &"unterminated-".repeat(5)[..64], |_, _| Ok(())),
+        run: |fixture| named(fixture, &"unterminated-".repeat(5)[..64], |_, _| Ok(())),
         fault: fault!(Fault {
             replace: &[(
                 "\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\tif (msg->hdr.src_out) {\n",
@@ -178,8 +178,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Daemon,
         how: "asks for a name of percent signs and looks for it in the log",
         needs: OPENS,
-        run: |bench| {
-            named(bench, "%d%x-percent-%n%s%n", |line, name| {
+        run: |fixture| {
+            named(fixture, "%d%x-percent-%n%s%n", |line, name| {
                 if line.contains("-percent-") && !line.contains(name) {
                     Err(failed(format!("{name} in the log"), line))
                 } else {
@@ -202,8 +202,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         how: "asks for a name with control characters and looks for them in the log",
         needs: OPENS,
-        run: |bench| {
-            named(bench, "forged\nacm_server: \x1b[2Jline", |line, _| {
+        run: |fixture| {
+            named(fixture, "forged\nacm_server: \x1b[2Jline", |line, _| {
                 if line.contains(|character: char| character.is_control()) {
                     Err(Finding::Warned(format!("in the log: {line:?}")))
                 } else {
@@ -244,8 +244,8 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// Data bytes that, as `src_out`, `src_index` and `dst_index`, point behind the message.
-fn path_data(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn path_data(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     for (number, data) in [[1, 200, 0], [1, 8, 0], [1, 255, 255], [0, 200, 200]]
         .into_iter()
         .enumerate()
@@ -273,8 +273,8 @@ fn expect_one_entry(answer: &Reply) -> Outcome {
 
 /// The last of eight entries is the destination; the core has no room for the source that it chooses. From the SA, and from
 /// the cache.
-fn eight_entries(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn eight_entries(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
     let destination = Addr::Ip(peer.ip);
     let mut message = Message::resolve();
@@ -296,8 +296,8 @@ fn eight_entries(bench: &mut Bench) -> Outcome {
 }
 
 /// What ibacm itself never hands on. It costs nobody anything today.
-fn only_strict(bench: &Bench, what: &str) -> Outcome {
-    if bench.strict {
+fn only_strict(fixture: &Fixture, what: &str) -> Outcome {
+    if fixture.strict {
         return Ok(());
     }
     Err(Finding::Skipped(format!(
@@ -305,9 +305,9 @@ fn only_strict(bench: &Bench, what: &str) -> Outcome {
     )))
 }
 
-fn indices(bench: &mut Bench) -> Outcome {
-    only_strict(bench, "such indices")?;
-    let (core, from) = bench.up()?;
+fn indices(fixture: &mut Fixture) -> Outcome {
+    only_strict(fixture, "such indices")?;
+    let (core, from) = fixture.up()?;
     let own = core.address(from).clone();
     let request = by_addr(&own, &Addr::Ip(Peer::number(3).ip));
     for data in [
@@ -327,8 +327,8 @@ fn indices(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn lengths(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn lengths(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let own = core.address(from).clone();
     for request in [
         by_lid(&Peer::number(3)),
@@ -344,9 +344,9 @@ fn lengths(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn types(bench: &mut Bench) -> Outcome {
-    only_strict(bench, "such types")?;
-    let (core, from) = bench.up()?;
+fn types(fixture: &mut Fixture) -> Outcome {
+    only_strict(fixture, "such types")?;
+    let (core, from) = fixture.up()?;
     let own = core.address(from).clone();
     for code in [0, 6, 255, 0xffff] {
         let unknown = Addr::Raw(code, Box::new([1; 64]));
@@ -356,8 +356,8 @@ fn types(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn no_port(bench: &mut Bench, paths: &[Path]) -> Outcome {
-    let (core, from) = bench.up()?;
+fn no_port(fixture: &mut Fixture, paths: &[Path]) -> Outcome {
+    let (core, from) = fixture.up()?;
     let own = core.port(FIRST_PORT).gid();
     for path in paths {
         let answer = resolve(core, from, &Message::path(&path.with_sgid(own)))?;
@@ -367,8 +367,8 @@ fn no_port(bench: &mut Bench, paths: &[Path]) -> Outcome {
 }
 
 /// Asks for a name that nobody has, and looks at what came into the log by it.
-fn named(bench: &mut Bench, name: &str, look: fn(&str, &str) -> Outcome) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+fn named(fixture: &mut Fixture, name: &str, look: fn(&str, &str) -> Outcome) -> Outcome {
+    let (core, from) = fixture.up_with(HASTY)?;
     let own = core.address(from).clone();
     let logged = core.log().len();
     let destination = Addr::Name(name.into());

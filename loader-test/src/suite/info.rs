@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use acm_prov_api::check::Finding;
+use acm_prov_api::check::TableFault;
 use acm_prov_api::introspection;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -365,7 +365,7 @@ impl InfoChildCommand {
                     loaded.version = Some(table.version);
                     loaded.size = Some(table.size);
                     let is_empty_slot =
-                        |finding: &&Finding| matches!(finding, Finding::NullSlot(_));
+                        |finding: &&TableFault| matches!(finding, TableFault::NullSlot(_));
                     loaded.empty_slots = report.findings().iter().filter(is_empty_slot).count();
                 }
             }

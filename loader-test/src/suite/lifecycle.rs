@@ -7,7 +7,7 @@ mod growth;
 mod open;
 mod thread;
 
-use super::bench::{SUCCESS, able, by_addr, by_lid, expect_path, resolve};
+use super::fixture::{SUCCESS, able, by_addr, by_lid, expect_path, resolve};
 use super::resolve::memory;
 use super::{Check, Outcome, failed};
 use crate::stand_in::fabric::Peer;
@@ -61,7 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "opens a port on each of two devices and closes each in turn; asks both, and the one that stays open",
         needs: SERVES,
-        run: |bench| open::two_devices(bench, 0x0011_0000),
+        run: |fixture| open::two_devices(fixture, 0x0011_0000),
         fault: fault!(Fault {
             replace: &[(
                 "\tif (acm_get_gid(acm->port, 0, &ep->gid)) {",
@@ -82,7 +82,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Daemon,
         how: "opens a port on each of two devices with one node GUID and closes each in turn; asks both, and the one that stays open",
         needs: SERVES,
-        run: |bench| open::two_devices(bench, 0x0010_0000),
+        run: |fixture| open::two_devices(fixture, 0x0010_0000),
         fault: fault!(Fault {
             replace: &[
                 (
@@ -128,7 +128,13 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Node,
         how: "opens three endpoints, asks each for the same peers, and compares the partition in each path; then all of that again",
         needs: SERVES,
-        run: |bench| open::pkeys(bench, &[0xffff, 0x8001, 0x8002], &[0xffff, 0x8001, 0x8002]),
+        run: |fixture| {
+            open::pkeys(
+                fixture,
+                &[0xffff, 0x8001, 0x8002],
+                &[0xffff, 0x8001, 0x8002],
+            )
+        },
         fault: fault!(Fault {
             replace: &[(
                 "question->pkey = htobe16(ep->acm->pkey);",
@@ -148,9 +154,9 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "opens a port whose P_Key table has holes and invalid entries, and asks each endpoint for the same peers, twice",
         needs: SERVES,
-        run: |bench| {
+        run: |fixture| {
             let table = [0x0000, 0x8000, 0x8001, 0x0000, 0xffff, 0x0000];
-            open::pkeys(bench, &table, &[0x8001, 0xffff])
+            open::pkeys(fixture, &table, &[0x8001, 0xffff])
         },
         fault: fault!(Fault {
             replace: &[(
@@ -167,7 +173,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "opens an endpoint of 0x7fff beside one of 0xffff, and asks both for the same peers, twice",
         needs: SERVES,
-        run: |bench| open::pkeys(bench, &[0x7fff, 0xffff], &[0x7fff, 0xffff]),
+        run: |fixture| open::pkeys(fixture, &[0x7fff, 0xffff], &[0x7fff, 0xffff]),
         fault: fault!(Fault {
             replace: &[(
                 "static int open_endpoint(const struct acm_endpoint *acm, void *port_context, void **ep_context)\n{\n\tstruct endpoint *ep;\n",

@@ -17,7 +17,7 @@ pub(super) const PROBE: Check = Check {
     harmed: Harmed::Operator,
     how: "loads the library as ibacm does",
     needs: &[],
-    run: |bench| bench.core().map(drop),
+    run: |fixture| fixture.core().map(drop),
     fault: NO_FAULT,
 };
 

@@ -5,7 +5,7 @@ mod ends;
 mod named;
 mod services;
 
-use super::bench::{reply, resolve};
+use super::fixture::{reply, resolve};
 use super::{Check, Finding};
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::message::{Kind, Message, Path, Reply};

@@ -3,7 +3,9 @@
 use crate::suite::ability::{Ability, OPENS, SERVES};
 use std::time::{Duration, Instant};
 
-use super::bench::{Bench, HASTY, able, by_addr, by_gid, by_lid, refused, reply, resolve, serves};
+use super::fixture::{
+    Fixture, HASTY, able, by_addr, by_gid, by_lid, refused, reply, resolve, serves,
+};
 use super::{Check, Finding, Outcome, failed};
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
@@ -52,8 +54,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         how: "reads the counters after a few requests and looks for large numbers",
         needs: SERVES,
-        run: |bench| {
-            let (core, from) = bench.up()?;
+        run: |fixture| {
+            let (core, from) = fixture.up()?;
             work(core, from)?;
             let values = counters(core, from)?;
             // What was done is done a few times, and so is no multiple of 2^32.
@@ -101,8 +103,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         how: "makes three requests and looks at the counter of the endpoint",
         needs: SERVES,
-        run: |bench| {
-            counted(bench, RESOLVE, 3, |core, from| {
+        run: |fixture| {
+            counted(fixture, RESOLVE, 3, |core, from| {
                 for message in [
                     by_lid(&Peer::number(3)),
                     by_lid(&Peer::number(3)),
@@ -128,8 +130,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         how: "makes one request for what the SA does not know and one for what it does, and looks at the counter of the endpoint",
         needs: SERVES,
-        run: |bench| {
-            counted(bench, NO_DATA, 1, |core, from| {
+        run: |fixture| {
+            counted(fixture, NO_DATA, 1, |core, from| {
                 resolve(core, from, &nowhere())?;
                 resolve(core, from, &by_lid(&Peer::number(3)))?;
                 Ok(())
@@ -150,8 +152,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         how: "makes a request of a silent SA and looks at the counter of the endpoint",
         needs: SERVES,
-        run: |bench| {
-            counted(bench, ERROR, 1, |core, from| {
+        run: |fixture| {
+            counted(fixture, ERROR, 1, |core, from| {
                 core.sa().script(|question| {
                     if question.is_path_query() {
                         Reaction::Silence
@@ -183,8 +185,8 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::AnswersQuery,
             Ability::Closes,
         ],
-        run: |bench| {
-            counted(bench, ROUTE_QUERY, 3, |core, from| {
+        run: |fixture| {
+            counted(fixture, ROUTE_QUERY, 3, |core, from| {
                 resolve(core, from, &by_lid(&Peer::number(3)))?;
                 resolve(core, from, &by_gid(&Peer::number(4)))?;
                 let asked = Path::default()
@@ -210,8 +212,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         how: "makes a request for a service and looks at the counters of the endpoint and of the core",
         needs: &[Ability::AnswersByGid, Ability::Closes],
-        run: |bench| {
-            counted(bench, ROUTE_QUERY, 1, |core, from| {
+        run: |fixture| {
+            counted(fixture, ROUTE_QUERY, 1, |core, from| {
                 let asked = Path::default()
                     .with_dgid(Peer::number(3).gid())
                     .with_service_id(7);
@@ -234,8 +236,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         how: "makes three requests for one peer and looks at the counters of the endpoint and of the core",
         needs: SERVES,
-        run: |bench| {
-            counted(bench, ROUTE_CACHE, 2, |core, from| {
+        run: |fixture| {
+            counted(fixture, ROUTE_CACHE, 2, |core, from| {
                 let asked = core.sa().path_queries().len();
                 for _ in 0..3 {
                     resolve(core, from, &by_lid(&Peer::number(3)))?;
@@ -262,8 +264,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         how: "makes a request for an IP address of the hosts file and looks at the counters of the endpoint and of the core",
         needs: OPENS,
-        run: |bench| {
-            counted(bench, ADDRESS_CACHE, 1, |core, from| {
+        run: |fixture| {
+            counted(fixture, ADDRESS_CACHE, 1, |core, from| {
                 let own = core.address(from).clone();
                 let message = by_addr(&own, &Addr::Ip(Peer::number(3).ip));
                 let answer = resolve(core, from, &message)?;
@@ -323,8 +325,8 @@ fn counters(core: &mut StandIn, from: AddressId) -> Result<Vec<u64>, Finding> {
     Ok(values)
 }
 
-fn count(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn count(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     work(core, from)?;
     let (count, values) = core
         .query_perf(from.port, from.pkey)
@@ -350,8 +352,8 @@ fn count(bench: &mut Bench) -> Outcome {
     }
 }
 
-fn monotonic(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn monotonic(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let mut before = counters(core, from)?;
     for round in 0..4 {
         match round {
@@ -384,12 +386,12 @@ fn monotonic(bench: &mut Bench) -> Outcome {
 /// Does something and sees one counter grow by as much as it was done: the endpoint's, and the core's if it is one of those
 /// that the provider counts.
 fn counted(
-    bench: &mut Bench,
+    fixture: &mut Fixture,
     counter: usize,
     times: u64,
     what: fn(&mut StandIn, AddressId) -> Outcome,
 ) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+    let (core, from) = fixture.up_with(HASTY)?;
     let count = |values: &[u64]| values.get(counter).copied();
     let Some(own_before) = count(&counters(core, from)?) else {
         return Err(Finding::Skipped(format!(
@@ -425,11 +427,11 @@ fn counted(
     }
 }
 
-fn endpoints(bench: &mut Bench) -> Outcome {
+fn endpoints(fixture: &mut Fixture) -> Outcome {
     const OTHER: u16 = 0x8001;
     let mut device = DeviceSpec::single();
     device.ports[0].pkeys.push(OTHER);
-    let core = bench.core_with(vec![device], &[])?;
+    let core = fixture.core_with(vec![device], &[])?;
     let busy = core.up(FIRST_PORT).map_err(refused)?;
     let idle = core
         .add_address(FIRST_PORT, OTHER, &Addr::Ip([10, 1, 0, 2].into()))

@@ -4,7 +4,7 @@ mod state;
 pub mod threads;
 mod watch;
 
-use super::bench::{Bench, HASTY, by_lid, refused, resolve};
+use super::fixture::{Fixture, HASTY, by_lid, refused, resolve};
 use super::{Check, Outcome, cannot_run};
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::{DeviceSpec, Peer};
@@ -20,7 +20,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         how: "compares signal masks and what each signal does before load, after load, after opening and after closing",
         needs: &[Ability::OpensPort],
-        run: |bench| keeps(bench, Group::Signals),
+        run: |fixture| keeps(fixture, Group::Signals),
         fault: fault!(at_load(&[(
             TABLE,
             "#include <signal.h>\n\n__attribute__((constructor))\nstatic void be_unstoppable(void)\n{\n\tsigset_t all;\n\n\tsigfillset(&all);\n\tpthread_sigmask(SIG_SETMASK, &all, NULL);\n\tsignal(SIGTERM, SIG_IGN);\n}\n\nstatic struct acm_provider provider = {",
@@ -32,7 +32,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Daemon,
         how: "compares the current folder and the umask before load, after load, after opening and after closing",
         needs: &[Ability::OpensPort],
-        run: |bench| keeps(bench, Group::Folder),
+        run: |fixture| keeps(fixture, Group::Folder),
         fault: fault!(at_load(&[(
             TABLE,
             "#include <unistd.h>\n\n__attribute__((constructor))\nstatic void go_home(void)\n{\n\tif (!chdir(\"/\"))\n\t\tumask(0);\n}\n\nstatic struct acm_provider provider = {",
@@ -44,7 +44,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Daemon,
         how: "compares the environment and the locale before load, after load, after opening and after closing",
         needs: &[Ability::OpensPort],
-        run: |bench| keeps(bench, Group::Environment),
+        run: |fixture| keeps(fixture, Group::Environment),
         fault: fault!(at_load(&[(
             "\tread_options(dev);\n\tLIST",
             "\tread_options(dev);\n\tsetenv(\"SA_EXAMPLE_DEVICE\", \"yes\", 1);\n\tLIST",
@@ -56,7 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         how: "compares resource limits, niceness and scheduling before load, after load, after opening and after closing",
         needs: &[Ability::OpensPort],
-        run: |bench| keeps(bench, Group::Limits),
+        run: |fixture| keeps(fixture, Group::Limits),
         fault: fault!(at_load(&[(
             TABLE,
             "#include <sys/resource.h>\n\n__attribute__((constructor))\nstatic void want_less(void)\n{\n\tstruct rlimit limit;\n\n\tgetrlimit(RLIMIT_CORE, &limit);\n\tlimit.rlim_cur = limit.rlim_cur == 4096 ? 8192 : 4096;\n\tlimit.rlim_max = limit.rlim_max < 8192 ? limit.rlim_max : 8192;\n\tsetrlimit(RLIMIT_CORE, &limit);\n}\n\nstatic struct acm_provider provider = {",
@@ -68,7 +68,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         how: "compares user and group ids, capabilities, prctl settings and the name before load, after load, after opening and after closing",
         needs: &[Ability::OpensPort],
-        run: |bench| keeps(bench, Group::Privileges),
+        run: |fixture| keeps(fixture, Group::Privileges),
         fault: fault!(at_load(&[(
             TABLE,
             "#include <sys/prctl.h>\n\n__attribute__((constructor))\nstatic void harden(void)\n{\n\tprctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);\n}\n\nstatic struct acm_provider provider = {",
@@ -80,7 +80,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Daemon,
         how: "compares what each descriptor leads to before load, after load and after opening, and counts them after closing",
         needs: &[Ability::OpensPort],
-        run: |bench| keeps(bench, Group::Descriptors),
+        run: |fixture| keeps(fixture, Group::Descriptors),
         fault: fault!(at_load(&[(
             TABLE,
             "#include <fcntl.h>\n#include <unistd.h>\n\n__attribute__((constructor))\nstatic void be_quiet(void)\n{\n\tdup2(open(\"/dev/null\", O_WRONLY), STDOUT_FILENO);\n}\n\nstatic struct acm_provider provider = {",
@@ -104,7 +104,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Daemon,
         how: "opens, resolves and closes, and looks for threads that were not there before",
         needs: &[Ability::OpensPort],
-        run: |bench| keeps(bench, Group::Threads),
+        run: |fixture| keeps(fixture, Group::Threads),
         fault: fault!(at_load(&[
             (
                 TABLE,
@@ -138,7 +138,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Daemon,
         how: "compares interval timers and timer ids before load, after load, after opening and after closing",
         needs: &[Ability::OpensPort],
-        run: |bench| keeps(bench, Group::Timers),
+        run: |fixture| keeps(fixture, Group::Timers),
         fault: fault!(at_load(&[(
             TABLE,
             "#include <sys/time.h>\n\n__attribute__((constructor))\nstatic void set_alarm(void)\n{\n\tsetitimer(ITIMER_REAL, &(struct itimerval) { .it_value.tv_sec = 100000 }, NULL);\n}\n\nstatic struct acm_provider provider = {",
@@ -150,7 +150,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         how: "looks through /proc/self/maps for memory that is writable and executable, before load and after opening",
         needs: &[Ability::OpensPort],
-        run: |bench| keeps(bench, Group::Memory),
+        run: |fixture| keeps(fixture, Group::Memory),
         fault: fault!(Fault {
             status: &[Status::Warned],
             ..at_load(&[(
@@ -176,8 +176,8 @@ const fn at_load(replace: &'static [(&'static str, &'static str)]) -> super::fau
 
 /// Opens a port, asks, and closes, time and again: threads have something to do. Their panics are looked for after every
 /// check.
-fn panics(bench: &mut Bench) -> Outcome {
-    let core = bench.core_with(vec![DeviceSpec::single()], HASTY)?;
+fn panics(fixture: &mut Fixture) -> Outcome {
+    let core = fixture.core_with(vec![DeviceSpec::single()], HASTY)?;
     for round in 1..=3 {
         let from = core.up(FIRST_PORT).map_err(refused)?;
         core.settle();
@@ -188,10 +188,10 @@ fn panics(bench: &mut Bench) -> Outcome {
 }
 
 /// Loads the library, opens a port, asks, and closes: the properties of a group stay as they are.
-fn keeps(bench: &mut Bench, group: Group) -> Outcome {
-    bench.take_unloaded_library()?;
+fn keeps(fixture: &mut Fixture, group: Group) -> Outcome {
+    fixture.take_unloaded_library()?;
     let mut watch = None;
-    let core = bench.core_watched(&mut || watch = Some(Watch::begin(group)))?;
+    let core = fixture.core_watched(&mut || watch = Some(Watch::begin(group)))?;
     let Some(mut watch) = watch else {
         return Ok(());
     };
@@ -208,7 +208,7 @@ fn keeps(bench: &mut Bench, group: Group) -> Outcome {
 }
 
 /// A child whose parent is gone becomes this process's, and is seen.
-fn children(bench: &mut Bench) -> Outcome {
+fn children(fixture: &mut Fixture) -> Outcome {
     let adopt = |adopts: libc::c_ulong| {
         // SAFETY: this option of prctl takes a number.
         match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, adopts, 0, 0, 0) } {
@@ -219,7 +219,7 @@ fn children(bench: &mut Bench) -> Outcome {
         }
     };
     adopt(1)?;
-    let outcome = keeps(bench, Group::Children);
+    let outcome = keeps(fixture, Group::Children);
     adopt(0)?;
     outcome
 }

@@ -1,15 +1,15 @@
 //! Checks of the family `query`: the SA is asked, whatever is known.
 
-use super::bench::{
-    Bench, ELSEWHERE, ERRORS, ETIMEDOUT, HASTY, QUIET, SUCCESS, by_gid, expect_path, expect_status,
-    expected_path, expected_record, hold, let_go, reply, resolve,
+use super::fixture::{
+    ELSEWHERE, ERRORS, ETIMEDOUT, Fixture, HASTY, QUIET, SUCCESS, by_gid, expect_path,
+    expect_status, expected_path, expected_record, hold, let_go, reply, resolve,
 };
 use super::{Check, Outcome, failed};
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{ENTRY, HEADER, Message, Path, Reply};
 use crate::stand_in::right::Expected;
-use crate::stand_in::sa::{COMP_SGID, Question, Reaction};
+use crate::stand_in::sa::{COMP_SGID, Reaction, SaRequest};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::ability::Ability;
 
@@ -20,8 +20,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "puts a query to the SA and compares the answer with the SA's record",
         needs: &[Ability::AnswersQuery, Ability::Closes],
-        run: |bench| {
-            let (core, from) = bench.up()?;
+        run: |fixture| {
+            let (core, from) = fixture.up()?;
             let peer = Peer::number(3);
             let answer = query(core, from, &to(core, &peer))?;
             expect_answer(&answer, &expected_path(core, &peer))
@@ -50,8 +50,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "looks at the header of an answer with a path and of an error",
         needs: &[Ability::AnswersQuery, Ability::Closes],
-        run: |bench| {
-            let (core, from) = bench.up()?;
+        run: |fixture| {
+            let (core, from) = fixture.up()?;
             for peer in [Peer::number(3), unknown()] {
                 let answer = query(core, from, &to(core, &peer))?;
                 if answer.version() != 1 {
@@ -76,8 +76,8 @@ pub(super) const CHECKS: &[Check] = &[
         how: "compares the core's counts of errors, resolves and missing data before and after a query",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         // The core looks at who answers by which function.
-        run: |bench| {
-            let (core, from) = bench.up()?;
+        run: |fixture| {
+            let (core, from) = fixture.up()?;
             let before = core.counters();
             query(core, from, &to(core, &unknown()))?;
             let after = core.counters();
@@ -211,8 +211,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "makes a query for a GID that the SA does not know and looks at the status",
         needs: &[Ability::AnswersQuery, Ability::Closes],
-        run: |bench| {
-            let (core, from) = bench.up()?;
+        run: |fixture| {
+            let (core, from) = fixture.up()?;
             let answer = query(core, from, &to(core, &unknown()))?;
             expect_status(&answer, &ERRORS)
         },
@@ -231,7 +231,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "lets the SA answer with an error in the low byte of its status and looks at the client's",
         needs: &[Ability::AnswersQuery, Ability::Closes],
-        run: |bench| refused(bench, Reaction::Status(0x0001), &ERRORS),
+        run: |fixture| refused(fixture, Reaction::Status(0x0001), &ERRORS),
         fault: fault!(Fault {
             replace: &[
                 ("\tif (!hdr->status)\n", "\tif (!class_status)\n"),
@@ -250,7 +250,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "lets the SA answer with an error in the high byte of its status and looks at the client's",
         needs: &[Ability::AnswersQuery, Ability::Closes],
-        run: |bench| refused(bench, Reaction::Status(0x0500), &ERRORS),
+        run: |fixture| refused(fixture, Reaction::Status(0x0500), &ERRORS),
         fault: fault!(Fault {
             replace: &[
                 (
@@ -272,7 +272,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "lets the SA be silent until the kernel brings the MAD back, and looks at the status",
         needs: &[Ability::AnswersQuery, Ability::Closes],
-        run: |bench| refused(bench, Reaction::Silence, &[ETIMEDOUT]),
+        run: |fixture| refused(fixture, Reaction::Silence, &[ETIMEDOUT]),
         fault: fault!(Fault {
             replace: &[(
                 "\trequest->status = status;\n",
@@ -288,7 +288,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "keeps the MAD for ever, and waits for the client's answer",
         needs: &[Ability::AnswersQuery, Ability::Closes],
-        run: |bench| refused(bench, Reaction::Never, &ERRORS),
+        run: |fixture| refused(fixture, Reaction::Never, &ERRORS),
         fault: fault!(Fault {
             replace: &[(
                 "\trequest->deadline = now_ms() + ep->port->dev->patience;\n",
@@ -350,8 +350,8 @@ fn expect_answer(answer: &Reply, expected: &Expected) -> Outcome {
     ))
 }
 
-fn answered_once(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn answered_once(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let mut ids = Vec::new();
     for peer in [Peer::number(3), unknown()] {
         let id = core.query_from(from, &Message::query(&to(core, &peer)));
@@ -371,8 +371,8 @@ fn answered_once(bench: &mut Bench) -> Outcome {
 }
 
 /// A path is cached; then the SA has another one.
-fn past_the_cache(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn past_the_cache(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
     resolve(core, from, &by_gid(&peer))?;
     core.move_peer(&peer, ELSEWHERE);
@@ -380,8 +380,8 @@ fn past_the_cache(bench: &mut Bench) -> Outcome {
     expect_answer(&answer, &expected_path(core, &peer))
 }
 
-fn demands(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn demands(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     core.set_qos(true);
     let plain = to(core, &Peer::number(3));
     for asked in [
@@ -396,8 +396,8 @@ fn demands(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn source(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn source(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
     let asked = core.sa().path_queries().len();
     query(core, from, &Path::default().with_dlid(peer.lid))?;
@@ -413,10 +413,10 @@ fn source(bench: &mut Bench) -> Outcome {
 }
 
 /// The SA has no answer at first, and one for the next client.
-fn refused(bench: &mut Bench, reaction: Reaction, statuses: &[u8]) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+fn refused(fixture: &mut Fixture, reaction: Reaction, statuses: &[u8]) -> Outcome {
+    let (core, from) = fixture.up_with(HASTY)?;
     let peer = Peer::number(3);
-    core.sa().script(move |question: &Question| {
+    core.sa().script(move |question: &SaRequest| {
         if question.is_path_query() {
             reaction.clone()
         } else {
@@ -427,8 +427,8 @@ fn refused(bench: &mut Bench, reaction: Reaction, statuses: &[u8]) -> Outcome {
     expect_status(&answer, statuses)
 }
 
-fn client_gone(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn client_gone(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
     hold(core);
     let gone = core.query_from(from, &Message::query(&to(core, &peer)));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::bench::SUCCESS;
+use super::fixture::SUCCESS;
 use super::{Outcome, failed};
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::message::{PATH, Path, Reply};

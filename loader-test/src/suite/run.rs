@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::Check;
-use super::bench::Time;
+use super::fixture::Time;
 use crate::scratch::Scratch;
 
 pub(super) use child::signal_name;

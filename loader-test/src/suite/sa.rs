@@ -3,7 +3,7 @@
 mod played;
 
 use super::Check;
-use super::bench::{ERRORS, ETIMEDOUT, HASTY, by_lid, expect_status, reply, resolve};
+use super::fixture::{ERRORS, ETIMEDOUT, HASTY, by_lid, expect_status, reply, resolve};
 use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::sa::Reaction;
@@ -22,7 +22,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "lets the SA be silent until the kernel brings the MAD back, looks at the status, and asks again",
         needs: SERVES,
-        run: |bench| refused_then_asked_again(bench, &Reaction::Silence, &[ETIMEDOUT]),
+        run: |fixture| refused_then_asked_again(fixture, &Reaction::Silence, &[ETIMEDOUT]),
         fault: fault!(Fault {
             replace: &[
                 ("*again = mad->umad.status;", "*again = false;"),
@@ -45,7 +45,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "lets the SA answer with an error in the high byte of its status, looks at the client's, and asks again",
         needs: SERVES,
-        run: |bench| refused_then_asked_again(bench, &Reaction::Status(0x0500), &ERRORS),
+        run: |fixture| refused_then_asked_again(fixture, &Reaction::Status(0x0500), &ERRORS),
         fault: fault!(Fault {
             replace: &[
                 (
@@ -76,7 +76,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "lets the SA answer with an error in the low byte of its status, looks at the client's, and asks again",
         needs: SERVES,
-        run: |bench| refused_then_asked_again(bench, &Reaction::Status(0x0001), &ERRORS),
+        run: |fixture| refused_then_asked_again(fixture, &Reaction::Status(0x0001), &ERRORS),
         fault: fault!(Fault {
             replace: &[
                 ("if (!hdr->status)\n", "if (!class_status)\n"),
@@ -95,9 +95,9 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "lets the SA answer that it does not support the query, and that a field is invalid, and asks again after each",
         needs: SERVES,
-        run: |bench| {
-            refused_then_asked_again(bench, &Reaction::Status(0x000c), &ERRORS)?;
-            refused_then_asked_again(bench, &Reaction::Status(0x001c), &ERRORS)
+        run: |fixture| {
+            refused_then_asked_again(fixture, &Reaction::Status(0x000c), &ERRORS)?;
+            refused_then_asked_again(fixture, &Reaction::Status(0x001c), &ERRORS)
         },
         fault: fault!(Fault {
             replace: &[
@@ -120,7 +120,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "brings the MAD back with an errno in its status, looks at the client's, and asks again",
         needs: SERVES,
-        run: |bench| refused_then_asked_again(bench, &Reaction::NotSent(libc::EIO), &ERRORS),
+        run: |fixture| refused_then_asked_again(fixture, &Reaction::NotSent(libc::EIO), &ERRORS),
         fault: fault!(Fault {
             replace: &[(
                 "*again = mad->umad.status;",
@@ -136,9 +136,9 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "lets acm_send_sa_mad refuse, looks at the status, counts the MADs that are kept, and asks again",
         needs: SERVES,
-        run: |bench| {
+        run: |fixture| {
             core_fails_then_recovers(
-                bench,
+                fixture,
                 MadFaults {
                     refuse: true,
                     ..MadFaults::default()
@@ -160,9 +160,9 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Daemon,
         how: "lets acm_alloc_sa_mad give NULL, looks at the status, and asks again",
         needs: SERVES,
-        run: |bench| {
+        run: |fixture| {
             core_fails_then_recovers(
-                bench,
+                fixture,
                 MadFaults {
                     no_memory: true,
                     ..MadFaults::default()
@@ -202,8 +202,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "keeps the MAD for ever, and waits for the client's answer",
         needs: SERVES,
-        run: |bench| {
-            let (core, from) = bench.up_with(HASTY)?;
+        run: |fixture| {
+            let (core, from) = fixture.up_with(HASTY)?;
             core.sa().script(only(Peer::number(3), Reaction::Never));
             let answer = resolve(core, from, &by_lid(&Peer::number(3)))?;
             expect_status(&answer, &ERRORS)
@@ -268,7 +268,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Daemon,
         how: "closes the port while a query is out, answers it, and opens the port with another LID",
         needs: SERVES,
-        run: |bench| across_a_close(bench, false),
+        run: |fixture| across_a_close(fixture, false),
         fault: fault!(Fault {
             replace: &[
                 (
@@ -303,7 +303,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "closes the port while a query is out, opens it with another LID, and answers the query then",
         needs: SERVES,
-        run: |bench| across_a_close(bench, true),
+        run: |fixture| across_a_close(fixture, true),
         fault: fault!(Fault {
             replace: &[
                 (
@@ -333,8 +333,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "keeps the MAD for ever, closes the port, and waits for the client's answer",
         needs: SERVES,
-        run: |bench| {
-            let (core, from) = bench.up()?;
+        run: |fixture| {
+            let (core, from) = fixture.up()?;
             core.sa().script(only(Peer::number(3), Reaction::Never));
             let id = core.resolve_from(from, &by_lid(&Peer::number(3)));
             core.port_down(FIRST_PORT);
@@ -394,8 +394,8 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::AnswersByGid,
             Ability::Closes,
         ],
-        run: |bench| {
-            spoilt_record(bench, |path| {
+        run: |fixture| {
+            spoilt_record(fixture, |path| {
                 path.with_dlid(Peer::number(9).lid)
                     .with_dgid(Peer::number(9).gid())
             })
@@ -419,7 +419,7 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::AnswersByGid,
             Ability::Closes,
         ],
-        run: |bench| spoilt_record(bench, |path| path.with_dlid(0)),
+        run: |fixture| spoilt_record(fixture, |path| path.with_dlid(0)),
         fault: fault!(Fault {
             replace: &[(
                 "&& is_port_lid(record->dlid) && is_port_gid(",
@@ -439,7 +439,7 @@ pub(super) const CHECKS: &[Check] = &[
             Ability::AnswersByGid,
             Ability::Closes,
         ],
-        run: |bench| spoilt_record(bench, |path| path.with_sgid(gid(0x0bad))),
+        run: |fixture| spoilt_record(fixture, |path| path.with_sgid(gid(0x0bad))),
         fault: fault!(Fault {
             replace: &[("\t       same_gid(&record->sgid, &question->sgid) &&\n", "")],
             status: &[Status::Failed],

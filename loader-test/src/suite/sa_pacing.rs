@@ -3,8 +3,8 @@
 use crate::suite::ability::{Ability, SERVES};
 use std::time::Duration;
 
-use super::bench::{
-    Bench, ERRORS, HASTY, SUCCESS, by_addr, by_gid, by_lid, expect_path, expect_status,
+use super::fixture::{
+    ERRORS, Fixture, HASTY, SUCCESS, by_addr, by_gid, by_lid, expect_path, expect_status,
     expected_path, hold, let_go, refused, reply, resolve,
 };
 use super::{Check, Outcome, failed};
@@ -124,8 +124,8 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// Asks for what the SA keeps silent about, in every way. The ledger has the answers that come late.
-fn deadline(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+fn deadline(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up_with(HASTY)?;
     // What has not come by then is late.
     core.patience = core.deadline() * 2 + Duration::from_secs(2);
     core.sa().script(|question| {
@@ -167,7 +167,7 @@ fn nothing_dropped(core: &StandIn) -> Outcome {
     }
 }
 
-fn refused_status(bench: &mut Bench) -> Outcome {
+fn refused_status(fixture: &mut Fixture) -> Outcome {
     let refusals = [
         MadFaults {
             refuse: true,
@@ -178,7 +178,7 @@ fn refused_status(bench: &mut Bench) -> Outcome {
             ..MadFaults::default()
         },
     ];
-    let (core, from) = bench.up_with(HASTY)?;
+    let (core, from) = fixture.up_with(HASTY)?;
     for (faults, number) in refusals.into_iter().zip([3, 5]) {
         let [first, second] = [number, number + 1].map(Peer::number);
         core.fail_mads(faults);
@@ -197,8 +197,8 @@ fn refused_status(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn refused_one(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(&[HASTY, &["sa_depth 8"]].concat())?;
+fn refused_one(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up_with(&[HASTY, &["sa_depth 8"]].concat())?;
     hold(core);
     let peers = [3, 4, 5].map(Peer::number);
     let (_, sends) = core.mad_calls();
@@ -238,13 +238,13 @@ fn refused_one(bench: &mut Bench) -> Outcome {
 /// A step of a loop that waits for something to change.
 const STEP: Duration = Duration::from_millis(1);
 
-fn burst(bench: &mut Bench) -> Outcome {
+fn burst(fixture: &mut Fixture) -> Outcome {
     const PKEYS: [u16; 2] = [0xffff, 0x8001];
     const DEPTH: usize = 1;
     let mut device = DeviceSpec::single();
     device.ports[0].pkeys = PKEYS.to_vec();
-    let deadline = format!("timeout {}", bench.long_deadline().as_millis());
-    let core = bench.core_with(
+    let deadline = format!("timeout {}", fixture.long_deadline().as_millis());
+    let core = fixture.core_with(
         vec![device],
         &[&deadline, "retries 0", &format!("sa_depth {DEPTH}")],
     )?;
@@ -255,7 +255,7 @@ fn burst(bench: &mut Bench) -> Outcome {
         from.push(core.add_address(FIRST_PORT, pkey, &name).map_err(refused)?);
     }
     core.settle();
-    let mut released = core.sa().questions().len();
+    let mut released = core.sa().requests().len();
     core.sa().script(|_| Reaction::Hold);
     let mut clients = Vec::new();
     for number in 1..=100 {
@@ -275,7 +275,7 @@ fn burst(bench: &mut Bench) -> Outcome {
     let mut left: Vec<u64> = clients.iter().map(|(id, _)| *id).collect();
     let deadline = std::time::Instant::now() + core.patience;
     while !left.is_empty() && std::time::Instant::now() < deadline {
-        for question in core.sa().questions().into_iter().skip(released) {
+        for question in core.sa().requests().into_iter().skip(released) {
             core.sa().release(question.number, Reaction::Answer);
             released += 1;
         }
@@ -311,8 +311,8 @@ fn burst(bench: &mut Bench) -> Outcome {
 /// Clocks of whole milliseconds, on both sides.
 const COARSE: Duration = Duration::from_millis(20);
 
-fn own_deadline(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(&[HASTY, &["sa_depth 1"]].concat())?;
+fn own_deadline(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up_with(&[HASTY, &["sa_depth 1"]].concat())?;
     let (slow, other) = (Peer::number(3), Peer::number(4));
     hold(core);
     let first = core.resolve_from(from, &by_lid(&slow));
@@ -325,7 +325,7 @@ fn own_deadline(bench: &mut Bench) -> Outcome {
     }
     // The kernel brings back what nobody answered, and the SA is well again.
     core.sa().script(|_| Reaction::Answer);
-    for question in core.sa().questions() {
+    for question in core.sa().requests() {
         core.sa().release(question.number, Reaction::Silence);
     }
     for id in clients {

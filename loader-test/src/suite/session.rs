@@ -1,7 +1,7 @@
 //! A session that touches every callback once: what `loader-test trace` shows.
 
-use super::bench::{Bench, by_gid, by_lid, refused, reply};
 use super::fault::NO_FAULT;
+use super::fixture::{Fixture, by_gid, by_lid, refused, reply};
 use super::{Check, Outcome};
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
@@ -20,8 +20,8 @@ pub(super) const SESSION: Check = Check {
     fault: NO_FAULT,
 };
 
-fn session(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn session(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
     let own = Addr::Name("self1".into());
     let by_name = Message::destination(Some(&own), &Addr::Name(peer.name.clone()));

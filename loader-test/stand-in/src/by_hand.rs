@@ -9,7 +9,7 @@
 //! # struct Mine;
 //! # impl Provider for Mine {
 //! #     const NAME: &CStr = c"mine";
-//! #     type Endpoint = Plain;
+//! #     type Endpoint = NoContext;
 //! #     fn load(_: &Host, _: &Options) -> Result<Self, Error> { Ok(Self) }
 //! #     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
 //! #         let request = request.keep();
@@ -25,7 +25,7 @@
 //! let mut core = ByHand::load::<Mine>("");
 //! core.open();
 //! let id = core.resolve(&Request::destination(&Address::Lid(Lid(7))));
-//! core.wait_for_sa_questions(1);
+//! core.wait_for_sa_queries(1);
 //! assert!(core.answers(id).is_empty());
 //! core.sa_answers_with(|path| {
 //!     path.set_sl(3);
@@ -243,7 +243,7 @@ impl ByHand {
     }
 
     /// The questions that wait for the SA, oldest first.
-    pub fn sa_questions(&self) -> Vec<umad_sa_packet> {
+    pub fn sa_queries(&self) -> Vec<umad_sa_packet> {
         self.tell_class_port_info();
         let held = self.core.sa().held();
         held.into_iter().map(|held| held.packet).collect()
@@ -253,9 +253,9 @@ impl ByHand {
     ///
     /// # Panics
     /// If they do not come.
-    pub fn wait_for_sa_questions(&self, count: usize) -> Vec<umad_sa_packet> {
+    pub fn wait_for_sa_queries(&self, count: usize) -> Vec<umad_sa_packet> {
         self.wait(&format!("{count} questions to the SA"), || {
-            let questions = self.sa_questions();
+            let questions = self.sa_queries();
             (questions.len() >= count).then_some(questions)
         })
     }
@@ -411,7 +411,7 @@ impl Drop for ByHand {
     fn drop(&mut self) {
         self.close();
         // Nothing of this core may be waited for when another one takes its place.
-        while !self.sa_questions().is_empty() {
+        while !self.sa_queries().is_empty() {
             self.sa_times_out();
         }
         if !self.is_judged {

@@ -57,7 +57,7 @@ use library::Library;
 use memory::Lent;
 use message::{Addr, Gid};
 use recorder::Recorder;
-use sa::{Question, SaThread};
+use sa::{SaRequest, SaThread};
 use shared::{OptionsFile, Shared, lock};
 use subnet::Subnet;
 
@@ -92,7 +92,7 @@ pub struct PortId {
 }
 
 impl PortId {
-    /// Its number over all devices, which is how the SA names it in a [`Question`].
+    /// Its number over all devices, which is how the SA names it in a [`SaRequest`].
     pub fn number(self) -> usize {
         self.device * 16 + usize::from(self.port)
     }
@@ -609,7 +609,7 @@ impl Device {
 }
 
 /// What a good SA answers.
-fn answer(question: &Question, subnet: &Subnet) -> Result<Vec<u8>, u16> {
+fn answer(question: &SaRequest, subnet: &Subnet) -> Result<Vec<u8>, u16> {
     match question.attribute {
         sa::CLASS_PORT_INFO => Ok(subnet.class_port_info().to_vec()),
         sa::PATH_RECORD => subnet

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::ledger::{Harmed, Request, ViolationKind};
 use super::memory::Lent;
 use super::message::{self, Addr, FLAG_QUERY_SA, Kind, Message, PATH, Path, Reply};
-use super::sa::Question;
+use super::sa::SaRequest;
 use super::shared::{self, lock};
 use super::{AddressId, PortId, StandIn};
 
@@ -173,15 +173,15 @@ impl StandIn {
     }
 
     /// Waits until `count` path queries have reached the SA, and gives all of them; `None` when they do not come.
-    pub fn path_queries(&self, count: usize) -> Option<Vec<Question>> {
-        self.questions(count, Question::is_path_query)
+    pub fn path_queries(&self, count: usize) -> Option<Vec<SaRequest>> {
+        self.questions(count, SaRequest::is_path_query)
     }
 
     /// Waits until `count` MADs of a kind have reached the SA, and gives all of them; `None` when they do not come.
-    pub fn questions(&self, count: usize, kind: fn(&Question) -> bool) -> Option<Vec<Question>> {
+    pub fn questions(&self, count: usize, kind: fn(&SaRequest) -> bool) -> Option<Vec<SaRequest>> {
         let deadline = Instant::now() + self.patience;
         loop {
-            let mut questions = self.sa().questions();
+            let mut questions = self.sa().requests();
             questions.retain(kind);
             if questions.len() >= count {
                 return Some(questions);

@@ -73,7 +73,7 @@ pub const DELETE: u8 = 0x15;
 
 /// A MAD that the provider sent, as the SA sees it.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct SaRequest {
     /// Its number, from 0, in the order in which MADs reached the SA.
     pub number: usize,
     /// The port that it came from.
@@ -94,7 +94,7 @@ pub struct Question {
     pub sent: Instant,
 }
 
-impl Question {
+impl SaRequest {
     /// The record of a path query.
     pub fn path(&self) -> Path {
         Path(self.record)
@@ -140,15 +140,15 @@ pub enum Reaction {
 }
 
 /// Decides what happens to a question.
-pub type Script = Box<dyn FnMut(&Question) -> Reaction + Send>;
+pub type Script = Box<dyn FnMut(&SaRequest) -> Reaction + Send>;
 
 /// Makes the data for a question, or the status of a refusal: what a good SA does.
-pub type Knowledge = Box<dyn Fn(&Question) -> Result<Vec<u8>, u16> + Send>;
+pub type Knowledge = Box<dyn Fn(&SaRequest) -> Result<Vec<u8>, u16> + Send>;
 
 struct Mad {
     address: usize,
     handler: Option<acm_sa_handler_fn>,
-    question: Question,
+    question: SaRequest,
     due: Instant,
     reaction: Reaction,
 }
@@ -165,7 +165,7 @@ struct State {
     ports: BTreeMap<usize, PortQueue>,
     script: Script,
     knowledge: Knowledge,
-    questions: Vec<Question>,
+    questions: Vec<SaRequest>,
     depth: usize,
     time_out: Duration,
     /// MADs whose handler runs or ran; for waiting until all is quiet.
@@ -232,19 +232,19 @@ impl SaThread {
     }
 
     /// Says what happens to questions from now on.
-    pub fn script(&self, script: impl FnMut(&Question) -> Reaction + Send + 'static) {
+    pub fn script(&self, script: impl FnMut(&SaRequest) -> Reaction + Send + 'static) {
         lock(&self.inner.state).script = Box::new(script);
     }
 
     /// Every MAD so far: path queries, joins, and questions for what the SA can do.
-    pub fn questions(&self) -> Vec<Question> {
+    pub fn requests(&self) -> Vec<SaRequest> {
         lock(&self.inner.state).questions.clone()
     }
 
     /// The path queries so far.
-    pub fn path_queries(&self) -> Vec<Question> {
-        let mut queries = self.questions();
-        queries.retain(Question::is_path_query);
+    pub fn path_queries(&self) -> Vec<SaRequest> {
+        let mut queries = self.requests();
+        queries.retain(SaRequest::is_path_query);
         queries
     }
 
@@ -387,12 +387,12 @@ impl Inner {
     }
 
     /// Looks at a MAD as it goes out.
-    fn read(&self, address: usize, port: usize, number: usize) -> Question {
+    fn read(&self, address: usize, port: usize, number: usize) -> SaRequest {
         let mad = std::ptr::with_exposed_provenance::<acm_sa_mad>(address);
         // SAFETY: the core has the MAD, and MADs are kept until the end of the run.
         let packet = unsafe { (*mad).sa_mad };
         let header = packet.mad_hdr;
-        let question = Question {
+        let question = SaRequest {
             number,
             port,
             class: header.mgmt_class,

@@ -8,7 +8,7 @@
 //! # struct Mine;
 //! # impl Provider for Mine {
 //! #     const NAME: &CStr = c"mine";
-//! #     type Endpoint = Plain;
+//! #     type Endpoint = NoContext;
 //! #     fn load(_: &Host, _: &Options) -> Result<Self, Error> { Ok(Self) }
 //! #     fn resolve(&self, _: &LocalAddress<Self>, request: ResolveRequest) { request.refuse(Status::ENODATA) }
 //! # }

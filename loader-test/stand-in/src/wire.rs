@@ -13,7 +13,7 @@ use fabric_sim::model::queue_pair::{Change, MULTICAST_QPN, State};
 
 use super::fabric::Peer;
 use super::message::{Addr, Gid};
-use super::sa::{DELETE, Question};
+use super::sa::{DELETE, SaRequest};
 use super::shared::lock;
 
 /// The Q_Key of everybody's queue pairs.
@@ -51,7 +51,11 @@ pub fn mlid(mgid: &Gid) -> u16 {
 }
 
 /// Does what the SA has granted: `record` is its answer to a join or a leave.
-pub(super) fn change_membership(adapters: &[Arc<Adapter>], question: &Question, record: &[u8; 64]) {
+pub(super) fn change_membership(
+    adapters: &[Arc<Adapter>],
+    question: &SaRequest,
+    record: &[u8; 64],
+) {
     const SCOPE_AND_STATE: usize = 48;
     let Some(adapter) = adapters.get(question.port / 16) else {
         return;

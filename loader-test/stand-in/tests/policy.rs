@@ -43,7 +43,7 @@ fn asked(core: &ByHand) -> usize {
 
 /// The service level that the oldest question names.
 fn asked_sl(core: &ByHand) -> Option<u8> {
-    let question = &core.wait_for_sa_questions(1)[0];
+    let question = &core.wait_for_sa_queries(1)[0];
     let named = question.comp_mask.to_host() & Component::Sl.mask() != 0;
     let record = PathRecord::from_bytes(question.data.first_chunk().unwrap());
     named.then(|| record.sl())
@@ -128,7 +128,7 @@ fn neither_a_timeout_nor_a_busy_sa_leads_to_the_next_alternative() {
 fn a_busy_sa_does_not_lead_back_to_an_earlier_alternative() {
     let mut core = opened("timeout 60000\n");
     let id = core.resolve(&to(OURS));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers(refuse(NO_RECORDS));
     assert_eq!(asked_sl(&core), None);
     core.sa_answers(refuse(BUSY));
@@ -141,7 +141,7 @@ fn a_busy_sa_does_not_lead_back_to_an_earlier_alternative() {
 fn all_alternatives_share_the_deadline() {
     let mut core = opened("timeout 150\nretries 1\n");
     let id = core.resolve(&to(OURS));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers(refuse(NO_RECORDS));
     assert_eq!(asked_sl(&core), None);
     // The SA keeps silent.
@@ -153,7 +153,7 @@ fn that_no_alternative_has_a_record_is_remembered() {
     let mut core = opened("");
     let id = core.resolve(&to(OURS));
     for _ in 0..2 {
-        core.wait_for_sa_questions(1);
+        core.wait_for_sa_queries(1);
         core.sa_answers(refuse(NO_RECORDS));
     }
     assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
@@ -166,9 +166,9 @@ fn that_no_alternative_has_a_record_is_remembered() {
 fn after_a_reregistration_the_first_alternative_is_tried_again() {
     let mut core = opened("");
     let id = core.resolve(&to(OURS));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers(refuse(NO_RECORDS));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers_with(|_| ());
     core.wait_for_answer(id);
     core.reregister();
@@ -277,7 +277,7 @@ fn a_policy_says_whose_an_address_is() {
     // A name that panics, and one that is forgotten.
     core.expect_breaches();
     let id = core.resolve(&named("here"));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).path.unwrap().dgid(), OTHER);
     assert_eq!(known(&mut core, &named("here")).dgid(), OTHER);
@@ -294,7 +294,7 @@ fn a_parked_request_is_answered_when_the_address_is_found() {
     let id = core.resolve(&named("later"));
     assert!(core.answers(id).is_empty());
     PARKED.lock().unwrap().remove(0).found(Target::Gid(OTHER));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).path.unwrap().dgid(), OTHER);
 
@@ -324,7 +324,7 @@ fn a_client_that_does_not_wait_is_refused_and_the_next_one_finds_the_path() {
     let id = core.resolve(&named("later").nodelay());
     assert_eq!(core.answers(id)[0].status, Status::ENODATA);
     PARKED.lock().unwrap().remove(0).found(Target::Gid(OTHER));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers_with(|_| ());
     assert_eq!(core.answers(id).len(), 1);
     assert_eq!(known(&mut core, &named("here")).dgid(), OTHER);
@@ -341,7 +341,7 @@ fn a_policy_gives_a_path_without_the_sa_if_it_answers_the_query() {
     // Another port's path, and a rule that panics: the SA is asked.
     for (dlid, queries) in [(8, 1), (9, 2)] {
         let id = core.resolve(&lid(dlid));
-        core.wait_for_sa_questions(1);
+        core.wait_for_sa_queries(1);
         core.sa_answers_with(|_| ());
         assert_eq!(core.wait_for_answer(id).path.unwrap().dlid(), Lid(dlid));
         assert_eq!(asked(&core), queries);

@@ -12,18 +12,18 @@ use loader_test::ibacm::{Host, PortEvent};
 use loader_test::log::Mark;
 use loader_test::record::Lid;
 use loader_test::rig::{FAT_TREE_1600, Rig};
-use loader_test::sa::{self, Answer, Question};
+use loader_test::sa::{self, Answer, SaQuery};
 use loader_test::wait::{self, PATIENCE};
 
 use crate::providers;
 
 fn ask(rig: &Rig, from: &str, to: &str) -> Answer {
-    let question = Question {
+    let query = SaQuery {
         sgid: rig.gid(from).unwrap(),
         destination: sa::Destination::Gid(rig.gid(to).unwrap()),
         pkey: Some(0xffff),
     };
-    rig.ask_sa(&question).unwrap()
+    rig.ask_sa(&query).unwrap()
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn the_sa_answers_refuses_and_is_silent() {
     );
     assert_eq!(ask(&rig, "Hca1", "Hca2"), Answer::Record(record));
 
-    let nowhere = Question {
+    let nowhere = SaQuery {
         sgid: rig.gid("Hca1").unwrap(),
         destination: sa::Destination::Lid(Lid(0x4444)),
         pkey: None,

@@ -26,7 +26,7 @@ const KEPT: u16 = 4;
 
 impl Provider for Odd {
     const NAME: &CStr = c"odd";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(_: &Host, _: &Options) -> Result<Self, Error> {
         let kept = Mutex::default();

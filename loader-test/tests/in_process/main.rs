@@ -21,7 +21,7 @@ struct Asker;
 
 impl Provider for Asker {
     const NAME: &CStr = c"asker";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
         match options.named("asker_refuses").text("").as_str() {
@@ -50,7 +50,7 @@ struct Forgetful;
 
 impl Provider for Forgetful {
     const NAME: &CStr = c"forgetful";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(_: &Host, _: &Options) -> Result<Self, Error> {
         Ok(Self)
@@ -70,7 +70,7 @@ struct Careless;
 
 impl Provider for Careless {
     const NAME: &CStr = c"careless";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(_: &Host, _: &Options) -> Result<Self, Error> {
         Ok(Self)
@@ -108,7 +108,7 @@ fn a_provider_resolves_through_the_cores_sa_and_the_books_have_its_mads() {
         .with_pkey(0xffff);
     assert_eq!(reply.path(), path_record(&asked, &[own]));
     let [question] = &core.sa().path_queries()[..] else {
-        panic!("one path query: {:?}", core.sa().questions())
+        panic!("one path query: {:?}", core.sa().requests())
     };
     assert_eq!(question.path().dlid(), peer.lid);
     core.settle();

@@ -20,7 +20,7 @@ const SLS: [u8; 2] = [2, 3];
 
 impl Provider for Policy {
     const NAME: &CStr = c"policy";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(_: &Host, options: &Options) -> Result<Self, Error> {
         let claims = options.named("policy_claims").text("no") == "yes";

@@ -9,7 +9,7 @@ use fabric_sim::model::data_path::{DataPath, Datagram, GlobalRouteHeader};
 use fabric_sim::model::membership::Membership;
 use loader_test::stand_in::fabric::{DeviceSpec, Peer};
 use loader_test::stand_in::message::{Addr, Message};
-use loader_test::stand_in::sa::Question;
+use loader_test::stand_in::sa::SaRequest;
 use loader_test::stand_in::{FIRST_PORT, Setup, StandIn};
 
 use super::STOCK;
@@ -98,7 +98,7 @@ fn stocks_datagrams_are_those_of_the_file() {
     for address in &own {
         core.add_address(FIRST_PORT, PKEY, address).unwrap();
     }
-    let joins = core.questions(2, Question::is_join).unwrap();
+    let joins = core.questions(2, SaRequest::is_join).unwrap();
     assert!(core.settle());
     // What the SA grants, the switches know.
     let groups: [[u8; 16]; 2] = [0, 1].map(|index| joins[index].record[..16].try_into().unwrap());

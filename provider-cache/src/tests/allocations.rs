@@ -13,7 +13,7 @@ static ALLOCATOR: Allocations = Allocations;
 fn is_free_when_known(core: &mut ByHand, form: &str, request: &Request) {
     loop {
         let id = core.resolve(request);
-        if core.sa_questions().is_empty() {
+        if core.sa_queries().is_empty() {
             break;
         }
         core.sa_answers_with(|_| ());

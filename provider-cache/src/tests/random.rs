@@ -52,7 +52,7 @@ impl History {
 
     /// MADs that were not seen before are of the current opening.
     fn note_sent(&mut self) -> Vec<umad_sa_packet> {
-        let questions = self.core.sa_questions();
+        let questions = self.core.sa_queries();
         for question in &questions {
             let tid = question.mad_hdr.tid.to_host();
             self.sent_in.entry(tid).or_insert(self.opening);
@@ -151,7 +151,7 @@ impl History {
     fn end(mut self) {
         self.core.close();
         self.all_are_answered();
-        while !self.core.sa_questions().is_empty() {
+        while !self.core.sa_queries().is_empty() {
             self.core.sa_times_out();
         }
         assert_eq!(self.core.mads(), 0, "every MAD is freed");

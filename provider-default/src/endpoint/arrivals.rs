@@ -11,8 +11,8 @@ use rdma_access::Qpn;
 use rdma_access::ud::{Completion, CompletionStatus, Direction, GRH_LENGTH, Received};
 
 use super::{ANSWERS, AcmEndpoint, Answer, COMPLETIONS, State};
-use crate::datagrams::{self, Way};
-use crate::flood::Dropped;
+use crate::datagrams::{self, PeerAddress};
+use crate::drop_log::Dropped;
 use crate::resolver::{Claim, Peer};
 use crate::settings::RouteProtocol;
 use crate::wire::{self, Body, Datagram, Malformed};
@@ -79,7 +79,7 @@ impl AcmEndpoint {
         if let Err(error) = self.datagrams.receive(completion.into_slot()) {
             let mut state = self.state.lock();
             state
-                .flood
+                .drop_log
                 .note(self.source().gid, Dropped::NotSent(error.to_string()));
             state.renew_soon();
         }
@@ -89,7 +89,9 @@ impl AcmEndpoint {
     fn broken(&self, status: CompletionStatus) {
         let mut state = self.state.lock();
         if status != CompletionStatus::FLUSHED || state.renew_at.is_none() {
-            state.flood.note(self.source().gid, Dropped::Failed(status));
+            state
+                .drop_log
+                .note(self.source().gid, Dropped::Failed(status));
         }
         state.renew_soon();
     }
@@ -97,7 +99,7 @@ impl AcmEndpoint {
     fn received(self: &Arc<Self>, now: Moment, received: Received<'_>) {
         let mut gid = Gid::ZERO;
         if let Err(dropped) = self.take(now, received, &mut gid) {
-            self.state.lock().flood.note(gid, dropped);
+            self.state.lock().drop_log.note(gid, dropped);
         }
     }
 
@@ -223,7 +225,7 @@ impl AcmEndpoint {
             state.unready += 1;
         }
         if let Some(disputed) = disputed {
-            state.flood.note(sender.gid, disputed);
+            state.drop_log.note(sender.gid, disputed);
         }
         drop(state);
         if let Some(group) = answers {
@@ -309,8 +311,8 @@ impl Sender {
         }
     }
 
-    fn way(&self, attributes: rdma_access::ud::AddressAttributes) -> Way {
-        Way {
+    fn way(&self, attributes: rdma_access::ud::AddressAttributes) -> PeerAddress {
+        PeerAddress {
             attributes,
             qp_number: self.qp_number,
         }

@@ -45,7 +45,7 @@ fn with_route_prot_acm_the_group_says_what_the_path_is_like() {
     core.open();
     grant_join(&core);
     // The port's own MTU is larger: a second group.
-    let asked = core.wait_for_sa_questions(1)[0];
+    let asked = core.wait_for_sa_queries(1)[0];
     let own = Gid(asked.data[..16].try_into().unwrap());
     assert_eq!(own, "ff15:4001:ffff:3:500::".parse().unwrap());
     core.sa_answers(|packet| {
@@ -93,9 +93,9 @@ fn paths_are_asked_of_the_sa_alone() {
     // Not even the join is needed.
     let mut core = loaded("");
     core.open();
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     let id = resolve(&mut core, Address::Lid(Lid(2)));
-    core.wait_for_sa_questions(2);
+    core.wait_for_sa_queries(2);
     core.sa_times_out();
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).path.unwrap().dlid(), Lid(2));
@@ -127,7 +127,7 @@ fn what_a_client_demands_is_the_sas_to_say() {
     let mut wanted = PathRecord::default();
     wanted.set_service_id(9);
     let id = core.resolve(&Request::hinted(&source(), &wanted));
-    let asked = core.wait_for_sa_questions(1)[0];
+    let asked = core.wait_for_sa_queries(1)[0];
     let asked = PathRecord::from_bytes(asked.data.first_chunk().unwrap());
     assert_eq!((asked.dgid(), asked.service_id()), (ByHand::GID, 9));
     core.sa_answers_with(|path| {
@@ -138,7 +138,7 @@ fn what_a_client_demands_is_the_sas_to_say() {
     let mut peer = Peer::at(2);
     let plain = learn(&mut core, &mut peer, ip(2)).path.unwrap();
     let id = core.resolve(&Request::hinted(&ip(2), &wanted));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers_with(|path| {
         path.set_dlid(peer.lid()).set_sl(5);
     });
@@ -194,7 +194,7 @@ fn who_does_not_wait_gets_no_data_and_the_next_one_the_path() {
     until("the address is known", || {
         let id = core.resolve(&request);
         assert_eq!(core.answers(id)[0].status, Status::ENODATA);
-        !core.sa_questions().is_empty()
+        !core.sa_queries().is_empty()
     });
     give_path(&core, &peer);
     until("the path is known", || {
@@ -454,6 +454,6 @@ fn the_dumps_of_real_fabrics_give_every_path() {
             );
             assert_eq!(known(&mut core, Address::Gid(gid)), path);
         }
-        assert!(core.sa_questions().is_empty());
+        assert!(core.sa_queries().is_empty());
     }
 }

@@ -54,7 +54,7 @@ fn a_request_that_is_answered_from_memory_takes_none() {
     ] {
         loop {
             let id = core.resolve(&request);
-            if core.sa_questions().is_empty() {
+            if core.sa_queries().is_empty() {
                 break;
             }
             core.sa_answers_with(|path| {

@@ -67,7 +67,7 @@ fn with_route_prot_acm_the_sa_is_not_asked() {
         [own],
         "the best that both have"
     );
-    assert!(core.sa_questions().is_empty());
+    assert!(core.sa_queries().is_empty());
     let path = known(&mut core, ip(2));
     assert_eq!((path.dlid(), path.mtu()), (Lid(2), 5));
 }
@@ -97,7 +97,7 @@ fn a_request_that_comes_while_our_query_for_the_peer_is_out_is_answered() {
     let mut peer = Peer::at(2);
     let id = resolve(&mut core, ip(2));
     peer.answers(ip(2));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     peer.asks(77, source(), ip(2));
     give_path(&core, &peer);
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
@@ -136,7 +136,7 @@ fn a_peer_without_a_path_gets_no_answer_and_the_next_one_does() {
     let core = opened("");
     let (mut two, mut three) = (Peer::at(2), Peer::at(3));
     two.asks(1, source(), ip(2));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers(|packet| packet.mad_hdr.status = acm_prov_api::abi::Be16::from_host(0x0300));
     three.asks(2, source(), ip(3));
     give_path(&core, &three);

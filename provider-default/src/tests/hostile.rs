@@ -70,7 +70,7 @@ fn a_broken_queue_pair_is_replaced_and_clients_are_served() {
                 peer.unicast(&peer::answer(request.datagram.tid), request.qp_number);
             }
         }
-        if !core.sa_questions().is_empty() {
+        if !core.sa_queries().is_empty() {
             give_path(&core, &peer);
         }
         !core.answers(id).is_empty()
@@ -237,7 +237,7 @@ fn requests_whose_path_does_not_come_are_bounded() {
     }
     core.wait_for_log("too many answers wait already");
     let id = resolve(&mut core, Address::Lid(Lid(7)));
-    core.wait_for_sa_questions(2);
+    core.wait_for_sa_queries(2);
     give_path(&core, &peer);
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
@@ -257,7 +257,7 @@ fn who_waits_for_the_sender_of_a_request_that_is_dropped_is_answered() {
     assert!(ids.iter().all(|id| core.answers(*id).is_empty()));
     two.asks(1_000, source(), ip(2));
     // The way to them is asked for as after an answer.
-    core.wait_for_sa_questions(2);
+    core.wait_for_sa_queries(2);
     give_path(&core, &three);
     let given = give_path(&core, &two);
     for id in ids {

@@ -8,7 +8,7 @@ fn a_request_waits_for_the_join_and_goes_out_with_it() {
     core.open();
     let mut peer = Peer::at(2);
     let id = resolve(&mut core, ip(2));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     assert!(peer.rest().is_empty() && core.answers(id).is_empty());
     grant_join(&core);
     peer.answers(ip(2));
@@ -31,7 +31,7 @@ fn before_the_join_deadlines_hold_and_who_does_not_wait_is_told() {
 fn a_refused_join_is_asked_for_again() {
     let mut core = loaded("");
     core.open();
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.sa_answers(|packet| packet.mad_hdr.status = acm_prov_api::abi::Be16::from_host(0x0001));
     let line = core.wait_for_log("not a member of the shared group");
     assert!(line.contains("busy"), "{line}");
@@ -58,7 +58,7 @@ fn a_reregistration_joins_again_and_the_first_answer_does_not_count() {
     let mut core = loaded("");
     core.open();
     core.reregister();
-    core.wait_for_sa_questions(2);
+    core.wait_for_sa_queries(2);
     // The first answer names a group LID that is wrong by now.
     core.sa_answers(|packet| packet.data[36..38].copy_from_slice(&0xc0ff_u16.to_be_bytes()));
     grant_join(&core);
@@ -119,7 +119,7 @@ fn with_route_prot_acm_an_address_is_asked_for_again_after_a_reregistration() {
     }
     assert_eq!(known(&mut core, ip(2)).dlid(), Lid(4));
     assert_eq!(counted(&mut core, AcmCounter::ADDR_QUERY).0, 3);
-    assert!(core.sa_questions().is_empty());
+    assert!(core.sa_queries().is_empty());
 }
 
 /// With `route_prot sa` the SA says where the peer is.
@@ -140,7 +140,7 @@ fn with_route_prot_sa_an_address_is_kept_across_a_reregistration() {
 fn the_groups_are_left_at_the_end_of_an_active_port() {
     let mut core = opened("");
     core.close_port();
-    let left = core.sa_questions();
+    let left = core.sa_queries();
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].mad_hdr.method, 0x15);
     assert_eq!(left[0].data[..16], SHARED.0);
@@ -152,7 +152,7 @@ fn nothing_is_asked_of_a_port_that_is_down() {
     let mut core = opened("");
     core.change_port(|port| port.active = false);
     core.close_port();
-    assert_eq!(core.sa_questions().len(), 0);
+    assert_eq!(core.sa_queries().len(), 0);
 }
 
 /// Fault 16: the answer to a join after close_endpoint and close_port.
@@ -160,11 +160,11 @@ fn nothing_is_asked_of_a_port_that_is_down() {
 fn the_answer_to_a_join_may_come_after_the_end() {
     let mut core = loaded("");
     core.open();
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
     core.close_port();
     // It may still be granted, and is taken back.
     let methods: Vec<u8> = core
-        .sa_questions()
+        .sa_queries()
         .iter()
         .map(|packet| packet.mad_hdr.method)
         .collect();
@@ -188,19 +188,19 @@ fn a_reregistration_joins_for_the_endpoints_that_are_open_and_no_other() {
     core.set_pkeys(&[0xffff, 0x8001]);
     core.open();
     core.add_address_to(0x8001, &name("second")).unwrap();
-    let both = core.wait_for_sa_questions(2);
+    let both = core.wait_for_sa_queries(2);
     assert_eq!(pkeys(&both), [[0xff, 0xff], [0x80, 0x01]]);
     grant_join(&core);
     grant_join(&core);
     core.close_port();
-    while !core.sa_questions().is_empty() {
+    while !core.sa_queries().is_empty() {
         core.sa_answers(|_| ());
     }
     core.set_pkeys(&[0xffff]);
     core.open();
     grant_join(&core);
     core.reregister();
-    assert_eq!(pkeys(&core.sa_questions()), [[0xff, 0xff]]);
+    assert_eq!(pkeys(&core.sa_queries()), [[0xff, 0xff]]);
     grant_join(&core);
     let mut peer = Peer::at(2);
     learn(&mut core, &mut peer, ip(2));

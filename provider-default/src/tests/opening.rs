@@ -88,7 +88,7 @@ fn nothing_learnt_outlives_the_port() {
         core.close_port();
         core.open();
         while core
-            .sa_questions()
+            .sa_queries()
             .iter()
             .any(|packet| packet.mad_hdr.method == 0x15)
         {
@@ -98,7 +98,7 @@ fn nothing_learnt_outlives_the_port() {
         assert_eq!(known(&mut core, source()).slid(), Lid(lid));
         let id = resolve(&mut core, ip(2));
         peer.answers(ip(2));
-        core.wait_for_sa_questions(1);
+        core.wait_for_sa_queries(1);
         core.sa_answers_with(|path| {
             path.set_slid(Lid(lid));
         });
@@ -146,7 +146,7 @@ fn a_port_of_unknown_speed_has_no_group_of_its_own() {
     let mut core = loaded("route_prot acm\n");
     core.change_port(|port| port.rate.1 = 3);
     core.open();
-    assert_eq!(core.sa_questions().len(), 1);
+    assert_eq!(core.sa_queries().len(), 1);
     grant_join(&core);
     let mut peer = Peer::at(2);
     let id = resolve(&mut core, ip(2));
@@ -155,7 +155,7 @@ fn a_port_of_unknown_speed_has_no_group_of_its_own() {
     assert_eq!((path.dlid(), path.rate()), (peer.lid(), 3));
     // What the port does not tell of itself is the SA's to say.
     resolve(&mut core, source());
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_queries(1);
 }
 
 /// HDR and faster, and width 2x, which the core's own table does not have.
@@ -166,7 +166,7 @@ fn a_modern_port_has_a_group_of_its_own() {
         core.change_port(|port| port.rate = (width, speed));
         core.open();
         grant_join(&core);
-        let asked = core.wait_for_sa_questions(1)[0];
+        let asked = core.wait_for_sa_queries(1)[0];
         let mut own = SHARED.0;
         (own[7], own[8]) = (rate, 5);
         assert_eq!(asked.data[..16], own, "width {width}, speed {speed}");
@@ -181,7 +181,7 @@ fn a_limited_member_joins_the_full_members_group() {
     let mut core = loaded("");
     core.set_pkeys(&[0x7fff]);
     core.open();
-    let asked = core.wait_for_sa_questions(1)[0];
+    let asked = core.wait_for_sa_queries(1)[0];
     assert_eq!(asked.data[..16], SHARED.0);
     assert_eq!(asked.data[40..42], [0x7f, 0xff]);
     grant_join(&core);
@@ -213,7 +213,7 @@ fn verbs_that_fail_leave_nothing_behind() {
     assert!(calls.contains(&"ibv_create_qp"), "{calls:?}");
     let close = |core: &mut ByHand| {
         core.close();
-        while !core.sa_questions().is_empty() {
+        while !core.sa_queries().is_empty() {
             core.sa_answers(|_| ());
         }
     };

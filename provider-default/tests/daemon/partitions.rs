@@ -4,7 +4,7 @@ use loader_test::client::{Destination, Status};
 use loader_test::compare::compare;
 use loader_test::ibacm::Host;
 use loader_test::rig::Rig;
-use loader_test::sa::{Answer, Question};
+use loader_test::sa::{Answer, SaQuery};
 
 use crate::support::{ask, each_form, mcast_sa, path_to, rig, stock};
 
@@ -15,13 +15,13 @@ const LIMITED: u16 = 0x7fff;
 /// group's, which is the full member's.
 #[track_caller]
 fn resolve(rig: &Rig, host: &Host, pkey: u16, destination: &Destination) {
-    let question = Question {
+    let query = SaQuery {
         sgid: host.gid(),
         destination: rig.sa_destination(destination).unwrap(),
         pkey: Some(pkey),
     };
-    let Answer::Record(truth) = rig.ask_sa(&question).unwrap() else {
-        panic!("the SA has no path: {question:?}");
+    let Answer::Record(truth) = rig.ask_sa(&query).unwrap() else {
+        panic!("the SA has no path: {query:?}");
     };
     let path = path_to(host, destination);
     let judged: Vec<_> = compare(&path, &truth)

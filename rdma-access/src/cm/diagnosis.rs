@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
 use super::ScopedIp;
-use super::network::{self, Way};
+use super::network::{self, Route};
 use crate::diagnosis;
 use crate::error::Cause;
 use crate::verbs;
@@ -85,7 +85,7 @@ pub fn lookup_failed(lookup: Lookup, address: &ScopedIp, errno: i32) -> Cause {
         (Errno::NOMEM, _) => return Cause::OutOfMemory,
         (Errno::TIMEDOUT, Lookup::Remote(limit)) => {
             let way = match network::way_to(address) {
-                Ok(Way::By(interface, _)) => format!(" (it was asked for on {interface})"),
+                Ok(Route::By(interface, _)) => format!(" (it was asked for on {interface})"),
                 _ => String::new(),
             };
             let likely = format!("nobody has that address, or it does not answer{way}");
@@ -157,13 +157,13 @@ fn unreachable(address: &ScopedIp) -> String {
         return why;
     }
     match network::way_to(address) {
-        Ok(Way::None(_)) => "there is no route to that address".to_owned(),
-        Ok(Way::By(interface, _)) => {
+        Ok(Route::None(_)) => "there is no route to that address".to_owned(),
+        Ok(Route::By(interface, _)) => {
             format!(
                 "there is a route to that address by {interface}, but nobody there passes it on or has it"
             )
         }
-        Ok(Way::Own) => "it is an address of this machine".to_owned(),
+        Ok(Route::Own) => "it is an address of this machine".to_owned(),
         Err(error) => format!("which way it goes is unknown: {error}"),
     }
 }
@@ -177,9 +177,9 @@ pub fn without_device(lookup: Lookup, address: &ScopedIp, errno: Errno) -> Cause
     let (interfaces, own) = match lookup {
         Lookup::Local => (network::interfaces_with(address), Some(address.ip())),
         Lookup::Remote(_) => match network::way_to(address) {
-            Ok(Way::Own) => (network::interfaces_with(address), Some(address.ip())),
-            Ok(Way::By(interface, source)) => (Ok(vec![interface]), source),
-            Ok(Way::None(_)) => {
+            Ok(Route::Own) => (network::interfaces_with(address), Some(address.ip())),
+            Ok(Route::By(interface, source)) => (Ok(vec![interface]), source),
+            Ok(Route::None(_)) => {
                 return io_cause(errno, "there is no route to that address".to_owned());
             }
             Err(error) => return unknown("which way it goes", error),

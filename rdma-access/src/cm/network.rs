@@ -53,7 +53,7 @@ pub fn interfaces_with(address: &ScopedIp) -> Result<Vec<String>> {
 
 /// Which way an address leads.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Route {
     /// It is this machine's own.
     Own,
     /// By this interface, from this address.
@@ -63,7 +63,7 @@ pub enum Way {
 }
 
 /// Which way an address leads, as the kernel would send to it now.
-pub fn way_to(address: &ScopedIp) -> Result<Way> {
+pub fn way_to(address: &ScopedIp) -> Result<Route> {
     const OWN: u8 = 2;
     let socket = Socket::new()?;
     let target = bytes(address.ip());
@@ -75,17 +75,17 @@ pub fn way_to(address: &ScopedIp) -> Result<Way> {
     }
     let answers = match socket.ask(GET_ROUTE, 0, &body) {
         Ok(answers) => answers,
-        Err(error) => return Ok(Way::None(error)),
+        Err(error) => return Ok(Route::None(error)),
     };
     let route = answers.iter().find(|message| message.kind == ROUTE);
     let route = route.ok_or(Errno::NODATA)?;
     if route.content.get(7) == Some(&OWN) {
-        return Ok(Way::Own);
+        return Ok(Route::Own);
     }
     let index = route.attribute(ROUTE_HEADER, 4).and_then(number);
     let name = index_to_name(&socket.0, index.ok_or(Errno::NODATA)?)?;
     let source = route.attribute(ROUTE_HEADER, 7).and_then(ip);
-    Ok(Way::By(name, source))
+    Ok(Route::By(name, source))
 }
 
 /// The name of an interface by its number.
@@ -219,7 +219,7 @@ mod tests {
                 "{text}: {names:?}"
             );
         }
-        assert_eq!(way_to(&address("127.0.0.1")), Ok(Way::Own));
+        assert_eq!(way_to(&address("127.0.0.1")), Ok(Route::Own));
         // An address of its network that nobody has.
         assert_eq!(interfaces_with(&address("127.0.0.77")), Ok(vec![]));
         assert_eq!(interface(1).as_deref(), Ok("lo"));
@@ -231,7 +231,7 @@ mod tests {
     fn a_way_by_an_interface_that_is_not_there_is_none() {
         let address = ScopedIp::with_scope("fe80::1".parse().unwrap(), 987_654);
         assert!(
-            matches!(way_to(&address), Ok(Way::None(_))),
+            matches!(way_to(&address), Ok(Route::None(_))),
             "{:?}",
             way_to(&address)
         );

@@ -5,7 +5,7 @@ struct Asker;
 
 impl Provider for Asker {
     const NAME: &CStr = c"asker";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(_: &Host, _: &Options) -> Result<Self, Error> {
         Ok(Self)

@@ -8,7 +8,7 @@ struct Waiting(Mutex<Vec<KeptRequest>>);
 
 impl Provider for Waiting {
     const NAME: &CStr = c"waiting";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(_: &Host, _: &Options) -> Result<Self, Error> {
         Ok(Self(Mutex::default()))

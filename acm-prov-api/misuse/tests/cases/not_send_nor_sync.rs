@@ -8,7 +8,7 @@ struct Counting(Rc<RefCell<u64>>);
 
 impl Provider for Counting {
     const NAME: &CStr = c"counting";
-    type Endpoint = Plain;
+    type Endpoint = NoContext;
 
     fn load(_: &Host, _: &Options) -> Result<Self, Error> {
         Ok(Self(Rc::default()))

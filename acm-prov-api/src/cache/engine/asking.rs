@@ -13,7 +13,7 @@ use crate::path::PathRecord;
 use crate::sa::{self, MadId, OnEnd, PathQuery, SaError, SaStatus};
 use crate::sync::Arc;
 
-use super::{Client, EndpointId, Key, OpenEndpoint, Shared, State};
+use super::{Client, EndpointId, LookupKey, OpenEndpoint, Shared, State};
 
 /// A path query on its way to the core.
 pub(super) struct Asking {
@@ -208,7 +208,7 @@ impl crate::lookups::Waiter for Waiter {
     }
 }
 
-impl Key {
+impl LookupKey {
     pub(super) fn new(endpoint: &OpenEndpoint, query: &PathQuery) -> Self {
         Self {
             endpoint: endpoint.id(),

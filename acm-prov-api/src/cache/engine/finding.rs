@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::asking::Waiter;
 use super::client::Client;
-use super::{Asker, Key, OpenEndpoint, Resolution, State, qos};
+use super::{Asker, LookupKey, OpenEndpoint, Resolution, State, qos};
 use crate::abi::AcmStatus;
 use crate::cache::store::{Known, millis};
 use crate::clock::Moment;
@@ -107,7 +107,7 @@ impl Asker {
                 }
                 // Whatever becomes of the client, somebody has to notice when the SA is back.
                 if state.endpoints.contains_key(&self.endpoint.id()) {
-                    let key = Key::new(&self.endpoint, query);
+                    let key = LookupKey::new(&self.endpoint, query);
                     state.paths.want(now, key, deadline, Urgency::Usual);
                 }
                 drop(state);
@@ -147,7 +147,7 @@ impl Asker {
         let Some((mut state, client)) = self.if_open(state, client) else {
             return Resolution::Refused;
         };
-        let key = Key::new(&self.endpoint, query);
+        let key = LookupKey::new(&self.endpoint, query);
         let until = match stale {
             Some(_) => deadline.min(now.after(millis(self.shared.settings.lookups.timeout))),
             None => deadline,

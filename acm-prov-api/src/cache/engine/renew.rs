@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use super::{CacheSettings, Key, Shared, State};
+use super::{CacheSettings, LookupKey, Shared, State};
 use crate::cache::renewal::Renewal;
 use crate::cache::store::{Renewing, millis};
 use crate::clock::Moment;
@@ -54,7 +54,7 @@ pub(super) fn renewing(settings: &CacheSettings) -> Renewing {
 /// A port's renewals.
 pub(super) struct Renewals {
     /// None if there is nothing to renew ever.
-    renewal: Option<Renewal<Key>>,
+    renewal: Option<Renewal<LookupKey>>,
     delay: u64,
 }
 
@@ -112,12 +112,12 @@ impl State {
             let mut found = Vec::new();
             for endpoint in self.endpoints.values() {
                 let due = endpoint.store.due(now, limit - found.len());
-                found.extend(due.iter().map(|query| Key::new(endpoint, query)));
+                found.extend(due.iter().map(|query| LookupKey::new(endpoint, query)));
             }
             renewal.found(now, found);
         }
         let endpoints = &self.endpoints;
-        let is_due = |key: &Key| {
+        let is_due = |key: &LookupKey| {
             let endpoint = endpoints.get(&key.endpoint);
             endpoint.is_some_and(|endpoint| endpoint.store.is_due(&key.query, now))
         };

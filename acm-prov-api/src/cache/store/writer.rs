@@ -5,7 +5,7 @@ use super::negative::Negatives;
 use super::side::Side;
 use super::{AHEAD, Discarded, Kept, Known, Preloads, Readers, Renewing, StoreLimits, targets};
 use crate::address::{Gid, Lid};
-use crate::cache::table::{Entry, Key};
+use crate::cache::table::{Entry, TableKey};
 use crate::cache::tables::{self, Tables};
 use crate::clock::Moment;
 use crate::path::PathRecord;
@@ -154,7 +154,8 @@ impl Writer {
     }
 
     fn was_used_lately(&self, target: Target) -> bool {
-        let entry = Key::new(target, &self.source).and_then(|key| self.tables.table().find(key));
+        let entry =
+            TableKey::new(target, &self.source).and_then(|key| self.tables.table().find(key));
         let others = self.side.peek(target);
         entry.is_some_and(|(_, entry)| entry.is_in_use())
             || others.is_some_and(|others| self.ages.was_used_lately(others.used()))
@@ -276,7 +277,7 @@ impl Writer {
         age: u64,
         now: Moment,
     ) -> Option<()> {
-        let key = Key::new(target, &self.source)?;
+        let key = TableKey::new(target, &self.source)?;
         let learned = self.ages.learned(age, now)?.since(Moment::default());
         // Not the current one, with which it would be fresh.
         let epoch = self.ages.current().low().wrapping_sub(1);
@@ -321,7 +322,7 @@ impl Writer {
 
     /// The SA's path in the table, if its age is right.
     fn plain(&self, target: Target, is_right: impl Fn(Age) -> bool) -> Option<PathRecord> {
-        let key = Key::new(target, &self.source)?;
+        let key = TableKey::new(target, &self.source)?;
         let (slot, entry) = self.tables.table().find(key)?;
         if entry.is_preloaded() || !is_right(self.age(&entry)) {
             return None;
@@ -339,7 +340,10 @@ impl Writer {
 
     /// The SA's answer in the table.
     fn plain_entry(&self, target: Target) -> Option<Entry> {
-        let (_, entry) = self.tables.table().find(Key::new(target, &self.source)?)?;
+        let (_, entry) = self
+            .tables
+            .table()
+            .find(TableKey::new(target, &self.source)?)?;
         (!entry.is_preloaded()).then_some(entry)
     }
 
@@ -429,7 +433,7 @@ impl Writer {
                 is_there = self.plain_entry(target).is_some();
             }
         }
-        let entry = Key::new(target, &self.source).and_then(|key| {
+        let entry = TableKey::new(target, &self.source).and_then(|key| {
             let learned = now.since(Moment::default());
             let epoch = self.ages.current().low();
             let entry = Entry::new(key, path, &self.source, learned, epoch)?;
@@ -449,7 +453,7 @@ impl Writer {
     }
 
     /// Puts an entry into the table, unless there is no memory for it.
-    fn put(&mut self, readers: &Readers, key: Key, entry: Entry) {
+    fn put(&mut self, readers: &Readers, key: TableKey, entry: Entry) {
         while self.plain + self.preloaded >= self.tables.table().room()
             && self.tables.table().find(key).is_none()
         {
@@ -567,7 +571,7 @@ impl Writer {
 
     fn forget_plain(&mut self, target: Target) {
         if self.plain_port(target).is_some()
-            && let Some(key) = Key::new(target, &self.source)
+            && let Some(key) = TableKey::new(target, &self.source)
             && self.tables.table().remove(key).is_some()
         {
             self.plain -= 1;
@@ -582,7 +586,7 @@ impl Writer {
         read: Moment,
         now: Moment,
     ) {
-        let Some(key) = Key::new(target, &self.source) else {
+        let Some(key) = TableKey::new(target, &self.source) else {
             return;
         };
         let learned = read.since(Moment::default());

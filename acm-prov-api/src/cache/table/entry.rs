@@ -7,13 +7,13 @@ use crate::sa::{Source, Target};
 
 /// Under which a path is found: a destination in the endpoint's subnet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cache) enum Key {
+pub(in crate::cache) enum TableKey {
     Lid(Lid),
     /// A GID with the endpoint's subnet prefix, by its other half as it is on the wire.
     Guid(u64),
 }
 
-impl Key {
+impl TableKey {
     /// `None`: a GID of another subnet.
     #[inline]
     pub fn new(target: Target, source: &Source) -> Option<Self> {
@@ -68,7 +68,7 @@ impl Entry {
     /// The entry of a path. `None` if the path does not fit: what an entry has no room for must be zero, or the
     /// endpoint's, or the key's.
     pub fn new(
-        key: Key,
+        key: TableKey,
         path: &PathRecord,
         source: &Source,
         learned: u64,
@@ -78,8 +78,8 @@ impl Entry {
         let word = |at: [usize; 8]| u64::from_ne_bytes(at.map(|at| bytes[at]));
         let guid = halves(&path.dgid().0)[1];
         let (is_the_keys, kind) = match key {
-            Key::Lid(lid) => (path.dlid() == lid, IS_LID),
-            Key::Guid(asked) => (asked == guid, 0),
+            TableKey::Lid(lid) => (path.dlid() == lid, IS_LID),
+            TableKey::Guid(asked) => (asked == guid, 0),
         };
         let fits = is_the_keys
             && path.service_id() == 0
@@ -123,8 +123,8 @@ impl Entry {
     /// The destination.
     pub fn target(&self, source: &Source) -> Target {
         match self.key() {
-            Key::Lid(lid) => Target::Lid(lid),
-            Key::Guid(_) => Target::Gid(self.path(source).dgid()),
+            TableKey::Lid(lid) => Target::Lid(lid),
+            TableKey::Guid(_) => Target::Gid(self.path(source).dgid()),
         }
     }
 
@@ -162,18 +162,18 @@ impl Entry {
     }
 
     #[inline]
-    pub(super) fn is(&self, key: Key) -> bool {
+    pub(super) fn is(&self, key: TableKey) -> bool {
         let kind = self.0[3] & (USED | IS_LID);
         match key {
-            Key::Lid(lid) => kind == USED | IS_LID && self.dlid() == lid,
-            Key::Guid(guid) => kind == USED && self.0[1] == guid,
+            TableKey::Lid(lid) => kind == USED | IS_LID && self.dlid() == lid,
+            TableKey::Guid(guid) => kind == USED && self.0[1] == guid,
         }
     }
 
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> TableKey {
         match self.0[3] & IS_LID {
-            0 => Key::Guid(self.0[1]),
-            _ => Key::Lid(self.dlid()),
+            0 => TableKey::Guid(self.0[1]),
+            _ => TableKey::Lid(self.dlid()),
         }
     }
 

@@ -20,32 +20,32 @@ fn gid(id: u64) -> Gid {
     Gid::new(0xfe80 << 48, id)
 }
 
-fn key(target: Target) -> Key {
-    Key::new(target, &source()).unwrap()
+fn key(target: Target) -> TableKey {
+    TableKey::new(target, &source()).unwrap()
 }
 
-fn to_gid(id: u64) -> Key {
+fn to_gid(id: u64) -> TableKey {
     key(Target::Gid(gid(id)))
 }
 
-fn to_lid(lid: u16) -> Key {
+fn to_lid(lid: u16) -> TableKey {
     key(Target::Lid(Lid(lid)))
 }
 
 /// An entry of that key; the number tells it from others.
-fn entry(key: Key, number: u64) -> Entry {
+fn entry(key: TableKey, number: u64) -> Entry {
     let mut path = PathRecord::default();
     path.set_sgid(source().gid)
         .set_dgid(gid(1))
         .set_dlid(Lid(1));
     match key {
-        Key::Lid(lid) => _ = path.set_dlid(lid),
-        Key::Guid(guid) => _ = path.set_dgid(gid(u64::from_be(guid))),
+        TableKey::Lid(lid) => _ = path.set_dlid(lid),
+        TableKey::Guid(guid) => _ = path.set_dgid(gid(u64::from_be(guid))),
     }
     Entry::new(key, &path, &source(), number, number as u16).unwrap()
 }
 
-fn value(table: &Table, key: Key) -> Option<u64> {
+fn value(table: &Table, key: TableKey) -> Option<u64> {
     table.find(key).map(|(_, entry)| entry.learned())
 }
 
@@ -129,7 +129,7 @@ fn an_entry_is_of_its_key_only() {
     assert!(Entry::new(to_lid(8), &path, &source(), 0, 0).is_none());
     assert!(Entry::new(to_gid(8), &path, &source(), 0, 0).is_none());
     assert!(Entry::new(to_gid(1), &path, &source(), 0, 0).is_some());
-    assert_eq!(Key::new(Target::Gid(Gid::new(7, 1)), &source()), None);
+    assert_eq!(TableKey::new(Target::Gid(Gid::new(7, 1)), &source()), None);
 }
 
 /// LIDs in a row, and the base LIDs of a fabric with LMC 7.
@@ -155,7 +155,7 @@ fn lids_are_near_their_homes() {
 #[test]
 fn the_hand_takes_who_was_not_visited() {
     let table = table(12);
-    let keys: Vec<Key> = (1..=12).map(to_lid).collect();
+    let keys: Vec<TableKey> = (1..=12).map(to_lid).collect();
     for &key in &keys {
         table.put(key, entry(key, 1));
     }
@@ -193,14 +193,14 @@ fn the_hands_patience_has_an_end() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Put(Key, u64),
-    Remove(Key),
+    Put(TableKey, u64),
+    Remove(TableKey),
     RemoveAll(u64),
     Evict,
     Grow,
 }
 
-fn keys() -> impl Strategy<Value = Key> {
+fn keys() -> impl Strategy<Value = TableKey> {
     prop_oneof![(1..60_u16).prop_map(to_lid), (1..60_u64).prop_map(to_gid)]
 }
 
@@ -217,10 +217,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn compare(steps: &[Step]) {
     let mut table = table(1);
-    let mut model: HashMap<u64, (Key, u64)> = HashMap::new();
-    let name = |key: Key| match key {
-        Key::Lid(lid) => u64::from(lid.0),
-        Key::Guid(guid) => guid,
+    let mut model: HashMap<u64, (TableKey, u64)> = HashMap::new();
+    let name = |key: TableKey| match key {
+        TableKey::Lid(lid) => u64::from(lid.0),
+        TableKey::Guid(guid) => guid,
     };
     let mut hand = 0;
     for step in steps {

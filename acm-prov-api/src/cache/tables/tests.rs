@@ -9,8 +9,8 @@ const SOURCE: Source = Source {
     pkey: PKey(0xffff),
 };
 
-fn key(lid: u16) -> Key {
-    Key::Lid(Lid(lid))
+fn key(lid: u16) -> TableKey {
+    TableKey::Lid(Lid(lid))
 }
 
 fn put(tables: &Tables, lid: u16, learned: u64) {

@@ -95,16 +95,16 @@ fn the_size_is_that_of_c() {
 fn null_table() {
     // SAFETY: NULL is allowed.
     let report = unsafe { judge(core::ptr::null(), 1) };
-    assert_eq!(report.findings(), [Finding::NullTable]);
+    assert_eq!(report.findings(), [TableFault::NullTable]);
     assert!(!report.is_accepted());
 }
 
 #[test]
 fn versions() {
     for (version, finding) in [
-        (0, Finding::OlderVersion { version: 0 }),
-        (2, Finding::NewerVersion { version: 2 }),
-        (u32::MAX, Finding::NewerVersion { version: u32::MAX }),
+        (0, TableFault::OlderVersion { version: 0 }),
+        (2, TableFault::NewerVersion { version: 2 }),
+        (u32::MAX, TableFault::NewerVersion { version: u32::MAX }),
     ] {
         let mut table = sound();
         table.version = version;
@@ -124,8 +124,8 @@ fn version_and_size_are_both_named() {
     assert_eq!(
         judge_table(&table, 2).findings(),
         [
-            Finding::NewerVersion { version: 2 },
-            Finding::LongerTable { size: 128 }
+            TableFault::NewerVersion { version: 2 },
+            TableFault::LongerTable { size: 128 }
         ]
     );
 }
@@ -137,7 +137,7 @@ fn a_table_that_disagrees_with_its_query() {
     let report = judge_table(&table, 1);
     assert_eq!(
         report.findings(),
-        [Finding::VersionsDiffer { table: 3, query: 1 }]
+        [TableFault::VersionsDiffer { table: 3, query: 1 }]
     );
     assert!(
         report.is_accepted(),
@@ -151,7 +151,7 @@ fn a_longer_table_is_newer() {
         let mut table = sound();
         table.size = size;
         let report = judge_table(&table, 1);
-        assert_eq!(report.findings(), [Finding::LongerTable { size }]);
+        assert_eq!(report.findings(), [TableFault::LongerTable { size }]);
         assert!(!report.is_accepted());
         assert!(report.to_string().contains("newer"), "{report}");
         assert_eq!(report.name(), Some(c"sound"));
@@ -161,7 +161,7 @@ fn a_longer_table_is_newer() {
 #[test]
 fn a_shorter_table_is_older_and_is_not_read_past_its_end() {
     let table = sound();
-    let shorter = |size, first_missing| Finding::ShorterTable {
+    let shorter = |size, first_missing| TableFault::ShorterTable {
         size,
         first_missing,
     };
@@ -196,7 +196,7 @@ fn a_table_that_says_less_than_its_first_word() {
     table.size = 0;
     assert_eq!(
         judge_table(&table, 1).findings(),
-        [Finding::ShorterTable {
+        [TableFault::ShorterTable {
             size: 0,
             first_missing: "size"
         }]
@@ -208,7 +208,7 @@ fn null_name() {
     let mut table = sound();
     table.name = core::ptr::null();
     let report = judge_table(&table, 1);
-    assert_eq!(report.findings(), [Finding::NullName]);
+    assert_eq!(report.findings(), [TableFault::NullName]);
     assert_eq!(report.findings()[0].consequence(), Consequence::CrashAtLoad);
     assert!(!report.is_accepted());
 }
@@ -236,25 +236,25 @@ fn each_null_slot_is_named() {
         clear(&mut table);
         clear(&mut all_empty);
         let report = judge_table(&table, 1);
-        assert_eq!(report.findings(), [Finding::NullSlot(slot)]);
+        assert_eq!(report.findings(), [TableFault::NullSlot(slot)]);
         assert_eq!(report.to_string(), format!("`{slot}` is NULL"));
         assert!(report.is_accepted(), "the core sees it only when it calls");
     }
     let slots: Vec<_> = empty
         .iter()
-        .map(|(slot, _)| Finding::NullSlot(slot))
+        .map(|(slot, _)| TableFault::NullSlot(slot))
         .collect();
     assert_eq!(judge_table(&all_empty, 1).findings(), slots);
     // What lies past the end is missing, not NULL.
     assert_eq!(
         cut::<40>(&all_empty, 1).findings(),
         [
-            Finding::ShorterTable {
+            TableFault::ShorterTable {
                 size: 40,
                 first_missing: "open_port"
             },
-            Finding::NullSlot("open_device"),
-            Finding::NullSlot("close_device"),
+            TableFault::NullSlot("open_device"),
+            TableFault::NullSlot("close_device"),
         ]
     );
 }
@@ -265,23 +265,23 @@ fn names() {
     for (name, expected) in [
         (&b"plain"[..], None),
         (&long.as_bytes()[..63], None),
-        (long.as_bytes(), Some(Finding::LongName { length: 64 })),
-        (b"", Some(Finding::EmptyName)),
+        (long.as_bytes(), Some(TableFault::LongName { length: 64 })),
+        (b"", Some(TableFault::EmptyName)),
         (
             b"two words",
-            Some(Finding::WhiteSpaceInName {
+            Some(TableFault::WhiteSpaceInName {
                 name: "two words".into(),
             }),
         ),
         (
             b"tab\t",
-            Some(Finding::WhiteSpaceInName {
+            Some(TableFault::WhiteSpaceInName {
                 name: "tab\t".into(),
             }),
         ),
         (
             b"\xff",
-            Some(Finding::NameNotUtf8 {
+            Some(TableFault::NameNotUtf8 {
                 name: "\\xff".into(),
             }),
         ),
@@ -301,7 +301,7 @@ fn names() {
 fn bytes_that_are_not_all_there() {
     assert_eq!(
         judge_bytes(&[0; 7], 1).findings(),
-        [Finding::Truncated {
+        [TableFault::Truncated {
             size: 0,
             available: 7
         }]
@@ -311,7 +311,7 @@ fn bytes_that_are_not_all_there() {
     bytes[8..12].copy_from_slice(&1_u32.to_ne_bytes());
     assert_eq!(
         judge_bytes(&bytes, 1).findings(),
-        [Finding::Truncated {
+        [TableFault::Truncated {
             size: 120,
             available: 24
         }]
@@ -350,11 +350,11 @@ fn queries() {
     };
     let (no_table, report) = ask(refuses);
     assert!(no_table && !report.is_accepted());
-    assert_eq!(report.findings(), [Finding::QueryFailed { result: -3 }]);
-    assert_eq!(ask(forgets).1.findings(), [Finding::NullTable]);
+    assert_eq!(report.findings(), [TableFault::QueryFailed { result: -3 }]);
+    assert_eq!(ask(forgets).1.findings(), [TableFault::NullTable]);
     assert_eq!(
         ask(forgets_version).1.findings(),
-        [Finding::OlderVersion { version: 0 }]
+        [TableFault::OlderVersion { version: 0 }]
     );
     let (no_table, report) = ask(answers);
     assert!(!no_table && report.is_sound());

@@ -9,11 +9,11 @@ use std::ffi::c_void;
 
 use super::{Context, Contexts};
 use crate::abi::acm_device;
-use crate::door::registry::Key;
+use crate::door::registry::ContextKey;
 use crate::handles::DeviceHandle;
 use crate::host::Host;
 use crate::host::guard::{Refusal, guard};
-use crate::provider::{Device, DeviceState as _, Provider};
+use crate::provider::{Device, DeviceContext as _, Provider};
 use crate::sync::{Arc, Mutex};
 
 /// A device of the core's.
@@ -116,7 +116,7 @@ impl<P: Provider> OpenDevice<P> {
 
     fn end_taken(&self, callback: &str, device: Option<Arc<Device<P>>>) {
         let Some(device) = device else { return };
-        guard(&self.host, callback, (), || device.state().close());
+        guard(&self.host, callback, (), || device.context().close());
         device.handle().close();
         // The provider's destructor may panic, and a panic may be under way.
         guard(&self.host, callback, (), || drop(device));
@@ -144,7 +144,7 @@ impl<P: Provider> Drop for UsedDevice<P> {
 }
 
 /// Devices that ended since the open of their only port failed, one for each of the core's.
-pub(super) struct FailedDevices(Mutex<Vec<(CoreDevice, Key)>>);
+pub(super) struct FailedDevices(Mutex<Vec<(CoreDevice, ContextKey)>>);
 
 impl FailedDevices {
     pub(super) const fn new() -> Self {
@@ -153,12 +153,12 @@ impl FailedDevices {
 
     fn add(&self, device: CoreDevice, context: *mut c_void) {
         self.remove(context);
-        let key = Key::from_context(context);
+        let key = ContextKey::from_context(context);
         self.0.lock().extend(key.map(|key| (device, key)));
     }
 
     fn remove(&self, context: *mut c_void) {
-        let key = Key::from_context(context);
+        let key = ContextKey::from_context(context);
         self.0.lock().retain(|(_, failed)| Some(*failed) != key);
     }
 }
@@ -166,11 +166,11 @@ impl FailedDevices {
 impl<P: Provider> Contexts<P> {
     /// The core opens a device: it has forgotten contexts of the same that have ended.
     pub(in crate::door) fn forget_failed(&self, callback: &str, device: CoreDevice) {
-        let forgotten: Vec<Key> = {
+        let forgotten: Vec<ContextKey> = {
             let mut failed = self.failed_devices.0.lock();
             let (forgotten, others) = failed.drain(..).partition(|(core, _)| *core == device);
             *failed = others;
-            let forgotten: Vec<(CoreDevice, Key)> = forgotten;
+            let forgotten: Vec<(CoreDevice, ContextKey)> = forgotten;
             forgotten.into_iter().map(|(_, key)| key).collect()
         };
         for key in forgotten {

@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn value<T: Copy>(registry: &Registry<T>, key: Key) -> Option<T> {
+fn value<T: Copy>(registry: &Registry<T>, key: ContextKey) -> Option<T> {
     registry.enter(key).ok().map(|guest| **guest)
 }
 
 /// Closes a context that has no other guest.
-fn close<T>(registry: &Registry<T>, key: Key) -> Option<Arc<T>> {
+fn close<T>(registry: &Registry<T>, key: ContextKey) -> Option<Arc<T>> {
     let guest = registry.enter(key).ok()?;
     assert!(guest.close());
     guest.leave()
@@ -39,11 +39,11 @@ fn made_up_keys_name_nothing() {
         INDEX_MASK + 2,
         usize::MAX,
     ] {
-        let key = Key::from_context(std::ptr::without_provenance_mut(address)).unwrap();
+        let key = ContextKey::from_context(std::ptr::without_provenance_mut(address)).unwrap();
         assert!(registry.enter(key).is_err_and(|last| last.is_none()));
         assert!(!registry.is_open(key));
     }
-    assert!(Key::from_context(std::ptr::null_mut()).is_none());
+    assert!(ContextKey::from_context(std::ptr::null_mut()).is_none());
     assert_eq!(value(&registry, key), Some(7));
 }
 
@@ -97,7 +97,7 @@ fn every_index_has_a_place_of_its_own() {
     let (chunk, _) = place(INDEX_MASK - 1).unwrap();
     assert_eq!(chunk, CHUNKS - 1, "the last slot is in the last chunk");
     let registry = Registry::new();
-    let keys: Vec<Key> = (0..100)
+    let keys: Vec<ContextKey> = (0..100)
         .map(|number| registry.insert(Arc::new(number)).unwrap())
         .collect();
     for (number, key) in keys.into_iter().enumerate() {
@@ -174,7 +174,7 @@ fn visits_and_closes_of_many_threads() {
                     let Some(key) = NonZeroUsize::new(newest.load(Ordering::Acquire)) else {
                         continue;
                     };
-                    if let Ok(guest) = registry.enter(Key(key)) {
+                    if let Ok(guest) = registry.enter(ContextKey(key)) {
                         assert!(guest.0 < ROUNDS);
                         drop(guest.leave());
                     }

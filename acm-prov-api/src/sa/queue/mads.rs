@@ -13,7 +13,7 @@ use hashbrown::hash_map::Entry;
 mod ends;
 
 use super::id::{Context, MadId};
-use super::{Done, LIMIT, Question, Urgency};
+use super::{Done, LIMIT, MadRequest, Urgency};
 use crate::abi::umad_sa_packet;
 use crate::clock::Moment;
 use crate::handles::{CorePort, EndpointHandle};
@@ -27,7 +27,7 @@ pub(super) struct NewMad {
     pub(super) id: MadId,
     pub(super) endpoint: EndpointHandle,
     pub(super) urgency: Urgency,
-    pub(super) question: Question,
+    pub(super) question: MadRequest,
     pub(super) asked: Moment,
     /// When `done` must be called, whether or not the MAD was handed over.
     pub(super) wanted_until: Moment,
@@ -38,7 +38,7 @@ pub(super) struct NewMad {
 pub(super) struct HandedOver {
     pub(super) context: Context,
     pub(super) endpoint: EndpointHandle,
-    pub(super) question: Question,
+    pub(super) question: MadRequest,
     /// Whether no other waits at its port.
     pub(super) is_last: bool,
 }
@@ -68,7 +68,7 @@ enum State {
 /// What is needed to hand over a MAD.
 struct ToSend {
     endpoint: EndpointHandle,
-    question: Question,
+    question: MadRequest,
 }
 
 pub(super) struct Mad {

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use super::id::{Context, MadId};
-use super::{QUEUE, Question, RECORD_LENGTH, Returned};
+use super::{MadRequest, QUEUE, RECORD_LENGTH, Returned};
 use crate::abi::{self, Be16, Be64, acm_endpoint, acm_sa_mad, umad_hdr, umad_sa_packet};
 use crate::host::Host;
 use crate::host::guard::{self, Refusal};
@@ -17,7 +17,7 @@ pub(super) unsafe fn send(
     endpoint: *const acm_endpoint,
     host: &Host,
     context: Context,
-    question: &Question,
+    question: &MadRequest,
 ) -> Result<(), SaError> {
     let table = host.table();
     // SAFETY: the caller's promise; the context is a number that nobody dereferences.
@@ -38,7 +38,7 @@ pub(super) unsafe fn send(
     Ok(())
 }
 
-fn fill(mad: &mut acm_sa_mad, question: &Question, id: MadId) {
+fn fill(mad: &mut acm_sa_mad, question: &MadRequest, id: MadId) {
     let packet = &mut mad.sa_mad;
     packet.mad_hdr = umad_hdr {
         base_version: abi::UMAD_BASE_VERSION,

@@ -6,8 +6,8 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Message, PATH, Path, Reply};
 use crate::stand_in::sa::Reaction;
-use crate::suite::bench::{SUCCESS, by_gid, by_lid, reply, resolve};
 use crate::suite::fault::NO_FAULT;
+use crate::suite::fixture::{SUCCESS, by_gid, by_lid, reply, resolve};
 use crate::suite::{Check, Outcome, failed};
 
 /// The peer that is asked for.
@@ -21,7 +21,7 @@ static PROBES: [Check; 7] = [
         harmed: Harmed::Operator,
         how: "loads the library as ibacm does and calls provider_query",
         needs: Ability::Loads.needs(),
-        run: |bench| bench.core().map(drop),
+        run: |fixture| fixture.core().map(drop),
         fault: NO_FAULT,
     },
     Check {
@@ -30,7 +30,7 @@ static PROBES: [Check; 7] = [
         harmed: Harmed::Daemon,
         how: "opens one device, port and endpoint and adds its addresses",
         needs: Ability::OpensPort.needs(),
-        run: |bench| bench.up().map(drop),
+        run: |fixture| fixture.up().map(drop),
         fault: NO_FAULT,
     },
     Check {
@@ -39,8 +39,8 @@ static PROBES: [Check; 7] = [
         harmed: Harmed::Client,
         how: "asks for one peer by its LID and looks for a path in the answer, whatever its fields are",
         needs: Ability::AnswersByLid.needs(),
-        run: |bench| {
-            let (core, from) = bench.up()?;
+        run: |fixture| {
+            let (core, from) = fixture.up()?;
             is_path(&resolve(core, from, &by_lid(&Peer::number(PEER)))?)
         },
         fault: NO_FAULT,
@@ -51,8 +51,8 @@ static PROBES: [Check; 7] = [
         harmed: Harmed::Client,
         how: "asks for one peer by its GID and looks for a path in the answer, whatever its fields are",
         needs: Ability::AnswersByGid.needs(),
-        run: |bench| {
-            let (core, from) = bench.up()?;
+        run: |fixture| {
+            let (core, from) = fixture.up()?;
             is_path(&resolve(core, from, &by_gid(&Peer::number(PEER)))?)
         },
         fault: NO_FAULT,
@@ -63,8 +63,8 @@ static PROBES: [Check; 7] = [
         harmed: Harmed::Client,
         how: "puts one query to the SA and looks for a path in the answer, whatever its fields are",
         needs: Ability::AnswersQuery.needs(),
-        run: |bench| {
-            let (core, from) = bench.up()?;
+        run: |fixture| {
+            let (core, from) = fixture.up()?;
             let port = core.port(FIRST_PORT);
             let asked = Path::default()
                 .with_sgid(port.gid())
@@ -81,8 +81,8 @@ static PROBES: [Check; 7] = [
         harmed: Harmed::Client,
         how: "sends the event and asks for one peer by its LID",
         needs: Ability::Reregisters.needs(),
-        run: |bench| {
-            let (core, from) = bench.up()?;
+        run: |fixture| {
+            let (core, from) = fixture.up()?;
             core.reregister(FIRST_PORT);
             core.settle();
             is_path(&resolve(core, from, &by_lid(&Peer::number(PEER)))?)
@@ -95,8 +95,8 @@ static PROBES: [Check; 7] = [
         harmed: Harmed::Daemon,
         how: "opens one port, removes an address, and closes the port",
         needs: Ability::Closes.needs(),
-        run: |bench| {
-            let (core, from) = bench.up()?;
+        run: |fixture| {
+            let (core, from) = fixture.up()?;
             core.remove_address(from);
             core.port_down(FIRST_PORT);
             Ok(())
@@ -112,8 +112,8 @@ pub(in crate::suite) static DEADLINE: Check = Check {
     harmed: Harmed::Client,
     how: "asks for one peer of whom the SA says nothing, and for one whose MAD never comes back, and takes the time",
     needs: &[Ability::OpensPort],
-    run: |bench| {
-        let (core, from) = bench.up_with(&["timeout 100", "retries 1", "sa_depth 2"])?;
+    run: |fixture| {
+        let (core, from) = fixture.up_with(&["timeout 100", "retries 1", "sa_depth 2"])?;
         let lost = Peer::number(PEER + 1);
         let (lid, gid) = (lost.lid, lost.gid());
         core.sa().script(move |question| {
@@ -127,7 +127,7 @@ pub(in crate::suite) static DEADLINE: Check = Check {
         let ids = [Peer::number(PEER), lost].map(|peer| core.resolve_from(from, &by_lid(&peer)));
         let waited = ids.map(|id| core.reply(id).and_then(|_| core.waited(id)));
         // Whoever is not answered at all is another check's matter.
-        bench.shown_deadline = waited.into_iter().flatten().max();
+        fixture.shown_deadline = waited.into_iter().flatten().max();
         Ok(())
     },
     fault: NO_FAULT,

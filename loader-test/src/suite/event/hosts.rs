@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::super::apart::{End, Exit};
-use super::super::bench::{Bench, HASTY, SUCCESS, able, by_addr, resolve};
+use super::super::fixture::{Fixture, HASTY, SUCCESS, able, by_addr, resolve};
 use super::super::{Finding, Outcome, cannot_run, failed};
 use crate::stand_in::fabric::{Peer, hosts_file};
 use crate::stand_in::message::{Addr, Message, Path as PathRecord};
@@ -25,19 +25,19 @@ const READ_AGAIN_WITHIN: Duration = Duration::from_secs(15);
 const STEP: Duration = Duration::from_millis(20);
 
 /// In a process of its own: it is left without a descriptor.
-pub(super) fn unreadable(bench: &mut Bench) -> Outcome {
-    let end = bench.apart(Exit::AtOnce, changes_while_unreadable);
+pub(super) fn unreadable(fixture: &mut Fixture) -> Outcome {
+    let end = fixture.apart(Exit::AtOnce, changes_while_unreadable);
     match end.map_err(cannot_run("a process without descriptors"))? {
         End::Came(outcome) => outcome,
         End::Lost(how) => Err(failed("a provider that lives on", how)),
     }
 }
 
-fn changes_while_unreadable(bench: &mut Bench) -> Outcome {
+fn changes_while_unreadable(fixture: &mut Fixture) -> Outcome {
     let cannot = cannot_run("the hosts file");
-    let file = bench.folder().join("hosts");
-    let draft = bench.folder().join("hosts.new");
-    let (core, from) = bench.up_with(HASTY)?;
+    let file = fixture.folder().join("hosts");
+    let draft = fixture.folder().join("hosts.new");
+    let (core, from) = fixture.up_with(HASTY)?;
     let answer = resolve(core, from, &asks())?;
     able(core, &answer, "names of an acm_hosts file")?;
     write_hosts(&draft, 4)

@@ -17,7 +17,7 @@ use super::stage::Stage;
 use crate::stand_in::ledger::{Harmed, Violation};
 use crate::stand_in::library::LoadError;
 use crate::stand_in::{FIRST_PORT, StandIn, recorder, sequence};
-use crate::suite::bench::judge;
+use crate::suite::fixture::judge;
 
 /// The exit code of a copy that has left a result.
 pub(super) const PLAYED: i32 = 0;

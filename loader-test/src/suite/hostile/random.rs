@@ -8,16 +8,16 @@ use crate::stand_in::message::{
     Addr, ENTRIES, FLAG_DEST, FLAG_NODELAY, FLAG_QUERY_SA, FLAG_SOURCE, Gid, LENGTH, Message, PATH,
     Path,
 };
-use crate::suite::bench::{Bench, ERRORS, SUCCESS, reply};
+use crate::suite::fixture::{ERRORS, Fixture, SUCCESS, reply};
 use crate::suite::{Finding, Outcome, failed};
 
 /// Always the same messages, so that a failure can be seen again; the command `fuzz` has others.
 pub(in crate::suite) const SEED: u64 = 0x1bac;
 const MESSAGES: usize = 2000;
 
-pub(super) fn run(bench: &mut Bench) -> Outcome {
+pub(super) fn run(fixture: &mut Fixture) -> Outcome {
     // Short deadlines: some destinations are nowhere.
-    let (core, from) = bench.up_with(&["timeout 50", "retries 0"])?;
+    let (core, from) = fixture.up_with(&["timeout 50", "retries 0"])?;
     let own = core.address(from).clone();
     let mut rng = Rng::with_seed(SEED);
     let asked: Vec<(usize, Message, u64)> = (0..MESSAGES)

@@ -4,7 +4,9 @@ use super::{leads_elsewhere, leads_here, serves};
 use crate::stand_in::fabric::{DeviceSpec, Peer, PortSpec};
 use crate::stand_in::message::Addr;
 use crate::stand_in::{AddressId, FIRST_PORT, PortId, StandIn};
-use crate::suite::bench::{Bench, HASTY, by_addr, expect_path, expected_path, refused, resolve};
+use crate::suite::fixture::{
+    Fixture, HASTY, by_addr, expect_path, expected_path, refused, resolve,
+};
 use crate::suite::{Finding, Outcome, cannot_run, failed};
 
 const PKEY: u16 = 0xffff;
@@ -13,13 +15,13 @@ fn ip(last: u8) -> Addr {
     Addr::Ip([10, 1, 0, last].into())
 }
 
-pub(super) fn hundred(bench: &mut Bench) -> Outcome {
+pub(super) fn hundred(fixture: &mut Fixture) -> Outcome {
     let address = |number: u8| match number % 3 {
         0 => Addr::Name(format!("alias{number}")),
         1 => ip(number),
         _ => Addr::Ip6([0xfd00, 0, 0, 0, 0, 0, 1, number.into()].into()),
     };
-    let core = bench.core()?;
+    let core = fixture.core()?;
     core.port_up(FIRST_PORT).map_err(refused)?;
     let mut added = Vec::new();
     for number in 0..100 {
@@ -40,8 +42,8 @@ pub(super) fn hundred(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-pub(super) fn removed(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+pub(super) fn removed(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up_with(HASTY)?;
     let (first, second) = (ip(201), ip(77));
     let mut added = core
         .add_address(FIRST_PORT, PKEY, &second)
@@ -66,11 +68,11 @@ pub(super) fn removed(bench: &mut Bench) -> Outcome {
 /// The second partition.
 const OTHER: u16 = 0x8001;
 
-pub(super) fn twice(bench: &mut Bench) -> Outcome {
+pub(super) fn twice(fixture: &mut Fixture) -> Outcome {
     let (moving, own_name) = (ip(201), Addr::Name("self1".into()));
     let host = Peer::number(5);
     let (hosts, there) = (
-        bench.folder().join("moved_hosts"),
+        fixture.folder().join("moved_hosts"),
         Addr::Name("there".into()),
     );
     let gid = host.gid();
@@ -79,7 +81,7 @@ pub(super) fn twice(bench: &mut Bench) -> Outcome {
     let mut device = DeviceSpec::single();
     device.ports[0].pkeys = vec![PKEY, OTHER];
     let file = format!("addr_data_file {}", hosts.display());
-    let core = bench.core_with(vec![device], &[HASTY, &[&file]].concat())?;
+    let core = fixture.core_with(vec![device], &[HASTY, &[&file]].concat())?;
     core.port_up(FIRST_PORT).map_err(refused)?;
     let add = |core: &mut StandIn, pkey: u16, address: &Addr| {
         core.add_address(FIRST_PORT, pkey, address).map_err(refused)
@@ -120,8 +122,8 @@ fn still_leads_here(core: &mut StandIn, from: AddressId, address: &Addr) -> Outc
     })
 }
 
-pub(super) fn lost(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+pub(super) fn lost(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up_with(HASTY)?;
     let (first, second) = (ip(201), ip(77));
     let added = core
         .add_address(FIRST_PORT, PKEY, &second)
@@ -147,11 +149,11 @@ pub(super) fn lost(bench: &mut Bench) -> Outcome {
     serves(core, from, 1)
 }
 
-pub(super) fn moved(bench: &mut Bench) -> Outcome {
+pub(super) fn moved(fixture: &mut Fixture) -> Outcome {
     let second = PortId { device: 0, port: 2 };
     let mut device = DeviceSpec::single();
     device.ports.push(PortSpec::new(0x0010_0002, 11));
-    let core = bench.core_with(vec![device], HASTY)?;
+    let core = fixture.core_with(vec![device], HASTY)?;
     let (stays, moves) = (ip(201), ip(77));
     let first_from = core.up(FIRST_PORT).map_err(refused)?;
     core.up(second).map_err(refused)?;
@@ -168,8 +170,8 @@ pub(super) fn moved(bench: &mut Bench) -> Outcome {
     leads_elsewhere(core, first_from, &stays, &moves)
 }
 
-pub(super) fn memory(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+pub(super) fn memory(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     // The array has moved when the second address came; by now it moves again.
     let last = core
         .add_address(FIRST_PORT, PKEY, &ip(77))
@@ -181,8 +183,8 @@ pub(super) fn memory(bench: &mut Bench) -> Outcome {
     leads_here(core, last, &ip(77))
 }
 
-pub(super) fn kept(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+pub(super) fn kept(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up_with(HASTY)?;
     serves(core, from, 1)?;
     core.port_down_keeping_addresses(FIRST_PORT);
     core.port_up(FIRST_PORT).map_err(refused)?;

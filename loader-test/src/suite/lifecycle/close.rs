@@ -7,14 +7,14 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::message::{Message, Path};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::apart::{End, Exit};
-use crate::suite::bench::{Bench, HASTY, QUIET, by_lid, hold, let_go, refused, reply};
+use crate::suite::fixture::{Fixture, HASTY, QUIET, by_lid, hold, let_go, refused, reply};
 use crate::suite::{Finding, Outcome, cannot_run, failed};
 
 /// What a busy machine may add to a deadline.
 const ALLOWANCE: Duration = Duration::from_secs(5);
 
-pub(super) fn in_flight(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+pub(super) fn in_flight(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up_with(HASTY)?;
     let start = Instant::now();
     let clients = ask_in_vain(core, from);
     core.port_down(FIRST_PORT);
@@ -48,13 +48,13 @@ fn ask_in_vain(core: &mut StandIn, from: AddressId) -> Vec<u64> {
     clients
 }
 
-pub(super) fn memory(bench: &mut Bench) -> Outcome {
-    if !bench.strict {
+pub(super) fn memory(fixture: &mut Fixture) -> Outcome {
+    if !fixture.strict {
         let text = "looked at with --strict alone: in the daemon this memory lives on";
         return Err(Finding::Skipped(text.into()));
     }
-    let end = bench.apart(Exit::AtOnce, |bench| {
-        let (core, from) = bench.up()?;
+    let end = fixture.apart(Exit::AtOnce, |fixture| {
+        let (core, from) = fixture.up()?;
         core.hides_closed = true;
         let clients = ask_in_vain(core, from);
         core.port_down(FIRST_PORT);

@@ -8,7 +8,7 @@ use crate::stand_in::message::Addr;
 use crate::stand_in::sa::Reaction;
 use crate::stand_in::{AddressId, FIRST_PORT, MadFaults, PortId, StandIn};
 use crate::suite::apart::{End, Exit};
-use crate::suite::bench::{Bench, HASTY, SUCCESS, by_addr, by_gid, by_lid, refused, resolve};
+use crate::suite::fixture::{Fixture, HASTY, SUCCESS, by_addr, by_gid, by_lid, refused, resolve};
 use crate::suite::{Outcome, cannot_run, failed};
 
 /// The IP address that [`StandIn::up`] gives to the first port.
@@ -74,20 +74,20 @@ impl Services for Mads {
     }
 }
 
-pub(super) fn verbs(bench: &mut Bench) -> Outcome {
-    each_fails_once(bench, &Verbs)
+pub(super) fn verbs(fixture: &mut Fixture) -> Outcome {
+    each_fails_once(fixture, &Verbs)
 }
 
-pub(super) fn mads(bench: &mut Bench) -> Outcome {
-    each_fails_once(bench, &Mads)
+pub(super) fn mads(fixture: &mut Fixture) -> Outcome {
+    each_fails_once(fixture, &Mads)
 }
 
 /// Each call of an open and a first request in turn fails, each time in a process of its own; after that all is well.
-fn each_fails_once(bench: &mut Bench, services: &dyn Services) -> Outcome {
-    let list = bench.folder().join("calls.json");
+fn each_fails_once(fixture: &mut Fixture, services: &dyn Services) -> Outcome {
+    let list = fixture.folder().join("calls.json");
     let cannot = cannot_run("a process for a piece of the check");
-    let counted = bench.apart(Exit::AtOnce, |bench| {
-        let core = bench.core_with(vec![DeviceSpec::single()], HASTY)?;
+    let counted = fixture.apart(Exit::AtOnce, |fixture| {
+        let core = fixture.core_with(vec![DeviceSpec::single()], HASTY)?;
         services.fail(core, &(String::new(), usize::MAX));
         opens_or_refuses(core)?;
         let text = serde_json::to_vec(&services.calls(core)).unwrap_or_default();
@@ -97,8 +97,8 @@ fn each_fails_once(bench: &mut Bench, services: &dyn Services) -> Outcome {
     let text = std::fs::read(&list).map_err(cannot)?;
     let calls: Vec<Call> = serde_json::from_slice(&text).unwrap_or_default();
     for call in &calls {
-        let end = bench.apart(Exit::AtOnce, |bench| {
-            let core = bench.core_with(vec![DeviceSpec::single()], HASTY)?;
+        let end = fixture.apart(Exit::AtOnce, |fixture| {
+            let core = fixture.core_with(vec![DeviceSpec::single()], HASTY)?;
             services.fail(core, call);
             let outcome = opens_or_refuses(core);
             services.heal(core);
@@ -141,7 +141,7 @@ fn opens_or_refuses(core: &mut StandIn) -> Outcome {
     Ok(())
 }
 
-pub(super) fn ethernet(bench: &mut Bench) -> Outcome {
+pub(super) fn ethernet(fixture: &mut Fixture) -> Outcome {
     let port = PortId { device: 0, port: 2 };
     let mut device = DeviceSpec::single();
     device.ports.push(PortSpec {
@@ -149,7 +149,7 @@ pub(super) fn ethernet(bench: &mut Bench) -> Outcome {
         sm_lid: 0,
         ..PortSpec::new(0x0010_0002, 0)
     });
-    let core = bench.core_with(vec![device], &[])?;
+    let core = fixture.core_with(vec![device], &[])?;
     // There is no subnet manager behind that port.
     core.sa().script(move |question| {
         if question.port == port.number() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::serves;
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::{DeviceSpec, Peer};
-use crate::suite::bench::{Bench, refused};
+use crate::suite::fixture::{Fixture, refused};
 use crate::suite::process::threads::{newer_than, threads};
 use crate::suite::{Outcome, cannot_run, failed};
 
@@ -84,14 +84,14 @@ impl Resources {
     }
 }
 
-pub(super) fn thousand(bench: &mut Bench) -> Outcome {
+pub(super) fn thousand(fixture: &mut Fixture) -> Outcome {
     // A provider may read its files at each open: that is not what this is about, and there is little to read.
-    let hosts = bench.folder().join("few-hosts");
+    let hosts = fixture.folder().join("few-hosts");
     let text = format!("peer1 {}\n", Peer::number(1).gid());
     fs::write(&hosts, text).map_err(cannot_run("a hosts file"))?;
     let hosts = format!("addr_data_file {}", hosts.display());
-    let ends = bench.deadline();
-    let core = bench.core_with(vec![DeviceSpec::single()], &["log_level 0", &hosts])?;
+    let ends = fixture.deadline();
+    let core = fixture.core_with(vec![DeviceSpec::single()], &["log_level 0", &hosts])?;
     let threads_before = threads();
     let mut before = Resources::now();
     let mut is_at_rest = false;

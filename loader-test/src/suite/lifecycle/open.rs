@@ -5,10 +5,10 @@ use crate::stand_in::fabric::{DeviceSpec, PortSpec};
 use crate::stand_in::message::Addr;
 use crate::stand_in::{FIRST_PORT, PortId};
 use crate::suite::Outcome;
-use crate::suite::bench::{Bench, refused};
+use crate::suite::fixture::{Fixture, refused};
 
-pub(super) fn open_close(bench: &mut Bench) -> Outcome {
-    let core = bench.core()?;
+pub(super) fn open_close(fixture: &mut Fixture) -> Outcome {
+    let core = fixture.core()?;
     core.port_up(FIRST_PORT).map_err(refused)?;
     core.port_down(FIRST_PORT);
     for peer in 1..=3 {
@@ -22,26 +22,26 @@ pub(super) fn open_close(bench: &mut Bench) -> Outcome {
 }
 
 /// Another device beside the usual one, with a port of its own.
-pub(super) fn two_devices(bench: &mut Bench, node_guid: u64) -> Outcome {
+pub(super) fn two_devices(fixture: &mut Fixture, node_guid: u64) -> Outcome {
     let other = DeviceSpec {
         name: "sim1".into(),
         node_guid,
         ports: vec![PortSpec::new(0x0011_0001, 20)],
     };
     let ports = [FIRST_PORT, PortId { device: 1, port: 1 }];
-    side_by_side(bench, vec![DeviceSpec::single(), other], ports)
+    side_by_side(fixture, vec![DeviceSpec::single(), other], ports)
 }
 
-pub(super) fn two_ports(bench: &mut Bench) -> Outcome {
+pub(super) fn two_ports(fixture: &mut Fixture) -> Outcome {
     let mut device = DeviceSpec::single();
     device.ports.push(PortSpec::new(0x0010_0002, 11));
     let ports = [FIRST_PORT, PortId { device: 0, port: 2 }];
-    side_by_side(bench, vec![device], ports)
+    side_by_side(fixture, vec![device], ports)
 }
 
 /// Serves on two ports, on one after the other was closed, and on both again.
-fn side_by_side(bench: &mut Bench, devices: Vec<DeviceSpec>, ports: [PortId; 2]) -> Outcome {
-    let core = bench.core_with(devices, &[])?;
+fn side_by_side(fixture: &mut Fixture, devices: Vec<DeviceSpec>, ports: [PortId; 2]) -> Outcome {
+    let core = fixture.core_with(devices, &[])?;
     let mut from = [core.up(ports[0]), core.up(ports[1])];
     for closing in [0, 1] {
         core.settle();
@@ -60,10 +60,10 @@ fn side_by_side(bench: &mut Bench, devices: Vec<DeviceSpec>, ports: [PortId; 2])
 }
 
 /// Serves in each of the usable partitions of a P_Key table, in turn and for the same destinations.
-pub(super) fn pkeys(bench: &mut Bench, table: &[u16], usable: &[u16]) -> Outcome {
+pub(super) fn pkeys(fixture: &mut Fixture, table: &[u16], usable: &[u16]) -> Outcome {
     let mut device = DeviceSpec::single();
     device.ports[0].pkeys = table.to_vec();
-    let core = bench.core_with(vec![device], &[])?;
+    let core = fixture.core_with(vec![device], &[])?;
     for _ in 0..2 {
         core.port_up(FIRST_PORT).map_err(refused)?;
         let mut endpoints = Vec::new();

@@ -4,15 +4,15 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::ViolationKind;
 use crate::stand_in::message::{Message, Path};
 use crate::stand_in::{FIRST_PORT, StandIn};
-use crate::suite::bench::{Bench, by_gid, by_lid, refused, reply};
+use crate::suite::fixture::{Fixture, by_gid, by_lid, refused, reply};
 use crate::suite::{Finding, Outcome};
 
 /// As often as it takes to tell a callback that is slow from a machine that is.
 const TRIES: u16 = 3;
 
 /// Calls every callback several times. The ledger takes their time.
-pub(super) fn held(bench: &mut Bench) -> Outcome {
-    let core = bench.core()?;
+pub(super) fn held(fixture: &mut Fixture) -> Outcome {
+    let core = fixture.core()?;
     for round in 0..TRIES {
         let from = core.up(FIRST_PORT).map_err(refused)?;
         core.settle();

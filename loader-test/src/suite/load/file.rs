@@ -5,19 +5,19 @@ use std::os::unix::ffi::OsStrExt as _;
 use crate::elf::SharedObject;
 use crate::stand_in::FUNCTIONS;
 use crate::stand_in::library::Library;
-use crate::suite::bench::{Bench, not_loaded};
+use crate::suite::fixture::{Fixture, not_loaded};
 use crate::suite::{Finding, Outcome, failed};
 
-pub(super) fn name(bench: &mut Bench) -> Outcome {
-    let name = bench.library().file_name().unwrap_or_default();
+pub(super) fn name(fixture: &mut Fixture) -> Outcome {
+    let name = fixture.library().file_name().unwrap_or_default();
     if name.as_bytes().ends_with(b".so") {
         return Ok(());
     }
     Err(failed("a name that ends in .so", format!("{name:?}")))
 }
 
-pub(super) fn is_regular(bench: &mut Bench) -> Outcome {
-    let metadata = bench.library().symlink_metadata();
+pub(super) fn is_regular(fixture: &mut Fixture) -> Outcome {
+    let metadata = fixture.library().symlink_metadata();
     match metadata.map(|metadata| metadata.file_type()) {
         Ok(kind) if kind.is_file() => Ok(()),
         Ok(kind) if kind.is_symlink() => Err(failed("a regular file", "a symbolic link")),
@@ -27,13 +27,13 @@ pub(super) fn is_regular(bench: &mut Bench) -> Outcome {
     }
 }
 
-fn read(bench: &Bench) -> Result<SharedObject, Finding> {
-    SharedObject::read(bench.library())
+fn read(fixture: &Fixture) -> Result<SharedObject, Finding> {
+    SharedObject::read(fixture.library())
         .map_err(|error| failed("a shared object for this machine", error.to_string()))
 }
 
-pub(super) fn exports(bench: &mut Bench) -> Outcome {
-    let object = read(bench)?;
+pub(super) fn exports(fixture: &mut Fixture) -> Outcome {
+    let object = read(fixture)?;
     let query = object
         .exports
         .iter()
@@ -65,8 +65,8 @@ pub(super) fn exports(bench: &mut Bench) -> Outcome {
     }
 }
 
-pub(super) fn imports(bench: &mut Bench) -> Outcome {
-    let missing: Vec<String> = read(bench)?
+pub(super) fn imports(fixture: &mut Fixture) -> Outcome {
+    let missing: Vec<String> = read(fixture)?
         .imports
         .into_iter()
         .filter(|symbol| !symbol.weak && symbol.name.starts_with("acm_"))
@@ -80,8 +80,8 @@ pub(super) fn imports(bench: &mut Bench) -> Outcome {
     if !missing.is_empty() {
         return Err(failed("functions of the core alone", missing.join(", ")));
     }
-    bench.install_core()?;
-    Library::open_now(bench.library())
+    fixture.install_core()?;
+    Library::open_now(fixture.library())
         .map(drop)
         .map_err(not_loaded)
 }

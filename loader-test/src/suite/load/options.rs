@@ -6,11 +6,13 @@ use std::os::fd::AsFd;
 
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
-use crate::suite::bench::{Bench, by_lid, expect_path, expected_path, refused, resolve, serves};
+use crate::suite::fixture::{
+    Fixture, by_lid, expect_path, expected_path, refused, resolve, serves,
+};
 use crate::suite::{Finding, Outcome, cannot_run};
 
-pub(super) fn no_file(bench: &mut Bench) -> Outcome {
-    let outcome = bench.core_without_options().and_then(|core| {
+pub(super) fn no_file(fixture: &mut Fixture) -> Outcome {
+    let outcome = fixture.core_without_options().and_then(|core| {
         let from = core.up(FIRST_PORT).map_err(refused)?;
         core.settle();
         let peer = Peer::number(1);
@@ -18,14 +20,14 @@ pub(super) fn no_file(bench: &mut Bench) -> Outcome {
         expect_path(&reply, &expected_path(core, &peer))
     });
     match outcome {
-        Err(Finding::Failed { .. }) if bench.has_options() => Err(Finding::Skipped(
+        Err(Finding::Failed { .. }) if fixture.has_options() => Err(Finding::Skipped(
             "the provider needs the options that it is tested with (--opts, --opt)".into(),
         )),
         outcome => outcome,
     }
 }
 
-pub(super) fn odd_lines(bench: &mut Bench) -> Outcome {
+pub(super) fn odd_lines(fixture: &mut Fixture) -> Outcome {
     let long = "x".repeat(5000);
     let lines = [
         "",
@@ -46,12 +48,12 @@ pub(super) fn odd_lines(bench: &mut Bench) -> Outcome {
         "not\u{0}text \u{7f}\u{ff}",
         "timeout",
     ];
-    let (core, from) = bench.up_with(&lines)?;
+    let (core, from) = fixture.up_with(&lines)?;
     serves(core, from, &Peer::number(1))
 }
 
-pub(super) fn quiet(bench: &mut Bench) -> Outcome {
-    let file = bench.folder().join("printed");
+pub(super) fn quiet(fixture: &mut Fixture) -> Outcome {
+    let file = fixture.folder().join("printed");
     let cannot = cannot_run("standard output into a file");
     let kept = io::stdout().as_fd().try_clone_to_owned().map_err(cannot)?;
     let redirect = |to: &dyn AsFd| {
@@ -60,7 +62,7 @@ pub(super) fn quiet(bench: &mut Bench) -> Outcome {
         rustix::stdio::dup2_stdout(to).map_err(|error| cannot(io::Error::from(error)))
     };
     redirect(&File::create(&file).map_err(cannot)?)?;
-    let session = bench
+    let session = fixture
         .up()
         .and_then(|(core, from)| resolve(core, from, &by_lid(&Peer::number(1))));
     redirect(&kept)?;

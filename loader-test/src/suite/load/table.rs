@@ -1,16 +1,16 @@
 //! The table that `provider_query` gives.
 
-use acm_prov_api::check::Finding as Fault;
+use acm_prov_api::check::TableFault as Fault;
 
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::library::Library;
 use crate::suite::ability::Ability;
-use crate::suite::bench::{Bench, by_lid, not_loaded, refused, resolve};
+use crate::suite::fixture::{Fixture, by_lid, not_loaded, refused, resolve};
 use crate::suite::{Finding, Outcome, failed};
 
-pub(super) fn query(bench: &mut Bench) -> Outcome {
-    let report = bench.judge()?;
+pub(super) fn query(fixture: &mut Fixture) -> Outcome {
+    let report = fixture.judge()?;
     let seen: Vec<String> = report
         .findings()
         .iter()
@@ -27,8 +27,8 @@ fn is_without_table(fault: &Fault) -> bool {
     matches!(fault, Fault::QueryFailed { .. } | Fault::NullTable)
 }
 
-pub(super) fn version(bench: &mut Bench) -> Outcome {
-    judge(bench, "version 1 in both places", |fault| {
+pub(super) fn version(fixture: &mut Fixture) -> Outcome {
+    judge(fixture, "version 1 in both places", |fault| {
         matches!(
             fault,
             Fault::OlderVersion { .. } | Fault::NewerVersion { .. } | Fault::VersionsDiffer { .. }
@@ -36,8 +36,8 @@ pub(super) fn version(bench: &mut Bench) -> Outcome {
     })
 }
 
-pub(super) fn size(bench: &mut Bench) -> Outcome {
-    judge(bench, "a table of 120 bytes", |fault| {
+pub(super) fn size(fixture: &mut Fixture) -> Outcome {
+    judge(fixture, "a table of 120 bytes", |fault| {
         matches!(
             fault,
             Fault::ShorterTable { .. } | Fault::LongerTable { .. } | Fault::Truncated { .. }
@@ -45,8 +45,8 @@ pub(super) fn size(bench: &mut Bench) -> Outcome {
     })
 }
 
-pub(super) fn name(bench: &mut Bench) -> Outcome {
-    judge(bench, "a name that the options file can hold", |fault| {
+pub(super) fn name(fixture: &mut Fixture) -> Outcome {
+    judge(fixture, "a name that the options file can hold", |fault| {
         matches!(
             fault,
             Fault::NullName
@@ -58,15 +58,15 @@ pub(super) fn name(bench: &mut Bench) -> Outcome {
     })
 }
 
-pub(super) fn slots(bench: &mut Bench) -> Outcome {
-    judge(bench, "twelve callbacks", |fault| {
+pub(super) fn slots(fixture: &mut Fixture) -> Outcome {
+    judge(fixture, "twelve callbacks", |fault| {
         matches!(fault, Fault::NullSlot(_))
     })
 }
 
 /// Fails for the faults that `concerns` this check; what gives no table is told of elsewhere.
-fn judge(bench: &mut Bench, expected: &str, concerns: impl Fn(&Fault) -> bool) -> Outcome {
-    let report = match bench.judge() {
+fn judge(fixture: &mut Fixture, expected: &str, concerns: impl Fn(&Fault) -> bool) -> Outcome {
+    let report = match fixture.judge() {
         Err(Finding::Failed { .. }) => return Err(Finding::Blocked(Ability::Loads)),
         judged => judged?,
     };
@@ -86,9 +86,9 @@ fn judge(bench: &mut Bench, expected: &str, concerns: impl Fn(&Fault) -> bool) -
     }
 }
 
-pub(super) fn query_twice(bench: &mut Bench) -> Outcome {
+pub(super) fn query_twice(fixture: &mut Fixture) -> Outcome {
     // The core asks first when it loads the library, then this check does.
-    let (core, library) = bench.core_and_library()?;
+    let (core, library) = fixture.core_and_library()?;
     let again = Library::open_by_any_name(library).map_err(not_loaded)?;
     let (_, report) = again.judge().map_err(not_loaded)?;
     if !report.is_accepted() {

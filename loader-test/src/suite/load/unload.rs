@@ -11,20 +11,20 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::hide::hide;
 use crate::stand_in::library::Library;
 use crate::suite::apart::{End, Exit};
-use crate::suite::bench::{Bench, HASTY, by_lid, not_loaded, resolve};
+use crate::suite::fixture::{Fixture, HASTY, by_lid, not_loaded, resolve};
 use crate::suite::process::threads::{newer_than, threads};
 use crate::suite::run::signal_name;
 use crate::suite::{Finding, Outcome, failed};
 
-pub(super) fn missing_function(bench: &mut Bench) -> Outcome {
-    bench.take_unloaded_library()?;
+pub(super) fn missing_function(fixture: &mut Fixture) -> Outcome {
+    fixture.take_unloaded_library()?;
     for name in FUNCTIONS {
-        let end = without(bench, name, Exit::AtOnce, |bench| {
-            bench.install_core()?;
-            let Some(_accepted) = load(bench.library()) else {
+        let end = without(fixture, name, Exit::AtOnce, |fixture| {
+            fixture.install_core()?;
+            let Some(_accepted) = load(fixture.library()) else {
                 return Ok(());
             };
-            let (core, from) = bench.up_with(HASTY)?;
+            let (core, from) = fixture.up_with(HASTY)?;
             resolve(core, from, &by_lid(&Peer::number(1))).map(drop)
         })?;
         judge(end, name, "a refusal, or a provider that does without it")?;
@@ -32,21 +32,21 @@ pub(super) fn missing_function(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-pub(super) fn refused_by_itself(bench: &mut Bench) -> Outcome {
-    bench.take_unloaded_library()?;
+pub(super) fn refused_by_itself(fixture: &mut Fixture) -> Outcome {
+    fixture.take_unloaded_library()?;
     let mut refusals = 0;
     for name in FUNCTIONS {
-        let end = without(bench, name, Exit::WithHandlers, |bench| {
-            bench.install_core()?;
+        let end = without(fixture, name, Exit::WithHandlers, |fixture| {
+            fixture.install_core()?;
             let threads = threads();
-            if load(bench.library()).is_some() {
+            if load(fixture.library()).is_some() {
                 return Err(Finding::Skipped("not refused".into()));
             }
-            if is_mapped(bench.library()) {
+            if is_mapped(fixture.library()) {
                 let text = "a refused library stays in memory";
                 return Err(Finding::Warned(text.into()));
             }
-            no_more_than(&threads, bench.patience_for_ends())?;
+            no_more_than(&threads, fixture.patience_for_ends())?;
             fork_once()
         })?;
         if let End::Came(Err(Finding::Skipped(_))) = end {
@@ -63,36 +63,36 @@ pub(super) fn refused_by_itself(bench: &mut Bench) -> Outcome {
 }
 
 /// The process ends by way of what the library left to be called then.
-pub(super) fn rejected_then_exit(bench: &mut Bench) -> Outcome {
-    rejected_by_the_core(bench, Exit::WithHandlers, || Ok(()))
+pub(super) fn rejected_then_exit(fixture: &mut Fixture) -> Outcome {
+    rejected_by_the_core(fixture, Exit::WithHandlers, || Ok(()))
 }
 
 /// The process forks, by way of what the library left to be called then.
-pub(super) fn rejected_then_fork(bench: &mut Bench) -> Outcome {
-    rejected_by_the_core(bench, Exit::AtOnce, fork_once)
+pub(super) fn rejected_then_fork(fixture: &mut Fixture) -> Outcome {
+    rejected_by_the_core(fixture, Exit::AtOnce, fork_once)
 }
 
-pub(super) fn rejected(bench: &mut Bench) -> Outcome {
-    rejected_by_the_core(bench, Exit::AtOnce, || Ok(()))
+pub(super) fn rejected(fixture: &mut Fixture) -> Outcome {
+    rejected_by_the_core(fixture, Exit::AtOnce, || Ok(()))
 }
 
-fn rejected_by_the_core(bench: &mut Bench, exit: Exit, then: fn() -> Outcome) -> Outcome {
-    bench.take_unloaded_library()?;
-    let list = bench.folder().join("threads");
-    let end = bench
-        .apart(exit, |bench| {
-            bench.install_core()?;
+fn rejected_by_the_core(fixture: &mut Fixture, exit: Exit, then: fn() -> Outcome) -> Outcome {
+    fixture.take_unloaded_library()?;
+    let list = fixture.folder().join("threads");
+    let end = fixture
+        .apart(exit, |fixture| {
+            fixture.install_core()?;
             let threads = threads();
-            let library = Library::open_by_any_name(bench.library()).map_err(not_loaded)?;
+            let library = Library::open_by_any_name(fixture.library()).map_err(not_loaded)?;
             library.judge().map_err(not_loaded)?;
             let started = newer_than(&threads).join("; ");
             fs::write(&list, started).map_err(cannot_run)?;
             library.close();
-            if is_mapped(bench.library()) {
+            if is_mapped(fixture.library()) {
                 // Pinned: whatever it has started goes on in memory that is there.
                 return Ok(());
             }
-            no_more_than(&threads, bench.patience_for_ends())?;
+            no_more_than(&threads, fixture.patience_for_ends())?;
             then()
         })
         .map_err(cannot_run)?;
@@ -114,16 +114,16 @@ fn rejected_by_the_core(bench: &mut Bench, exit: Exit, then: fn() -> Outcome) ->
 
 /// Runs `piece` in a process whose core lacks a function.
 fn without(
-    bench: &mut Bench,
+    fixture: &mut Fixture,
     name: &CStr,
     exit: Exit,
-    piece: impl FnOnce(&mut Bench) -> Outcome,
+    piece: impl FnOnce(&mut Fixture) -> Outcome,
 ) -> Result<End, Finding> {
-    bench
-        .apart(exit, |bench| {
+    fixture
+        .apart(exit, |fixture| {
             hide(name)
                 .map_err(|error| Finding::CannotRun(format!("hiding a function: {error}")))?;
-            piece(bench)
+            piece(fixture)
         })
         .map_err(cannot_run)
 }

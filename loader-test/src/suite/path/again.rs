@@ -5,8 +5,8 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Kind, Path};
 use crate::suite::ability::Ability;
-use crate::suite::bench::{
-    Bench, able, by_gid, expect_exactly, expect_path, expect_undemanded, expected_path,
+use crate::suite::fixture::{
+    Fixture, able, by_gid, expect_exactly, expect_path, expect_undemanded, expected_path,
     expected_record, resolve,
 };
 use crate::suite::{Check, Outcome, failed};
@@ -61,14 +61,14 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// Of an SA that would give the record once more, and of one that would not: its routing draws the SL.
-fn asked_again(bench: &mut Bench) -> Outcome {
+fn asked_again(fixture: &mut Fixture) -> Outcome {
     const CASES: [Demand; 4] = [
         ("a path", |path| path),
         ("an MTU", |path| path.with_mtu(0x81)),
         ("a traffic class", |path| path.with_tclass(0x21)),
         ("a service", |path| path.with_service_id(7)),
     ];
-    let (core, from) = bench.up()?;
+    let (core, from) = fixture.up()?;
     core.set_qos(true);
     let mut number = 100;
     for draws in [false, true] {
@@ -104,7 +104,7 @@ fn asked_again(bench: &mut Bench) -> Outcome {
 }
 
 /// The plainer request names the destination as the other did, or by its other name.
-fn plainer(bench: &mut Bench) -> Outcome {
+fn plainer(fixture: &mut Fixture) -> Outcome {
     const CASES: [Demand; 5] = [
         ("MTU exactly 256", |path| path.with_mtu(0x81)),
         ("rate less than 10 Gb/s", |path| path.with_rate(0x43)),
@@ -112,7 +112,7 @@ fn plainer(bench: &mut Bench) -> Outcome {
         ("SL 6", |path| path.with_qos_sl(6)),
         ("traffic class 0x21", |path| path.with_tclass(0x21)),
     ];
-    let (core, from) = bench.up()?;
+    let (core, from) = fixture.up()?;
     let usual = resolve(core, from, &by_gid(&Peer::number(1)))?;
     let usual = usual.path().unwrap_or_default();
     let mut number = 100;

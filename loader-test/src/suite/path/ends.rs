@@ -6,8 +6,8 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, FLAG_DEST, FLAG_SOURCE, Kind, Message, PATH, Path};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::ability::Ability;
-use crate::suite::bench::{
-    Bench, ENODATA, SUCCESS, able, by_addr, by_gid, by_lid, expect_path, expected_path,
+use crate::suite::fixture::{
+    ENODATA, Fixture, SUCCESS, able, by_addr, by_gid, by_lid, expect_path, expected_path,
     expected_record, refused, reply, resolve,
 };
 use crate::suite::{Check, Finding, Outcome, failed};
@@ -94,8 +94,8 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// Before anything is known, and when both ports are; then GID and LID of one port, which is no contradiction.
-fn gid_and_lid(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn gid_and_lid(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let own = core.port(FIRST_PORT).gid();
     for (way, number) in WAYS.into_iter().zip([3, 5]) {
         let (peer, other) = (Peer::number(number), Peer::number(number + 1));
@@ -117,10 +117,10 @@ fn gid_and_lid(bench: &mut Bench) -> Outcome {
 }
 
 /// As rdma_getaddrinfo asks with a route as a hint: of a peer that was asked for before, and of one that was not.
-fn hints(bench: &mut Bench) -> Outcome {
+fn hints(fixture: &mut Fixture) -> Outcome {
     /// Exactly 256 bytes.
     const MTU: u8 = 0x81;
-    let (core, from) = bench.up()?;
+    let (core, from) = fixture.up()?;
     let own = core.address(from).clone();
     let (known, other) = (Peer::number(3), Peer::number(4));
     resolve(core, from, &by_gid(&known))?;
@@ -153,8 +153,8 @@ fn hints(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn far_gid(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn far_gid(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let to = |core: &StandIn, gid| as_the_kernel(core, from, &Peer::number(1)).with_dgid(gid);
     for (way, number) in WAYS.into_iter().zip([3, 4]) {
         let peer = Peer::number(number);
@@ -176,10 +176,10 @@ fn far_gid(bench: &mut Bench) -> Outcome {
 }
 
 /// A node of a subnet with another prefix; its hosts file has link-local GIDs, as the sample of rdma-core has.
-fn link_local(bench: &mut Bench) -> Outcome {
+fn link_local(fixture: &mut Fixture) -> Outcome {
     let mut device = DeviceSpec::single();
     device.ports[0].prefix = 0xfec0_0000_0000_0001;
-    let core = bench.core_with(vec![device], &[])?;
+    let core = fixture.core_with(vec![device], &[])?;
     let from = core.up(FIRST_PORT).map_err(refused)?;
     core.settle();
     for (way, number) in WAYS.into_iter().zip([3, 4]) {

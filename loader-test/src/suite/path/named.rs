@@ -6,12 +6,12 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Message, Path};
 use crate::stand_in::sa::{
     COMP_LIFETIME, COMP_LIFETIME_SELECTOR, COMP_MTU, COMP_MTU_SELECTOR, COMP_RATE,
-    COMP_RATE_SELECTOR, Question, Reaction,
+    COMP_RATE_SELECTOR, Reaction, SaRequest,
 };
 use crate::stand_in::{FIRST_PORT, StandIn};
 use crate::suite::ability::Ability;
-use crate::suite::bench::{
-    Bench, HASTY, SUCCESS, by_gid, expect_path, expected_path, expected_record, refused, resolve,
+use crate::suite::fixture::{
+    Fixture, HASTY, SUCCESS, by_gid, expect_path, expected_path, expected_record, refused, resolve,
 };
 use crate::suite::{Check, Outcome, failed};
 
@@ -116,10 +116,10 @@ const DEMANDS: [Demand; 13] = [
 ];
 
 /// Each demand on the path to a peer that was asked for before, and to one that was not.
-fn components(bench: &mut Bench) -> Outcome {
+fn components(fixture: &mut Fixture) -> Outcome {
     let mut device = DeviceSpec::single();
     device.ports[0].guids.push(ALIAS);
-    let core = bench.core_with(vec![device], &[])?;
+    let core = fixture.core_with(vec![device], &[])?;
     let from = core.up(FIRST_PORT).map_err(refused)?;
     core.settle();
     let own = core.port(FIRST_PORT).gid();
@@ -146,9 +146,9 @@ fn components(bench: &mut Bench) -> Outcome {
 }
 
 /// Two peers whose paths have other SLs.
-fn sl_refused(bench: &mut Bench) -> Outcome {
+fn sl_refused(fixture: &mut Fixture) -> Outcome {
     const SLS: [u16; 2] = [6, 9];
-    let (core, from) = bench.up_with(HASTY)?;
+    let (core, from) = fixture.up_with(HASTY)?;
     let own = core.port(FIRST_PORT).gid();
     let peers = [Peer::number(3), Peer::number(4)];
     core.refuse_sls(&peers[0], &[6, 7, 8]);
@@ -170,7 +170,7 @@ fn sl_refused(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn selector_zero(bench: &mut Bench) -> Outcome {
+fn selector_zero(fixture: &mut Fixture) -> Outcome {
     const MASK: u64 = COMP_MTU_SELECTOR
         | COMP_MTU
         | COMP_RATE_SELECTOR
@@ -186,11 +186,11 @@ fn selector_zero(bench: &mut Bench) -> Outcome {
             path.with_mtu(5).with_rate(7).with_lifetime(30)
         }),
     ];
-    let (core, from) = bench.up()?;
+    let (core, from) = fixture.up()?;
     let own = core.port(FIRST_PORT).gid();
     // What a provider with a policy names in every query.
     resolve(core, from, &by_gid(&Peer::number(99)))?;
-    let limits = |query: &Question| {
+    let limits = |query: &SaRequest| {
         let asked = query.path();
         let values = [asked.mtu(), asked.rate(), asked.lifetime()];
         (query.mask & MASK, values)
@@ -297,8 +297,8 @@ const BY_GID: [Difference; 15] = [
     ),
 ];
 
-fn record_differs(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+fn record_differs(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up_with(HASTY)?;
     core.set_qos(true);
     let mut number = 100;
     let by_lid: Difference = ("DLID", PLAIN, |record| record.with_dlid(0x0bad));

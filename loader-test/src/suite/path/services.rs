@@ -4,11 +4,11 @@ use super::{as_the_kernel, when};
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::Path;
-use crate::stand_in::sa::{Question, Reaction};
+use crate::stand_in::sa::{Reaction, SaRequest};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::ability::Ability;
-use crate::suite::bench::{
-    Bench, ENODATA, HASTY, SUCCESS, able, expect_path, expect_status, expected_record, refused,
+use crate::suite::fixture::{
+    ENODATA, Fixture, HASTY, SUCCESS, able, expect_path, expect_status, expected_record, refused,
     reply,
 };
 use crate::suite::{Check, Finding, Outcome};
@@ -115,10 +115,10 @@ fn warned(text: String) -> Outcome {
     Err(Finding::Warned(text))
 }
 
-fn reserved(bench: &mut Bench) -> Outcome {
+fn reserved(fixture: &mut Fixture) -> Outcome {
     /// A second one may be needed because the first was not answered.
     const QUESTIONS: usize = 2;
-    let (core, from) = bench.up()?;
+    let (core, from) = fixture.up()?;
     connects(core, from, &Peer::number(3), 0..SERVICES)?;
     let queries = core.sa().path_queries().len();
     if queries > 1 {
@@ -126,7 +126,7 @@ fn reserved(bench: &mut Bench) -> Outcome {
             "{SERVICES} connections to one host cost the SA {queries} path queries, although its ClassPortInfo says that service ids choose nothing"
         ));
     }
-    let all = core.sa().questions();
+    let all = core.sa().requests();
     let told = all
         .iter()
         .filter(|question| question.is_class_port_info())
@@ -139,8 +139,8 @@ fn reserved(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn chosen(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn chosen(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     core.set_qos(true);
     let peer = Peer::number(3);
     connects(core, from, &peer, 0..SERVICES)?;
@@ -155,19 +155,19 @@ fn chosen(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn untold(bench: &mut Bench) -> Outcome {
+fn untold(fixture: &mut Fixture) -> Outcome {
     let ways = [
         ("a refusal", Reaction::Status(0x000c)),
         ("an answer of another attribute", Reaction::OtherAttribute),
         ("an answer of zeros", Reaction::Record(Path::default())),
         ("silence", Reaction::Silence),
     ];
-    let (core, _) = bench.up_with(HASTY)?;
+    let (core, _) = fixture.up_with(HASTY)?;
     core.set_qos(true);
     for (name, reaction) in ways {
         // What the SA told, or did not, is asked anew when the port comes up.
         let from = reopen(core)?;
-        core.sa().script(move |question: &Question| {
+        core.sa().script(move |question: &SaRequest| {
             if question.is_class_port_info() {
                 reaction.clone()
             } else {
@@ -188,8 +188,8 @@ fn untold(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn kernels_class(bench: &mut Bench) -> Outcome {
-    let (core, _) = bench.up()?;
+fn kernels_class(fixture: &mut Fixture) -> Outcome {
+    let (core, _) = fixture.up()?;
     for qos in [false, true] {
         core.set_qos(qos);
         let from = reopen(core)?;

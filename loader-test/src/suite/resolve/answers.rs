@@ -9,8 +9,8 @@ use crate::stand_in::message::{
     ANSWER_FLAGS, Addr, ENTRY, FLAG_NODELAY, FLAG_SOURCE, HEADER, Message, PATH, Path, Reply,
 };
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
-use crate::suite::bench::{
-    Bench, ENODATA, QUIET, SUCCESS, able, by_addr, by_gid, by_lid, expect_path, expect_status,
+use crate::suite::fixture::{
+    ENODATA, Fixture, QUIET, SUCCESS, able, by_addr, by_gid, by_lid, expect_path, expect_status,
     expected_path, hold, let_go, refused, reply, resolve,
 };
 use crate::suite::{Check, Outcome, failed};
@@ -22,8 +22,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "looks at the header of four answers: from the SA, from the cache, an error, and one for a client in a hurry",
         needs: SERVES,
-        run: |bench| {
-            form(bench, |answer| {
+        run: |fixture| {
+            form(fixture, |answer| {
                 if answer.version() == 1 {
                     Ok(())
                 } else {
@@ -46,8 +46,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "looks at the length of four answers: from the SA, from the cache, an error, and one for a client in a hurry",
         needs: SERVES,
-        run: |bench| {
-            form(bench, |answer| {
+        run: |fixture| {
+            form(fixture, |answer| {
                 let expected = match answer.status {
                     SUCCESS => HEADER + ENTRY,
                     _ => HEADER,
@@ -86,11 +86,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a peer whose LID and P_Key read otherwise in the other byte order",
         needs: SERVES,
-        run: |bench| {
+        run: |fixture| {
             // The two bytes of the LIDs and of the P_Key differ.
             let mut device = DeviceSpec::single();
             device.ports[0].pkeys = vec![0x8001];
-            let core = bench.core_with(vec![device], &[])?;
+            let core = fixture.core_with(vec![device], &[])?;
             let from = core.up(FIRST_PORT).map_err(refused)?;
             core.settle();
             let peer = Peer::number(300);
@@ -117,8 +117,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "looks at the flags of four answers: from the SA, from the cache, an error, and one for a client in a hurry",
         needs: SERVES,
-        run: |bench| {
-            form(bench, |answer| match answer.entry(0) {
+        run: |fixture| {
+            form(fixture, |answer| match answer.entry(0) {
                 Some((flags, code, _)) if (flags, code) != (ANSWER_FLAGS, PATH) => Err(failed(
                     format!("type {PATH:#x}, flags {ANSWER_FLAGS:#x}"),
                     format!("type {code:#x}, flags {flags:#x}"),
@@ -142,7 +142,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         how: "looks at what resolve returns for four requests: for the SA, for the cache, for an error, and of a client in a hurry",
         needs: SERVES,
         // The core looks at what is returned.
-        run: |bench| form(bench, |_| Ok(())),
+        run: |fixture| form(fixture, |_| Ok(())),
         fault: fault!(Fault {
             replace: &[(
                 "\tsend_answers(&done);\n\treturn 0;\n}\n\n/* The SA is asked, whatever is known. */",
@@ -244,7 +244,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for an unknown path with the flag for no delay while the SA is silent, looks for the query, and asks again once the SA has answered",
         needs: &[Ability::AnswersByGid, Ability::Closes],
-        run: |bench| nodelay(bench, 0, |_, peer| by_gid(peer)),
+        run: |fixture| nodelay(fixture, 0, |_, peer| by_gid(peer)),
         fault: fault!(Fault {
             replace: &[(
                 "\t\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n\t\t*wanted = dest.info.path;\n",
@@ -260,7 +260,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for an unknown IP address with the flag for no delay on its entry while the SA is silent, and again once the SA has answered",
         needs: OPENS,
-        run: |bench| nodelay(bench, 1, |own, peer| by_addr(own, &Addr::Ip(peer.ip))),
+        run: |fixture| nodelay(fixture, 1, |own, peer| by_addr(own, &Addr::Ip(peer.ip))),
         fault: fault!(Fault {
             replace: &[(
                 "\tcopy_entry(&dest, msg, msg->hdr.dst_index);\n\t*nodelay = dest.flags & ACM_FLAGS_NODELAY;\n",
@@ -293,8 +293,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
 ];
 
 /// Looks at the answers from the SA, from the cache, and with an error, late and at once.
-fn form(bench: &mut Bench, right: fn(&Reply) -> Outcome) -> Outcome {
-    let (core, from) = bench.up()?;
+fn form(fixture: &mut Fixture, right: fn(&Reply) -> Outcome) -> Outcome {
+    let (core, from) = fixture.up()?;
     for message in [
         by_lid(&Peer::number(3)),
         by_lid(&Peer::number(3)),
@@ -308,8 +308,8 @@ fn form(bench: &mut Bench, right: fn(&Reply) -> Outcome) -> Outcome {
 }
 
 /// Asks for an IP address without a source, of which the core then chooses one: by the SA's answer, and from the cache.
-fn source_chosen(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn source_chosen(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
     let own = core.address(from).clone();
     let expected = (FLAG_SOURCE, own.code(), own.field());
@@ -331,8 +331,8 @@ fn source_chosen(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn source_given(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn source_given(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
     let own = core.address(from).clone();
     for _ in 0..2 {
@@ -346,8 +346,8 @@ fn source_given(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn answered_once(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn answered_once(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let messages = [
         by_lid(&Peer::number(3)),
         by_lid(&Peer::number(3)),
@@ -373,9 +373,9 @@ fn answered_once(bench: &mut Bench) -> Outcome {
 }
 
 /// `message` asks for a peer in the entry `index`.
-fn nodelay(bench: &mut Bench, index: usize, message: fn(&Addr, &Peer) -> Message) -> Outcome {
+fn nodelay(fixture: &mut Fixture, index: usize, message: fn(&Addr, &Peer) -> Message) -> Outcome {
     // A deadline that is long beside the time that an answer takes on a busy machine.
-    let (core, from) = bench.up_with(&["timeout 2000", "retries 0"])?;
+    let (core, from) = fixture.up_with(&["timeout 2000", "retries 0"])?;
     let (peer, other) = (Peer::number(3), Peer::number(4));
     let own = core.address(from).clone();
     // What it refuses a client with time as well is no matter of the flag.
@@ -413,8 +413,8 @@ fn expect_soon(core: &mut StandIn, from: AddressId, message: &Message, peer: &Pe
     }
 }
 
-fn second_from_the_cache(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn second_from_the_cache(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
     let first = resolve(core, from, &by_gid(&peer))?;
     expect_path(&first, &expected_path(core, &peer))?;

@@ -5,8 +5,8 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, FLAG_DEST, FLAG_NODELAY, FLAG_SOURCE, Message, PATH, Path};
 use crate::suite::ability::{Ability, OPENS, SERVES};
-use crate::suite::bench::{
-    Bench, QUIET, able, by_gid, by_lid, expect_path, expected_path, hold, let_go, reply, resolve,
+use crate::suite::fixture::{
+    Fixture, QUIET, able, by_gid, by_lid, expect_path, expected_path, hold, let_go, reply, resolve,
 };
 use crate::suite::{Check, Outcome, failed};
 
@@ -110,8 +110,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
 ];
 
 /// As the kernel asks through netlink: SGID, DGID, P_Key, one reversible path.
-fn kernel(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn kernel(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
     let asked = Path::default()
         .with_sgid(core.port(FIRST_PORT).gid())
@@ -135,8 +135,8 @@ fn kernel(bench: &mut Bench) -> Outcome {
 }
 
 /// As rdma_getaddrinfo asks for a numeric address with a route as a hint.
-fn librdmacm(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn librdmacm(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let (peer, hinted) = (Peer::number(3), Peer::number(4));
     let own = core.address(from).clone();
     let message = |flags| {
@@ -163,8 +163,8 @@ fn librdmacm(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn client_gone(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn client_gone(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let (peer, other) = (Peer::number(3), Peer::number(4));
     hold(core);
     let gone = core.resolve_from(from, &by_lid(&peer));
@@ -186,8 +186,8 @@ fn client_gone(bench: &mut Bench) -> Outcome {
 }
 
 /// Two different requests while the SA is silent; the core's buffers are gone when it speaks.
-fn message_gone(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn message_gone(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peers = [Peer::number(3), Peer::number(4), Peer::number(5)];
     let own = core.address(from).clone();
     hold(core);
@@ -214,9 +214,9 @@ fn message_gone(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn many(bench: &mut Bench) -> Outcome {
+fn many(fixture: &mut Fixture) -> Outcome {
     const CLIENTS: u16 = 200;
-    let (core, from) = bench.up()?;
+    let (core, from) = fixture.up()?;
     hold(core);
     let ids: Vec<(u64, Peer)> = (1..=CLIENTS)
         .map(Peer::number)

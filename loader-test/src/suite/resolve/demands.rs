@@ -5,8 +5,8 @@ use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::suite::ability::SERVES;
-use crate::suite::bench::{
-    Bench, able, expect_path, expect_undemanded, expected_record, refused, reply, resolve,
+use crate::suite::fixture::{
+    Fixture, able, expect_path, expect_undemanded, expected_record, refused, reply, resolve,
 };
 use crate::suite::{Check, Outcome, failed};
 
@@ -17,7 +17,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a peer with and without a traffic class, in both orders, and compares each path with the SA's record",
         needs: SERVES,
-        run: |bench| demand(bench, "traffic classes", |path| path.with_tclass(0x21)),
+        run: |fixture| demand(fixture, "traffic classes", |path| path.with_tclass(0x21)),
         fault: fault!(Fault {
             replace: &[("\tquestion->tclass = wanted->tclass;\n", "")],
             status: &[Status::Failed],
@@ -30,8 +30,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a peer with and without a service id, in both orders, and compares each path with the SA's record",
         needs: SERVES,
-        run: |bench| {
-            demand(bench, "service ids", |path| {
+        run: |fixture| {
+            demand(fixture, "service ids", |path| {
                 path.with_service_id(0x0100_0000_0106_4853)
             })
         },
@@ -51,7 +51,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a peer with and without a QoS class, in both orders, and compares each path with the SA's record",
         needs: SERVES,
-        run: |bench| demand(bench, "QoS classes", |path| path.with_qos_sl(0x0050)),
+        run: |fixture| demand(fixture, "QoS classes", |path| path.with_qos_sl(0x0050)),
         fault: fault!(Fault {
             replace: &[(
                 "\tquestion->qosclass_sl = wanted->qosclass_sl;\n",
@@ -67,7 +67,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a peer with and without a service level, in both orders, and compares each path with the SA's record",
         needs: SERVES,
-        run: |bench| demand(bench, "service levels", |path| path.with_qos_sl(0x0006)),
+        run: |fixture| demand(fixture, "service levels", |path| path.with_qos_sl(0x0006)),
         fault: fault!(Fault {
             replace: &[(
                 "\tquestion->qosclass_sl = wanted->qosclass_sl;\n",
@@ -108,8 +108,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
 ];
 
 /// Asks as it is, with a demand, and as it is; then the other way round for another peer.
-fn demand(bench: &mut Bench, what: &str, demanding: fn(Path) -> Path) -> Outcome {
-    let (core, from) = bench.up()?;
+fn demand(fixture: &mut Fixture, what: &str, demanding: fn(Path) -> Path) -> Outcome {
+    let (core, from) = fixture.up()?;
     core.set_qos(true);
     let (mut usual, mut demanded) = (None, None);
     for (peer, order) in [
@@ -138,11 +138,11 @@ fn demand(bench: &mut Bench, what: &str, demanding: fn(Path) -> Path) -> Outcome
 }
 
 /// A second endpoint, in another partition.
-fn partitions(bench: &mut Bench) -> Outcome {
+fn partitions(fixture: &mut Fixture) -> Outcome {
     const OTHER: u16 = 0x8001;
     let mut device = DeviceSpec::single();
     device.ports[0].pkeys.push(OTHER);
-    let core = bench.core_with(vec![device], &[])?;
+    let core = fixture.core_with(vec![device], &[])?;
     core.up(FIRST_PORT).map_err(refused)?;
     core.add_address(FIRST_PORT, OTHER, &Addr::Ip([10, 1, 0, 2].into()))
         .map_err(refused)?;

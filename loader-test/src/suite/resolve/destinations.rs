@@ -5,8 +5,8 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::ability::{Ability, OPENS, SERVES};
-use crate::suite::bench::{
-    Bench, EDESTTYPE, ERRORS, ETIMEDOUT, HASTY, able, by_addr, by_gid, by_lid, expect_path,
+use crate::suite::fixture::{
+    EDESTTYPE, ERRORS, ETIMEDOUT, Fixture, HASTY, able, by_addr, by_gid, by_lid, expect_path,
     expect_status, expected_path, refused, resolve,
 };
 use crate::suite::{Check, Finding, Outcome, failed};
@@ -18,7 +18,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for two peers by LID and compares each field of the path with the SA's record",
         needs: SERVES,
-        run: |bench| known_to_the_sa(bench, by_lid),
+        run: |fixture| known_to_the_sa(fixture, by_lid),
         fault: fault!(Fault {
             replace: &[(
                 "#define MULTICAST_LIDS\t\t0xc000",
@@ -40,7 +40,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for two peers by GID and compares each field of the path with the SA's record",
         needs: &[Ability::AnswersByGid, Ability::Closes],
-        run: |bench| known_to_the_sa(bench, by_gid),
+        run: |fixture| known_to_the_sa(fixture, by_gid),
         fault: fault!(Fault {
             replace: &[(
                 "\tquestion->dgid = local_gid(ep, wanted->dgid);\n",
@@ -56,7 +56,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a name of the hosts file and compares each field of the path with the SA's record",
         needs: OPENS,
-        run: |bench| address(bench, "names", name_of),
+        run: |fixture| address(fixture, "names", name_of),
         fault: fault!(Fault {
             replace: &[(
                 "memcpy(host->addr, name, strnlen(name, ACM_MAX_ADDRESS));",
@@ -72,7 +72,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for an IPv4 address of the hosts file and compares each field of the path with the SA's record",
         needs: OPENS,
-        run: |bench| address(bench, "IPv4 addresses", ip_of),
+        run: |fixture| address(fixture, "IPv4 addresses", ip_of),
         fault: fault!(Fault {
             replace: &[("\t\treturn 4;\n", "\t\treturn 3;\n")],
             status: &[Status::Failed],
@@ -100,7 +100,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for an IPv6 address of the hosts file and compares each field of the path with the SA's record",
         needs: OPENS,
-        run: |bench| address(bench, "IPv6 addresses", ip6_of),
+        run: |fixture| address(fixture, "IPv6 addresses", ip6_of),
         fault: fault!(Fault {
             replace: &[("\t\treturn 16;\n", "\t\treturn 15;\n")],
             status: &[Status::Failed],
@@ -113,7 +113,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a peer by an address of type GID and compares the path with the SA's record",
         needs: OPENS,
-        run: |bench| address(bench, "addresses of type GID", |peer| Addr::Gid(peer.gid())),
+        run: |fixture| {
+            address(fixture, "addresses of type GID", |peer| {
+                Addr::Gid(peer.gid())
+            })
+        },
         fault: fault!(Fault {
             replace: &[(
                 "\t\tmemcpy(&wanted->dgid, dest.info.addr, sizeof wanted->dgid);\n",
@@ -129,7 +133,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a peer by an address of type LID and compares the path with the SA's record",
         needs: OPENS,
-        run: |bench| address(bench, "addresses of type LID", |peer| Addr::Lid(peer.lid)),
+        run: |fixture| address(fixture, "addresses of type LID", |peer| Addr::Lid(peer.lid)),
         fault: fault!(Fault {
             replace: &[(
                 "\t\tmemcpy(&wanted->dlid, dest.info.addr, sizeof wanted->dlid);\n",
@@ -145,7 +149,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for the endpoint's own name and compares both ends of the path",
         needs: OPENS,
-        run: |bench| own_address(bench, |core, ip| core.address(name_beside(ip)).clone()),
+        run: |fixture| own_address(fixture, |core, ip| core.address(name_beside(ip)).clone()),
         fault: fault!(Fault {
             replace: &[(
                 "\t\tfinish(ep, request, ACM_STATUS_SUCCESS, &own, &done);\n",
@@ -161,7 +165,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for the endpoint's own IP address and compares both ends of the path",
         needs: OPENS,
-        run: |bench| own_address(bench, |core, ip| core.address(ip).clone()),
+        run: |fixture| own_address(fixture, |core, ip| core.address(ip).clone()),
         fault: fault!(Fault {
             replace: &[(
                 "\tpath->slid = path->dlid = htobe16(attr->lid);\n",
@@ -190,7 +194,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a name as the hosts file has it, in upper case, and as before",
         needs: OPENS,
-        run: |bench| spelled(bench, "names", name_of, upper_case),
+        run: |fixture| spelled(fixture, "names", name_of, upper_case),
         fault: fault!(Fault {
             replace: &[(
                 "sum = (sum ^ (*bytes++ & ~0x20)) * 16777619u;",
@@ -219,7 +223,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a name with zeros behind it, with other bytes behind its NUL, and as before",
         needs: OPENS,
-        run: |bench| spelled(bench, "names", name_of, Addr::with_garbage),
+        run: |fixture| spelled(fixture, "names", name_of, Addr::with_garbage),
         fault: fault!(Fault {
             replace: &[(
                 "\treturn strnlen((const char *) addr, ACM_MAX_ADDRESS);\n",
@@ -235,7 +239,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for an IPv4 address with zeros behind it, with other bytes, and as before",
         needs: OPENS,
-        run: |bench| spelled(bench, "IPv4 addresses", ip_of, Addr::with_garbage),
+        run: |fixture| spelled(fixture, "IPv4 addresses", ip_of, Addr::with_garbage),
         fault: fault!(Fault {
             replace: &[("\t\treturn 4;\n", "\t\treturn 16;\n")],
             status: &[Status::Failed],
@@ -248,7 +252,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for an IPv6 address with zeros behind it, with other bytes, and as before",
         needs: OPENS,
-        run: |bench| spelled(bench, "IPv6 addresses", ip6_of, Addr::with_garbage),
+        run: |fixture| spelled(fixture, "IPv6 addresses", ip6_of, Addr::with_garbage),
         fault: fault!(Fault {
             replace: &[("\t\treturn 16;\n", "\t\treturn ACM_MAX_ADDRESS;\n")],
             status: &[Status::Failed],
@@ -277,7 +281,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a LID that the SA does not know and looks at the status",
         needs: OPENS,
-        run: |bench| unknown(bench, |_| Message::path(&Path::default().with_dlid(0x0bad))),
+        run: |fixture| {
+            unknown(fixture, |_| {
+                Message::path(&Path::default().with_dlid(0x0bad))
+            })
+        },
         fault: fault!(Fault {
             replace: &[
                 (
@@ -299,8 +307,8 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a GID that the SA does not know and looks at the status",
         needs: OPENS,
-        run: |bench| {
-            unknown(bench, |_| {
+        run: |fixture| {
+            unknown(fixture, |_| {
                 Message::path(&Path::default().with_dgid(gid(0x0bad)))
             })
         },
@@ -330,7 +338,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for a name that is in no file and looks at the status",
         needs: OPENS,
-        run: |bench| unknown(bench, |own| by_addr(own, &Addr::Name("nobody".into()))),
+        run: |fixture| unknown(fixture, |own| by_addr(own, &Addr::Name("nobody".into()))),
         fault: fault!(Fault {
             replace: &[(
                 "\t\telse\n\t\t\treturn ACM_STATUS_ENODATA;\n\t\treturn ACM_STATUS_SUCCESS;\n",
@@ -350,7 +358,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "asks for an IP address that is in no file and looks at the status",
         needs: OPENS,
-        run: |bench| unknown(bench, |own| by_addr(own, &Addr::Ip([10, 9, 9, 9].into()))),
+        run: |fixture| unknown(fixture, |own| by_addr(own, &Addr::Ip([10, 9, 9, 9].into()))),
         fault: fault!(Fault {
             replace: &[(
                 "\t\telse\n\t\t\treturn ACM_STATUS_ENODATA;\n\t\treturn ACM_STATUS_SUCCESS;\n",
@@ -386,8 +394,8 @@ fn name_beside(ip: AddressId) -> AddressId {
 }
 
 /// Peers that the SA knows are asked for by a path record. The second's LID and GID do not fit in a byte.
-fn known_to_the_sa(bench: &mut Bench, message: fn(&Peer) -> Message) -> Outcome {
-    let (core, from) = bench.up()?;
+fn known_to_the_sa(fixture: &mut Fixture, message: fn(&Peer) -> Message) -> Outcome {
+    let (core, from) = fixture.up()?;
     for peer in [Peer::number(3), Peer::number(500)] {
         let answer = resolve(core, from, &message(&peer))?;
         if answer.status == EDESTTYPE {
@@ -399,8 +407,8 @@ fn known_to_the_sa(bench: &mut Bench, message: fn(&Peer) -> Message) -> Outcome 
 }
 
 /// Asks for a peer by an address.
-fn address(bench: &mut Bench, what: &str, address: fn(&Peer) -> Addr) -> Outcome {
-    let (core, from) = bench.up()?;
+fn address(fixture: &mut Fixture, what: &str, address: fn(&Peer) -> Addr) -> Outcome {
+    let (core, from) = fixture.up()?;
     let (own, peer) = (core.address(from).clone(), Peer::number(3));
     let answer = resolve(core, from, &by_addr(&own, &address(&peer)))?;
     able(core, &answer, what)?;
@@ -409,12 +417,12 @@ fn address(bench: &mut Bench, what: &str, address: fn(&Peer) -> Addr) -> Outcome
 
 /// Asks for a peer by an address in another spelling; then in the usual one and again, since it must be the same address.
 fn spelled(
-    bench: &mut Bench,
+    fixture: &mut Fixture,
     what: &str,
     address: fn(&Peer) -> Addr,
     spell: fn(&Addr) -> Addr,
 ) -> Outcome {
-    let (core, from) = bench.up()?;
+    let (core, from) = fixture.up()?;
     let (own, peer) = (core.address(from).clone(), Peer::number(3));
     let usual = address(&peer);
     let unusual = spell(&usual);
@@ -458,14 +466,14 @@ fn expect_own_path(core: &mut StandIn, from: AddressId, asked: &Addr) -> Outcome
     }
 }
 
-fn own_address(bench: &mut Bench, own: fn(&StandIn, AddressId) -> Addr) -> Outcome {
-    let (core, from) = bench.up()?;
+fn own_address(fixture: &mut Fixture, own: fn(&StandIn, AddressId) -> Addr) -> Outcome {
+    let (core, from) = fixture.up()?;
     let asked = own(core, from);
     expect_own_path(core, from, &asked)
 }
 
-fn own_name_in_upper_case(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn own_name_in_upper_case(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let name = core.address(name_beside(from)).clone();
     expect_own_path(core, from, &name)?;
     let asked = upper_case(&name);
@@ -477,8 +485,8 @@ fn own_name_in_upper_case(bench: &mut Bench) -> Outcome {
     still_known(core, from, &asked)
 }
 
-fn own_address_with_garbage(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+fn own_address_with_garbage(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let clean = core.address(from).clone();
     expect_own_path(core, from, &clean)?;
     let added = Addr::Ip([10, 1, 0, 99].into());
@@ -503,8 +511,8 @@ fn upper_case(name: &Addr) -> Addr {
     }
 }
 
-fn unknown(bench: &mut Bench, message: fn(&Addr) -> Message) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+fn unknown(fixture: &mut Fixture, message: fn(&Addr) -> Message) -> Outcome {
+    let (core, from) = fixture.up_with(HASTY)?;
     let own = core.address(from).clone();
     let answer = resolve(core, from, &message(&own))?;
     expect_status(&answer, &ERRORS)

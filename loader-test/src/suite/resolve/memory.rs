@@ -7,7 +7,7 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::stand_in::{AddressId, StandIn};
 use crate::suite::ability::Ability;
-use crate::suite::bench::{Bench, ETIMEDOUT, by_addr, by_gid, by_lid, reply};
+use crate::suite::fixture::{ETIMEDOUT, Fixture, by_addr, by_gid, by_lid, reply};
 use crate::suite::lifecycle::heap;
 use crate::suite::{Check, Finding, Outcome, failed};
 
@@ -40,8 +40,8 @@ const BUDGET: Duration = Duration::from_secs(2);
 /// Bytes a request that are no leak but chance.
 const ALLOWED: usize = 4;
 
-fn many_requests(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(&["log_level 0"])?;
+fn many_requests(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up_with(&["log_level 0"])?;
     let own = core.address(from).clone();
     let (known, unknown) = (Peer::number(1), gid(0x0bad));
     let kinds: [(&str, Message); 6] = [

@@ -18,7 +18,7 @@ use supervisor::{Leftovers, Supervised};
 use super::verdict::{Departure, TROUBLE, Verdict, told};
 use super::{Plan, Report, Stop, keep, stacks, stopped};
 use crate::stand_in::recorder;
-use crate::suite::bench::{Late, Time};
+use crate::suite::fixture::{Late, Time};
 use crate::suite::{Check, Status, lifecycle};
 
 /// Output of a provider that is kept.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::super::ability::Ability;
-use super::super::bench::Late;
+use super::super::fixture::Late;
 use super::super::{Check, Status};
 use super::verdict::Departure;
 

@@ -16,8 +16,8 @@ use super::stop::Stop;
 use super::{breach, could_not_run, keep, milliseconds_since, verdict};
 use crate::stand_in::recorder;
 use crate::suite::ability::{Ability, DEADLINE};
-use crate::suite::bench::{Subject, Time};
 use crate::suite::copies::Copies;
+use crate::suite::fixture::{Subject, Time};
 use crate::suite::{Check, Status};
 
 /// The least deadline that checks set: a provider that keeps it is in time for all of them.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::plan::Report;
 use crate::suite::Status;
-use crate::suite::bench::Late;
+use crate::suite::fixture::Late;
 
 /// Which results are still repeated.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use super::plan::Report;
 use crate::stand_in::ledger::{Violation, ViolationKind};
 use crate::stand_in::recorder;
 use crate::suite::ability::Ability;
-use crate::suite::bench::{Bench, Late, Subject, judge, time_may_explain};
+use crate::suite::fixture::{Fixture, Late, Subject, judge, time_may_explain};
 use crate::suite::{Check, Finding, Outcome, Status, failed};
 
 /// What a child leaves behind.
@@ -172,25 +172,29 @@ pub(super) fn judge_here(
 ) -> Result<Verdict, String> {
     recorder::keep_up_to(subject.log_level);
     let is_alone = subject.copies.is_none();
-    let mut bench = Bench::new(subject, folder);
-    let mut verdict = judge_on(check, &mut bench, is_alone)?;
-    verdict.provider = bench.provider_name().map(str::to_owned);
-    verdict.shown_deadline_ms = bench
+    let mut fixture = Fixture::new(subject, folder);
+    let mut verdict = judge_on(check, &mut fixture, is_alone)?;
+    verdict.provider = fixture.provider_name().map(str::to_owned);
+    verdict.shown_deadline_ms = fixture
         .shown_deadline
         .and_then(|deadline| deadline.as_millis().try_into().ok());
     Ok(verdict)
 }
 
-fn judge_on(check: &'static Check, bench: &mut Bench, is_alone: bool) -> Result<Verdict, String> {
+fn judge_on(
+    check: &'static Check,
+    fixture: &mut Fixture,
+    is_alone: bool,
+) -> Result<Verdict, String> {
     // A panic of the check's own, such as about a NULL slot, is a finding like any other.
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| (check.run)(bench)));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| (check.run)(fixture)));
     let outcome = outcome
         .unwrap_or_else(|payload| Err(failed("a check that can be run", text_of(&*payload))));
     if check.is_probe() && is_alone {
         // What it has opened ends with the process: whether it closes is another ability.
-        return Ok(verdict(check, outcome, &[], &[])?.explained_by(bench.lateness(), &[]));
+        return Ok(verdict(check, outcome, &[], &[])?.explained_by(fixture.lateness(), &[]));
     }
-    let violations = panic::catch_unwind(AssertUnwindSafe(|| bench.finish()));
+    let violations = panic::catch_unwind(AssertUnwindSafe(|| fixture.finish()));
     let (harm, departures) = match violations {
         Ok(violations) => judge(violations),
         Err(payload) => {
@@ -203,7 +207,7 @@ fn judge_on(check: &'static Check, bench: &mut Bench, is_alone: bool) -> Result<
         false => (harm, departures),
     };
     let verdict = verdict(check, outcome, &harm, &departures)?;
-    Ok(verdict.explained_by(bench.lateness(), &harm))
+    Ok(verdict.explained_by(fixture.lateness(), &harm))
 }
 
 impl Verdict {

@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::message::{Message, Path};
-use crate::stand_in::sa::{COMP_DLID, COMP_SGID, GET, PATH_RECORD, Question, Reaction};
+use crate::stand_in::sa::{COMP_DLID, COMP_SGID, GET, PATH_RECORD, Reaction, SaRequest};
 use crate::stand_in::{AddressId, FIRST_PORT, MadFaults, StandIn};
-use crate::suite::bench::{
-    Bench, ELSEWHERE, ERRORS, HASTY, QUIET, SUCCESS, by_gid, by_lid, expect_path, expect_status,
+use crate::suite::fixture::{
+    ELSEWHERE, ERRORS, Fixture, HASTY, QUIET, SUCCESS, by_gid, by_lid, expect_path, expect_status,
     expected_path, let_go, plain_path, reply, resolve,
 };
 use crate::suite::{Finding, Outcome, failed};
 
 /// The SA reacts so to path queries for one peer, and well to all else.
-pub(super) fn only(peer: Peer, reaction: Reaction) -> impl FnMut(&Question) -> Reaction + Send {
+pub(super) fn only(peer: Peer, reaction: Reaction) -> impl FnMut(&SaRequest) -> Reaction + Send {
     move |question| {
         if asks_for(question, &peer) {
             reaction.clone()
@@ -23,13 +23,13 @@ pub(super) fn only(peer: Peer, reaction: Reaction) -> impl FnMut(&Question) -> R
     }
 }
 
-fn asks_for(question: &Question, peer: &Peer) -> bool {
+fn asks_for(question: &SaRequest, peer: &Peer) -> bool {
     question.is_path_query()
         && (question.path().dlid() == peer.lid || question.path().dgid() == peer.gid())
 }
 
 /// Path queries for a peer so far.
-fn asked_for(core: &StandIn, peer: &Peer) -> Vec<Question> {
+fn asked_for(core: &StandIn, peer: &Peer) -> Vec<SaRequest> {
     core.sa()
         .path_queries()
         .into_iter()
@@ -45,11 +45,11 @@ fn good_again(core: &mut StandIn, from: AddressId, peer: &Peer) -> Outcome {
 
 /// The SA fails for a peer: the client gets an error; then it is well, and the client gets the path.
 pub(super) fn refused_then_asked_again(
-    bench: &mut Bench,
+    fixture: &mut Fixture,
     reaction: &Reaction,
     statuses: &[u8],
 ) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+    let (core, from) = fixture.up_with(HASTY)?;
     let peer = Peer::number(3);
     core.sa().script(only(peer.clone(), reaction.clone()));
     let answer = resolve(core, from, &by_lid(&peer))?;
@@ -61,8 +61,8 @@ pub(super) fn refused_then_asked_again(
 }
 
 /// The core's own functions fail: the client gets an error, and nothing is left of the MAD.
-pub(super) fn core_fails_then_recovers(bench: &mut Bench, faults: MadFaults) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+pub(super) fn core_fails_then_recovers(fixture: &mut Fixture, faults: MadFaults) -> Outcome {
+    let (core, from) = fixture.up_with(HASTY)?;
     let peer = Peer::number(3);
     core.fail_mads(faults);
     let answer = resolve(core, from, &by_lid(&peer))?;
@@ -80,8 +80,8 @@ pub(super) fn core_fails_then_recovers(bench: &mut Bench, faults: MadFaults) -> 
 /// How long queries that are sent at a time may take to reach the SA, on a busy machine.
 const AT_A_TIME: Duration = Duration::from_millis(1500);
 
-pub(super) fn out_of_order(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(&["sa_depth 8"])?;
+pub(super) fn out_of_order(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up_with(&["sa_depth 8"])?;
     let peers: Vec<Peer> = (3..=6).map(Peer::number).collect();
     core.sa().script(|question| {
         if question.is_path_query() {
@@ -123,8 +123,8 @@ pub(super) fn out_of_order(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-pub(super) fn too_late(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+pub(super) fn too_late(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up_with(HASTY)?;
     let peer = Peer::number(3);
     let late = core.deadline() + Duration::from_millis(200);
     core.sa().script(only(
@@ -143,8 +143,8 @@ pub(super) fn too_late(bench: &mut Bench) -> Outcome {
 }
 
 /// A query is out while the port goes down and up again with another LID; its answer comes before or after that.
-pub(super) fn across_a_close(bench: &mut Bench, reopened_first: bool) -> Outcome {
-    let (core, from) = bench.up()?;
+pub(super) fn across_a_close(fixture: &mut Fixture, reopened_first: bool) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
     core.sa().script(only(peer.clone(), Reaction::Hold));
     let id = core.resolve_from(from, &by_lid(&peer));
@@ -163,7 +163,9 @@ pub(super) fn across_a_close(bench: &mut Bench, reopened_first: bool) -> Outcome
         core.settle();
     }
     core.change_port(FIRST_PORT, |port| port.lid = 77);
-    let from = core.up(FIRST_PORT).map_err(crate::suite::bench::refused)?;
+    let from = core
+        .up(FIRST_PORT)
+        .map_err(crate::suite::fixture::refused)?;
     core.settle();
     if reopened_first {
         core.sa().release(question.number, Reaction::Record(old));
@@ -180,9 +182,9 @@ pub(super) fn across_a_close(bench: &mut Bench, reopened_first: bool) -> Outcome
 const PUT_OFF: Duration = Duration::from_millis(300);
 
 /// Queries are out, others wait for room or for a pause to end, and one was refused, when the port closes.
-pub(super) fn ask_after_close(bench: &mut Bench) -> Outcome {
+pub(super) fn ask_after_close(fixture: &mut Fixture) -> Outcome {
     const BUSY: u16 = 0x0001;
-    let (core, from) = bench.up_with(&[HASTY, &["sa_depth 2"]].concat())?;
+    let (core, from) = fixture.up_with(&[HASTY, &["sa_depth 2"]].concat())?;
     let refused = Peer::number(1);
     core.sa().script(move |question| match question {
         question if asks_for(question, &refused) => Reaction::Status(BUSY),
@@ -198,10 +200,10 @@ pub(super) fn ask_after_close(bench: &mut Bench) -> Outcome {
         return Err(failed("a query for a destination", "none"));
     }
     core.port_down(FIRST_PORT);
-    let asked = core.sa().questions().len();
+    let asked = core.sa().requests().len();
     std::thread::sleep(PUT_OFF);
     // What is asked for an endpoint that is gone, the ledger has.
-    match core.sa().questions().len() - asked {
+    match core.sa().requests().len() - asked {
         0 => Ok(()),
         more => Err(failed(
             "no MAD to the SA once the endpoint is closed",
@@ -210,7 +212,7 @@ pub(super) fn ask_after_close(bench: &mut Bench) -> Outcome {
     }
 }
 
-fn wait_for(core: &StandIn, peer: &Peer) -> Option<Question> {
+fn wait_for(core: &StandIn, peer: &Peer) -> Option<SaRequest> {
     let deadline = Instant::now() + core.patience;
     while Instant::now() < deadline {
         if let Some(question) = asked_for(core, peer).into_iter().next() {
@@ -222,8 +224,8 @@ fn wait_for(core: &StandIn, peer: &Peer) -> Option<Question> {
 }
 
 /// The SA answers with a record that is wrong in one way.
-pub(super) fn spoilt_record(bench: &mut Bench, spoil: fn(Path) -> Path) -> Outcome {
-    let (core, from) = bench.up_with(HASTY)?;
+pub(super) fn spoilt_record(fixture: &mut Fixture, spoil: fn(Path) -> Path) -> Outcome {
+    let (core, from) = fixture.up_with(HASTY)?;
     let peer = Peer::number(3);
     let bad = spoil(plain_path(core, &peer));
     core.sa().script(only(peer.clone(), Reaction::Record(bad)));
@@ -234,8 +236,8 @@ pub(super) fn spoilt_record(bench: &mut Bench, spoil: fn(Path) -> Path) -> Outco
     good_again(core, from, &peer)
 }
 
-pub(super) fn query_form(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+pub(super) fn query_form(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
     for (message, target) in [(by_lid(&peer), COMP_DLID), (by_gid(&Peer::number(4)), 0)] {
         resolve(core, from, &message)?;
@@ -266,8 +268,8 @@ pub(super) fn query_form(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-pub(super) fn transaction_ids(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up_with(&["sa_depth 64"])?;
+pub(super) fn transaction_ids(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up_with(&["sa_depth 64"])?;
     core.sa().script(|question| {
         if question.is_path_query() {
             Reaction::Hold
@@ -302,9 +304,9 @@ pub(super) fn transaction_ids(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-pub(super) fn storm(bench: &mut Bench) -> Outcome {
+pub(super) fn storm(fixture: &mut Fixture) -> Outcome {
     const REQUESTS: usize = 200;
-    let (core, from) = bench.up()?;
+    let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
     core.sa().script(only(peer.clone(), Reaction::Hold));
     let ids: Vec<u64> = (0..REQUESTS)
@@ -330,8 +332,8 @@ pub(super) fn storm(bench: &mut Bench) -> Outcome {
 }
 
 /// A peer was rebooted and came back with another LID; the fabric was swept, the port reregistered.
-pub(super) fn refresh(bench: &mut Bench) -> Outcome {
-    let (core, from) = bench.up()?;
+pub(super) fn refresh(fixture: &mut Fixture) -> Outcome {
+    let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
     expect_path(
         &resolve(core, from, &by_gid(&peer))?,

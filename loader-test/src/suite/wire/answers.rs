@@ -7,7 +7,7 @@ use super::line::{Line, asks_for, line, own_ip, stranger};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Gid};
 use crate::stand_in::wire::{AcmMad, Datagram, LENGTH, Node, shared_group};
-use crate::suite::bench::{Bench, ERRORS, expect_path, expect_status, expected_path};
+use crate::suite::fixture::{ERRORS, Fixture, expect_path, expect_status, expected_path};
 use crate::suite::{Check, Finding, Outcome, failed};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -30,8 +30,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "lets a client ask for a name, answers the port's request, and compares the path",
         needs: OPENS,
-        run: |bench| {
-            let mut line = line(bench, &[])?;
+        run: |fixture| {
+            let mut line = line(fixture, &[])?;
             line.resolves(&stranger(1)).map(drop)
         },
         fault: fault!(Fault {
@@ -112,7 +112,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "sends an answer with another transaction id before the right one",
         needs: OPENS,
-        run: |bench| stranger_first(bench, |line, tid| line.answer(&stranger(2), tid ^ 1)),
+        run: |fixture| stranger_first(fixture, |line, tid| line.answer(&stranger(2), tid ^ 1)),
         fault: fault!(Fault {
             replace: &[("\t\tif (lookup->tid == mad->tid)\n", "\t\tif (mad->tid)\n")],
             status: &[Status::Failed],
@@ -125,8 +125,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "sends an answer to the group before the right one",
         needs: OPENS,
-        run: |bench| {
-            stranger_first(bench, |line, tid| {
+        run: |fixture| {
+            stranger_first(fixture, |line, tid| {
                 let answer = AcmMad::answer(tid, &shared_group(line.pkey()));
                 line.multicast(&stranger(2), &answer.0);
             })
@@ -169,8 +169,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "sends answers that name a foreign group, and none, before the right one",
         needs: OPENS,
-        run: |bench| {
-            stranger_first(bench, |line, tid| {
+        run: |fixture| {
+            stranger_first(fixture, |line, tid| {
                 let foreign = Gid([
                     0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 7, 5, 0, 0, 0, 0, 0, 0, 0,
                 ]);
@@ -194,8 +194,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "sends an answer of class SA before the right one",
         needs: OPENS,
-        run: |bench| {
-            stranger_first(bench, |line, tid| {
+        run: |fixture| {
+            stranger_first(fixture, |line, tid| {
                 // A path record's answer in the outer form, one of the protocol's in the rest.
                 let answer = AcmMad::answer(tid, &shared_group(line.pkey()))
                     .with(1, &[3, 2])
@@ -218,8 +218,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "sends answers of four lengths that are too short before the right one",
         needs: OPENS,
-        run: |bench| {
-            stranger_first(bench, |line, tid| {
+        run: |fixture| {
+            stranger_first(fixture, |line, tid| {
                 let answer = AcmMad::answer(tid, &shared_group(line.pkey()));
                 for length in [LENGTH - 1, 168, 24, 16] {
                     line.unicast(&stranger(2), &answer.0[..length]);
@@ -254,8 +254,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "sends an answer that names another address before the right one",
         needs: OPENS,
-        run: |bench| {
-            stranger_first(bench, |line, tid| {
+        run: |fixture| {
+            stranger_first(fixture, |line, tid| {
                 let other = Addr::Name(stranger(2).name);
                 let answer = AcmMad::answer(tid, &shared_group(line.pkey()))
                     .with(16, &[other.code() as u8, 64])
@@ -296,8 +296,8 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-fn request(bench: &mut Bench) -> Outcome {
-    let mut line = line(bench, &[])?;
+fn request(fixture: &mut Fixture) -> Outcome {
+    let mut line = line(fixture, &[])?;
     let peer = stranger(1);
     let group = shared_group(line.pkey());
     for wanted in [
@@ -323,8 +323,8 @@ fn request(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn cached(bench: &mut Bench) -> Outcome {
-    let mut line = line(bench, &[])?;
+fn cached(fixture: &mut Fixture) -> Outcome {
+    let mut line = line(fixture, &[])?;
     let peer = stranger(1);
     line.resolves(&peer)?;
     line.wire.take();
@@ -334,8 +334,8 @@ fn cached(bench: &mut Bench) -> Outcome {
     expect_no_request(&line, &wanted)
 }
 
-fn together(bench: &mut Bench) -> Outcome {
-    let mut line = line(bench, &[])?;
+fn together(fixture: &mut Fixture) -> Outcome {
+    let mut line = line(fixture, &[])?;
     let peer = stranger(1);
     let wanted = Addr::Name(peer.name.clone());
     let ids: Vec<u64> = (0..16).map(|_| line.client_asks(&wanted)).collect();
@@ -364,8 +364,8 @@ fn expect_no_request(line: &Line<'_>, wanted: &Addr) -> Outcome {
     }
 }
 
-fn retries(bench: &mut Bench) -> Outcome {
-    let mut line = line(bench, &["timeout 700", "retries 2"])?;
+fn retries(fixture: &mut Fixture) -> Outcome {
+    let mut line = line(fixture, &["timeout 700", "retries 2"])?;
     let wanted = Addr::Name(stranger(1).name);
     let id = line.client_asks(&wanted);
     let answer = line.reply(id)?;
@@ -380,8 +380,8 @@ fn retries(bench: &mut Bench) -> Outcome {
     }
 }
 
-fn tids(bench: &mut Bench) -> Outcome {
-    let mut line = line(bench, &[])?;
+fn tids(fixture: &mut Fixture) -> Outcome {
+    let mut line = line(fixture, &[])?;
     let mut seen = Vec::new();
     for number in 1..=6 {
         seen.push(line.resolves(&stranger(number))?.tid());
@@ -405,8 +405,8 @@ fn tids(bench: &mut Bench) -> Outcome {
 }
 
 /// A client asks for a peer's name; something comes from a stranger that is no answer, and then the peer's.
-fn stranger_first(bench: &mut Bench, forge: impl FnOnce(&Line<'_>, u64)) -> Outcome {
-    let mut line = line(bench, &[])?;
+fn stranger_first(fixture: &mut Fixture, forge: impl FnOnce(&Line<'_>, u64)) -> Outcome {
+    let mut line = line(fixture, &[])?;
     let peer = stranger(1);
     let wanted = Addr::Name(peer.name.clone());
     let id = line.client_asks(&wanted);
@@ -417,8 +417,8 @@ fn stranger_first(bench: &mut Bench, forge: impl FnOnce(&Line<'_>, u64)) -> Outc
     expect_path(&line.reply(id)?, &expected_path(line.core, &peer))
 }
 
-fn no_grh(bench: &mut Bench) -> Outcome {
-    stranger_first(bench, |line, tid| {
+fn no_grh(fixture: &mut Fixture) -> Outcome {
+    stranger_first(fixture, |line, tid| {
         let payload = AcmMad::answer(tid, &shared_group(line.pkey())).0;
         let bare = Datagram {
             grh: None,
@@ -430,8 +430,8 @@ fn no_grh(bench: &mut Bench) -> Outcome {
     })
 }
 
-fn status(bench: &mut Bench) -> Outcome {
-    let mut line = line(bench, &[])?;
+fn status(fixture: &mut Fixture) -> Outcome {
+    let mut line = line(fixture, &[])?;
     let peer = stranger(1);
     let wanted = Addr::Name(peer.name.clone());
     let id = line.client_asks(&wanted);
@@ -451,8 +451,8 @@ fn status(bench: &mut Bench) -> Outcome {
     expect_path(&answer, &expected_path(line.core, &peer))
 }
 
-fn twice(bench: &mut Bench) -> Outcome {
-    let mut line = line(bench, &[])?;
+fn twice(fixture: &mut Fixture) -> Outcome {
+    let mut line = line(fixture, &[])?;
     let peer = stranger(1);
     let request = line.resolves(&peer)?;
     for from in [&peer, &stranger(2)] {

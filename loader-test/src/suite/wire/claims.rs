@@ -9,7 +9,7 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::Addr;
 use crate::stand_in::wire::{AcmMad, Node, Wire, shared_group};
-use crate::suite::bench::{Bench, SUCCESS, able, expect_path, expected_path};
+use crate::suite::fixture::{Fixture, SUCCESS, able, expect_path, expected_path};
 use crate::suite::{Check, Finding, Outcome, failed};
 
 /// The check that sends most.
@@ -129,8 +129,8 @@ fn claim(line: &Line<'_>, claimed: &Addr) -> Outcome {
     Ok(())
 }
 
-fn own_address(bench: &mut Bench) -> Outcome {
-    let mut line = line(bench, &[])?;
+fn own_address(fixture: &mut Fixture) -> Outcome {
+    let mut line = line(fixture, &[])?;
     for own in [own_name(), own_ip()] {
         claim(&line, &own)?;
         let id = line.client_asks(&own);
@@ -145,8 +145,8 @@ fn own_address(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn preloaded(bench: &mut Bench) -> Outcome {
-    let mut line = line(bench, &[])?;
+fn preloaded(fixture: &mut Fixture) -> Outcome {
+    let mut line = line(fixture, &[])?;
     // One that was used before, and one that was not.
     for (number, is_used) in [(3, true), (4, false)] {
         let peer = Peer::number(number);
@@ -171,9 +171,9 @@ const BURST: usize = 32;
 /// What a window of as many sources as came before may take.
 const ALLOWED: usize = 64 << 10;
 
-fn flood_memory(bench: &mut Bench) -> Outcome {
-    let ends = bench.deadline();
-    let line = line(bench, &["log_level 0"])?;
+fn flood_memory(fixture: &mut Fixture) -> Outcome {
+    let ends = fixture.deadline();
+    let line = line(fixture, &["log_level 0"])?;
     let mut number = 0;
     let mut windows = 0;
     let mut window = |line: &Line<'_>| -> Result<usize, Finding> {
@@ -242,10 +242,10 @@ fn heap() -> usize {
     heap.uordblks + heap.hblkhd
 }
 
-fn flood_log(bench: &mut Bench) -> Outcome {
+fn flood_log(fixture: &mut Fixture) -> Outcome {
     const SENT: usize = 2000;
     const MOST_LINES: usize = 100;
-    let line = line(bench, &[])?;
+    let line = line(fixture, &[])?;
     let before = line.core.log().len();
     for index in 0..SENT {
         let request = line.request(line.tid(), &stranger(1), &own_name());
@@ -276,8 +276,8 @@ fn flood_log(bench: &mut Bench) -> Outcome {
     ))
 }
 
-fn log_names(bench: &mut Bench) -> Outcome {
-    let mut line = line(bench, &[])?;
+fn log_names(fixture: &mut Fixture) -> Outcome {
+    let mut line = line(fixture, &[])?;
     let before = line.core.log().len();
     let forged = Addr::Name("forged\nacm_server: \u{1b}[2Jline".into());
     for wanted in [own_name(), forged.clone()] {

@@ -9,7 +9,7 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Gid};
 use crate::stand_in::sa::Reaction;
 use crate::stand_in::wire::{AcmMad, Node, Wire, shared_group};
-use crate::suite::bench::{Bench, let_go};
+use crate::suite::fixture::{Fixture, let_go};
 use crate::suite::{Check, Outcome};
 
 pub(super) const CHECKS: &[Check] = &[Check {
@@ -50,10 +50,10 @@ fn of_the_crowd(line: &Line<'_>, number: u16) {
         .send(&Wire::to_group(&node, line.pkey(), &request.0));
 }
 
-fn awaited(bench: &mut Bench) -> Outcome {
+fn awaited(fixture: &mut Fixture) -> Outcome {
     // The SA is asked everything at a time, for those that ask it first, and the group as well.
     let options = ["recv_depth 1024", "sa_depth 2000", "resolve_depth 8"];
-    let mut line = line(bench, &options)?;
+    let mut line = line(fixture, &options)?;
     let (owner, mark) = (stranger(1), stranger(2));
     let answered = [&owner, &mark].map(|peer| (peer.lid, peer.gid()));
     line.core.sa().script(move |question| {

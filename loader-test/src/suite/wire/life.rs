@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::line::{line, own_name, shown, stranger};
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::ledger::Harmed;
-use crate::suite::bench::{Bench, refused};
+use crate::suite::fixture::{Fixture, refused};
 use crate::suite::{Check, Outcome, failed};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -73,8 +73,8 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-fn reregister(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &[])?;
+fn reregister(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &[])?;
     for _ in 0..3 {
         line.core.reregister(FIRST_PORT);
         line.core.settle();
@@ -83,8 +83,8 @@ fn reregister(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn reopen(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &[])?;
+fn reopen(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &[])?;
     for _ in 0..3 {
         line.core.port_down(FIRST_PORT);
         line.core.up(FIRST_PORT).map_err(refused)?;
@@ -94,8 +94,8 @@ fn reopen(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn pair_broken(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &["recv_depth 8"])?;
+fn pair_broken(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &["recv_depth 8"])?;
     let mut qpn = line.qpn;
     for number in 1..=3 {
         if !line.wire.break_queue_pair(qpn) {
@@ -107,8 +107,8 @@ fn pair_broken(bench: &mut Bench) -> Outcome {
     line.fence()
 }
 
-fn close(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &[])?;
+fn close(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &[])?;
     line.core.port_down(FIRST_PORT);
     // Also when it is done by another thread.
     let deadline = Instant::now() + line.core.patience;

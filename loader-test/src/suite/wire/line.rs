@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::message::{Addr, Message, Reply};
-use crate::stand_in::sa::Question;
+use crate::stand_in::sa::SaRequest;
 use crate::stand_in::wire::{ANSWER, AcmMad, Datagram, Node, REQUEST, Wire, shared_group};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
-use crate::suite::bench::{Bench, by_addr, expect_path, expected_path, refused, reply};
+use crate::suite::fixture::{Fixture, by_addr, expect_path, expected_path, refused, reply};
 use crate::suite::{Finding, Outcome, failed};
 
 /// After so long a node asks again: a receive may not have been posted.
@@ -49,9 +49,9 @@ pub fn stranger(number: u16) -> Peer {
 /// # Errors
 /// That the check is skipped, because the provider does not speak the protocol; or that something does not open, or that
 /// nobody answers for the port.
-pub fn line<'a>(bench: &'a mut Bench, options: &[&str]) -> Result<Line<'a>, Finding> {
-    let options = [bench.unhurried(), options].concat();
-    let core = bench.core_with(vec![DeviceSpec::single()], &options)?;
+pub fn line<'a>(fixture: &'a mut Fixture, options: &[&str]) -> Result<Line<'a>, Finding> {
+    let options = [fixture.unhurried(), options].concat();
+    let core = fixture.core_with(vec![DeviceSpec::single()], &options)?;
     let wire = core.wire(FIRST_PORT);
     let from = core.up(FIRST_PORT).map_err(refused)?;
     core.settle();
@@ -82,8 +82,8 @@ pub fn speaks(core: &StandIn, wire: &Wire, pkey: u16) -> Outcome {
         if Instant::now() > deadline {
             core.note_vain_wait();
             let asked =
-                |question: &Question| question.is_join() && question.record.starts_with(&group.0);
-            if core.sa().questions().iter().any(asked) {
+                |question: &SaRequest| question.is_join() && question.record.starts_with(&group.0);
+            if core.sa().requests().iter().any(asked) {
                 let expected = format!(
                     "a member of the stock provider's group within {:?}",
                     core.patience

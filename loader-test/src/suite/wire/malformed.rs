@@ -6,7 +6,7 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Gid};
 use crate::stand_in::wire::{AcmMad, Datagram, Node};
 use crate::suite::ability::OPENS;
-use crate::suite::bench::{Bench, refused};
+use crate::suite::fixture::{Fixture, refused};
 use crate::suite::{Check, Outcome};
 
 /// A check of a request with other bytes at a place, each of which makes it none.
@@ -18,7 +18,7 @@ macro_rules! altered {
             harmed: Harmed::Node,
             how: $how,
             needs: OPENS,
-            run: |bench| altered(bench, $name, $at, &$values),
+            run: |fixture| altered(fixture, $name, $at, &$values),
             fault: fault!(Fault {
                 replace: &$replace,
                 status: &[Status::Failed],
@@ -175,12 +175,12 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn altered<const N: usize>(
-    bench: &mut Bench,
+    fixture: &mut Fixture,
     name: &str,
     at: usize,
     values: &[[u8; N]],
 ) -> Outcome {
-    let line = line(bench, &["recv_depth 4"])?;
+    let line = line(fixture, &["recv_depth 4"])?;
     // More often than receives are posted.
     for value in values.iter().cycle().take(values.len() * 3) {
         let tid = line.tid();
@@ -203,8 +203,8 @@ fn fill_buffers(line: &Line<'_>) -> Outcome {
     Ok(())
 }
 
-fn short(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &["recv_depth 4"])?;
+fn short(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &["recv_depth 4"])?;
     fill_buffers(&line)?;
     for length in [255, 152, 24, 16, 1, 0, 255, 152, 24] {
         let tid = line.tid();
@@ -215,8 +215,8 @@ fn short(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn long(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &["recv_depth 4"])?;
+fn long(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &["recv_depth 4"])?;
     // More than any default depth as well, for who does not read the option.
     for _ in 0..70 {
         for _ in 0..16 {
@@ -236,8 +236,8 @@ fn foreign_group(number: u8) -> Gid {
     ])
 }
 
-fn no_common_group(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &[])?;
+fn no_common_group(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &[])?;
     for groups in [
         vec![],
         vec![foreign_group(1)],
@@ -255,8 +255,8 @@ fn no_common_group(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn group_count(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &["recv_depth 4"])?;
+fn group_count(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &["recv_depth 4"])?;
     fill_buffers(&line)?;
     let foreign: Vec<Gid> = (1..=6).map(foreign_group).collect();
     for count in [7, 8, 9, 10, 11, 254, 255, 10, 10, 10] {
@@ -272,10 +272,10 @@ fn group_count(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn address_type(bench: &mut Bench) -> Outcome {
+fn address_type(fixture: &mut Fixture) -> Outcome {
     const DEST_TYPE: usize = 16;
     const SOURCE_TYPE: usize = 18;
-    let line = line(bench, &[])?;
+    let line = line(fixture, &[])?;
     // An address that was taken away leaves a place without a type.
     let extra = Addr::Name("extra1".into());
     let id = line
@@ -304,8 +304,8 @@ fn address_type(bench: &mut Bench) -> Outcome {
     line.expect_no_answer(tid, "a request for an address without type and bytes")
 }
 
-fn no_grh(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &["recv_depth 4"])?;
+fn no_grh(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &["recv_depth 4"])?;
     fill_buffers(&line)?;
     for _ in 0..6 {
         let tid = line.tid();

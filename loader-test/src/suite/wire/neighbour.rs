@@ -18,7 +18,7 @@ use crate::stand_in::fabric::{DeviceSpec, Peer, PortSpec};
 use crate::stand_in::message::{Addr, Gid};
 use crate::stand_in::wire::{Datagram, GlobalRouteHeader, Wire};
 use crate::stand_in::{FIRST_PORT, Setup, StandIn};
-use crate::suite::bench::by_addr;
+use crate::suite::fixture::by_addr;
 
 /// Where distributions put the stock provider.
 const PLACES: [&str; 4] = [

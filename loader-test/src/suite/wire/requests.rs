@@ -9,7 +9,7 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Gid};
 use crate::stand_in::wire::{AcmMad, Datagram, Node, QKEY, Wire, shared_group};
 use crate::stand_in::{FIRST_PORT, StandIn};
-use crate::suite::bench::{Bench, hold, let_go, refused};
+use crate::suite::fixture::{Fixture, hold, let_go, refused};
 use crate::suite::{Check, Outcome, failed};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -81,8 +81,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Node,
         how: "asks the group for the port's name in upper case",
         needs: OPENS,
-        run: |bench| {
-            let line = line(bench, &[])?;
+        run: |fixture| {
+            let line = line(fixture, &[])?;
             let tid = line.ask(&stranger(1), &Addr::Name("SELF1".into()));
             line.answer_to(tid).map(drop)
         },
@@ -101,8 +101,8 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Node,
         how: "asks the group for the port's IP address with other bytes behind it",
         needs: OPENS,
-        run: |bench| {
-            let line = line(bench, &[])?;
+        run: |fixture| {
+            let line = line(fixture, &[])?;
             let tid = line.ask(&stranger(1), &own_ip().with_garbage());
             line.answer_to(tid).map(drop)
         },
@@ -247,8 +247,8 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-fn answer(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &[])?;
+fn answer(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &[])?;
     for (number, wanted) in (1..).zip([own_name(), own_ip()]) {
         let peer = stranger(number);
         let tid = line.ask(&peer, &wanted);
@@ -294,8 +294,8 @@ fn expect_answer(line: &Line<'_>, answer: &Datagram, node: &Node) -> Outcome {
     }
 }
 
-fn keys(bench: &mut Bench) -> Outcome {
-    let mut line = line(bench, &[])?;
+fn keys(fixture: &mut Fixture) -> Outcome {
+    let mut line = line(fixture, &[])?;
     let tid = line.ask(&stranger(1), &own_name());
     let answer = line.answer_to(tid)?;
     let wanted = Addr::Name(stranger(2).name);
@@ -324,11 +324,11 @@ fn keys(bench: &mut Bench) -> Outcome {
 /// The other partition.
 const PARTITION: u16 = 0x8001;
 
-fn partition(bench: &mut Bench) -> Outcome {
+fn partition(fixture: &mut Fixture) -> Outcome {
     let mut device = DeviceSpec::single();
     device.ports[0].pkeys.push(PARTITION);
-    let options = bench.unhurried();
-    let core = bench.core_with(vec![device], options)?;
+    let options = fixture.unhurried();
+    let core = fixture.core_with(vec![device], options)?;
     let wire = core.wire(FIRST_PORT);
     core.up(FIRST_PORT).map_err(refused)?;
     core.settle();
@@ -382,8 +382,8 @@ fn until_answered(core: &StandIn, wire: &Wire, mut ask: impl FnMut() -> u64) -> 
     None
 }
 
-fn foreign_address(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &[])?;
+fn foreign_address(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &[])?;
     let foreign = [
         Addr::Name("self".into()),
         Addr::Name("self11".into()),
@@ -398,8 +398,8 @@ fn foreign_address(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn address_removed(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &[])?;
+fn address_removed(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &[])?;
     let extra = Addr::Name("extra1".into());
     let add = |core: &mut StandIn| {
         core.add_address(FIRST_PORT, 0xffff, &extra)
@@ -418,8 +418,8 @@ fn address_removed(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn address_twice(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &[])?;
+fn address_twice(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &[])?;
     let extra = Addr::Name("extra1".into());
     let add = |core: &mut StandIn| {
         core.add_address(FIRST_PORT, 0xffff, &extra)
@@ -435,8 +435,8 @@ fn address_twice(bench: &mut Bench) -> Outcome {
     line.expect_no_answer(tid, "a request for an address that was taken away")
 }
 
-fn every_requester(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &[])?;
+fn every_requester(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &[])?;
     // Whoever asks the SA for the way back first has all of them waiting when it answers.
     hold(line.core);
     let tids: Vec<u64> = (1..=16)
@@ -450,8 +450,8 @@ fn every_requester(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn same_requester(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &[])?;
+fn same_requester(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &[])?;
     hold(line.core);
     let tids = [1, 1].map(|number| line.ask(&stranger(number), &own_name()));
     line.probe_within(Duration::from_secs(1));
@@ -462,8 +462,8 @@ fn same_requester(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn asked_while_asking(bench: &mut Bench) -> Outcome {
-    let mut line = line(bench, &[])?;
+fn asked_while_asking(fixture: &mut Fixture) -> Outcome {
+    let mut line = line(fixture, &[])?;
     let peer = stranger(1);
     let wanted = Addr::Name(peer.name.clone());
     let asked_before = line.core.sa().path_queries().len();
@@ -485,8 +485,8 @@ fn asked_while_asking(bench: &mut Bench) -> Outcome {
     line.expect_path_to(id, &peer)
 }
 
-fn many_requests(bench: &mut Bench) -> Outcome {
-    let line = line(bench, &["recv_depth 4"])?;
+fn many_requests(fixture: &mut Fixture) -> Outcome {
+    let line = line(fixture, &["recv_depth 4"])?;
     // More than any default depth as well, for who does not read the option.
     for _ in 0..1100 {
         let tid = line.ask(&stranger(1), &own_name());

@@ -9,7 +9,7 @@ use super::neighbour::{Answered, Neighbour, stock_library};
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::Addr;
 use crate::stand_in::{FIRST_PORT, StandIn};
-use crate::suite::bench::Bench;
+use crate::suite::fixture::Fixture;
 use crate::suite::{Check, Finding, Outcome, failed};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -70,9 +70,9 @@ fn cannot_run(error: io::Error) -> Finding {
     Finding::CannotRun(format!("a node with the stock provider: {error}"))
 }
 
-fn stock_asks(bench: &mut Bench) -> Outcome {
-    let (folder, options) = (bench.folder().to_owned(), bench.unhurried());
-    let line = line(bench, &[])?;
+fn stock_asks(fixture: &mut Fixture) -> Outcome {
+    let (folder, options) = (fixture.folder().to_owned(), fixture.unhurried());
+    let line = line(fixture, &[])?;
     let neighbour = neighbour(&folder, options, line.core)?;
     let own = line.core.port(FIRST_PORT);
     let expected = Answered {
@@ -92,9 +92,9 @@ fn stock_asks(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-fn stock_answers(bench: &mut Bench) -> Outcome {
-    let (folder, options) = (bench.folder().to_owned(), bench.unhurried());
-    let mut line = line(bench, &[])?;
+fn stock_answers(fixture: &mut Fixture) -> Outcome {
+    let (folder, options) = (fixture.folder().to_owned(), fixture.unhurried());
+    let mut line = line(fixture, &[])?;
     let neighbour = neighbour(&folder, options, line.core)?;
     let peer = stranger(NUMBER);
     for wanted in [Addr::Name(peer.name.clone()), Addr::Ip(peer.ip)] {

@@ -10,7 +10,7 @@ use acm_prov_api::abi::{Be16, acm_sa_handler_fn, acm_sa_mad};
 use fabric_sim::model::adapter::Adapter;
 
 use super::super::message::Path;
-use super::super::sa::{self, COMP_DGID, COMP_DLID, COMP_PKEY, MC_MEMBER_RECORD, Question};
+use super::super::sa::{self, COMP_DGID, COMP_DLID, COMP_PKEY, MC_MEMBER_RECORD, SaRequest};
 use super::super::shared::lock;
 use super::super::subnet::{NO_RECORDS, Subnet};
 use super::super::{FIRST_PORT, wire};
@@ -89,7 +89,7 @@ impl Sa {
     fn answer(&self, mad: *mut Mad) {
         // SAFETY: the provider has sent the MAD; it is the core's until the handler gets it.
         let (packet, handler) = unsafe { (&mut (*mad).mad.sa_mad, (*mad).handler) };
-        let question = Question {
+        let question = SaRequest {
             number: 0,
             port: FIRST_PORT.number(),
             class: packet.mad_hdr.mgmt_class,
@@ -136,7 +136,7 @@ impl Sa {
 }
 
 /// The path to the destination of a query, if there is one.
-fn path(question: &Question) -> Option<[u8; 72]> {
+fn path(question: &SaRequest) -> Option<[u8; 72]> {
     let asked = question.path();
     let names = |bit: u64| question.mask & bit != 0;
     let destination = if names(COMP_DGID) {

@@ -2,13 +2,13 @@
 
 use acm_prov_api::abi::{acm_sa_mad, umad_sa_packet};
 
-use super::{Mad, Question, Reaction, SaThread, lock};
+use super::{Mad, Reaction, SaRequest, SaThread, lock};
 
 /// A MAD that waits for the test.
 #[derive(Clone)]
 pub struct Held {
     /// The question.
-    pub question: Question,
+    pub question: SaRequest,
     /// The MAD as the provider sent it.
     pub packet: umad_sa_packet,
 }

@@ -38,7 +38,7 @@ fn new(number: u64, endpoint: &EndpointHandle, asked: Moment, wanted_until: Mome
         id: id(number),
         endpoint: endpoint.clone(),
         urgency: Urgency::Usual,
-        question: Question {
+        question: MadRequest {
             method: 1,
             response: 0x81,
             attribute: 0x35,

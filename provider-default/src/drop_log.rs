@@ -67,13 +67,13 @@ pub(crate) struct Line {
 
 /// What was dropped and not yet told.
 #[derive(Default)]
-pub(crate) struct Flood {
+pub(crate) struct DropLog {
     /// The last one, its sender, and how many there were.
     untold: Option<(Dropped, Gid, u64)>,
     quiet_until: Moment,
 }
 
-impl Flood {
+impl DropLog {
     pub(crate) fn note(&mut self, from: Gid, dropped: Dropped) {
         let count = self.untold.as_ref().map_or(0, |(_, _, count)| *count);
         self.untold = Some((dropped, from, count + 1));
@@ -114,14 +114,14 @@ mod tests {
     #[test]
     fn one_line_a_second_however_many_come() {
         let gid: Gid = "fe80::7".parse().unwrap();
-        let mut flood = Flood::default();
-        assert_eq!(flood.line(at(0)), None);
+        let mut log = DropLog::default();
+        assert_eq!(log.line(at(0)), None);
         let mut lines = Vec::new();
         for now in 0..3_000 {
             for _ in 0..10 {
-                flood.note(gid, Malformed::Length(3).into());
+                log.note(gid, Malformed::Length(3).into());
             }
-            lines.extend(flood.line(at(now)).map(|line| line.text));
+            lines.extend(log.line(at(now)).map(|line| line.text));
         }
         assert_eq!(
             lines,
@@ -131,24 +131,24 @@ mod tests {
                 "dropped 10000 datagrams, the last one of fe80::7: 3 bytes instead of 256",
             ]
         );
-        assert_eq!(flood.next_line(), Some(at(3_000)));
-        assert!(flood.line(at(3_000)).is_some());
-        assert_eq!(flood.next_line(), None);
+        assert_eq!(log.next_line(), Some(at(3_000)));
+        assert!(log.line(at(3_000)).is_some());
+        assert_eq!(log.next_line(), None);
     }
 
     #[test]
     fn names_are_escaped_and_normal_things_are_quiet() {
-        let mut flood = Flood::default();
+        let mut log = DropLog::default();
         let name = Address::Name(Name::new("a\nb").unwrap());
-        flood.note(Gid::ZERO, Dropped::ClaimsOwn(name));
-        let line = flood.line(at(0)).unwrap();
+        log.note(Gid::ZERO, Dropped::ClaimsOwn(name));
+        let line = log.line(at(0)).unwrap();
         assert_eq!(line.level, LogLevel::ALWAYS);
         assert!(
             line.text.ends_with("it claims our own address a\\nb"),
             "{}",
             line.text
         );
-        flood.note(Gid::ZERO, NoAnswer::Unknown.into());
-        assert_eq!(flood.line(at(1_000)).unwrap().level, LogLevel::VERBOSE);
+        log.note(Gid::ZERO, NoAnswer::Unknown.into());
+        assert_eq!(log.line(at(1_000)).unwrap().level, LogLevel::VERBOSE);
     }
 }

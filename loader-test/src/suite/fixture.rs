@@ -16,7 +16,7 @@ use crate::stand_in::fabric::{DeviceSpec, Peer};
 use crate::stand_in::ledger::{Harmed, Violation, ViolationKind};
 use crate::stand_in::library::{Library, LoadError};
 use crate::stand_in::message::{Addr, Message, Path as PathRecord, Reply};
-use crate::stand_in::sa::{Question, Reaction};
+use crate::stand_in::sa::{Reaction, SaRequest};
 use crate::stand_in::trace::Trace;
 use crate::stand_in::{AddressId, FIRST_PORT, Refused, Setup, StandIn};
 
@@ -38,7 +38,7 @@ pub const ELSEWHERE: u16 = 700;
 pub const ERRORS: [u8; 9] = [1, 2, 3, 5, 6, 7, 8, 9, 10];
 
 /// See the module.
-pub struct Bench {
+pub struct Fixture {
     library: PathBuf,
     folder: PathBuf,
     options: Vec<String>,
@@ -135,8 +135,8 @@ pub struct Subject {
     pub log_level: i32,
 }
 
-impl Bench {
-    /// A bench for one check; `folder` is the check's own.
+impl Fixture {
+    /// A fixture for one check; `folder` is the check's own.
     pub fn new(subject: Subject, folder: &Path) -> Self {
         Self {
             library: subject.library,
@@ -477,7 +477,7 @@ pub fn hold(core: &StandIn) {
 /// The SA answers what it kept back, and all that comes.
 pub fn let_go(core: &StandIn) {
     core.sa().script(|_| Reaction::Answer);
-    for question in core.sa().questions() {
+    for question in core.sa().requests() {
         core.sa().release(question.number, Reaction::Answer);
     }
 }
@@ -542,7 +542,7 @@ pub fn able(core: &StandIn, reply: &Reply, what: &str) -> Outcome {
 
 /// Whether the provider has joined a multicast group, by which it asks other nodes for addresses.
 pub fn joins_group(core: &StandIn) -> bool {
-    core.sa().questions().iter().any(Question::is_join)
+    core.sa().requests().iter().any(SaRequest::is_join)
 }
 
 /// Checks the status of an answer.
