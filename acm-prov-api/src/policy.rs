@@ -157,7 +157,7 @@ impl<P: Policy> Provider for PolicyProvider<P> {
         P::read(options);
     }
 
-    #[inline]
+    #[inline(always)]
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest<'_>) {
         let endpoint = from.endpoint();
         let is_own = |address: &Address| endpoint.has_address(address);

@@ -14,7 +14,7 @@ use crate::sa::{Component, PathQuery};
 /// // Service level 3 and more than 2048 bytes if the SA grants both, else service level 3, else any path.
 /// let level = Constraints::new().sl(3);
 /// let alternatives = level.mtu(Selector::GreaterThan, 4).or(level).or(Constraints::new());
-/// # assert_eq!(alternatives.len(), 3);
+/// # let _ = alternatives;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -95,7 +95,10 @@ impl Constraints {
 /// Constraints in order of preference; the first is tried first. [`Default`] is any path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Alternatives(SmallVec<[Constraints; 2]>);
+pub struct Alternatives {
+    /// Empty: any path, without a look at each component.
+    constraints: SmallVec<[Constraints; 2]>,
+}
 
 impl Default for Alternatives {
     fn default() -> Self {
@@ -105,40 +108,42 @@ impl Default for Alternatives {
 
 impl From<Constraints> for Alternatives {
     fn from(only: Constraints) -> Self {
-        Self(smallvec![only])
+        Self {
+            constraints: smallvec![only],
+        }
     }
 }
 
 impl Alternatives {
     /// Any path: the client's query as it is.
     pub fn any() -> Self {
-        Constraints::new().into()
+        Self {
+            constraints: SmallVec::new(),
+        }
     }
 
     /// These alternatives, or else `next`.
     pub fn or(mut self, next: Constraints) -> Self {
-        self.0.push(next);
+        if self.is_any() {
+            self.constraints.push(Constraints::new());
+        }
+        self.constraints.push(next);
         self
     }
 
-    /// The number of alternatives.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Never: there is at least one alternative.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Whether the SA is asked for what the client asks for, and nothing else.
+    pub(super) fn is_any(&self) -> bool {
+        self.constraints.is_empty()
     }
 
     /// The queries to ask the SA for a client's `query`, in this order and without repetitions: what a client names himself can
     /// make two alternatives equal.
-    #[must_use]
-    pub fn apply(&self, query: &PathQuery) -> SmallVec<[PathQuery; 2]> {
+    pub(super) fn apply(&self, query: &PathQuery) -> SmallVec<[PathQuery; 2]> {
+        if self.is_any() {
+            return smallvec![*query];
+        }
         let mut queries = SmallVec::new();
-        for constraints in &self.0 {
+        for constraints in &self.constraints {
             let query = constraints.apply(query);
             if !queries.contains(&query) {
                 queries.push(query);
@@ -148,9 +153,8 @@ impl Alternatives {
     }
 
     /// Whether `path` answers the client's `query` and meets the first alternative.
-    #[must_use]
-    pub fn prefer(&self, query: &PathQuery, path: &PathRecord) -> bool {
-        self.0
+    pub(super) fn prefer(&self, query: &PathQuery, path: &PathRecord) -> bool {
+        self.constraints
             .first()
             .is_none_or(|first| first.apply(query).check(path).is_ok())
     }
@@ -192,6 +196,9 @@ mod tests {
     fn equal_alternatives_are_asked_once() {
         let alternatives = Constraints::new().sl(3).or(Constraints::new());
         assert_eq!(alternatives.apply(&query()).len(), 2);
+        let any_first = Alternatives::any().or(Constraints::new().sl(3));
+        assert_eq!(any_first.apply(&query()).len(), 2);
+        assert_eq!(Alternatives::any().apply(&query()).as_slice(), [query()]);
         let mut asked = query();
         asked.set_sl(1);
         assert_eq!(alternatives.apply(&asked).as_slice(), [asked]);

@@ -43,11 +43,15 @@ impl Rules {
     }
 
     /// The query to ask the SA at the `attempt`th time, from 0, and whether another alternative follows.
-    /// `None`: there are no rules, and the query is the client's.
+    /// `None`: any path will do, so the query is the client's.
     #[inline]
     pub(super) fn attempt(&self, query: &PathQuery, attempt: usize) -> Option<(PathQuery, bool)> {
         let rules = self.rules.as_ref()?;
-        let queries = self.alternatives(rules, query).apply(query);
+        let alternatives = self.alternatives(rules, query);
+        if alternatives.is_any() {
+            return None;
+        }
+        let queries = alternatives.apply(query);
         let last = queries.len().saturating_sub(1);
         let asked = queries.get(attempt.min(last)).unwrap_or(query);
         Some((*asked, attempt < last))
@@ -67,7 +71,12 @@ impl Rules {
             return true;
         };
         let plain = PathQuery::to(kept.target).complete(source);
-        let queries = self.alternatives(rules, &plain).apply(&plain);
+        let alternatives = self.alternatives(rules, &plain);
+        // It was checked when the SA gave it.
+        if alternatives.is_any() {
+            return true;
+        }
+        let queries = alternatives.apply(&plain);
         queries.iter().any(|query| query.check(&kept.path).is_ok())
     }
 

@@ -77,7 +77,7 @@ impl EndpointResolver {
 
     /// Answers a request. `is_own` says whether the endpoint has an address; `elsewhere` is called for a name or an IP
     /// address that is neither its own nor in the hosts file.
-    #[inline]
+    #[inline(always)]
     pub fn resolve(
         &self,
         request: ResolveRequest<'_>,

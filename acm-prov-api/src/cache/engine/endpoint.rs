@@ -39,22 +39,23 @@ impl EndpointCache {
     #[inline]
     pub fn resolve(&self, request: ResolveRequest<'_>) -> Resolution {
         let endpoint = &*self.0.endpoint;
-        let Some(target) = request.plain_target(&endpoint.source) else {
-            return self.resolve_otherwise(request);
-        };
-        match endpoint.plain_path(target) {
-            Some(path) => {
-                request.answer_from_cache(&path);
-                Resolution::Known
-            }
-            None => self.resolve_further(&PathQuery::to(target), request),
+        if let Some(target) = request.plain_target(&endpoint.source)
+            && let Some(path) = endpoint.plain_path(target)
+        {
+            request.answer_from_cache(&path);
+            return Resolution::Known;
         }
+        self.resolve_otherwise(request)
     }
 
-    /// A request that is not plain.
+    /// A request that is not plain, or whose path is not in the table. Its target is read again: a hit is shorter without
+    /// keeping it.
     #[cold]
     fn resolve_otherwise(&self, request: ResolveRequest<'_>) -> Resolution {
         let Asker { shared, endpoint } = &self.0;
+        if let Some(target) = request.plain_target(&endpoint.source) {
+            return self.resolve_further(&PathQuery::to(target), request);
+        }
         // rdma_cm names a service id with each connection.
         if let Some(target) = request.plain_target_without_qos(&endpoint.source)
             && let Some((false, false)) = shared.qos.get(Moment::now())
