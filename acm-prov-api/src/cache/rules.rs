@@ -96,3 +96,78 @@ impl Rules {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::address::{Gid, Lid, PKey};
+    use crate::cache::Constraints;
+    use crate::sa::Target;
+    use crate::testing::host_that_logs;
+
+    const SOURCE: Source = Source {
+        gid: Gid::new(0xfe80 << 48, 1),
+        lid: Lid(1),
+        pkey: PKey(0xffff),
+    };
+
+    /// Service level 3, or else 2, towards the LID 7.
+    struct Levels;
+
+    impl PathRules for Levels {
+        fn alternatives(&self, query: &PathQuery) -> Alternatives {
+            match query.target() {
+                Ok(Target::Lid(Lid(7))) => Constraints::new().sl(3).or(Constraints::new().sl(2)),
+                _ => Alternatives::any(),
+            }
+        }
+    }
+
+    fn rules() -> Rules {
+        Rules::new(Some(Arc::new(Levels)), host_that_logs(|_, _| ()))
+    }
+
+    fn to(lid: u16) -> PathQuery {
+        PathQuery::to(Target::Lid(Lid(lid))).complete(&SOURCE)
+    }
+
+    fn path(lid: u16, sl: u8) -> PathRecord {
+        let mut path = to(lid).record();
+        path.set_dgid(Gid::new(0xfe80 << 48, u64::from(lid)))
+            .set_slid(SOURCE.lid)
+            .set_sl(sl);
+        path
+    }
+
+    #[test]
+    fn alternatives_follow_each_other_and_end() {
+        let sl = |attempt| {
+            let (query, has_next) = rules().attempt(&to(7), attempt).unwrap();
+            (query.values().sl(), has_next)
+        };
+        assert_eq!([sl(0), sl(1), sl(2)], [(3, true), (2, false), (2, false)]);
+        assert!(rules().attempt(&to(8), 0).is_none());
+    }
+
+    #[test]
+    fn a_path_that_nobody_asked_for_must_be_the_preferred_one() {
+        assert!(rules().prefer(&to(7), &path(7, 3)));
+        assert!(!rules().prefer(&to(7), &path(7, 2)));
+        assert!(rules().prefer(&to(8), &path(8, 2)));
+    }
+
+    #[test]
+    fn a_path_that_was_kept_must_meet_one_of_the_alternatives() {
+        let kept = |lid, sl| Kept {
+            target: Target::Lid(Lid(lid)),
+            path: path(lid, sl),
+            age: Duration::ZERO,
+        };
+        assert!(rules().accept(&kept(7, 3), &SOURCE));
+        assert!(rules().accept(&kept(7, 2), &SOURCE));
+        assert!(!rules().accept(&kept(7, 0), &SOURCE));
+        assert!(rules().accept(&kept(8, 0), &SOURCE));
+    }
+}

@@ -966,3 +966,31 @@ fn a_waiter_that_panics_takes_no_end_from_the_others() {
         "{lines:?}"
     );
 }
+
+#[test]
+fn alternatives_are_tried_in_turn_and_from_the_first_one_again_after_a_change() {
+    let mut test = Test::new(LIMITS);
+    test.ask(0, 1, 10);
+    let alternative = |test: &mut Test| {
+        let tries = test.tries(0);
+        assert_eq!(tries.len(), 1, "{tries:?}");
+        (tries[0].id, tries[0].alternative)
+    };
+    let (first, number) = alternative(&mut test);
+    assert_eq!(number, 0);
+    test.lookups.try_alternative(at(0), first);
+    let (second, number) = alternative(&mut test);
+    assert_eq!(number, 1);
+    assert_ne!(first, second, "each has an id of its own");
+    // A try that did not begin is the same one again.
+    test.lookups.not_begun(at(0), second);
+    let (third, number) = alternative(&mut test);
+    assert_eq!(number, 1);
+    // What failed may succeed now.
+    test.lookups.supersede();
+    test.lookups.not_begun(at(0), third);
+    let (last, number) = alternative(&mut test);
+    assert_eq!(number, 0);
+    assert_eq!(test.finish(last, 5), [(10, End::Answer(5))]);
+    test.is_clean();
+}
