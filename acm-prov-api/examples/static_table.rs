@@ -13,7 +13,8 @@ impl Provider for StaticTable {
     fn load(host: &Host, options: &Options) -> Result<Self, Error> {
         let file = options.named("static_table_file").optional_path();
         let text = file.map_or(Ok(String::new()), |file| {
-            fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))
+            fs::read_to_string(&file)
+                .map_err(|error| format!("static_table_file {}: {error}", file.display()))
         })?;
         let bad = |line| host.log(LogLevel::ALWAYS, format_args!("not `GID LID`: {line}"));
         let known = |line| parse(line).ok_or(line).map_err(bad).ok();

@@ -1,6 +1,7 @@
 //! The one clock: milliseconds that only move forward.
 
 use std::fmt;
+use std::time::Duration;
 
 /// A point in time: milliseconds of `CLOCK_MONOTONIC_COARSE` (clock_gettime(2)), from eight years before the machine started,
 /// so that it can also say when something happened before a reboot.
@@ -10,6 +11,11 @@ use std::fmt;
 /// that decides by time takes a `Moment` as an argument, so that tests can make them up.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
+
+/// A time in whole milliseconds, as a [`Moment`] counts.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// Milliseconds from moment 0 to the start of the machine: eight years.
 const BEFORE_THE_START: u64 = 8 * 365 * 24 * 3_600_000;

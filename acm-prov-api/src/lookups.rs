@@ -16,12 +16,13 @@ mod backoff;
 mod delivery;
 
 use std::hash::Hash;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use smallvec::SmallVec;
 
-use crate::clock::Moment;
+use crate::clock::{Moment, millis};
 use crate::host::Host;
 use crate::ordered::Ordered;
 
@@ -60,12 +61,12 @@ pub struct Limits {
     pub waiters: usize,
     /// Tries that are out at a time; the others wait for their turn, in order of arrival.
     pub tries: usize,
-    /// Milliseconds after which a try that has not ended is made again, behind all others and under the same id: its
+    /// Time after which a try that has not ended is made again, behind all others and under the same id: its
     /// answer may still come. `None`: the caller reports the end of each try.
-    pub try_timeout: Option<u64>,
-    /// Milliseconds of the first rest and the longest before what failed is tried again; see
+    pub try_timeout: Option<Duration>,
+    /// The first rest and the longest before what failed is tried again; see
     /// [`try_again`](Lookups::try_again).
-    pub rest: (u64, u64),
+    pub rest: (Duration, Duration),
 }
 
 /// Which lookups are tried first.
@@ -97,6 +98,8 @@ type Number = u64;
 /// Lookups by key. `W` is who waits.
 pub struct Lookups<K, W: Waiter> {
     limits: Limits,
+    /// Milliseconds.
+    try_timeout: Option<u64>,
     backoff: Backoff,
     /// The clock never goes back here, whatever it does outside.
     latest: Moment,
@@ -172,6 +175,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
     pub fn new(limits: Limits, host: Option<Host>, seed: u64) -> Self {
         Self {
             backoff: Backoff::new(limits.rest, seed),
+            try_timeout: limits.try_timeout.map(millis),
             limits,
             latest: Moment::default(),
             numbers: 0,
@@ -284,7 +288,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         let (_, number) = self.queue.pop_first()?;
         let lookup = self.lookups.get_mut(&number)?;
         let id = *lookup.id.get_or_insert_with(new_id);
-        lookup.state = State::Trying(self.limits.try_timeout.map(|timeout| now.after(timeout)));
+        lookup.state = State::Trying(self.try_timeout.map(|timeout| now.after(timeout)));
         let next = Try {
             id,
             key: lookup.key.clone(),
@@ -318,8 +322,8 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
     }
 
     /// A try failed. If the answer is still wanted, it is made again after a rest, which doubles with each failure and is
-    /// shortened by chance to between a half and the whole. Gives the milliseconds of the rest.
-    pub fn try_again(&mut self, now: Moment, id: u64) -> Option<u64> {
+    /// shortened by chance to between a half and the whole. Gives the rest.
+    pub fn try_again(&mut self, now: Moment, id: u64) -> Option<Duration> {
         let now = self.advance(now);
         let (number, failures) = self.end_try(id)?;
         let rest = self.backoff.after(failures);
@@ -328,7 +332,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         lookup.state = State::Resting(now.after(rest));
         self.renew(number);
         self.settle(now, number);
-        Some(rest)
+        Some(Duration::from_millis(rest))
     }
 
     /// A try was taken back before it began. If the answer is still wanted, it has its turn again.

@@ -3,17 +3,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use acm_prov_api::clock::Moment;
 use acm_prov_api::lookups::{End, Limits, Lookups, Try, Urgency, Waiter};
 use proptest::prelude::*;
+
+fn millis(time: Duration) -> u64 {
+    time.as_millis().try_into().unwrap()
+}
 
 const LIMITS: Limits = Limits {
     lookups: 5,
     waiters: 12,
     tries: 2,
     try_timeout: None,
-    rest: (20, 160),
+    rest: (Duration::from_millis(20), Duration::from_millis(160)),
 };
 
 /// Nobody waits longer, and nothing is wanted longer.
@@ -132,7 +137,7 @@ struct World {
 impl World {
     fn new(try_timeout: Option<u64>, seed: u64) -> Self {
         let limits = Limits {
-            try_timeout,
+            try_timeout: try_timeout.map(Duration::from_millis),
             ..LIMITS
         };
         Self {
@@ -206,7 +211,7 @@ impl World {
                 !self.lookups.is_current(id) || others.all(|o| !self.lookups.is_current(o.id)),
                 "tried twice at a time"
             );
-            let timeout = self.limits.try_timeout.unwrap_or(u64::MAX);
+            let timeout = self.limits.try_timeout.map_or(u64::MAX, millis);
             let timeout = self.now.saturating_add(timeout);
             self.known.push(Out { id, key, timeout });
         }
@@ -248,7 +253,8 @@ impl World {
             }
             Outcome::Again => {
                 let rest = self.lookups.try_again(now, id).expect("a known try");
-                assert!((1..=self.limits.rest.1).contains(&rest), "{rest}");
+                let rest = millis(rest);
+                assert!((1..=millis(self.limits.rest.1)).contains(&rest), "{rest}");
                 let until = self.resting.entry(key).or_default();
                 *until = (*until).max(self.now + rest);
             }

@@ -3,6 +3,7 @@
 //! A state machine without a clock: it takes the time and the SA's answers, and gives the joins to ask for.
 
 use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
 
 use acm_prov_api::address::{Gid, PKey};
 use acm_prov_api::clock::Moment;
@@ -15,9 +16,9 @@ use crate::wire;
 /// The Q_Key of the protocol.
 pub(crate) const QKEY: u32 = 0x8001_0000;
 
-/// Milliseconds of the first and the longest rest after a failed join. Rests double, and chance shortens them by up to a
+/// The first and the longest rest after a failed join. Rests double, and chance shortens them by up to a
 /// half: hosts that failed together do not try again together.
-const RESTS: (u64, u64) = (1_000, 60_000);
+const RESTS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// `UMAD_SA_MCM_ADDR_SCOPE_SITE_LOCAL`.
 const SITE_LOCAL: u8 = 5;
@@ -67,11 +68,11 @@ pub(crate) enum JoinError {
 pub(crate) enum Outcome {
     /// A member, which makes use of its membership.
     Joined { member: MulticastMember },
-    /// Not a member; joined again after `rest` milliseconds.
+    /// Not a member; joined again after `rest`.
     Failed {
         index: usize,
         error: JoinError,
-        rest: u64,
+        rest: Duration,
     },
     /// The answer to a join that was given up.
     Late,

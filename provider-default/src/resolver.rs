@@ -8,6 +8,7 @@
 //! A claim that contradicts a known GID triggers a request of our own instead of replacing it.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::time::Duration;
 
 use acm_prov_api::Host;
 use acm_prov_api::address::{Address, Gid, Lid};
@@ -125,8 +126,8 @@ impl<W: Waiter<Answer = Peer>> Resolver<W> {
             lookups: limits.waiters,
             waiters: limits.waiters,
             tries: limits.out,
-            try_timeout: Some(limits.timeout),
-            rest: (0, 0),
+            try_timeout: Some(Duration::from_millis(limits.timeout)),
+            rest: (Duration::ZERO, Duration::ZERO),
         };
         Self {
             limits,

@@ -31,13 +31,12 @@ use std::time::Duration;
 use super::table::TableKey;
 use super::tables::{self, Tables};
 use crate::address::{Gid, Lid};
-use crate::clock::Moment;
+use crate::clock::{Moment, millis};
 use crate::path::PathRecord;
 use crate::sa::{Component, PathQuery, Source, Target};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex};
 
-pub(super) use age::millis;
 use writer::{Walk, Writer};
 
 pub use age::Epoch;

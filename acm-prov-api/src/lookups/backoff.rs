@@ -1,5 +1,9 @@
 //! How long to rest before something that failed is tried again.
 
+use std::time::Duration;
+
+use crate::clock::millis;
+
 /// Rests that double with each failure, each shortened by chance to between a half and the whole, so that hosts that were
 /// refused together do not return together.
 pub(super) struct Backoff {
@@ -9,11 +13,11 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Rests of `first` to `longest` milliseconds.
-    pub fn new((first, longest): (u64, u64), seed: u64) -> Backoff {
+    /// Rests of `first` to `longest`, in whole milliseconds.
+    pub fn new((first, longest): (Duration, Duration), seed: u64) -> Backoff {
         Backoff {
-            first,
-            longest,
+            first: millis(first),
+            longest: millis(longest),
             random: seed,
         }
     }
@@ -43,9 +47,13 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
+    fn range(first: u64, longest: u64) -> (Duration, Duration) {
+        (Duration::from_millis(first), Duration::from_millis(longest))
+    }
+
     #[test]
     fn rests_double_up_to_the_longest() {
-        let mut backoff = Backoff::new((100, 1_600), 7);
+        let mut backoff = Backoff::new(range(100, 1_600), 7);
         for (failures, longest) in [
             (0, 100),
             (1, 200),
@@ -66,18 +74,18 @@ mod tests {
 
     #[test]
     fn rests_are_spread() {
-        let mut backoff = Backoff::new((1_000, 16_000), 7);
+        let mut backoff = Backoff::new(range(1_000, 16_000), 7);
         let rests: HashSet<u64> = (0..100).map(|_| backoff.after(0)).collect();
         assert!(rests.len() > 50, "{rests:?}");
-        let other = Backoff::new((1_000, 16_000), 8).after(0);
-        assert_ne!(Backoff::new((1_000, 16_000), 7).after(0), other);
+        let other = Backoff::new(range(1_000, 16_000), 8).after(0);
+        assert_ne!(Backoff::new(range(1_000, 16_000), 7).after(0), other);
     }
 
     #[test]
     fn never_without_rest() {
         for timeout in [0, 1, 2, 15, 16, u64::MAX] {
             for failures in [0, 1, u32::MAX] {
-                assert!(Backoff::new((timeout / 16, timeout), 7).after(failures) >= 1);
+                assert!(Backoff::new(range(timeout / 16, timeout), 7).after(failures) >= 1);
             }
         }
     }

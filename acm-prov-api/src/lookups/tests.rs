@@ -14,7 +14,7 @@ const LIMITS: Limits = Limits {
     waiters: 1_022,
     tries: 2,
     try_timeout: None,
-    rest: (125, 2_000),
+    rest: (Duration::from_millis(125), Duration::from_millis(2_000)),
 };
 
 type Ends = Arc<Mutex<Vec<(u32, End<u32>)>>>;
@@ -339,7 +339,10 @@ fn what_fails_is_tried_again_after_rests_until_the_deadline() {
     assert_eq!((ends, now), (vec![(1, End::Expired)], PATIENCE));
     let mut longest = 125;
     for rest in &rests {
-        assert!((longest / 2..=longest).contains(rest), "{rests:?}");
+        assert!(
+            (longest / 2..=longest).contains(&millis(*rest)),
+            "{rests:?}"
+        );
         longest = (longest * 2).min(2_000);
     }
     // The rests add up to the patience.
@@ -354,7 +357,7 @@ fn what_is_looked_up_anew_rests_no_longer_than_at_first() {
         let now = round * 100_000;
         test.ask(now, 1, 1);
         let id = test.only_try(now);
-        let rest = test.lookups.try_again(at(now), id).unwrap();
+        let rest = millis(test.lookups.try_again(at(now), id).unwrap());
         assert!((62..=125).contains(&rest), "{rest}");
         test.expire(now + rest);
         let id = test.only_try(now + rest);
@@ -401,7 +404,7 @@ fn what_is_wanted_for_ever_is_due_never() {
     assert_eq!(test.lookups.next_deadline(), None);
     test.expire(u64::MAX - 1);
     assert!(test.lookups.is_tried(&1));
-    let rest = test.lookups.try_again(at(0), id);
+    let rest = test.lookups.try_again(at(0), id).map(millis);
     assert!(rest.is_some() && test.lookups.is_looked_up(&1));
 }
 
@@ -483,7 +486,7 @@ fn a_clock_that_goes_back_does_no_harm() {
     assert_eq!(test.expire(500), []);
     // Rests are counted from the latest time.
     let id = test.only_try(500);
-    let rest = test.lookups.try_again(at(0), id).unwrap();
+    let rest = millis(test.lookups.try_again(at(0), id).unwrap());
     assert_eq!(test.lookups.next_deadline(), Some(at(1_000 + rest)));
     assert_eq!(test.expire(0), []);
     assert_eq!(test.tries(0), []);
@@ -579,7 +582,7 @@ fn superseded_and_current_lookups_of_a_key_end_each_by_themselves() {
 
 const TIMEOUTS: Limits = Limits {
     tries: 1,
-    try_timeout: Some(100),
+    try_timeout: Some(Duration::from_millis(100)),
     ..LIMITS
 };
 
@@ -636,7 +639,7 @@ fn a_try_that_timed_out_may_still_fail() {
         test.expire(100);
         // It is queued now.
         if fail {
-            let rest = test.lookups.try_again(at(100), id).unwrap();
+            let rest = millis(test.lookups.try_again(at(100), id).unwrap());
             assert_eq!(test.tries(100), [], "it rests");
             test.expire(100 + rest);
         } else {

@@ -234,6 +234,7 @@ impl Parser<'_> {
             return;
         }
         self.reports.push(Report {
+            option: None,
             file: self.file.to_owned(),
             line: Some(number),
             problem: Problem::BadRoute {
@@ -267,6 +268,7 @@ impl Parser<'_> {
         }
         let mut whole = |problem| {
             self.reports.push(Report {
+                option: None,
                 file: self.file.to_owned(),
                 line: None,
                 problem,

@@ -89,6 +89,7 @@ impl Hosts {
                 }
                 Err(_) if reports.len() >= REPORT_LIMIT => more_bad_lines += 1,
                 Err(problem) => reports.push(Report {
+                    option: None,
                     file: file.to_owned(),
                     line: Some(line.number),
                     problem,
@@ -97,6 +98,7 @@ impl Hosts {
         };
         if more_bad_lines > 0 {
             reports.push(Report {
+                option: None,
                 file: file.to_owned(),
                 line: None,
                 problem: Problem::MoreBadLines {

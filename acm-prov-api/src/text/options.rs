@@ -169,6 +169,7 @@ impl Options {
             entries.insert(name, entry);
         }
         reports.extend(too_many_keys.map(|line| Report {
+            option: None,
             file: file.to_owned(),
             line: Some(line),
             problem: Problem::TooManyKeys { limit: KEY_LIMIT },
@@ -336,6 +337,7 @@ impl Options {
 
     fn report_at(&self, entry: &Entry, problem: Problem) {
         self.report(Report {
+            option: None,
             file: self.file.clone(),
             line: Some(entry.line),
             problem,

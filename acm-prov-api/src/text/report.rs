@@ -13,6 +13,8 @@ use crate::address::Lid;
 /// Text from the file is escaped and cut, so that a report is fit for a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
+    /// The option that names the file, if the file cannot be read.
+    pub option: Option<&'static str>,
     /// The file.
     pub file: PathBuf,
     /// The line, from 1; `None` where the whole file is meant.
@@ -21,9 +23,20 @@ pub struct Report {
     pub problem: Problem,
 }
 
+impl Report {
+    /// The same, of a file that an option names.
+    pub(crate) fn named_by(self, option: &'static str) -> Self {
+        let option = Some(option);
+        Self { option, ..self }
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.as_os_str().as_encoded_bytes();
+        if let Some(option) = self.option {
+            write!(f, "{option} ")?;
+        }
         write!(f, "{}:", shown(file))?;
         if let Some(line) = self.line {
             write!(f, "{line}:")?;
@@ -130,6 +143,7 @@ pub(crate) fn of_error(file: &Path, error: &io::Error) -> Report {
         }
     };
     Report {
+        option: None,
         file: file.to_owned(),
         line: None,
         problem,
@@ -177,6 +191,7 @@ mod tests {
     fn forms() {
         let report = |line, problem| {
             Report {
+                option: None,
                 file: "/etc/x.cfg".into(),
                 line,
                 problem,

@@ -330,16 +330,16 @@ impl<T: FileContent> WatchedFile<T> {
 impl WatchedFile<Hosts> {
     /// An acm_hosts file.
     pub fn hosts(file: &Path) -> Self {
-        Self::new(file, Hosts::unread, |file, reader| {
-            Hosts::parse(file, reader)
-        })
+        let failed = |report: Report| Hosts::unread(report.named_by("addr_data_file"));
+        Self::new(file, failed, |file, reader| Hosts::parse(file, reader))
     }
 }
 
 impl WatchedFile<Routes> {
     /// A dump, to be read for the port with that GUID and base LID by the first look.
     pub fn routes(file: &Path, guid: u64, base_lid: Lid) -> Self {
-        Self::later(file, Routes::unread, move |file, reader| {
+        let failed = |report: Report| Routes::unread(report.named_by("route_data_file"));
+        Self::later(file, failed, move |file, reader| {
             Routes::parse(file, reader, guid, base_lid)
         })
     }

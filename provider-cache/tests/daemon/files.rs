@@ -126,7 +126,7 @@ fn good_options_are_not_reported() {
 
 #[test]
 fn without_a_hosts_file_the_daemon_goes_on() {
-    let missing = "/run/nowhere.data: no such file; going on without it";
+    let missing = "addr_data_file /run/nowhere.data: no such file; going on without it";
     let unreadable = "/run/providers: cannot be read: Is a directory";
     for (file, report) in [
         ("/run/nowhere.data", missing),

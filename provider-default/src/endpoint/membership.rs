@@ -1,5 +1,7 @@
 //! Joining the groups, and leaving them.
 
+use std::time::Duration;
+
 use acm_prov_api::LogLevel;
 use acm_prov_api::clock::Moment;
 use acm_prov_api::sa::MulticastMember;
@@ -57,7 +59,7 @@ impl AcmEndpoint {
         self.turn_and_tell(now);
     }
 
-    fn join_failed(&self, index: usize, error: &JoinError, rest: u64) {
+    fn join_failed(&self, index: usize, error: &JoinError, rest: Duration) {
         let which = if index == 0 {
             "shared group"
         } else {
@@ -65,7 +67,10 @@ impl AcmEndpoint {
         };
         self.log(
             LogLevel::ALWAYS,
-            format_args!("not a member of the {which}: {error}; asking again in {rest} ms"),
+            format_args!(
+                "not a member of the {which}: {error}; asking again in {} ms",
+                rest.as_millis()
+            ),
         );
     }
 

@@ -8,6 +8,10 @@ const SHARED: Speed = Speed { rate: 3, mtu: 4 };
 const OWN: Speed = Speed { rate: 7, mtu: 5 };
 const PORT: Gid = Gid::new(0xfe80 << 48, 1);
 
+fn millis(time: std::time::Duration) -> u64 {
+    time.as_millis().try_into().unwrap()
+}
+
 fn at(millis: u64) -> Moment {
     Moment::from_millis(millis)
 }
@@ -113,6 +117,7 @@ fn a_refused_join_is_tried_again_with_longer_rests() {
         let Outcome::Failed { rest, .. } = answered(&mut groups, now, ask.ticket, refused) else {
             panic!("refused");
         };
+        let rest = millis(rest);
         assert_eq!(groups.next_to_ask(now), None);
         assert_eq!(groups.next_deadline(), Some(now.after(rest)));
         now = now.after(rest);
@@ -193,6 +198,7 @@ fn a_join_that_times_out_is_asked_for_again() {
     assert_eq!((index, error), (0, JoinError::Refused(SaError::TimedOut)));
     let late = answered(&mut groups, at(12_001), ask.ticket, Ok(granted(&ask.join)));
     assert_eq!(late, Outcome::Late);
+    let rest = millis(rest);
     groups.expire(at(12_000 + rest));
     join_all(&mut groups, at(12_000 + rest));
     assert!(groups.is_ready());
@@ -284,6 +290,7 @@ fn a_group_that_cannot_be_used_is_joined_again() {
     };
     assert_eq!(error, JoinError::Unusable("no room".to_owned()));
     assert!(!groups.is_ready());
+    let rest = millis(rest);
     groups.expire(at(5 + rest));
     join_all(&mut groups, at(5 + rest));
     assert!(groups.is_ready());

@@ -5,8 +5,7 @@ use std::time::Duration;
 use super::client::{Client, PathOptions, Provider};
 use super::{Asker, EndpointCache, EndpointId, Shared};
 use crate::abi::AcmStatus;
-use crate::cache::store::millis;
-use crate::clock::Moment;
+use crate::clock::{Moment, millis};
 use crate::host::Host;
 use crate::lookups::{End, Limits, Lookups, Waiter};
 use crate::request::ResolveRequest;
@@ -30,7 +29,7 @@ pub(super) fn none(waiters: usize, host: Host) -> ParkedRequests {
         waiters,
         tries: 0,
         try_timeout: None,
-        rest: (0, 0),
+        rest: (Duration::ZERO, Duration::ZERO),
     };
     Lookups::new(limits, Some(host), 0)
 }

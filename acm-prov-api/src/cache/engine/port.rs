@@ -14,7 +14,7 @@ use super::warm_up::{self, Awaited};
 use super::{Asker, CacheSettings, OpenEndpoint, OpenError, Shared, State, files, parked, worker};
 use crate::cache::rules::{PathRules, Rules};
 use crate::cache::sm_health::SmHealth;
-use crate::cache::store::{PathStore, millis};
+use crate::cache::store::PathStore;
 use crate::clock::Moment;
 use crate::handles::{Closed, EndpointHandle, PortError, PortHandle};
 use crate::host::LogLevel;
@@ -84,7 +84,7 @@ impl PortCache {
                     // The SDK paces what goes to the core.
                     tries: usize::MAX,
                     try_timeout: None,
-                    rest: (millis(limits.timeout) / 16, millis(limits.timeout)),
+                    rest: (limits.timeout / 16, limits.timeout),
                 },
                 Some(host),
                 RandomState::new().hash_one(port.number()),

@@ -3,8 +3,10 @@
 //! rdma_cm names a service id with each connection, its port. Where the SA does not look at it, such a query is the plain
 //! one, and a thousand connections to a host cost the SA one query.
 
+use std::time::Duration;
+
 use crate::abi::AcmStatus;
-use crate::clock::Moment;
+use crate::clock::{Moment, millis};
 use crate::host::{Host, LogLevel};
 use crate::lookups::{End, Limits, Lookups, Try, Urgency, Waiter};
 use crate::path::PathRecord;
@@ -13,7 +15,6 @@ use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Asker, Client, OpenEndpoint, PathOptions, Provider, Resolution, Shared, State};
-use crate::cache::store::millis;
 
 /// How long the SA's word is good for, in milliseconds: an SM can be told to do QoS while it runs.
 const GOOD_FOR: u64 = 600_000;
@@ -94,7 +95,7 @@ impl QosState {
             waiters,
             tries: 64,
             try_timeout: None,
-            rest: (REST, REST),
+            rest: (Duration::from_millis(REST), Duration::from_millis(REST)),
         };
         Self {
             known,

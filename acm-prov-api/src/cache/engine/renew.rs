@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{CacheSettings, LookupKey, Shared, State};
 use crate::cache::renewal::Renewal;
-use crate::cache::store::{Renewing, millis};
-use crate::clock::Moment;
+use crate::cache::store::Renewing;
+use crate::clock::{Moment, millis};
 use crate::lookups::Urgency;
 
 /// Whether and how fast paths in use are renewed.

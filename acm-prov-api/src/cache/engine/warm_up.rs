@@ -1,5 +1,7 @@
 //! Requests that arrive before the port's files are read wait for them, for a tenth of a second at most.
 
+use std::time::Duration;
+
 use crate::abi::AcmStatus;
 use crate::clock::Moment;
 use crate::host::{Host, LogLevel};
@@ -70,7 +72,7 @@ pub(super) fn nobody(waiters: usize, host: Host) -> WaitingForFiles {
         waiters,
         tries: 0,
         try_timeout: None,
-        rest: (PATIENCE, PATIENCE),
+        rest: (Duration::ZERO, Duration::ZERO),
     };
     Lookups::new(limits, Some(host), 0)
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::clock::{Moment, millis};
 
 /// Re-registrations that are told apart. Answers from before the oldest one are gone.
 const MAX_EPOCHS: usize = 32;
@@ -209,11 +209,6 @@ impl Ages {
         self.ends.clear();
         self.current = self.current.next();
     }
-}
-
-/// Whole milliseconds.
-pub(in crate::cache) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

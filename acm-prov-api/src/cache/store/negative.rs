@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use lru::LruCache;
 
-use super::age::millis;
-use crate::clock::Moment;
+use crate::clock::{Moment, millis};
 
 /// Most keys that [`Negatives`] keeps.
 pub const MAX_NEGATIVES: usize = 1024;

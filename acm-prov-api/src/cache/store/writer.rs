@@ -1,13 +1,13 @@
 //! What one thread at a time does with a store.
 
-use super::age::{Age, Ages, Epoch, Freshness, Use, millis};
+use super::age::{Age, Ages, Epoch, Freshness, Use};
 use super::negative::Negatives;
 use super::side::Side;
 use super::{AHEAD, Discarded, Kept, Known, Preloads, Readers, Renewing, StoreLimits, targets};
 use crate::address::{Gid, Lid};
 use crate::cache::table::{Entry, TableKey};
 use crate::cache::tables::{self, Tables};
-use crate::clock::Moment;
+use crate::clock::{Moment, millis};
 use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source, Target};
 use crate::sync::Arc;
