@@ -16,7 +16,7 @@ use crate::abi::{
 use crate::address::Address;
 use crate::handles::EndpointHandle;
 use crate::host::log_limit::LogLimit;
-use crate::host::{Host, LogLevel};
+use crate::host::{Host, LogLevel, ProviderFault};
 use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source, Target};
 
@@ -312,11 +312,15 @@ fn count_failure(endpoint: &EndpointHandle, status: AcmStatus) {
     endpoint.counters().increment(counter);
 }
 
-/// How the log line about a request ends that a provider forgot: for whoever watches a provider under test.
-pub const DROPPED_REQUEST: &str = "dropped unanswered; answering ENODATA";
-
-/// Lines about requests that a provider forgot.
-static DROPPED: LogLimit = LogLimit::new();
+/// A provider dropped a request: `what` says which.
+fn dropped(host: &Host, what: fmt::Arguments<'_>) {
+    static LIMIT: LogLimit = LogLimit::new();
+    host.provider_fault(
+        ProviderFault::DROPPED_REQUEST,
+        &LIMIT,
+        format_args!("{what} was dropped unanswered; answering ENODATA"),
+    );
+}
 
 impl Drop for ResolveRequest<'_> {
     #[inline]
@@ -330,12 +334,9 @@ impl Drop for ResolveRequest<'_> {
 impl ResolveRequest<'_> {
     #[cold]
     fn forgotten(&mut self) {
-        self.view().endpoint.host().log_fault(
-            &DROPPED,
-            format_args!(
-                "resolve: the request for {} was {DROPPED_REQUEST}",
-                self.destination()
-            ),
+        dropped(
+            self.view().endpoint.host(),
+            format_args!("resolve: the request for {}", self.destination()),
         );
         self.fail(AcmStatus::ENODATA);
     }
