@@ -72,16 +72,22 @@ pub use door::slot::Exported;
 pub use door::{check, introspection};
 #[cfg(feature = "verbs")]
 pub use handles::OpenVerbsError;
-pub use handles::{Closed, DeviceHandle, EndpointHandle, PortAttributes, PortError, PortHandle};
+pub use handles::{
+    Closed, DeviceHandle, EndpointHandle, PortAttributes, PortChanges, PortError, PortHandle,
+    SpawnError, StopSignal,
+};
 pub use host::counters::Counters;
-pub use host::guard::{CAUGHT_PANIC, guard};
-pub use host::{Host, HostTable, LogLevel, LogWriter, MissingHostFunctions};
+pub use host::guard::guard;
+pub use host::{
+    Host, HostTable, LogLevel, LogWriter, MissingHostFunctions, ProviderFault,
+    acm_provider_fault_fn,
+};
 pub use provider::{
     AddressContext, Device, DeviceContext, Endpoint, EndpointContext, Error, LocalAddress,
     NoContext, NotInfiniBand, Port, PortContext, Provider,
 };
 pub use rdma_access;
-pub use request::{DROPPED_REQUEST, KeptRequest, QueryRequest, ResolveRequest};
+pub use request::{KeptRequest, QueryRequest, ResolveRequest};
 pub use text::{dump, hosts, options, report, watched_file};
 
 #[doc(hidden)]

@@ -174,11 +174,17 @@ pub(crate) unsafe extern "C" fn open_port<P: Exported>(
     let contexts = contexts::<P>();
     visit::<P, _, _>(NAME, FAILED, &contexts.devices, dev_context, |_, device| {
         let make = |port: NonNull<acm_port>| {
-            let opening = Opening::new(|| device.port_failed(contexts, dev_context));
+            let failed = Opening::new(|| device.port_failed(contexts, dev_context));
             let used = UsedDevice::new(device);
             let device = used.device()?;
             // SAFETY: the core's port stays open until close_port.
             let handle = unsafe { PortHandle::new(device.handle().clone(), port.as_ptr()) };
+            let opened = handle.clone();
+            // What goes wrong ends the port's threads first.
+            let opening = Opening::new(move || {
+                opened.close();
+                drop(failed);
+            });
             let port = Port::open(device, handle).map_err(Refusal::error)?;
             Ok((Arc::new(OpenPort::new(port, used)), opening))
         };

@@ -10,8 +10,8 @@ use std::io::Write as _;
 use std::mem::ManuallyDrop;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 
-use crate::host::{Host, ProviderFault};
 use crate::host::log_limit::LogLimit;
+use crate::host::{Host, ProviderFault};
 use crate::sync::OnceLock;
 
 /// Why a callback did not do what the core asked.
