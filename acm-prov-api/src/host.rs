@@ -24,6 +24,7 @@ pub(crate) mod counters;
 pub(crate) mod guard;
 pub(crate) mod log_limit;
 mod lookup;
+pub(crate) mod own_counters;
 
 pub(crate) use lookup::acm_write;
 
@@ -190,13 +191,14 @@ impl Host {
         }
     }
 
-    /// Logs a fault of the provider's as [`log_fault`](Self::log_fault) does, and reports it to a core that tests providers.
+    /// Counts a fault of the provider's, logs it as [`log_fault`](Self::log_fault) does, and reports it to a core that tests providers.
     pub(crate) fn provider_fault(
         &self,
         kind: ProviderFault,
         limit: &LogLimit,
         text: fmt::Arguments<'_>,
     ) {
+        own_counters::count_fault(kind);
         self.log_fault(limit, text);
         if let Some(report) = self.table.acm_provider_fault
             && let Ok(text) = CString::new(printable(&text.to_string()))

@@ -37,7 +37,7 @@ compile_error!(
 //     request    abi address path host handles sa
 //     cache      clock sync abi address text path host lookups handles sa request
 //     provider   sync address text host handles sa request
-//     door       sync abi address text host handles request provider
+//     door       clock sync abi address text host handles request provider
 //     policy     sync abi address path host handles sa request cache provider door text
 //     testing    sync abi address text path host request provider door
 //
@@ -78,6 +78,7 @@ pub use handles::{
 };
 pub use host::counters::Counters;
 pub use host::guard::guard;
+pub use host::own_counters::Counter;
 pub use host::{
     Host, HostTable, LogLevel, LogWriter, MissingHostFunctions, ProviderFault,
     acm_provider_fault_fn,

@@ -16,6 +16,7 @@ use crate::door::contexts::{
     leave,
 };
 use crate::door::registry::{ContextKey, Guest, Registry};
+use crate::door::shown_counters;
 use crate::door::slot::Exported;
 use crate::handles::{EndpointHandle, PortHandle};
 use crate::host::guard::{self, Refusal};
@@ -370,7 +371,7 @@ pub(crate) unsafe extern "C" fn query_perf<P: Exported>(
         unsafe { cnt.write(0) };
     }
     let endpoints = &contexts::<P>().endpoints;
-    visit::<P, _, _>(NAME, (), endpoints, ep_context, |_, open| {
+    visit::<P, _, _>(NAME, (), endpoints, ep_context, |host, open| {
         let cnt = not_null("count pointer", cnt)?;
         let values = not_null("value array", values)?;
         let counted = open.endpoint().handle().counters().values();
@@ -380,6 +381,8 @@ pub(crate) unsafe extern "C" fn query_perf<P: Exported>(
         }
         // SAFETY: as above.
         unsafe { cnt.write(ACM_MAX_COUNTER as u8) };
+        let own = shown_counters::counters::<P>();
+        P::slot().shown_counters.show(host, &own);
         Ok(())
     });
 }

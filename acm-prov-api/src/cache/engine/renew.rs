@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use super::{CacheSettings, LookupKey, Shared, State};
+use crate::cache::counters::RENEWALS;
 use crate::cache::renewal::Renewal;
 use crate::cache::store::{Renewing, millis};
 use crate::clock::Moment;
@@ -124,6 +125,7 @@ impl State {
         if let Some(key) = renewal.take(now, is_due) {
             let until = now.after(millis(shared.settings.lookups.patience()));
             self.paths.want(now, key, until, Urgency::Background);
+            RENEWALS.increment();
         }
     }
 }
