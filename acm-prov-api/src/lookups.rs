@@ -68,6 +68,26 @@ pub struct Limits {
     pub rest: (u64, u64),
 }
 
+impl Limits {
+    /// Enough for every LID of a large fabric to be looked up at once.
+    pub const DEFAULT_LOOKUPS: usize = 49_152;
+    /// Well above the core's 1022 clients; the kernel is one of them and can have many requests under way.
+    pub const DEFAULT_WAITERS: usize = 16_384;
+}
+
+impl Default for Limits {
+    /// Any number of tries at a time, whose ends the caller reports; rests from an eighth of a second to two.
+    fn default() -> Self {
+        Self {
+            lookups: Self::DEFAULT_LOOKUPS,
+            waiters: Self::DEFAULT_WAITERS,
+            tries: usize::MAX,
+            try_timeout: None,
+            rest: (125, 2_000),
+        }
+    }
+}
+
 /// Which lookups are tried first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {

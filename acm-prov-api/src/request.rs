@@ -10,8 +10,8 @@
 use std::fmt;
 
 use crate::abi::{
-    ACM_FLAGS_NODELAY, AcmCounter, AcmEpType, AcmStatus, IBV_PATH_FLAG_BIDIRECTIONAL,
-    IBV_PATH_FLAG_GMP, IBV_PATH_FLAG_PRIMARY,
+    ACM_FLAGS_NODELAY, AcmCounter, AcmEpType, AcmStatus, IBV_PATH_FLAG_ALTERNATE,
+    IBV_PATH_FLAG_BIDIRECTIONAL, IBV_PATH_FLAG_GMP, IBV_PATH_FLAG_PRIMARY,
 };
 use crate::address::Address;
 use crate::handles::EndpointHandle;
@@ -205,7 +205,25 @@ impl<'a> ResolveRequest<'a> {
             .plain_target(source, plain::Qos::IsIgnored)
     }
 
-    /// Answers with a path.
+    /// Answers with several paths, the preferred one first. The first is marked as the primary path, the others as alternate
+    /// ones; an answer without a path is [ENODATA](Self::refuse).
+    ///
+    /// librdmacm gives an application all of them (`rdma_getaddrinfo`, in `ai_route`); its own connections, the kernel and
+    /// `ib_acme` take the first. A message has room for [`MAX_PATHS`](Self::MAX_PATHS), one less beside a source that the core
+    /// chose; further paths are left out.
+    pub fn answer_all(mut self, paths: &[PathRecord]) {
+        let Some((primary, alternates)) = paths.split_first() else {
+            return self.refuse(AcmStatus::ENODATA);
+        };
+        self.count();
+        self.is_answered = true;
+        self.view().succeed_with(primary, alternates);
+    }
+
+    /// Most paths in an answer: the entries of a message (acm.h).
+    pub const MAX_PATHS: usize = message::ENTRIES;
+
+    /// Answers with a path. [`answer_all`](Self::answer_all) answers with several.
     pub fn answer(mut self, path: &PathRecord) {
         self.count();
         self.is_answered = true;
@@ -260,9 +278,20 @@ impl<'a> ResolveRequest<'a> {
 impl View<'_> {
     #[inline(always)]
     fn succeed(&self, path: &PathRecord) {
+        self.succeed_with(path, &[]);
+    }
+
+    #[inline(always)]
+    fn succeed_with(&self, path: &PathRecord, alternates: &[PathRecord]) {
         const FLAGS: u32 = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
+        const ALTERNATE: u32 = IBV_PATH_FLAG_ALTERNATE | IBV_PATH_FLAG_BIDIRECTIONAL;
         let mut answer = Outgoing::answer_to(self.header, AcmStatus::SUCCESS.0);
         answer.path(FLAGS, path);
+        // librdmacm copies the paths as one piece: nothing stands between them.
+        let room = message::ENTRIES - 1 - usize::from(self.asked.source.is_some());
+        for path in alternates.iter().take(room) {
+            answer.path(ALTERNATE, path);
+        }
         if let Some(source) = self.asked.source {
             answer.entry(source.0);
         }

@@ -89,15 +89,12 @@ impl Default for CacheSettings {
 impl From<StockSettings> for CacheSettings {
     fn from(stock: StockSettings) -> Self {
         Self {
-            store: StoreLimits {
-                ttl: stock.path_ttl,
-                ..StoreLimits::default()
-            },
-            lookups: stock.lookups,
+            store: (&stock).into(),
+            lookups: (&stock).into(),
             flush_file: None,
             routes_file: stock.routes_file,
             qos: QosSetting::default(),
-            renewal: RenewalSetting::OFF,
+            renewal: RenewalSetting::default(),
             snapshot: None,
         }
     }

@@ -84,3 +84,20 @@ fn a_provider_that_asks_one_thing_at_a_time_is_not_judged_by_overtaking_answers(
     assert!(told.starts_with("skipped"), "{told}");
     assert!(told.contains("1 of 4 queries out at a time"), "{told}");
 }
+
+#[test]
+fn a_provider_may_answer_with_several_paths() {
+    let library = changed(
+        "two-paths",
+        "\t\tif (request->status == ACM_STATUS_SUCCESS && request->has_second)\n",
+        "\t\tif (request->status == ACM_STATUS_SUCCESS) {\n\
+         \t\t\tpath.flags = IBV_PATH_FLAG_ALTERNATE | IBV_PATH_FLAG_BIDIRECTIONAL;\n\
+         \t\t\tadd_entry(&msg, &path);\n\
+         \t\t}\n\
+         \t\tif (request->status == ACM_STATUS_SUCCESS && request->has_second)\n",
+    );
+    let only = "^(resolve|hostile)-";
+    let output = check(&["--strict", "--only", only], &[&library]);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}");
+}

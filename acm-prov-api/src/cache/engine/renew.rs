@@ -21,6 +21,13 @@ pub struct RenewalSetting {
     pub delay: Duration,
 }
 
+impl Default for RenewalSetting {
+    /// [`OFF`](RenewalSetting::OFF).
+    fn default() -> Self {
+        Self::OFF
+    }
+}
+
 impl RenewalSetting {
     /// Queries a second for what comes from a snapshot, unless the operator has said another number.
     pub const FROM_A_SNAPSHOT: u32 = 10;

@@ -203,7 +203,7 @@ fn message_gone(fixture: &mut Fixture) -> Outcome {
     let answer = reply(core, third)?;
     if answer.status == 0 {
         expect_path(&answer, &expected_path(core, &peers[2]))?;
-        let source = answer.entry(1).map(|(_, _, field)| field);
+        let source = answer.entry(answer.paths()).map(|(_, _, field)| field);
         if source != Some(own.field()) {
             return Err(failed(
                 format!("the source {own}"),
