@@ -64,7 +64,9 @@ impl PortContext<Threaded> for OfPort {
             "panics" => port.spawn("panics", |_| panic!("on purpose"))?,
             "stuck" => {
                 let held = STUCK.lock().take().expect("the test has put it there");
-                port.spawn("stuck", move |_| drop(held.recv()))?;
+                port.spawn("stuck", move |_| {
+                    let _ = held.recv();
+                })?;
             }
             "fails" => {
                 port.spawn("waits", waits)?;

@@ -175,19 +175,23 @@ pub(crate) unsafe extern "C" fn open_port<P: Exported>(
     let contexts = contexts::<P>();
     visit::<P, _, _>(NAME, FAILED, &contexts.devices, dev_context, |_, device| {
         let make = |port: NonNull<acm_port>| {
-            let failed = Opening::new(|| device.port_failed(contexts, dev_context));
+            let port_failed = || device.port_failed(contexts, dev_context);
+            let unused = Opening::new(port_failed);
             let used = UsedDevice::new(device);
             let device = used.device()?;
             // SAFETY: the core's port stays open until close_port.
             let handle = unsafe { PortHandle::new(device.handle().clone(), port.as_ptr()) };
             let opened = handle.clone();
-            // What goes wrong ends the port's threads first.
-            let opening = Opening::new(move || {
-                opened.close();
-                drop(failed);
-            });
+            // The threads of a port that does not open end, too.
+            let unopened = Opening::new(|| opened.close());
             let port = Port::open(device, handle).map_err(Refusal::error)?;
-            Ok((Arc::new(OpenPort::new(port, used)), opening))
+            unopened.succeeded();
+            unused.succeeded();
+            let undo = move || {
+                opened.close();
+                port_failed();
+            };
+            Ok((Arc::new(OpenPort::new(port, used)), Opening::new(undo)))
         };
         // SAFETY: an out-argument of the core's.
         unsafe { open("port", port, port_context, &contexts.ports, make)? };
