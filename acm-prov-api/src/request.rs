@@ -208,15 +208,20 @@ impl<'a> ResolveRequest<'a> {
     /// Answers with several paths, the preferred one first. The first is marked as the primary path, the others as alternate
     /// ones; an answer without a path is [ENODATA](Self::refuse).
     ///
-    /// librdmacm gives an application all of them (`rdma_getaddrinfo`, in `ai_route`); its own connections, the kernel and
-    /// `ib_acme` take the first. A message has room for [`MAX_PATHS`](Self::MAX_PATHS), one less beside a source that the core
-    /// chose; further paths are left out.
+    /// librdmacm gives an application all of them (`rdma_getaddrinfo`, in `ai_route`); its own connections take the first. The
+    /// kernel gets the first alone. A message has room for [`MAX_PATHS`](Self::MAX_PATHS), one less beside a source
+    /// that the core chose; further paths are left out.
     pub fn answer_all(mut self, paths: &[PathRecord]) {
         let Some((primary, alternates)) = paths.split_first() else {
             return self.refuse(AcmStatus::ENODATA);
         };
         self.count();
         self.is_answered = true;
+        let alternates = if self.is_from_the_kernel() {
+            &[]
+        } else {
+            alternates
+        };
         self.view().succeed_with(primary, alternates);
     }
 

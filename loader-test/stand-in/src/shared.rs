@@ -179,10 +179,8 @@ impl Shared {
         if recorder::keeps(level) {
             self.recorder.log(text);
         }
-        if level <= 0 {
-            if is_complaint(text, &self.options) {
-                lock(&self.complaints).push(printable(text));
-            }
+        if level <= 0 && is_complaint(text, &self.options) {
+            lock(&self.complaints).push(printable(text));
         }
         if level <= self.log_level {
             lock(&self.lines).push((level, text.trim_end_matches('\n').to_owned()));

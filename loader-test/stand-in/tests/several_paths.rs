@@ -97,3 +97,11 @@ fn the_source_that_the_core_chose_follows_the_paths() {
     let (_, code, _) = reply.entry(7).expect("the source");
     assert_eq!(code, peer.code());
 }
+
+#[test]
+fn the_kernel_gets_one_path() {
+    let mut core = InProcess::load::<Several>(&[]).expect("it loads");
+    let from = core.up(FIRST_PORT).expect("the port opens");
+    let id = core.kernel_asks(from, &Path::default().with_dlid(4));
+    assert_eq!(core.reply(id).expect("an answer").entries(), 1);
+}

@@ -90,7 +90,7 @@ fn a_provider_may_answer_with_several_paths() {
     let library = changed(
         "two-paths",
         "\t\tif (request->status == ACM_STATUS_SUCCESS && request->has_second)\n",
-        "\t\tif (request->status == ACM_STATUS_SUCCESS) {\n\
+        "\t\tif (request->status == ACM_STATUS_SUCCESS && request->id) {\n\
          \t\t\tpath.flags = IBV_PATH_FLAG_ALTERNATE | IBV_PATH_FLAG_BIDIRECTIONAL;\n\
          \t\t\tadd_entry(&msg, &path);\n\
          \t\t}\n\
