@@ -3,7 +3,9 @@
 //! `ibacm`, the InfiniBand address and route resolver of rdma-core, loads *providers*: libraries whose `provider_query`
 //! hands it a table of twelve callbacks. This crate is the door between that C interface and a provider in safe Rust.
 //!
-//! - Implement [`Provider`] and name the type in [`export_provider!`]; build a `cdylib`; put it where ibacm looks.
+//! - Implement `policy::Policy` (feature `cache`) and name the type in `export_policy!`: the first provider is 20 lines, example
+//!   `names_and_sa`. Build a `cdylib`; put it where ibacm looks.
+//! - Or implement [`Provider`], the level below, and name the type in [`export_provider!`]: example `static_table`.
 //! - A client's request is a [token](ResolveRequest) that is consumed by its one answer, in the callback or, if it is
 //!   [kept](ResolveRequest::keep), later.
 //! - [`EndpointHandle`] asks the SA and counts, [`PortHandle`] knows the port, [`Host`] logs.
@@ -104,6 +106,13 @@ pub mod prelude {
     pub use crate::{
         Error, Host, KeptRequest, LocalAddress, LogLevel, NoContext, Provider, ResolveRequest,
         Status, export_provider,
+    };
+    #[cfg(feature = "cache")]
+    pub use crate::{
+        cache::{Alternatives, Constraints},
+        export_policy,
+        policy::{AddressRequest, Policy, PolicySettings},
+        sa::{PathQuery, Target},
     };
     pub use std::ffi::CStr;
 }
