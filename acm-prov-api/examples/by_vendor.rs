@@ -6,10 +6,7 @@
 //!     by_vendor_sl 3
 //!     by_vendor_oui 0002c9
 
-use acm_prov_api::cache::{Alternatives, Constraints};
-use acm_prov_api::policy::Policy;
 use acm_prov_api::prelude::*;
-use acm_prov_api::sa::{PathQuery, Target};
 
 /// The provider.
 pub struct ByVendor {
@@ -53,4 +50,4 @@ impl Policy for ByVendor {
     }
 }
 
-acm_prov_api::export_policy!(ByVendor);
+export_policy!(ByVendor);

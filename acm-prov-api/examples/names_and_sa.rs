@@ -6,7 +6,6 @@
 //!     addr_preload acm_hosts
 //!     addr_data_file /etc/rdma/ibacm_hosts.data
 
-use acm_prov_api::policy::Policy;
 use acm_prov_api::prelude::*;
 
 struct NamesAndSa;
@@ -19,4 +18,4 @@ impl Policy for NamesAndSa {
     }
 }
 
-acm_prov_api::export_policy!(NamesAndSa);
+export_policy!(NamesAndSa);

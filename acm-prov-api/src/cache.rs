@@ -14,6 +14,7 @@
 //! [`Lookups`](crate::lookups::Lookups).
 
 mod constraints;
+mod counters;
 pub mod engine;
 mod own_path;
 pub mod renewal;
@@ -26,5 +27,6 @@ mod table;
 mod tables;
 
 pub use constraints::{Alternatives, Constraints};
+pub use counters::counters;
 pub use own_path::own_path;
 pub use rules::PathRules;

@@ -8,4 +8,5 @@ pub mod introspection;
 pub(crate) mod load;
 mod pin;
 mod registry;
+mod shown_counters;
 pub(crate) mod slot;

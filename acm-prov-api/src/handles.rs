@@ -3,10 +3,12 @@
 //! The core's structures behind a handle are touched only while the core keeps them open; afterwards every call answers
 //! [`Closed`]. Handles are reference-counted and hold their parent.
 
+mod changes;
 mod device_name;
 mod hourly;
 mod link_rate;
 mod subnet_path;
+mod threads;
 
 use std::ffi::c_int;
 
@@ -22,8 +24,11 @@ use crate::sync::{Arc, Mutex, RwLock};
 
 use device_name::device_name;
 use hourly::Hourly;
+use threads::PortThreads;
 
+pub use changes::PortChanges;
 pub use rdma_access::PortAttributes;
+pub use threads::{SpawnError, StopSignal};
 
 /// The core has closed the device, port or endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -173,6 +178,8 @@ struct PortInner {
     number: u8,
     hourly: Mutex<Hourly>,
     id: CorePort,
+    changes: Mutex<Option<PortChanges>>,
+    threads: PortThreads,
 }
 
 /// A port of the core's, over all its openings: the core passes the same structure each time. Only ever compared.
@@ -191,6 +198,8 @@ impl PortHandle {
             number,
             hourly: Mutex::default(),
             id: CorePort(port.addr()),
+            changes: Mutex::default(),
+            threads: PortThreads::new(),
         }))
     }
 
@@ -302,7 +311,9 @@ impl PortHandle {
         index.is_ok_and(|index| self.gid(index) == Some(gid))
     }
 
+    /// Ends the port's threads, and then refuses what is called.
     pub(crate) fn close(&self) {
+        self.stop_threads();
         self.0.gate.close();
     }
 }

@@ -4,7 +4,7 @@
 //! process that loaded the provider; a test or a stand-in core fills it with functions of its own. Nothing is linked, so
 //! a provider's unit tests need no core, and a core that lacks a function is named in a clear message.
 
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -24,6 +24,7 @@ pub(crate) mod counters;
 pub(crate) mod guard;
 pub(crate) mod log_limit;
 mod lookup;
+pub(crate) mod own_counters;
 
 pub(crate) use lookup::acm_write;
 
@@ -62,7 +63,28 @@ pub struct HostTable {
     pub acm_send_sa_mad: acm_send_sa_mad_fn,
     pub ibv_query_port: ibv_query_port_fn,
     pub ibv_query_pkey: ibv_query_pkey_fn,
+    /// Not ibacm's: a core that tests providers exports it, see [`ProviderFault`].
+    pub acm_provider_fault: Option<acm_provider_fault_fn>,
 }
+
+/// A fault of a provider that the SDK keeps from the core.
+///
+/// Each is logged. A core that tests providers exports `void acm_provider_fault(int kind, const char *text)`, which the SDK
+/// then calls for each one, on the thread of the fault. A provider in C may call it, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct ProviderFault(pub c_int);
+
+impl ProviderFault {
+    /// A panic in a callback or on a guarded thread.
+    pub const CAUGHT_PANIC: Self = Self(1);
+    /// A request that the provider dropped: the SDK answers ENODATA.
+    pub const DROPPED_REQUEST: Self = Self(2);
+}
+
+/// `acm_provider_fault`: the kind and a terminated text without a line feed, good during the call.
+#[allow(non_camel_case_types, reason = "as the other functions of the core")]
+pub type acm_provider_fault_fn = unsafe extern "C" fn(kind: ProviderFault, text: *const c_char);
 
 /// Functions of the core that the process does not have: this is no ibacm, or one of another generation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -169,6 +191,23 @@ impl Host {
         }
     }
 
+    /// Counts a fault of the provider's, logs it as [`log_fault`](Self::log_fault) does, and reports it to a core that tests providers.
+    pub(crate) fn provider_fault(
+        &self,
+        kind: ProviderFault,
+        limit: &LogLimit,
+        text: fmt::Arguments<'_>,
+    ) {
+        own_counters::count_fault(kind);
+        self.log_fault(limit, text);
+        if let Some(report) = self.table.acm_provider_fault
+            && let Ok(text) = CString::new(printable(&text.to_string()))
+        {
+            // SAFETY: a terminated string, which outlives the call.
+            unsafe { report(kind, text.as_ptr()) };
+        }
+    }
+
     /// The path of ibacm_opts.cfg that the core itself reads.
     pub fn options_file(&self) -> Option<PathBuf> {
         options_file(self.table)
@@ -206,16 +245,22 @@ pub(crate) fn options_file(table: &HostTable) -> Option<PathBuf> {
     Some(std::ffi::OsStr::from_bytes(path.to_bytes()).into())
 }
 
-/// Writes `text` as one line.
-pub(crate) fn write(writer: LogWriter, level: LogLevel, text: &str) {
-    let mut line = String::with_capacity(text.len() + 1);
+/// Escapes control characters.
+fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len() + 1);
     for character in text.chars() {
         if character.is_control() {
-            line.extend(character.escape_default())
+            printable.extend(character.escape_default())
         } else {
-            line.push(character)
+            printable.push(character)
         }
     }
+    printable
+}
+
+/// Writes `text` as one line.
+pub(crate) fn write(writer: LogWriter, level: LogLevel, text: &str) {
+    let mut line = printable(text);
     line.push('\n');
     // No NUL is left in the line: it is a control character.
     let Ok(line) = CString::new(line) else { return };

@@ -3,7 +3,9 @@
 //! `ibacm`, the InfiniBand address and route resolver of rdma-core, loads *providers*: libraries whose `provider_query`
 //! hands it a table of twelve callbacks. This crate is the door between that C interface and a provider in safe Rust.
 //!
-//! - Implement [`Provider`] and name the type in [`export_provider!`]; build a `cdylib`; put it where ibacm looks.
+//! - Implement `policy::Policy` (feature `cache`) and name the type in `export_policy!`: the first provider is 20 lines, example
+//!   `names_and_sa`. Build a `cdylib`; put it where ibacm looks.
+//! - Or implement [`Provider`], the level below, and name the type in [`export_provider!`]: example `static_table`.
 //! - A client's request is a [token](ResolveRequest) that is consumed by its one answer, in the callback or, if it is
 //!   [kept](ResolveRequest::keep), later.
 //! - [`EndpointHandle`] asks the SA and counts, [`PortHandle`] knows the port, [`Host`] logs.
@@ -37,7 +39,7 @@ compile_error!(
 //     request    abi address path host handles sa
 //     cache      clock sync abi address text path host lookups handles sa request
 //     provider   sync address text host handles sa request
-//     door       sync abi address text host handles request provider
+//     door       clock sync abi address text host handles request provider
 //     policy     sync abi address path host handles sa request cache provider door text
 //     testing    sync abi address text path host request provider door
 //
@@ -72,16 +74,23 @@ pub use door::slot::Exported;
 pub use door::{check, introspection};
 #[cfg(feature = "verbs")]
 pub use handles::OpenVerbsError;
-pub use handles::{Closed, DeviceHandle, EndpointHandle, PortAttributes, PortError, PortHandle};
+pub use handles::{
+    Closed, DeviceHandle, EndpointHandle, PortAttributes, PortChanges, PortError, PortHandle,
+    SpawnError, StopSignal,
+};
 pub use host::counters::Counters;
-pub use host::guard::{CAUGHT_PANIC, guard};
-pub use host::{Host, HostTable, LogLevel, LogWriter, MissingHostFunctions};
+pub use host::guard::guard;
+pub use host::own_counters::Counter;
+pub use host::{
+    Host, HostTable, LogLevel, LogWriter, MissingHostFunctions, ProviderFault,
+    acm_provider_fault_fn,
+};
 pub use provider::{
     AddressContext, Device, DeviceContext, Endpoint, EndpointContext, Error, LocalAddress,
     NoContext, NotInfiniBand, Port, PortContext, Provider,
 };
 pub use rdma_access;
-pub use request::{DROPPED_REQUEST, KeptRequest, QueryRequest, ResolveRequest};
+pub use request::{KeptRequest, QueryRequest, ResolveRequest};
 pub use text::{dump, hosts, options, report, watched_file};
 
 #[doc(hidden)]
@@ -97,6 +106,13 @@ pub mod prelude {
     pub use crate::{
         Error, Host, KeptRequest, LocalAddress, LogLevel, NoContext, Provider, ResolveRequest,
         Status, export_provider,
+    };
+    #[cfg(feature = "cache")]
+    pub use crate::{
+        cache::{Alternatives, Constraints},
+        export_policy,
+        policy::{AddressRequest, Policy, PolicySettings},
+        sa::{PathQuery, Target},
     };
     pub use std::ffi::CStr;
 }

@@ -69,6 +69,26 @@ pub struct Limits {
     pub rest: (Duration, Duration),
 }
 
+impl Limits {
+    /// Enough for every LID of a large fabric to be looked up at once.
+    pub const DEFAULT_LOOKUPS: usize = 49_152;
+    /// Well above the core's 1022 clients; the kernel is one of them and can have many requests under way.
+    pub const DEFAULT_WAITERS: usize = 16_384;
+}
+
+impl Default for Limits {
+    /// Any number of tries at a time, whose ends the caller reports; rests from an eighth of a second to two.
+    fn default() -> Self {
+        Self {
+            lookups: Self::DEFAULT_LOOKUPS,
+            waiters: Self::DEFAULT_WAITERS,
+            tries: usize::MAX,
+            try_timeout: None,
+            rest: (Duration::from_millis(125), Duration::from_secs(2)),
+        }
+    }
+}
+
 /// Which lookups are tried first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {

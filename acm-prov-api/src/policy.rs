@@ -48,6 +48,7 @@ use crate::cache::{Alternatives, PathRules};
 use crate::door::slot::{Exported, Slot};
 use crate::handles::{EndpointHandle, PortHandle};
 use crate::host::Host;
+use crate::host::own_counters::Counter;
 use crate::path::PathRecord;
 use crate::provider::{
     Device, EndpointContext, Error, LocalAddress, NoContext, Port, PortContext, Provider,
@@ -85,6 +86,11 @@ pub trait Policy: Sized + Send + Sync + 'static {
     fn load(&mut self, host: &Host) -> Result<(), Error> {
         let _ = host;
         Ok(())
+    }
+
+    /// The provider's own counters, as [`Provider::counters`]. The [engine's](crate::cache::counters) are counted beside them.
+    fn counters() -> Vec<&'static Counter> {
+        Vec::new()
     }
 
     /// Which port has a name or IP address that is neither the endpoint's own nor in the hosts file. The default knows none.
@@ -155,6 +161,12 @@ impl<P: Policy> Provider for PolicyProvider<P> {
     fn declare_options(options: &Options) {
         P::settings(options);
         P::read(options);
+    }
+
+    fn counters() -> Vec<&'static Counter> {
+        let mut counters = crate::cache::counters();
+        counters.extend(P::counters());
+        counters
     }
 
     #[inline(always)]

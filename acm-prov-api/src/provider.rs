@@ -18,6 +18,7 @@ use rdma_access::LinkLayer;
 use crate::address::{Address, PKey};
 use crate::handles::{DeviceHandle, EndpointHandle, PortHandle};
 use crate::host::Host;
+use crate::host::own_counters::Counter;
 use crate::request::{QueryRequest, ResolveRequest};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, RwLock};
@@ -45,6 +46,14 @@ pub trait Provider: Sized + Send + Sync + 'static {
     /// info`). It has no other effect. [`load`](crate::load()) logs options that are read and not declared here.
     fn declare_options(options: &Options) {
         let _ = options;
+    }
+
+    /// The provider's own [counters](crate::Counter): `loader-test info` shows their names and what they count.
+    ///
+    /// To see their values, ask for the counters of an endpoint: `ib_acme -P s -s ADDRESS`. The SDK then logs a line with all of
+    /// them if one has changed since the last line, at most one line in ten seconds, whatever the log level.
+    fn counters() -> Vec<&'static Counter> {
+        Vec::new()
     }
 
     /// A client at one of the endpoint's addresses wants a path. Runs on the core's only thread: everything that waits

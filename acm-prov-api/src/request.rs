@@ -10,13 +10,13 @@
 use std::fmt;
 
 use crate::abi::{
-    ACM_FLAGS_NODELAY, AcmCounter, AcmEpType, AcmStatus, IBV_PATH_FLAG_BIDIRECTIONAL,
-    IBV_PATH_FLAG_GMP, IBV_PATH_FLAG_PRIMARY,
+    ACM_FLAGS_NODELAY, AcmCounter, AcmEpType, AcmStatus, IBV_PATH_FLAG_ALTERNATE,
+    IBV_PATH_FLAG_BIDIRECTIONAL, IBV_PATH_FLAG_GMP, IBV_PATH_FLAG_PRIMARY,
 };
 use crate::address::Address;
 use crate::handles::EndpointHandle;
 use crate::host::log_limit::LogLimit;
-use crate::host::{Host, LogLevel};
+use crate::host::{Host, LogLevel, ProviderFault};
 use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source, Target};
 
@@ -205,7 +205,30 @@ impl<'a> ResolveRequest<'a> {
             .plain_target(source, plain::Qos::IsIgnored)
     }
 
-    /// Answers with a path.
+    /// Answers with several paths, the preferred one first. The first is marked as the primary path, the others as alternate
+    /// ones; an answer without a path is [ENODATA](Self::refuse).
+    ///
+    /// librdmacm gives an application all of them (`rdma_getaddrinfo`, in `ai_route`); its own connections take the first. The
+    /// kernel gets the first alone. A message has room for [`MAX_PATHS`](Self::MAX_PATHS), one less beside a source
+    /// that the core chose; further paths are left out.
+    pub fn answer_all(mut self, paths: &[PathRecord]) {
+        let Some((primary, alternates)) = paths.split_first() else {
+            return self.refuse(AcmStatus::ENODATA);
+        };
+        self.count();
+        self.is_answered = true;
+        let alternates = if self.is_from_the_kernel() {
+            &[]
+        } else {
+            alternates
+        };
+        self.view().succeed_with(primary, alternates);
+    }
+
+    /// Most paths in an answer: the entries of a message (acm.h).
+    pub const MAX_PATHS: usize = message::ENTRIES;
+
+    /// Answers with a path. [`answer_all`](Self::answer_all) answers with several.
     pub fn answer(mut self, path: &PathRecord) {
         self.count();
         self.is_answered = true;
@@ -260,9 +283,20 @@ impl<'a> ResolveRequest<'a> {
 impl View<'_> {
     #[inline(always)]
     fn succeed(&self, path: &PathRecord) {
+        self.succeed_with(path, &[]);
+    }
+
+    #[inline(always)]
+    fn succeed_with(&self, path: &PathRecord, alternates: &[PathRecord]) {
         const FLAGS: u32 = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
+        const ALTERNATE: u32 = IBV_PATH_FLAG_ALTERNATE | IBV_PATH_FLAG_BIDIRECTIONAL;
         let mut answer = Outgoing::answer_to(self.header, AcmStatus::SUCCESS.0);
         answer.path(FLAGS, path);
+        // librdmacm copies the paths as one piece: nothing stands between them.
+        let room = message::ENTRIES - 1 - usize::from(self.asked.source.is_some());
+        for path in alternates.iter().take(room) {
+            answer.path(ALTERNATE, path);
+        }
         if let Some(source) = self.asked.source {
             answer.entry(source.0);
         }
@@ -312,11 +346,15 @@ fn count_failure(endpoint: &EndpointHandle, status: AcmStatus) {
     endpoint.counters().increment(counter);
 }
 
-/// How the log line about a request ends that a provider forgot: for whoever watches a provider under test.
-pub const DROPPED_REQUEST: &str = "dropped unanswered; answering ENODATA";
-
-/// Lines about requests that a provider forgot.
-static DROPPED: LogLimit = LogLimit::new();
+/// A provider dropped a request: `what` says which.
+fn dropped(host: &Host, what: fmt::Arguments<'_>) {
+    static LIMIT: LogLimit = LogLimit::new();
+    host.provider_fault(
+        ProviderFault::DROPPED_REQUEST,
+        &LIMIT,
+        format_args!("{what} was dropped unanswered; answering ENODATA"),
+    );
+}
 
 impl Drop for ResolveRequest<'_> {
     #[inline]
@@ -330,12 +368,9 @@ impl Drop for ResolveRequest<'_> {
 impl ResolveRequest<'_> {
     #[cold]
     fn forgotten(&mut self) {
-        self.view().endpoint.host().log_fault(
-            &DROPPED,
-            format_args!(
-                "resolve: the request for {} was {DROPPED_REQUEST}",
-                self.destination()
-            ),
+        dropped(
+            self.view().endpoint.host(),
+            format_args!("resolve: the request for {}", self.destination()),
         );
         self.fail(AcmStatus::ENODATA);
     }

@@ -585,7 +585,10 @@ impl TestCore {
 
     /// Changes the port's P_Key table; the endpoint that is opened next has its first entry.
     pub fn set_pkeys(&self, pkeys: &[u16]) {
-        with_state(|state| pkeys.clone_into(&mut state.pkeys));
+        with_state(|state| {
+            pkeys.clone_into(&mut state.pkeys);
+            state.attributes.pkey_tbl_len = pkeys.len() as _;
+        });
     }
 
     /// Changes the port's GIDs: the first is its own, the others are aliases. To be called while nothing is open.

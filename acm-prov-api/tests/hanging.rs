@@ -124,7 +124,7 @@ fn with_all_files_where_it_hangs() {
         core.close();
         let log = core.log();
         assert_eq!(log.iter().filter(|line| line.contains(waited)).count(), 1);
-        core.wait_for_log("a thread of the port did not end in time");
+        core.wait_for_log("did not end in time and is left behind");
         drop(hanging);
     }
 }

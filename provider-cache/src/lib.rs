@@ -11,7 +11,6 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use acm_prov_api::policy::{Policy, PolicySettings};
 use acm_prov_api::prelude::*;
 
 /// Asks the SA for what its clients want, and keeps the answers.
@@ -29,4 +28,4 @@ impl Policy for PathCache {
     }
 }
 
-acm_prov_api::export_policy!(PathCache);
+export_policy!(PathCache);

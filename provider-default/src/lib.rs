@@ -29,6 +29,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+use acm_prov_api::Counter;
 use acm_prov_api::cache::engine::PortCache;
 use acm_prov_api::clock::Moment;
 use acm_prov_api::policy::Names;
@@ -93,6 +94,10 @@ impl Provider for McastSa {
             settings,
             endpoints: Mutex::default(),
         })
+    }
+
+    fn counters() -> Vec<&'static Counter> {
+        acm_prov_api::cache::counters()
     }
 
     fn declare_options(options: &Options) {

@@ -1,6 +1,6 @@
 //! Big-endian (network byte order) integers: `__be16`, `__be32` and `__be64` of `<linux/types.h>`.
 //!
-//! They have no arithmetic, no order and no conversion but the two that say what they do, so that a
+//! They have no arithmetic and no order, and each conversion swaps bytes where that is needed, so that a
 //! forgotten byte swap does not compile.
 
 use core::fmt;
@@ -21,6 +21,18 @@ macro_rules! big_endian {
             /// The number in the host's byte order.
             pub const fn to_host(self) -> $host {
                 $host::from_be(self.0)
+            }
+        }
+
+        impl From<$host> for $name {
+            fn from(value: $host) -> Self {
+                Self::from_host(value)
+            }
+        }
+
+        impl From<$name> for $host {
+            fn from(value: $name) -> Self {
+                value.to_host()
             }
         }
 
@@ -61,6 +73,9 @@ mod tests {
         assert_eq!(Be16::from_host(0xfffe).to_host(), 0xfffe);
         assert_eq!(Be32::from_host(0xfffe).to_host(), 0xfffe);
         assert_eq!(Be64::from_host(0xfffe).to_host(), 0xfffe);
+        assert_eq!(u16::from(Be16::from(0x0102)), 0x0102);
+        assert_eq!(Be32::from(0x0102_0304).0.to_ne_bytes(), [1, 2, 3, 4]);
+        assert_eq!(u64::from(Be64::from_host(7)), 7);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::sm_health::SmHealth;
 use super::store::{PathStore, StoreLimits};
 use crate::address::Lid;
 use crate::clock::Moment;
-use crate::handles::{Closed, EndpointHandle, PortError, PortHandle};
+use crate::handles::{Closed, EndpointHandle, PortError, PortHandle, SpawnError};
 use crate::host::LogLevel;
 use crate::lookups::{DeliveringMutex, Lookups};
 use crate::path::PathRecord;
@@ -40,7 +40,6 @@ mod preload;
 mod qos;
 mod renew;
 mod snapshot;
-mod threads;
 mod warm_up;
 mod worker;
 
@@ -90,15 +89,12 @@ impl Default for CacheSettings {
 impl From<StockSettings> for CacheSettings {
     fn from(stock: StockSettings) -> Self {
         Self {
-            store: StoreLimits {
-                ttl: stock.path_ttl,
-                ..StoreLimits::default()
-            },
-            lookups: stock.lookups,
+            store: (&stock).into(),
+            lookups: (&stock).into(),
             flush_file: None,
             routes_file: stock.routes_file,
             qos: QosSetting::default(),
-            renewal: RenewalSetting::OFF,
+            renewal: RenewalSetting::default(),
             snapshot: None,
         }
     }
@@ -113,14 +109,9 @@ pub enum OpenError {
     /// The port's cache is closed.
     #[error(transparent)]
     Closed(#[from] Closed),
-    /// The port's thread could not be started.
-    #[error("cannot start the thread of port {port}: {error}")]
-    Thread {
-        /// The port's number.
-        port: u8,
-        /// The reason.
-        error: std::io::Error,
-    },
+    /// A thread of the port's could not be started.
+    #[error(transparent)]
+    Thread(#[from] SpawnError),
 }
 
 /// What became of a request at once.
@@ -189,7 +180,6 @@ struct Shared {
     wake: Condvar,
     /// Wakes the threads that look after files.
     wake_files: Condvar,
-    thread_ended: Condvar,
 }
 
 struct State {
@@ -214,8 +204,6 @@ struct State {
     /// When the SM LID is looked at again, while the SA is silent.
     sm_lid_at: Moment,
     closed: bool,
-    /// Threads that have not ended.
-    running: usize,
 }
 
 impl State {

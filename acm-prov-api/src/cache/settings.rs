@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::engine::QosSetting;
+use super::store::StoreLimits;
+use crate::lookups::Limits;
 use crate::text::options::{NamedOption, Options};
 
 /// Reads the option that says whether service id and QoS class choose a path, under the provider's own name for it.
@@ -50,9 +52,9 @@ impl Default for LookupLimits {
 
 impl LookupLimits {
     /// Enough for every LID of a large fabric to be asked for at once.
-    pub const DEFAULT_LOOKUPS: usize = 49_152;
+    pub const DEFAULT_LOOKUPS: usize = Limits::DEFAULT_LOOKUPS;
     /// Well above the core's 1022 clients; the kernel is one of them and can have many requests under way.
-    pub const DEFAULT_WAITERS: usize = 16_384;
+    pub const DEFAULT_WAITERS: usize = Limits::DEFAULT_WAITERS;
 
     /// The time from a request's arrival to its deadline.
     #[must_use]
@@ -85,6 +87,21 @@ impl Default for StockSettings {
     /// What holds without a file of options.
     fn default() -> Self {
         Self::read(&Options::none())
+    }
+}
+
+impl From<&StockSettings> for LookupLimits {
+    fn from(stock: &StockSettings) -> Self {
+        stock.lookups
+    }
+}
+
+impl From<&StockSettings> for StoreLimits {
+    fn from(stock: &StockSettings) -> Self {
+        Self {
+            ttl: stock.path_ttl,
+            ..Self::default()
+        }
     }
 }
 

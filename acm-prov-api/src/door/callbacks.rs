@@ -16,6 +16,7 @@ use crate::door::contexts::{
     leave,
 };
 use crate::door::registry::{ContextKey, Guest, Registry};
+use crate::door::shown_counters;
 use crate::door::slot::Exported;
 use crate::handles::{EndpointHandle, PortHandle};
 use crate::host::guard::{self, Refusal};
@@ -174,13 +175,23 @@ pub(crate) unsafe extern "C" fn open_port<P: Exported>(
     let contexts = contexts::<P>();
     visit::<P, _, _>(NAME, FAILED, &contexts.devices, dev_context, |_, device| {
         let make = |port: NonNull<acm_port>| {
-            let opening = Opening::new(|| device.port_failed(contexts, dev_context));
+            let port_failed = || device.port_failed(contexts, dev_context);
+            let unused = Opening::new(port_failed);
             let used = UsedDevice::new(device);
             let device = used.device()?;
             // SAFETY: the core's port stays open until close_port.
             let handle = unsafe { PortHandle::new(device.handle().clone(), port.as_ptr()) };
+            let opened = handle.clone();
+            // The threads of a port that does not open end, too.
+            let unopened = Opening::new(|| opened.close());
             let port = Port::open(device, handle).map_err(Refusal::error)?;
-            Ok((Arc::new(OpenPort::new(port, used)), opening))
+            unopened.succeeded();
+            unused.succeeded();
+            let undo = move || {
+                opened.close();
+                port_failed();
+            };
+            Ok((Arc::new(OpenPort::new(port, used)), Opening::new(undo)))
         };
         // SAFETY: an out-argument of the core's.
         unsafe { open("port", port, port_context, &contexts.ports, make)? };
@@ -364,7 +375,7 @@ pub(crate) unsafe extern "C" fn query_perf<P: Exported>(
         unsafe { cnt.write(0) };
     }
     let endpoints = &contexts::<P>().endpoints;
-    visit::<P, _, _>(NAME, (), endpoints, ep_context, |_, open| {
+    visit::<P, _, _>(NAME, (), endpoints, ep_context, |host, open| {
         let cnt = not_null("count pointer", cnt)?;
         let values = not_null("value array", values)?;
         let counted = open.endpoint().handle().counters().values();
@@ -374,6 +385,8 @@ pub(crate) unsafe extern "C" fn query_perf<P: Exported>(
         }
         // SAFETY: as above.
         unsafe { cnt.write(ACM_MAX_COUNTER as u8) };
+        let own = shown_counters::counters::<P>();
+        P::slot().shown_counters.show(host, &own);
         Ok(())
     });
 }

@@ -16,7 +16,9 @@ use abi_stable::sabi_types::VersionStrings;
 use abi_stable::std_types::{RSlice, RStr};
 
 use crate::abi::{ACM_PROV_VERSION, AcmCounter};
+use crate::door::shown_counters;
 use crate::door::slot::Exported;
+use crate::host::own_counters::Counter;
 use crate::text::options::{OptionInfo, Options};
 
 /// What a provider tells about itself.
@@ -36,8 +38,29 @@ pub struct ProviderInfo {
     /// The options that it reads.
     pub options: RSlice<'static, OptionInfo>,
     /// The counters that `query_perf` shows, in their order.
-    #[sabi(last_prefix_field)]
     pub counters: RSlice<'static, RStr<'static>>,
+    /// The provider's own counters, then the SDK's.
+    #[sabi(last_prefix_field)]
+    pub own_counters: RSlice<'static, CounterInfo>,
+}
+
+/// A counter of a provider's own.
+#[derive(Clone, Copy, Debug, StableAbi)]
+#[repr(C)]
+pub struct CounterInfo {
+    /// The name, as the log has it.
+    pub name: RStr<'static>,
+    /// What it counts.
+    pub summary: RStr<'static>,
+}
+
+impl From<&'static Counter> for CounterInfo {
+    fn from(counter: &'static Counter) -> Self {
+        Self {
+            name: RStr::from_str(counter.name()),
+            summary: RStr::from_str(counter.help()),
+        }
+    }
 }
 
 impl RootModule for ProviderInfoRef {
@@ -70,6 +93,8 @@ pub fn describe<P: Exported>(version: &'static str) -> ProviderInfoRef {
         .collect();
     // As long as the library is loaded, which is for ever.
     let declared: &'static [OptionInfo] = declared.leak();
+    let own_counters = shown_counters::counters::<P>().into_iter();
+    let own_counters: Vec<CounterInfo> = own_counters.map(CounterInfo::from).collect();
     ProviderInfo {
         name: RStr::from_str(P::NAME.to_str().unwrap_or("?")),
         version: RStr::from_str(version),
@@ -77,6 +102,7 @@ pub fn describe<P: Exported>(version: &'static str) -> ProviderInfoRef {
         abi_version: ACM_PROV_VERSION,
         options: RSlice::from_slice(declared),
         counters: RSlice::from_slice(COUNTERS),
+        own_counters: RSlice::from_slice(own_counters.leak()),
     }
     .leak_into_prefix()
 }
@@ -120,6 +146,8 @@ pub struct Description {
     pub options: Vec<OptionInfo>,
     /// See [`ProviderInfo::counters`].
     pub counters: Vec<String>,
+    /// See [`ProviderInfo::own_counters`].
+    pub own_counters: Vec<CounterInfo>,
 }
 
 /// Opens a library and reads what it tells about itself. The library's constructors run, and it is never closed again:
@@ -164,6 +192,7 @@ pub fn read(library: &Path) -> Result<Description, IntrospectionError> {
         abi_version: info.abi_version(),
         options: info.options().to_vec(),
         counters: info.counters().iter().map(ToString::to_string).collect(),
+        own_counters: info.own_counters().to_vec(),
     })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::abi::acm_provider;
 use crate::door::contexts::Contexts;
+use crate::door::shown_counters::ShownCounters;
 use crate::host::{Host, HostTable};
 use crate::provider::Provider;
 use crate::sync::{Arc, OnceLock, RwLock};
@@ -34,6 +35,7 @@ pub struct Slot<P: Exported> {
     pub(super) functions: OnceLock<HostTable>,
     pub(super) loaded: RwLock<Option<Loaded<P>>>,
     contexts: Contexts<P>,
+    pub(super) shown_counters: ShownCounters,
 }
 
 impl<P: Exported> Slot<P> {
@@ -44,6 +46,7 @@ impl<P: Exported> Slot<P> {
             functions: OnceLock::new(),
             loaded: RwLock::new(None),
             contexts: Contexts::new(),
+            shown_counters: ShownCounters::new(),
         }
     }
 

@@ -10,8 +10,8 @@ use std::io::Write as _;
 use std::mem::ManuallyDrop;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 
-use crate::host::Host;
 use crate::host::log_limit::LogLimit;
+use crate::host::{Host, ProviderFault};
 use crate::sync::OnceLock;
 
 /// Why a callback did not do what the core asked.
@@ -36,9 +36,6 @@ thread_local! {
     /// How many doors this thread has gone through.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
-
-/// How the log line of a panic ends that a door kept from the core: for whoever watches a provider under test.
-pub const CAUGHT_PANIC: &str = "; the provider goes on";
 
 type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
 
@@ -139,11 +136,11 @@ fn failed(callback: &str, host: Option<&Host>, why: Result<Refusal, Box<dyn Any 
             let at = place.as_deref().unwrap_or("an unknown place");
             // Refusals, however many, hold no panic back.
             static LIMIT: LogLimit = LogLimit::new();
-            say(
-                host,
-                &LIMIT,
-                format_args!("{callback}: panic: {text} (at {at}){CAUGHT_PANIC}"),
-            );
+            let text = format_args!("{callback}: panic: {text} (at {at}); the provider goes on");
+            match host {
+                Some(host) => host.provider_fault(ProviderFault::CAUGHT_PANIC, &LIMIT, text),
+                None => say(None, &LIMIT, text),
+            }
             // A payload's own destructor may panic; that must not cross either.
             let _ = panic::catch_unwind(AssertUnwindSafe(|| drop(payload)));
         }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_void};
 
 use crate::abi::*;
 
-use super::{HostTable, LogWriter, MissingHostFunctions};
+use super::{HostTable, LogWriter, MissingHostFunctions, acm_provider_fault_fn};
 
 /// The address of a symbol that the process exports to libraries.
 fn symbol(name: &CStr) -> Option<*mut c_void> {
@@ -45,7 +45,8 @@ macro_rules! host_table {
                         acm_write,
                         // SAFETY: the process's symbol of this name is the core's function, whose signature (acm_prov.h,
                         // verbs.h) is the field's.
-                        $($field: unsafe { std::mem::transmute::<*mut c_void, $signature>($field) }),*
+                        $($field: unsafe { std::mem::transmute::<*mut c_void, $signature>($field) },)*
+                        acm_provider_fault: acm_provider_fault(),
                     });
                 }
                 Err(MissingHostFunctions { names })
@@ -79,6 +80,13 @@ pub(crate) fn acm_write() -> Option<LogWriter> {
     Some(LogWriter::AcmWrite(unsafe {
         std::mem::transmute::<*mut c_void, acm_write_fn>(address)
     }))
+}
+
+/// Where a core that tests providers takes their faults. ibacm has no such function.
+fn acm_provider_fault() -> Option<acm_provider_fault_fn> {
+    let address = symbol(c"acm_provider_fault")?;
+    // SAFETY: the process's symbol of this name takes the kind and a string (ProviderFault).
+    Some(unsafe { std::mem::transmute::<*mut c_void, acm_provider_fault_fn>(address) })
 }
 
 #[cfg(test)]

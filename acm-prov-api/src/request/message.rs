@@ -10,6 +10,8 @@ use crate::path::PathRecord;
 pub(crate) const HEADER: usize = ACM_MSG_HDR_LENGTH;
 /// Bytes of an entry.
 pub(crate) const ENTRY: usize = ACM_MSG_EP_LENGTH;
+/// Entries that a message has room for.
+pub(crate) const ENTRIES: usize = 8;
 const LENGTH: usize = size_of::<acm_msg>();
 
 /// One of the eight entries of a resolve message (`struct acm_ep_addr_data`), as its bytes.
@@ -145,4 +147,4 @@ impl Outgoing {
 }
 
 const _: () =
-    assert!(align_of::<Outgoing>() >= align_of::<acm_msg>() && HEADER + 8 * ENTRY == LENGTH);
+    assert!(align_of::<Outgoing>() >= align_of::<acm_msg>() && HEADER + ENTRIES * ENTRY == LENGTH);

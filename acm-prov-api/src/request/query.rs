@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{DROPPED, DROPPED_REQUEST, count_failure, failure, not_delivered};
+use super::{count_failure, dropped, failure, not_delivered};
 use crate::abi::{AcmEpType, AcmStatus};
 use crate::handles::EndpointHandle;
 use crate::host::{Host, LogLevel};
@@ -84,10 +84,7 @@ impl QueryRequest {
 impl Drop for QueryRequest {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.endpoint.host().log_fault(
-                &DROPPED,
-                format_args!("query: a request was {DROPPED_REQUEST}"),
-            );
+            dropped(self.endpoint.host(), format_args!("query: a request"));
             self.fail(AcmStatus::ENODATA);
         }
     }

@@ -73,9 +73,14 @@ const CHOICES: u64 = {
 const IN_PLAIN_QUERIES: usize = 5;
 
 /// Mask bits of what every query asks for: one reversible path.
-const ONE_REVERSIBLE_PATH: u64 = 1 << 11 | 1 << 12;
+const ONE_REVERSIBLE_PATH: u64 = Component::REVERSIBLE_MASK | Component::NUMBER_OF_PATHS_MASK;
 
 impl Component {
+    /// The mask bit of the reversible bit, which every query sets.
+    pub const REVERSIBLE_MASK: u64 = 1 << 11;
+    /// The mask bit of the number of paths, which every query sets to one.
+    pub const NUMBER_OF_PATHS_MASK: u64 = 1 << 12;
+
     /// All of them.
     pub const ALL: [Self; 13] = [
         Self::Dgid,

@@ -115,6 +115,7 @@ pub(super) static TABLE: HostTable = HostTable {
     acm_send_sa_mad,
     ibv_query_port,
     ibv_query_pkey,
+    acm_provider_fault: None,
 };
 
 /// A host whose log goes to a function of the caller's and whose other services are the test core's.

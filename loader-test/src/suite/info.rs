@@ -80,6 +80,8 @@ struct About {
     abi_version: u32,
     options: Vec<ShownOption>,
     counters: Vec<String>,
+    /// Counters of its own: name, and what it counts.
+    own_counters: Vec<(String, String)>,
 }
 
 impl InfoCommand {
@@ -250,6 +252,10 @@ fn show_about(about: &Result<About, String>) {
                 sayln!("  {}", option.line());
             }
             sayln!("counters      {}", about.counters.join(", "));
+            sayln!("its own counters, which it logs when somebody asks for an endpoint's");
+            for (name, summary) in &about.own_counters {
+                sayln!("  {name:24} {summary}");
+            }
         }
     }
 }
@@ -381,11 +387,15 @@ fn about(library: &Path) -> Result<About, String> {
         }
         other => other.to_string(),
     })?;
+    let own = told.own_counters.iter().map(|own| (own.name, own.summary));
     Ok(About {
         version: told.version,
         sdk_version: told.sdk_version,
         abi_version: told.abi_version,
         options: told.options.iter().map(ShownOption::from).collect(),
         counters: told.counters,
+        own_counters: own
+            .map(|(name, text)| (name.to_string(), text.to_string()))
+            .collect(),
     })
 }

@@ -14,6 +14,8 @@ use acm_prov_api::abi::{
     acm_sa_handler_fn, acm_sa_mad, ibv_context, ibv_gid, ibv_mtu, ibv_path_record, ibv_rate,
 };
 
+use acm_prov_api::ProviderFault;
+
 use super::allocations::Whose;
 use super::bare;
 use super::message::{self, Gid, Kind, Path, Reply};
@@ -113,6 +115,23 @@ unsafe extern "C" fn acm_stand_in_log(level: c_int, text: *const c_char) {
     if let Some(core) = core() {
         // SAFETY: the caller's promise.
         core.log(level, &unsafe { CStr::from_ptr(text) }.to_string_lossy());
+    }
+}
+
+/// What the SDK reports of its provider, and a provider in C may report of itself.
+///
+/// # Safety
+/// `text` is a terminated string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn acm_provider_fault(kind: ProviderFault, text: *const c_char) {
+    // The core that measures judges nothing.
+    if bare::installed().is_some() {
+        return;
+    }
+    let _cores = Whose::cores();
+    if let Some(core) = core() {
+        // SAFETY: the caller's promise.
+        core.fault(kind, &unsafe { CStr::from_ptr(text) }.to_string_lossy());
     }
 }
 
@@ -505,5 +524,6 @@ pub(super) const fn host_table() -> acm_prov_api::HostTable {
         acm_send_sa_mad,
         ibv_query_port,
         ibv_query_pkey,
+        acm_provider_fault: Some(acm_provider_fault),
     }
 }

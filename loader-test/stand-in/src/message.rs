@@ -555,6 +555,12 @@ impl Reply {
         ))
     }
 
+    /// The paths at the beginning of the answer, the primary one first. The next entry is the source, if the core chose it.
+    pub fn paths(&self) -> usize {
+        let entries = (0..self.entries()).map_while(|index| self.entry(index));
+        entries.take_while(|(_, code, _)| *code == PATH).count()
+    }
+
     /// The path in the first entry.
     pub fn path(&self) -> Option<Path> {
         self.entry(0)

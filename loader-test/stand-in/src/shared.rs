@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use acm_prov_api::ProviderFault;
 use acm_prov_api::abi::{acm_endpoint, acm_port, acm_sa_handler_fn, acm_sa_mad};
-use acm_prov_api::{CAUGHT_PANIC, DROPPED_REQUEST};
 
 use super::clock::Stopwatch;
 use super::complaints::is_complaint;
@@ -179,33 +179,24 @@ impl Shared {
         if recorder::keeps(level) {
             self.recorder.log(text);
         }
-        if level <= 0 {
-            self.look_for_faults(text);
-            if is_complaint(text, &self.options) {
-                lock(&self.complaints).push(printable(text));
-            }
+        if level <= 0 && is_complaint(text, &self.options) {
+            lock(&self.complaints).push(printable(text));
         }
         if level <= self.log_level {
             lock(&self.lines).push((level, text.trim_end_matches('\n').to_owned()));
         }
     }
 
-    /// What the SDK says of its provider when it has kept a fault from the core.
-    fn look_for_faults(&self, text: &str) {
-        if text.contains(CAUGHT_PANIC) {
-            lock(&self.ledger).breach(
-                ViolationKind::CaughtPanic,
-                Harmed::Client,
-                format!("the log says: {}", printable(text)),
-            );
-        }
-        if text.contains(DROPPED_REQUEST) {
-            lock(&self.ledger).breach(
-                ViolationKind::DroppedRequest,
-                Harmed::Client,
-                format!("the log says: {}", printable(text)),
-            );
-        }
+    /// A fault that the SDK kept from the core.
+    pub fn fault(&self, fault: ProviderFault, text: &str) {
+        self.trace("acm_provider_fault", || format!("{} {text:?}", fault.0));
+        let kind = match fault {
+            ProviderFault::CAUGHT_PANIC => ViolationKind::CaughtPanic,
+            ProviderFault::DROPPED_REQUEST => ViolationKind::DroppedRequest,
+            // A newer SDK's: the log has it.
+            _ => return,
+        };
+        lock(&self.ledger).breach(kind, Harmed::Client, printable(text));
     }
 
     pub fn complaints(&self) -> Vec<String> {

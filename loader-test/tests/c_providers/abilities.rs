@@ -46,7 +46,7 @@ fn a_request_that_was_dropped_is_no_absent_ability() {
     let library = changed(
         "drops-names",
         FINDS_HOSTS,
-        "\t\thost = NULL;\n\t\tacm_log(0, \"mine: resolve: the request for a name was dropped unanswered; answering ENODATA\\n\");\n",
+        "\t\thost = NULL;\n\t\textern void acm_provider_fault(int kind, const char *text);\n\t\tacm_provider_fault(2, \"resolve: the request for a name was dropped unanswered; answering ENODATA\");\n",
     );
     for name in [
         "resolve-by-name",
@@ -83,4 +83,21 @@ fn a_provider_that_asks_one_thing_at_a_time_is_not_judged_by_overtaking_answers(
     let told = outcome(&library, "sa-out-of-order", &[]);
     assert!(told.starts_with("skipped"), "{told}");
     assert!(told.contains("1 of 4 queries out at a time"), "{told}");
+}
+
+#[test]
+fn a_provider_may_answer_with_several_paths() {
+    let library = changed(
+        "two-paths",
+        "\t\tif (request->status == ACM_STATUS_SUCCESS && request->has_second)\n",
+        "\t\tif (request->status == ACM_STATUS_SUCCESS && request->id) {\n\
+         \t\t\tpath.flags = IBV_PATH_FLAG_ALTERNATE | IBV_PATH_FLAG_BIDIRECTIONAL;\n\
+         \t\t\tadd_entry(&msg, &path);\n\
+         \t\t}\n\
+         \t\tif (request->status == ACM_STATUS_SUCCESS && request->has_second)\n",
+    );
+    let only = "^(resolve|hostile)-";
+    let output = check(&["--strict", "--only", only], &[&library]);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}");
 }

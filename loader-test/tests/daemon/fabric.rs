@@ -1,6 +1,6 @@
 //! What a rig lets a test do to a fabric and its daemons.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use loader_test::client::{Destination, Status, entries};
 use loader_test::compare::compare;
 use loader_test::error::Error;
 use loader_test::ibacm::{Host, PortEvent};
-use loader_test::log::Mark;
 use loader_test::record::Lid;
 use loader_test::rig::{FAT_TREE_1600, Rig};
 use loader_test::sa::{self, Answer, SaQuery};
@@ -417,78 +416,6 @@ fn differences_are_those_with_the_sa() {
         .map(|difference| difference.field)
         .collect();
     assert_eq!(fields, ["SL"]);
-}
-
-/// The SDK's smallest provider.
-fn static_table() -> PathBuf {
-    example("libstatic_table.so")
-}
-
-/// An example of the SDK.
-fn example(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_BIN_EXE_loader-test")).with_file_name("examples");
-    let library = folder.join(name);
-    assert!(
-        library.is_file(),
-        "{} is missing: cargo build -p acm-prov-api --examples --features verbs",
-        library.display()
-    );
-    library
-}
-
-#[test]
-fn a_provider_opens_the_smi_port_of_the_device_that_it_was_given() {
-    let rig = Rig::builder(example("libsmi_port.so"))
-        .host("Hca1")
-        .host("Hca3")
-        .start()
-        .unwrap();
-    for node in ["Hca1", "Hca3"] {
-        let host = rig.host(node).unwrap();
-        assert_eq!(host.provider().name, "smi-ports");
-        let line = "SMI of ibsim0 port 1 is open";
-        host.log()
-            .wait_for(Mark::default(), line, PATIENCE)
-            .unwrap();
-    }
-}
-
-#[test]
-fn the_static_table_answers_from_its_file() {
-    let rig = Rig::builder(static_table())
-        .host("Hca1")
-        .file("table.data", "fe80::7 9\nfe80::8 10\n")
-        .option("static_table_file", "/run/table.data")
-        .start()
-        .unwrap();
-    let host = rig.host("Hca1").unwrap();
-    assert_eq!(host.provider().name, "static-table");
-    let resolve = |destination| host.resolve(&destination).unwrap();
-    let path = resolve(Destination::Gid("fe80::8".parse().unwrap()))
-        .into_path()
-        .unwrap();
-    assert_eq!(path.dlid(), Lid(10));
-    assert_eq!(
-        resolve(Destination::Gid("fe80::9".parse().unwrap())).status,
-        Status::ENODATA
-    );
-    assert_eq!(resolve(Destination::Lid(Lid(9))).status, Status::EDESTTYPE);
-}
-
-/// What a library says of its own load is told with the refusal.
-#[test]
-fn a_library_that_does_not_find_its_file_is_refused_with_its_reason() {
-    let result = Rig::builder(static_table())
-        .host("Hca1")
-        .option("static_table_file", "/nonexistent")
-        .start();
-    let error = result.unwrap_err();
-    assert!(error.is_the_providers(), "{error}");
-    let text = error.to_string();
-    assert!(
-        text.contains("/nonexistent") && text.contains("provider_query failed"),
-        "{text}"
-    );
 }
 
 /// An answer that never comes ends in a time-out that says so.

@@ -210,3 +210,10 @@ fn breaches_fail_a_test_that_does_not_look() {
     let from = core.up(FIRST_PORT).expect("the port opens");
     core.resolve_from(from, &by_lid(&Peer::number(1)));
 }
+
+/// A library looks up what a provider of this process is given.
+#[test]
+fn a_library_finds_where_to_report_its_faults() {
+    let functions = acm_prov_api::HostTable::from_process().expect("this process exports a core");
+    assert!(functions.acm_provider_fault.is_some());
+}

@@ -4,17 +4,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use acm_prov_api::ProviderFault;
 use loader_test::suite::all;
 
 use crate::bench::{self, Run, bad, changed, check, good, loader_test, run};
 use crate::schema;
 
-/// The good provider that writes a line to the log before each answer.
-fn logs(name: &str, line: &str) -> PathBuf {
+/// The good provider that reports a fault of its own before each answer, as the SDK does.
+fn reports(name: &str, fault: ProviderFault, text: &str) -> PathBuf {
+    let kind = fault.0;
     changed(
         name,
         "\t\tacm_resolve_response(request->id, &msg);\n",
-        &format!("\t\tacm_log(0, \"{line}\\n\");\n\t\tacm_resolve_response(request->id, &msg);\n"),
+        &format!(
+            "\t\textern void acm_provider_fault(int kind, const char *text);\n\
+             \t\tacm_provider_fault({kind}, \"{text}\");\n\
+             \t\tacm_resolve_response(request->id, &msg);\n"
+        ),
         "static void take_number(",
         "static void take_number(",
     )
@@ -28,8 +34,9 @@ fn of(arguments: &[&str], library: &Path) -> Run {
 
 #[test]
 fn a_panic_that_the_sdk_caught_fails_every_command() {
-    let library = logs(
+    let library = reports(
         "caught-panic",
+        ProviderFault::CAUGHT_PANIC,
         "resolve: panic: index out of bounds (at src/lib.rs:7:9); the provider goes on",
     );
     let checked = check(&library, "^resolve-by-lid$", &[]);
@@ -64,8 +71,9 @@ fn a_panic_that_the_sdk_caught_fails_every_command() {
 
 #[test]
 fn a_request_that_was_dropped_is_a_warning() {
-    let library = logs(
+    let library = reports(
         "dropped",
+        ProviderFault::DROPPED_REQUEST,
         "resolve: the request for LID 3 was dropped unanswered; answering ENODATA",
     );
     let only = "^resolve-(by-lid|once)$";

@@ -5,6 +5,7 @@
 
 mod answers;
 mod clients;
+mod documents;
 mod fat_tree;
 mod files;
 mod flapping;

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::abi::{AcmStatus, umad_sa_packet};
 use crate::address::PKey;
+use crate::cache::counters::STALE_ANSWERS;
 use crate::cache::store::Epoch;
 use crate::clock::Moment;
 use crate::handles::EndpointHandle;
@@ -198,9 +199,13 @@ impl crate::lookups::Waiter for Waiter {
     fn end(self, end: End<Self::Answer>) {
         self.client.reply(match end {
             End::Answer(answer) => answer,
-            End::Expired => self
-                .stale
-                .map_or(Err(AcmStatus::ETIMEDOUT), |path| Ok(*path)),
+            End::Expired => match self.stale {
+                Some(path) => {
+                    STALE_ANSWERS.increment();
+                    Ok(*path)
+                }
+                None => Err(AcmStatus::ETIMEDOUT),
+            },
             End::Full => Err(AcmStatus::ENOMEM),
             // The port is down: nobody can be reached through it.
             End::Closed => Err(AcmStatus::ENOTCONN),

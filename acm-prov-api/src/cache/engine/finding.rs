@@ -6,6 +6,7 @@ use super::asking::Waiter;
 use super::client::Client;
 use super::{Asker, LookupKey, OpenEndpoint, Resolution, State, qos};
 use crate::abi::AcmStatus;
+use crate::cache::counters::{NEGATIVE_HITS, STALE_ANSWERS};
 use crate::cache::store::Known;
 use crate::clock::{Moment, millis};
 use crate::lookups::{Locked, Urgency};
@@ -113,7 +114,10 @@ impl Asker {
                 drop(state);
                 self.answer(client, stands_in);
                 match stands_in {
-                    Some(_) => Resolution::Known,
+                    Some(_) => {
+                        STALE_ANSWERS.increment();
+                        Resolution::Known
+                    }
                     None => Resolution::Asked,
                 }
             }
@@ -182,9 +186,13 @@ impl Asker {
         // second time.
         let stale = match store.look_up(query, now) {
             Known::Fresh(path) => return Sought::Known(Some(path)),
-            Known::Missing => return Sought::Known(None),
+            Known::Missing => {
+                NEGATIVE_HITS.increment();
+                return Sought::Known(None);
+            }
             Known::Renewed(path) => {
                 state.renewals.stale_used(now);
+                STALE_ANSWERS.increment();
                 return Sought::Known(Some(path));
             }
             Known::Stale(path) => Some(path),

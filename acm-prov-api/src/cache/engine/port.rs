@@ -9,14 +9,13 @@ use super::preload::Preload;
 use super::qos::{Qos, QosState};
 use super::renew::{self, Renewals};
 use super::snapshot::{self, SnapshotState};
-use super::threads::Threads;
 use super::warm_up::{self, Awaited};
 use super::{Asker, CacheSettings, OpenEndpoint, OpenError, Shared, State, files, parked, worker};
 use crate::cache::rules::{PathRules, Rules};
 use crate::cache::sm_health::SmHealth;
 use crate::cache::store::PathStore;
 use crate::clock::Moment;
-use crate::handles::{Closed, EndpointHandle, PortError, PortHandle};
+use crate::handles::{Closed, EndpointHandle, PortError, PortHandle, SpawnError};
 use crate::host::LogLevel;
 use crate::lookups::{DeliveringMutex, Limits, Lookups};
 use crate::sync::{Arc, Condvar, Mutex, Weak};
@@ -25,7 +24,7 @@ use crate::text::watched_file::Follow;
 /// The cache of one open port.
 pub struct PortCache {
     shared: Arc<Shared>,
-    threads: Mutex<Threads>,
+    looks_after_files: Mutex<bool>,
 }
 
 impl PortCache {
@@ -103,7 +102,6 @@ impl PortCache {
             snapshot,
             sm_lid_at: now,
             closed: false,
-            running: 0,
         };
         let shared = Arc::new_cyclic(|shared| Shared {
             state: DeliveringMutex::new(state(shared)),
@@ -117,20 +115,14 @@ impl PortCache {
             followed: Mutex::default(),
             wake: Condvar::new(),
             wake_files: Condvar::new(),
-            thread_ended: Condvar::new(),
         });
-        let deadlines = shared.start("path-cache", worker::run)?;
         let cache = Self {
             shared,
-            threads: Mutex::new(Threads {
-                deadlines: Some(deadlines),
-                files: None,
-                snapshot: None,
-            }),
+            looks_after_files: Mutex::new(false),
         };
+        cache.start("path-cache", worker::run)?;
         if cache.shared.settings.snapshot.is_some() {
-            let thread = cache.shared.start("path-snapshot", snapshot::run)?;
-            cache.threads.lock().snapshot = Some(thread);
+            cache.start("path-snapshot", snapshot::run)?;
         }
         if files::has_some(&cache.shared) {
             cache.look_after_files()?;
@@ -151,11 +143,18 @@ impl PortCache {
 
     /// Starts the thread that looks after files, unless it runs.
     fn look_after_files(&self) -> Result<(), OpenError> {
-        let mut threads = self.threads.lock();
-        if threads.files.is_none() {
-            threads.files = Some(self.shared.start("path-files", files::run)?);
+        let mut looks_after_files = self.looks_after_files.lock();
+        if !*looks_after_files {
+            self.start("path-files", files::run)?;
+            *looks_after_files = true;
         }
         Ok(())
+    }
+
+    /// Starts one of the port's threads. It ends when the cache is closed, and the port's close waits for it.
+    fn start(&self, name: &str, run: fn(&Arc<Shared>)) -> Result<(), SpawnError> {
+        let shared = Arc::clone(&self.shared);
+        self.shared.port.spawn(name, move |_| run(&shared))
     }
 
     /// Opens the cache of one of the port's endpoints.
@@ -204,7 +203,7 @@ impl PortCache {
         self.shared.watch_sm_lid();
     }
 
-    /// Ends the port's threads; whoever still waits is refused.
+    /// Has the cache's threads end, for which the port's close waits; whoever still waits is refused.
     pub fn close(&self) {
         {
             let mut state = self.shared.state.lock();
@@ -217,8 +216,6 @@ impl PortCache {
         }
         self.shared.wake.notify_one();
         self.shared.wake_files.notify_all();
-        let threads = std::mem::take(&mut *self.threads.lock());
-        self.shared.await_end(threads);
     }
 }
 

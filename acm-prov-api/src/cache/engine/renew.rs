@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use super::{CacheSettings, LookupKey, Shared, State};
+use crate::cache::counters::RENEWALS;
 use crate::cache::renewal::Renewal;
 use crate::cache::store::Renewing;
 use crate::clock::{Moment, millis};
@@ -18,6 +19,13 @@ pub struct RenewalSetting {
     /// The longest time from a re-registration to the first renewal; chance chooses one, so that not all hosts begin at a
     /// time.
     pub delay: Duration,
+}
+
+impl Default for RenewalSetting {
+    /// [`OFF`](RenewalSetting::OFF).
+    fn default() -> Self {
+        Self::OFF
+    }
 }
 
 impl RenewalSetting {
@@ -124,6 +132,7 @@ impl State {
         if let Some(key) = renewal.take(now, is_due) {
             let until = now.after(millis(shared.settings.lookups.patience()));
             self.paths.want(now, key, until, Urgency::Background);
+            RENEWALS.increment();
         }
     }
 }

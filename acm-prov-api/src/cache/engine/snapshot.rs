@@ -42,6 +42,18 @@ pub struct SnapshotSetting {
     pub max_age: Duration,
 }
 
+impl SnapshotSetting {
+    /// Snapshots in a directory, written once a minute at most and read if they are an hour old at most.
+    #[must_use]
+    pub fn in_directory(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            interval: Duration::from_mins(1),
+            max_age: Duration::from_hours(1),
+        }
+    }
+}
+
 /// What a port knows of its snapshot.
 pub(super) struct SnapshotState {
     /// None if there is to be none.

@@ -5,6 +5,7 @@ use super::negative::Negatives;
 use super::side::Side;
 use super::{AHEAD, Discarded, Kept, Known, Preloads, Readers, Renewing, StoreLimits, targets};
 use crate::address::{Gid, Lid};
+use crate::cache::counters::EVICTIONS;
 use crate::cache::table::{Entry, TableKey};
 use crate::cache::tables::{self, Tables};
 use crate::clock::{Moment, millis};
@@ -510,7 +511,11 @@ impl Writer {
     /// Makes room. False: there is nothing to evict.
     fn evict(&mut self) -> bool {
         if self.side.len() > self.plain {
-            self.side.evict()
+            let is_evicted = self.side.evict();
+            if is_evicted {
+                EVICTIONS.increment();
+            }
+            is_evicted
         } else {
             self.evict_plain()
         }
@@ -522,8 +527,12 @@ impl Writer {
         }
         let may_go = |entry: &Entry| !entry.is_preloaded();
         let evicted = self.tables.table().evict(&mut self.hand, PATIENCE, may_go);
-        self.plain -= usize::from(evicted.is_some());
-        evicted.is_some()
+        let is_evicted = evicted.is_some();
+        if is_evicted {
+            self.plain -= 1;
+            EVICTIONS.increment();
+        }
+        is_evicted
     }
 
     pub fn forget_unless(&mut self, gid: Gid, is_there: impl Fn(Lid) -> bool) {

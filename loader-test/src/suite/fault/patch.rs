@@ -46,7 +46,7 @@ pub const DEPARTURES: &[(&str, Fault)] = &[
         "breach-dropped-request",
         departure(&[(
             "\t\tacm_resolve_response(request->id, &msg);\n",
-            "\t\tacm_log(0, \"resolve: the request for LID 3 was dropped unanswered; answering ENODATA\\n\");\n\t\tacm_resolve_response(request->id, &msg);\n",
+            "\t\textern void acm_provider_fault(int kind, const char *text);\n\t\tacm_provider_fault(2, \"resolve: the request for LID 3 was dropped unanswered; answering ENODATA\");\n\t\tacm_resolve_response(request->id, &msg);\n",
         )]),
     ),
     (

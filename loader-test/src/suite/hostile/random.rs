@@ -45,12 +45,12 @@ fn answered_well(core: &StandIn, message: &Message, id: u64) -> Outcome {
         ));
     }
     let most = match message.code(0) {
-        PATH => 1,
-        _ => 2,
+        PATH => 0,
+        _ => 1,
     };
-    if answer.entries() > most {
+    if answer.entries() > answer.paths() + most {
         return Err(failed(
-            format!("at most {most} entries"),
+            format!("at most {most} entries after the paths"),
             format!("{answer:?}"),
         ));
     }

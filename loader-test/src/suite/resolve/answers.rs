@@ -42,14 +42,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-length",
-        rule: "a path is one entry of 72 bytes behind the 16 of the header; an error is the header alone",
+        rule: "a success is one to eight paths, entries of 72 bytes behind the 16 of the header; an error is the header alone",
         harmed: Harmed::Client,
         how: "looks at the length of four answers: from the SA, from the cache, an error, and one for a client in a hurry",
         needs: SERVES,
         run: |fixture| {
             form(fixture, |answer| {
                 let expected = match answer.status {
-                    SUCCESS => HEADER + ENTRY,
+                    SUCCESS => HEADER + answer.paths().max(1) * ENTRY,
                     _ => HEADER,
                 };
                 if usize::from(answer.length) == expected {
@@ -65,7 +65,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         fault: fault!(Fault {
             replace: &[(
                 "\t\tif (request->status == ACM_STATUS_SUCCESS)\n\t\t\tadd_entry(&msg, &path);\n",
-                "\t\tif (request->status == ACM_STATUS_SUCCESS)\n\t\t\tadd_entry(&msg, &path), add_entry(&msg, &path);\n",
+                "\t\tif (request->status == ACM_STATUS_SUCCESS)\n\t\t\tadd_entry(&msg, &path), msg.hdr.length += ACM_MSG_EP_LENGTH;\n",
             )],
             status: &[Status::Failed],
             also: &[
@@ -182,9 +182,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-source-chosen",
-        rule: "a source that the core chose is the second entry of the answer, as the core wrote it",
+        rule: "a source that the core chose follows the path in the answer, as the core wrote it",
         harmed: Harmed::Client,
-        how: "asks for an IP address without a source, twice, and looks at the second entry of the answer",
+        how: "asks for an IP address without a source, twice, and looks at the entry after the paths of the answer",
         needs: OPENS,
         run: source_chosen,
         fault: fault!(Fault {
@@ -195,7 +195,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-source-given",
-        rule: "a source that the client gave is not sent back: the answer is the path alone",
+        rule: "a source that the client gave is not sent back: the answer is the path alone, or several",
         harmed: Harmed::Client,
         how: "asks for an IP address from an own address, twice, and counts the entries of the answer",
         needs: OPENS,
@@ -321,10 +321,12 @@ fn source_chosen(fixture: &mut Fixture) -> Outcome {
         let answer = reply(core, id)?;
         able(core, &answer, "IPv4 addresses")?;
         expect_path(&answer, &expected_path(core, &peer))?;
-        if answer.entries() != 2 || answer.entry(1) != Some(expected) {
+        let paths = answer.paths();
+        let source = answer.entry(paths);
+        if answer.entries() != paths + 1 || source != Some(expected) {
             return Err(failed(
-                format!("a second entry: the source {own}"),
-                format!("{} entries, {:02x?}", answer.entries(), answer.entry(1)),
+                format!("after the path one entry: the source {own}"),
+                format!("{} entries, {source:02x?}", answer.entries()),
             ));
         }
     }
@@ -339,8 +341,11 @@ fn source_given(fixture: &mut Fixture) -> Outcome {
         let answer = resolve(core, from, &by_addr(&own, &Addr::Ip(peer.ip)))?;
         able(core, &answer, "IPv4 addresses")?;
         expect_path(&answer, &expected_path(core, &peer))?;
-        if answer.entries() != 1 {
-            return Err(failed("one entry", format!("{}", answer.entries())));
+        if answer.entries() != answer.paths() {
+            return Err(failed(
+                format!("nothing but {} paths", answer.paths()),
+                format!("{} entries", answer.entries()),
+            ));
         }
     }
     Ok(())
