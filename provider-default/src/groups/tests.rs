@@ -46,7 +46,7 @@ fn answered(
 }
 
 fn join_all(groups: &mut Groups, now: Moment) {
-    while let Some(ask) = groups.next_to_ask(now) {
+    while let Some(ask) = groups.next_join(now) {
         let member = granted(&ask.join);
         let outcome = answered(groups, now, ask.ticket, Ok(member));
         assert_eq!(outcome, Outcome::Joined { member });
@@ -59,7 +59,7 @@ fn the_mgid_has_the_full_members_pkey_the_join_the_ports() {
     let expected: Gid = "ff15:4001:ffff:3:400::".parse().unwrap();
     assert_eq!(mgid(PKey(0x7fff), SHARED), expected);
     assert_eq!(mgid(PKey(0xffff), SHARED), expected);
-    let join = groups(None).next_to_ask(at(0)).unwrap().join;
+    let join = groups(None).next_join(at(0)).unwrap().join;
     assert_eq!((join.mgid, join.pkey), (expected, Some(PKey(0x7fff))));
     assert_eq!((join.qkey, join.scope, join.join_state), (QKEY, 5, 1));
     assert_eq!(
@@ -107,13 +107,13 @@ fn a_refused_join_is_tried_again_with_longer_rests() {
     let mut now = at(0);
     let mut rests = Vec::new();
     for _ in 0..9 {
-        let ask = groups.next_to_ask(now).unwrap();
-        assert_eq!(groups.next_to_ask(now), None, "one at a time");
+        let ask = groups.next_join(now).unwrap();
+        assert_eq!(groups.next_join(now), None, "one at a time");
         let refused = Err(SaError::Status(SaStatus::BUSY).into());
         let Outcome::Failed { rest, .. } = answered(&mut groups, now, ask.ticket, refused) else {
             panic!("refused");
         };
-        assert_eq!(groups.next_to_ask(now), None);
+        assert_eq!(groups.next_join(now), None);
         assert_eq!(groups.next_deadline(), Some(now.after(rest)));
         now = now.after(rest);
         groups.expire(now);
@@ -129,8 +129,8 @@ fn a_refused_join_is_tried_again_with_longer_rests() {
 #[test]
 fn the_own_group_is_not_waited_for_for_ever() {
     let mut groups = groups(Some(OWN));
-    let shared = groups.next_to_ask(at(0)).unwrap();
-    let own = groups.next_to_ask(at(0)).unwrap();
+    let shared = groups.next_join(at(0)).unwrap();
+    let own = groups.next_join(at(0)).unwrap();
     answered(&mut groups, at(1), shared.ticket, Ok(granted(&shared.join)));
     assert!(!groups.is_ready());
     answered(
@@ -147,9 +147,9 @@ fn the_own_group_is_not_waited_for_for_ever() {
 #[test]
 fn the_answer_to_a_join_from_before_a_reregistration_does_not_count() {
     let mut groups = groups(None);
-    let first = groups.next_to_ask(at(0)).unwrap();
+    let first = groups.next_join(at(0)).unwrap();
     groups.reregister(at(1));
-    let second = groups.next_to_ask(at(1)).unwrap();
+    let second = groups.next_join(at(1)).unwrap();
     let member = granted(&first.join);
     let late = answered(&mut groups, at(2), first.ticket, Ok(member));
     assert_eq!(late, Outcome::Late);
@@ -166,7 +166,7 @@ fn a_reregistration_keeps_what_was_granted_until_there_is_an_answer() {
     join_all(&mut groups, at(0));
     groups.reregister(at(10));
     assert!(groups.is_ready());
-    let ask = groups.next_to_ask(at(10)).unwrap();
+    let ask = groups.next_join(at(10)).unwrap();
     let moved = MulticastMember {
         mlid: Lid(0xc007),
         ..granted(&ask.join)
@@ -182,7 +182,7 @@ fn a_reregistration_keeps_what_was_granted_until_there_is_an_answer() {
 #[test]
 fn a_join_that_times_out_is_asked_for_again() {
     let mut groups = groups(None);
-    let ask = groups.next_to_ask(at(0)).unwrap();
+    let ask = groups.next_join(at(0)).unwrap();
     assert_eq!(groups.next_deadline(), None, "the SDK keeps the time");
     let timed_out = Err(SaError::TimedOut.into());
     let Outcome::Failed { index, error, rest } =
@@ -203,7 +203,7 @@ fn a_join_that_times_out_is_asked_for_again() {
 fn a_reregistration_ends_the_rest_after_a_failure() {
     let mut groups = groups(Some(OWN));
     for _ in 0..2 {
-        let ask = groups.next_to_ask(at(0)).unwrap();
+        let ask = groups.next_join(at(0)).unwrap();
         answered(
             &mut groups,
             at(0),
@@ -211,7 +211,7 @@ fn a_reregistration_ends_the_rest_after_a_failure() {
             Err(SaError::TimedOut.into()),
         );
     }
-    assert_eq!(groups.next_to_ask(at(1)), None);
+    assert_eq!(groups.next_join(at(1)), None);
     groups.reregister(at(1));
     join_all(&mut groups, at(1));
     assert!(groups.is_ready());
@@ -225,8 +225,8 @@ fn a_reregistration_ends_the_rest_after_a_failure() {
 fn what_is_joined_or_may_still_be_is_left() {
     let mut groups = groups(Some(OWN));
     assert!(groups.to_leave().is_empty(), "nothing was asked for");
-    let shared = groups.next_to_ask(at(0)).unwrap();
-    let own = groups.next_to_ask(at(0)).unwrap();
+    let shared = groups.next_join(at(0)).unwrap();
+    let own = groups.next_join(at(0)).unwrap();
     assert_eq!(groups.to_leave(), [shared.join, own.join]);
     answered(&mut groups, at(1), shared.ticket, Ok(granted(&shared.join)));
     answered(
@@ -252,7 +252,7 @@ fn what_was_not_asked_for_is_not_accepted() {
     ];
     for (what, change) in changes {
         let mut groups = groups(None);
-        let ask = groups.next_to_ask(at(0)).unwrap();
+        let ask = groups.next_join(at(0)).unwrap();
         let mut member = granted(&ask.join);
         change(&mut member);
         let Outcome::Failed { error, .. } =
@@ -273,7 +273,7 @@ fn a_group_that_cannot_be_used_is_joined_again() {
     join_all(&mut groups, at(0));
     assert_eq!(groups.to_leave().len(), 1);
     groups.reregister(at(1));
-    let ask = groups.next_to_ask(at(1)).unwrap();
+    let ask = groups.next_join(at(1)).unwrap();
     let member = granted(&ask.join);
     let outcome = groups.answered(at(5), ask.ticket, Ok(member), |index, attached| {
         assert_eq!((index, attached), (0, &member));

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::diagnosis;
 use crate::error::{Cause, Error, Result};
 
-/// An IPv4 or IPv6 address; an IPv6 one with the interface that it is meant on, if that matters.
+/// An IPv4 or IPv6 address; an IPv6 address may name its interface.
 ///
 /// As text: `192.0.2.1`, `2001:db8::1`, `fe80::1%ib0` or `fe80::1%3` (name or number of an interface).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +22,7 @@ pub struct ScopedIp {
 }
 
 impl ScopedIp {
-    /// An IPv6 address on the interface of that number (`if_nametoindex(3)`), 0 for any.
+    /// Makes an IPv6 address on the interface with that index (`if_nametoindex(3)`), 0 for any.
     pub fn with_scope(ip: Ipv6Addr, scope: u32) -> Self {
         Self {
             ip: ip.into(),
@@ -30,21 +30,21 @@ impl ScopedIp {
         }
     }
 
-    /// The address.
+    /// Returns the address.
     pub fn ip(&self) -> IpAddr {
         self.ip
     }
 
-    /// Number of the interface, 0 for any.
+    /// Returns the index of the interface, 0 for any.
     pub fn scope(&self) -> u32 {
         self.scope
     }
 
-    /// Why it cannot lead to one device.
+    /// Returns why the address cannot belong to one device, if so.
     pub(super) fn misfit(&self) -> Option<&'static str> {
         match self.ip {
-            ip if ip.is_unspecified() => Some("an address of all interfaces leads to no device"),
-            ip if ip.is_multicast() => Some("a multicast address leads to no device"),
+            ip if ip.is_unspecified() => Some("the address of all interfaces has no device"),
+            ip if ip.is_multicast() => Some("a multicast address has no device"),
             IpAddr::V6(ip) if ip.is_unicast_link_local() && self.scope == 0 => {
                 Some("a link-local address needs its interface, as in fe80::1%ib0")
             }
@@ -52,9 +52,9 @@ impl ScopedIp {
         }
     }
 
-    /// As C has it, port 0.
+    /// Returns the C form, with port 0.
     pub(super) fn to_c(self) -> libc::sockaddr_storage {
-        // SAFETY: all zero is a value of this struct of numbers.
+        // SAFETY: all zeros is a valid value of this struct of numbers.
         let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
         let start = &raw mut storage;
         match self.ip {
@@ -120,9 +120,10 @@ impl FromStr for ScopedIp {
     type Err = Error;
 
     /// # Errors
-    /// [`Cause::Invalid`] for what is no address, or a scope that is neither an interface's name nor a number.
+    /// [`Cause::Invalid`] for text that is no address, or a scope that is neither an interface's name nor a
+    /// number.
     fn from_str(text: &str) -> Result<Self> {
-        let fault = |why: String| Error::new("read an address", text, Cause::Invalid(why));
+        let fault = |why: String| Error::new("parse an address", text, Cause::Invalid(why));
         let (ip, scope) = match text.split_once('%') {
             Some((ip, scope)) => (ip, Some(scope)),
             None => (text, None),
@@ -136,23 +137,23 @@ impl FromStr for ScopedIp {
         let IpAddr::V6(ip) = ip else {
             return Err(fault("only IPv6 addresses have a scope".to_owned()));
         };
-        // As getaddrinfo(3) does: an interface can have a number for a name.
+        // As in getaddrinfo(3): an interface's name may be a number.
         let index = match (interface(scope), scope.parse()) {
             (Ok(index), _) => index,
-            (Err(_), Ok(0)) => return Err(fault("no interface has the number 0".to_owned())),
+            (Err(_), Ok(0)) => return Err(fault("no interface has number 0".to_owned())),
             (Err(_), Ok(index)) => index,
             (Err(Errno::NODEV), Err(_)) => {
                 return Err(fault(format!("there is no interface {scope:?}")));
             }
             (Err(error), Err(_)) => {
-                return Err(Error::new("read an address", text, unasked(scope, error)));
+                return Err(Error::new("parse an address", text, unasked(scope, error)));
             }
         };
         Ok(Self::with_scope(ip, index))
     }
 }
 
-/// Why it is unknown whether there is an interface of that name.
+/// Explains why the interface of that name could not be looked up.
 fn unasked(name: &str, error: Errno) -> Cause {
     let limit = match error {
         Errno::MFILE => format!("; {}", diagnosis::descriptor_limit()),
@@ -160,12 +161,12 @@ fn unasked(name: &str, error: Errno) -> Cause {
     };
     Cause::Io {
         source: error.into(),
-        likely: format!("whether there is an interface {name:?} is unknown{limit}"),
+        likely: format!("cannot look up the interface {name:?}{limit}"),
     }
 }
 
 fn interface(name: &str) -> rustix::io::Result<u32> {
-    // The kernel would cut it off.
+    // The kernel would truncate it.
     if name.len() >= libc::IFNAMSIZ {
         return Err(Errno::NODEV);
     }
@@ -189,7 +190,7 @@ mod tests {
             ("192.0.2.1", "192.0.2.1", 0),
             ("2001:db8::1", "2001:db8::1", 0),
             ("fe80::1%7", "fe80::1", 7),
-            // Every Linux has it, as number 1.
+            // Every Linux has `lo`, with index 1.
             ("fe80::1%lo", "fe80::1", 1),
             ("::ffff:192.0.2.1", "::ffff:192.0.2.1", 0),
         ] {
@@ -237,7 +238,7 @@ mod tests {
         assert!(
             unasked("ib0", Errno::PERM)
                 .to_string()
-                .contains("is unknown")
+                .contains("cannot look up")
         );
     }
 
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn c_gets_address_and_scope() {
         let c = "192.0.2.1".parse::<ScopedIp>().unwrap().to_c();
-        // SAFETY: the family says what it is.
+        // SAFETY: the family says which type it is.
         let v4 = unsafe { *(&raw const c).cast::<libc::sockaddr_in>() };
         assert_eq!(
             (i32::from(c.ss_family), v4.sin_addr.s_addr.to_ne_bytes()),

@@ -251,9 +251,9 @@ fn the_real_library_is_not_let_near_a_context_of_another_driver() {
         // SAFETY: as above; nothing else of the context is looked at.
         let error = unsafe { mana.install(middle, "mlx5_0", &shim) }.unwrap_err();
         assert!(matches!(error.cause(), Cause::NotMana { .. }), "{error}");
-        // Whose functions they are.
+        // The driver, found by its functions.
         let driver = match function {
-            None => "driven by an unknown library",
+            None => "driver is an unknown library",
             Some(_) => "/rdma_access-",
         };
         assert!(error.to_string().contains(driver), "{error}");

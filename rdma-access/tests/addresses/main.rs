@@ -149,7 +149,7 @@ fn a_failing_call_is_named_and_leaves_nothing() {
     for errno in [Errno::ACCESS, Errno::NODEV, Errno::NOMEM, Errno::PERM] {
         stub.fail(CREATE, errno);
         let error = ask(CREATE).unwrap_err();
-        check(&error, "rdma_create_id", &["(192.0.2.7)", "(modprobe "]);
+        check(&error, "rdma_create_id", &["(192.0.2.7)", "run modprobe "]);
         assert!(!error.to_string().contains("out of memory"), "{error}");
         assert_eq!(stub.number("stub_alive"), 0, "{error}");
     }
@@ -201,7 +201,7 @@ fn the_interface_that_has_no_device_is_named() {
     check(
         &error,
         "rdma_resolve_addr",
-        &["no interface of the number 987654"],
+        &["no interface with number 987654"],
     );
     // What a local lookup is refused is not the kernel's answer being dropped.
     stub.fail(BIND, Errno::PERM);

@@ -394,7 +394,7 @@ fn a_full_queue_pair_is_told_from_a_driver_that_takes_no_more() {
     (0..8).for_each(|token| end.receive(token));
     let text = refused(&end.pair);
     assert!(
-        text.contains("8 requests are posted, as many as the queue pair may have"),
+        text.contains("8 requests are posted, the queue pair's maximum"),
         "{text}"
     );
     // What others have posted to the same completion queue does not count.
@@ -406,7 +406,8 @@ fn a_full_queue_pair_is_told_from_a_driver_that_takes_no_more() {
     operations.post_send = Some(no_send);
     let text = refused(&other);
     assert!(
-        text.contains("1 requests are posted of the 8") && text.contains("it is not full"),
+        text.contains("1 of at most 8 requests are posted")
+            && text.contains("the queue pair is not full"),
         "{text}"
     );
     assert!(!text.contains("poll its completion queue"), "{text}");
@@ -419,5 +420,8 @@ fn a_full_queue_pair_is_told_from_a_driver_that_takes_no_more() {
     };
     let slot = end.buffers.take_slot().unwrap();
     let text = end.pair.post_send(slot, 1, &to, 0).unwrap_err().to_string();
-    assert!(text.contains("0 requests are posted of the 8"), "{text}");
+    assert!(
+        text.contains("0 of at most 8 requests are posted"),
+        "{text}"
+    );
 }

@@ -160,13 +160,13 @@ fn failures_name_the_call_and_its_reason() {
     assert_eq!(error.operation(), "rdma_resolve_addr");
     assert!(error.to_string().contains("no route"), "{error}");
     let error = cm.remote(&address("10.9.0.7"), TIMEOUT).unwrap_err();
-    let words = "dummy1, by which the way there leaves, has no RDMA device";
+    let words = "dummy1, which is on the route, has no RDMA device";
     assert!(error.to_string().contains(words), "{error}");
     let error = cm.remote(&address("fe80::7%987654"), TIMEOUT).unwrap_err();
     assert!(
         error
             .to_string()
-            .contains("no interface of the number 987654"),
+            .contains("no interface with number 987654"),
         "{error}"
     );
     let error = cm.local(&address("::ffff:10.7.0.1")).unwrap_err();

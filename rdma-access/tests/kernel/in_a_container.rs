@@ -20,7 +20,7 @@ fn check(error: &Error) {
     for words in [
         "there is no /dev/infiniband/uverbs1",
         "uverbs0, uverbs2",
-        "this container was not given it",
+        "this container has no access to it",
     ] {
         assert!(error.to_string().contains(words), "{error}");
     }
@@ -103,7 +103,7 @@ fn in_a_container_a_file_without_rights_is_named_by_address() {
     for error in [found.0.unwrap_err(), found.1.unwrap_err()] {
         for words in [
             "os error 13",
-            "/dev/infiniband/uverbs0 is of user 0 (root)",
+            "/dev/infiniband/uverbs0 belongs to user 0 (root)",
             "mode 0660",
         ] {
             assert!(error.to_string().contains(words), "{error}");

@@ -244,7 +244,7 @@ fn another_user_learns_whose_the_file_is_and_who_he_is() {
         let words = [
             inputs,
             file,
-            "is of user 0 (root) and group 104 (rdma) with mode 0660",
+            "belongs to user 0 (root) and group 104 (rdma) with mode 0660",
             "runs as user 1234 (ada) with groups 5678 (ada)",
             "let this user join group 104 (rdma)",
         ];
@@ -388,7 +388,8 @@ fn a_device_that_is_gone_is_not_said_to_lack_its_file() {
     let with_file = device.open();
     fs::remove_file(&file).unwrap();
     for (opened, errno) in [(without_file, Errno::NOENT), (with_file, Errno::NXIO)] {
-        let words = format!("the device is gone: there is no /sys/class/infiniband_verbs/{node}");
+        let words =
+            format!("the device was removed: /sys/class/infiniband_verbs/{node} no longer exists");
         let error = opened.unwrap_err();
         check(&error, "ibv_open_device", errno, &[&words]);
         assert!(!error.to_string().contains("udev"), "{error}");
@@ -494,9 +495,9 @@ fn without_a_descriptor_left_an_interface_is_not_missing() {
     drop(limited);
     check(
         &read.unwrap_err(),
-        "read an address",
+        "parse an address",
         Errno::MFILE,
-        &["is unknown", "(ulimit -n)"],
+        &["cannot look up", "(ulimit -n)"],
     );
     "fe80::1%veth0"
         .parse::<rdma_access::cm::ScopedIp>()
@@ -537,7 +538,7 @@ fn without_a_descriptor_left_the_limit_is_named() {
     // libibumad keeps to what it found; another one looks anew.
     let error = umad.open_port(Some(DEVICE), Some(1)).unwrap_err();
     assert!(matches!(error.cause(), Cause::NotSupported(_)), "{error}");
-    assert!(error.to_string().contains("does not look again"), "{error}");
+    assert!(error.to_string().contains("does not try again"), "{error}");
     drop(umad);
     Umad::load()
         .unwrap()
@@ -587,7 +588,7 @@ fn lookups_by_address_survive_a_restricted_file() {
         &found.unwrap_err(),
         "rdma_create_id",
         Errno::ACCESS,
-        &["/dev/infiniband/rdma_cm is of user 0 (root)"],
+        &["/dev/infiniband/rdma_cm belongs to user 0 (root)"],
     );
     cm.local(&ADDRESS.parse().unwrap()).unwrap();
 }

@@ -269,7 +269,7 @@ fn a_request_that_never_comes_back_is_given_up() {
     assert!(
         error
             .to_string()
-            .contains("nor did the kernel return the request"),
+            .contains("the kernel did not return the request either"),
         "{error}"
     );
 }
@@ -303,7 +303,7 @@ fn why_an_agent_is_refused_is_looked_up() {
     // The port has an SMI, and nothing is wanted that another agent could take.
     let text = refused(Methods::NONE);
     assert!(
-        text.contains("no agents for class 0x01 of version 1"),
+        text.contains("does not accept agents for class 0x01, version 1"),
         "{text}"
     );
     let text = refused(Methods::NONE.and(0x01));
@@ -348,7 +348,7 @@ fn who_gets_no_answer_on_a_port_without_a_link_learns_of_it() {
         error.to_string()
     };
     let text = silence(&agent, 4, 5);
-    assert!(text.contains("the destination is not there"), "{text}");
+    assert!(text.contains("the destination does not exist"), "{text}");
     let text = silence(&agent, 1, 2);
     assert!(
         text.contains("port 1 of stub0 has no link (physical state 2)"),
@@ -358,7 +358,7 @@ fn who_gets_no_answer_on_a_port_without_a_link_learns_of_it() {
     assert!(text.contains("not active (state 2)"), "{text}");
     // A directed route does without a subnet manager.
     let text = silence(&directed, 2, 5);
-    assert!(text.contains("the destination is not there"), "{text}");
+    assert!(text.contains("the destination does not exist"), "{text}");
 }
 
 #[test]

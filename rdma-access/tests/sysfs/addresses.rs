@@ -68,9 +68,8 @@ fn put_gid(machine: &Machine, interface: &str, gid: &str) {
     put(machine, &format!("{port}/gids/0"), gid);
 }
 
-const READY: &str =
-    "lo, which has that address, has rxe0, which opens, and is ready for the address by now";
-const NO_ENTRY: &str = "no entry of that device's GID table on that interface is for the address";
+const READY: &str = "lo, which has that address, has rxe0, which opens and now has the address";
+const NO_ENTRY: &str = "that device's GID table has no entry for the address on that interface";
 const NO_DEVICE: &str = "lo, which has that address, has no RDMA device";
 const NO_FILE: &str = "there is no /dev/infiniband/uverbs0";
 const NOT_STARTED: &str = "could not start it";
@@ -98,14 +97,17 @@ fn what_an_address_lacks_for_its_device_is_named() {
         let message = libraries.ask(&machine, &[]);
         check(&message, said);
         assert_eq!(
-            message.contains("these have: eth9 (rxe0)"),
+            message.contains("these have one: eth9 (rxe0)"),
             said == NO_DEVICE,
             "{message}"
         );
     }
     let message = libraries.ask(&machine(), &[]);
     check(&message, NO_DEVICE);
-    assert!(message.contains("Of all interfaces none has"), "{message}");
+    assert!(
+        message.contains("Of all interfaces none has one"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn who_may_not_open_the_file_learns_whose_it_is() {
     let wrapper = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     let words = [
         "os error 13",
-        "/dev/infiniband/umad0 is of user 0 (root)",
+        "/dev/infiniband/umad0 belongs to user 0 (root)",
         "mode 0040",
         "runs as user 0 (root)",
         "udev rule",
@@ -208,7 +208,7 @@ fn a_port_whose_state_cannot_be_read_is_named_with_the_file() {
     fs::remove_file(folder.join("state")).unwrap();
     let words = [
         "port 1 of mlx5_0",
-        "/sys/class/infiniband/mlx5_0/ports/1/state cannot be read: No such file",
+        "cannot read /sys/class/infiniband/mlx5_0/ports/1/state: No such file",
     ];
     expect(&machine, &[], ["mlx5_0", "1"], "other", &words);
     // The other port and the other device are what they were.
@@ -229,10 +229,10 @@ fn a_port_whose_state_cannot_be_read_is_named_with_the_file() {
         &[],
         ["mlx5_0", "1"],
         "other",
-        &["it says \"no number\""],
+        &["unexpected content \"no number\""],
     );
     fs::remove_dir_all(machine.path("sys/class/infiniband/mlx5_0/ports")).unwrap();
-    let words = ["/sys/class/infiniband/mlx5_0/ports cannot be read"];
+    let words = ["cannot read /sys/class/infiniband/mlx5_0/ports"];
     expect(&machine, &[], ["mlx5_0", "1"], "other", &words);
     expect(&machine, &[], ["mlx5_0", "-"], "NoDevice", &words);
 }
@@ -289,7 +289,7 @@ fn a_file_beyond_those_that_libibumad_looks_at_is_named() {
             }
             for words in [
                 format!("did not find /dev/infiniband/umad{number}"),
-                "may not look that far".to_owned(),
+                "may not search that far".to_owned(),
                 // That of each release is the one that was asked, so what is said of releases was seen.
                 version.to_owned(),
             ] {
@@ -319,7 +319,7 @@ fn a_file_that_libibumad_looks_at_is_not_said_to_be_beyond() {
         &words,
     );
     let (_, message) = ask(&machine, &["env", &library], ["stub0", "1"]);
-    assert!(!message.contains("look that far"), "{message}");
+    assert!(!message.contains("search that far"), "{message}");
     // What the kernel offers no file for is another matter.
     fs::remove_dir_all(machine.path("sys/class/infiniband_mad/umad0")).unwrap();
     let words = ["the kernel offers no MADs on port 1 of stub0"];
@@ -366,14 +366,14 @@ fn what_is_no_infiniband_device_is_not_said_to_be_missing() {
     let machine = Machine::new(&Tree::new([Device::new("mlx5_0", &[ACTIVE]), iwarp]));
     for port in ["1", "-"] {
         let words = [
-            "siw0 is no InfiniBand device",
-            "/sys/class/infiniband/siw0/node_type says",
+            "siw0 is not an InfiniBand device",
+            "/sys/class/infiniband/siw0/node_type contains",
         ];
         expect(&machine, &[], ["siw0", port], "other", &words);
     }
     // Names are compared and never made part of a path.
     for name in ["siw1", "../infiniband/siw0", "siw0/", "", ".."] {
-        let words = ["there is no device", "devices here: mlx5_0"];
+        let words = ["no device ", "devices here: mlx5_0"];
         expect(&machine, &[], [name, "1"], "Invalid", &words);
     }
     expect(
@@ -385,7 +385,7 @@ fn what_is_no_infiniband_device_is_not_said_to_be_missing() {
     );
     expect_port(&machine, ["mlx5_0", "0"], "mlx5_0 1");
     fs::remove_file(machine.path("sys/class/infiniband/siw0/node_type")).unwrap();
-    let words = ["/sys/class/infiniband/siw0/node_type cannot be read"];
+    let words = ["cannot read /sys/class/infiniband/siw0/node_type"];
     expect(&machine, &[], ["siw0", "1"], "other", &words);
 }
 
@@ -410,7 +410,10 @@ fn which_file_is_a_ports_is_unknown_where_it_cannot_be_read() {
     fs::remove_file(machine.path("sys/class/infiniband_mad/umad1/ibdev")).unwrap();
     expect_port(&machine, ["mlx5_0", "1"], "mlx5_0 1");
     fs::remove_file(machine.path("sys/class/infiniband_mad/umad0/ibdev")).unwrap();
-    let words = ["/ibdev cannot be read", "port 1 of mlx5_0 is unknown"];
+    let words = [
+        "cannot read ",
+        "cannot determine the file of port 1 of mlx5_0",
+    ];
     expect(&machine, &[], ["mlx5_0", "1"], "other", &words);
 }
 
@@ -450,7 +453,11 @@ fn root_of_a_user_namespace_has_no_rights_on_files_of_others() {
         "--bounding-set=-all",
         "--inh-caps=-all",
     ];
-    let words = ["is of user 0 (root)", "runs as user 0 (root)", "udev rule"];
+    let words = [
+        "belongs to user 0 (root)",
+        "runs as user 0 (root)",
+        "udev rule",
+    ];
     expect(&machine, &weak, ["mlx5_0", "1"], "Io", &words);
     let (_, message) = ask(&machine, &weak, ["mlx5_0", "1"]);
     assert!(!message.contains("namespace"), "{message}");
@@ -463,8 +470,8 @@ fn root_of_a_user_namespace_has_no_rights_on_files_of_others() {
     }
     let words = [
         "os error 13",
-        "/dev/infiniband/umad0 is of user 65534",
-        "somebody outside of this user namespace",
+        "/dev/infiniband/umad0 belongs to user 65534",
+        "who are outside of this user namespace",
     ];
     expect(&machine, &namespace, ["mlx5_0", "1"], "Io", &words);
 }

@@ -133,7 +133,7 @@ fn what_stands_in_the_device_files_place_is_named() {
         &Machine::new(&tree()),
         &[],
         Some("rxe0"),
-        &["/dev/infiniband/uverbs0 is no device file"],
+        &["/dev/infiniband/uverbs0 is not a device file"],
     );
 }
 
@@ -148,7 +148,7 @@ fn who_may_not_open_the_file_learns_whose_it_is() {
     let wrapper = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     let words = [
         "os error 13",
-        "/dev/infiniband/uverbs0 is of user 0 (root)",
+        "/dev/infiniband/uverbs0 belongs to user 0 (root)",
         "mode 0060",
         "runs as user 0 (root) with groups 0 (root)",
         "udev rule",
@@ -165,16 +165,13 @@ fn a_device_that_the_kernel_keeps_to_itself_is_explained() {
     });
     let words = [
         "mlx9_0",
-        "to the kernel alone",
+        "only to the kernel",
         "nothing in /sys/class/infiniband_verbs names it",
     ];
     expect(&machine, &[], Some("mlx9_0"), &words);
     // Which of the files is its cannot be said where one cannot be read.
     fs::remove_file(machine.path("sys/class/infiniband_verbs/uverbs0/ibdev")).unwrap();
-    let words = [
-        "which file is its is unknown",
-        "uverbs0/ibdev cannot be read",
-    ];
+    let words = ["its device file cannot be determined", "uverbs0/ibdev"];
     expect(&machine, &[], Some("mlx9_0"), &words);
 }
 
@@ -230,11 +227,11 @@ fn a_device_that_is_gone_is_told_from_one_that_cannot_be_started() {
     for (failure, is_gone, said) in [
         (19, false, "could not start it"),
         (5, false, "could not start it"),
-        (22, false, "driver library gave up after that"),
+        (22, false, "driver library failed afterwards"),
         (24, false, "(ulimit -n)"),
-        (19, true, "the device is gone"),
-        (5, true, "the device is gone"),
-        (22, true, "the device is gone"),
+        (19, true, "the device was removed"),
+        (5, true, "the device was removed"),
+        (22, true, "the device was removed"),
     ] {
         let machine = openable(&tree());
         let failure_of = format!("STUB_FAILURE={failure}");
@@ -248,9 +245,9 @@ fn a_device_that_is_gone_is_told_from_one_that_cannot_be_started() {
         );
         for words in [
             "could not start it",
-            "driver library gave up after that",
+            "driver library failed afterwards",
             "(ulimit -n)",
-            "the device is gone",
+            "the device was removed",
         ] {
             assert_eq!(
                 message.contains(words),
