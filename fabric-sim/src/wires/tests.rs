@@ -263,7 +263,7 @@ fn what_is_wrong_with_a_folder_is_said() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("0000000000000000-00-01 cannot be made"),
+        error.contains("cannot create 0000000000000000-00-01"),
         "{error}"
     );
 }

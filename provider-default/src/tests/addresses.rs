@@ -221,7 +221,7 @@ fn hosts_are_known_and_only_their_paths_are_asked_for() {
     assert_eq!(counted(&mut core, AcmCounter::ADDR_QUERY).0, 0);
     // Fault 28: what the operator says holds, whoever claims the address.
     Peer::at(3).asks(5, ip(9), ip(2));
-    core.wait_for_log("claims 10.0.0.2, which is another's by the hosts file");
+    core.wait_for_log("claims 10.0.0.2, which the hosts file gives to another node");
     assert_eq!(known(&mut core, ip(2)), given);
     assert_eq!(peer.rest().len(), 0);
     // The file is followed.

@@ -61,7 +61,7 @@ fn a_broken_queue_pair_is_replaced_and_clients_are_served() {
     let id = resolve(&mut core, ip(2));
     peer::break_queue_pair(1, before);
     core.wait_for_log("a work request failed: FLUSHED");
-    core.wait_for_log("the queue pair was broken and is replaced");
+    core.wait_for_log("replaced the broken queue pair");
     // Requests that are under way come from the new one, which has all its receives. The SA can be asked for more than
     // one path to the peer: that of an answer to it as well.
     until("the client is served", || {
@@ -93,7 +93,7 @@ fn an_answer_without_a_grh_comes_to_nothing() {
 fn an_answer_by_multicast_comes_to_nothing() {
     let (core, mut peer, id, request) = waiting();
     peer.multicast(&peer::answer(request.datagram.tid));
-    core.wait_for_log("an answer that is not for our GID");
+    core.wait_for_log("an answer to another GID than ours");
     goes_on(&core, &mut peer, id, &request);
 }
 
@@ -235,7 +235,7 @@ fn requests_whose_path_does_not_come_are_bounded() {
     for tid in 0..2_000 {
         peer.asks(tid, source(), ip(2));
     }
-    core.wait_for_log("too many answers wait already");
+    core.wait_for_log("too many answers are waiting");
     let id = resolve(&mut core, Address::Lid(Lid(7)));
     core.wait_for_sa_queries(2);
     give_path(&core, &peer);
@@ -253,7 +253,7 @@ fn who_waits_for_the_sender_of_a_request_that_is_dropped_is_answered() {
     for tid in 0..257 {
         three.asks(tid, source(), ip(3));
     }
-    core.wait_for_log("too many answers wait already");
+    core.wait_for_log("too many answers are waiting");
     assert!(ids.iter().all(|id| core.answers(*id).is_empty()));
     two.asks(1_000, source(), ip(2));
     // The way to them is asked for as after an answer.
