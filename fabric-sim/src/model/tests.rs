@@ -1,4 +1,4 @@
-//! Adapters, queue pairs and queues together, without a fabric.
+//! Adapters, queue pairs and completion queues together, without a fabric.
 
 mod delivery;
 mod links;

@@ -1,4 +1,4 @@
-//! What a request takes whose path is known: no memory, from the C table to the answer.
+//! A request for a cached path allocates no memory, from the C table to the answer.
 
 use acm_prov_api::prelude::*;
 use acm_stand_in::allocations::Allocations;
@@ -9,7 +9,7 @@ use super::{known, opened, peer};
 #[global_allocator]
 static ALLOCATOR: Allocations = Allocations;
 
-/// Asks until the SA is asked for nothing more; then a request must take no memory.
+/// Repeats the request until it causes no more SA queries; then it must not allocate memory.
 fn is_free_when_known(core: &mut ByHand, form: &str, request: &Request) {
     loop {
         let id = core.resolve(request);

@@ -1,4 +1,4 @@
-//! The provider under the stand-in core with an SA of its own.
+//! The provider under the stand-in core, which has its own SA.
 
 use acm_stand_in::FIRST_PORT;
 use acm_stand_in::fabric::Peer;

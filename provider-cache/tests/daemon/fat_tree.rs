@@ -1,4 +1,4 @@
-//! 1600 hosts.
+//! A fabric of 1600 hosts.
 
 use loader_test::acme;
 use loader_test::client::{Client, Destination, entries};
@@ -10,10 +10,10 @@ use crate::support::{PATIENCE, assert_equal, path_cache, printed_counters, sa_pa
 
 const HOSTS: usize = 1600;
 
-/// Every so many of them also by ib_acme: fifty.
+/// Interval of the hosts that are also resolved by ib_acme: fifty in all.
 const SAMPLE: usize = 32;
 
-/// Clients that ask at a time.
+/// Number of concurrent clients.
 const AT_ONCE: usize = 200;
 
 fn resolve_all(host: &Host, lids: &[Lid]) -> Vec<PathRecord> {

@@ -1,4 +1,4 @@
-//! The groups with a made-up SA.
+//! The groups with a simulated SA.
 
 use super::*;
 use acm_prov_api::address::Lid;
@@ -35,7 +35,7 @@ fn granted(join: &MulticastJoin) -> MulticastMember {
     }
 }
 
-/// The SA answers a join, and what it grants can be used.
+/// The SA grants a join, and attaching succeeds.
 fn answered(
     groups: &mut Groups,
     now: Moment,
@@ -53,7 +53,7 @@ fn join_all(groups: &mut Groups, now: Moment) {
     }
 }
 
-/// Fault 14: the MGID carries the full-member bit, the join the P_Key as it is.
+/// Fault 14: the MGID has the full-member bit, the join the port's own P_Key.
 #[test]
 fn the_mgid_has_the_full_members_pkey_the_join_the_ports() {
     let expected: Gid = "ff15:4001:ffff:3:400::".parse().unwrap();
@@ -143,7 +143,7 @@ fn the_own_group_is_not_waited_for_for_ever() {
     assert_eq!(groups.named().as_slice().len(), 1);
 }
 
-/// Fault 17: join again while a join is out. Fault 20: re-registration right after open.
+/// Fault 17: joining again while a join is in flight. Fault 20: re-registration right after open.
 #[test]
 fn the_answer_to_a_join_from_before_a_reregistration_does_not_count() {
     let mut groups = groups(None);
@@ -198,7 +198,7 @@ fn a_join_that_times_out_is_asked_for_again() {
     assert!(groups.is_ready());
 }
 
-/// A re-registration makes joins that rest go out at once.
+/// A re-registration ends the pause of failed joins.
 #[test]
 fn a_reregistration_ends_the_rest_after_a_failure() {
     let mut groups = groups(Some(OWN));

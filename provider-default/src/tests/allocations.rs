@@ -1,4 +1,4 @@
-//! What a request takes whose path is known: no memory, from the C table to the answer.
+//! A request for a cached path allocates no memory, from the C table to the answer.
 
 use acm_prov_api::prelude::*;
 use acm_stand_in::allocations::Allocations;

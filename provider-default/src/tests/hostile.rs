@@ -1,9 +1,9 @@
-//! Datagrams of nodes that are not to be trusted.
+//! Datagrams from untrusted nodes.
 
 use super::*;
 use crate::wire::{Body, Datagram, Groups};
 
-/// A core that waits for the owner of 10.0.0.2, and the tid and queue pair of its request.
+/// Returns a core that waits for the owner of 10.0.0.2, and the transaction id and queue pair of its request.
 fn waiting() -> (ByHand, Peer, u64, peer::Came) {
     let mut core = opened("timeout 60000\n");
     let mut peer = Peer::at(2);
@@ -12,7 +12,7 @@ fn waiting() -> (ByHand, Peer, u64, peer::Came) {
     (core, peer, id, request)
 }
 
-/// What was sent came to nothing, and the service goes on.
+/// Asserts that the datagram had no effect and that the service continues.
 fn goes_on(core: &ByHand, peer: &mut Peer, id: u64, request: &peer::Came) {
     assert!(core.answers(id).is_empty());
     peer.unicast(&peer::answer(request.datagram.tid), request.qp_number);
@@ -38,7 +38,7 @@ fn malformed_datagrams_come_to_nothing() {
     goes_on(&core, &mut peer, id, &request);
 }
 
-/// Fault 30: one that is longer than what the protocol has breaks no queue pair either, nor does its beginning count.
+/// Fault 30: a datagram longer than the protocol's neither breaks the queue pair nor is parsed.
 #[test]
 fn datagrams_that_are_too_long_come_to_nothing() {
     let (core, mut peer, id, request) = waiting();
@@ -62,8 +62,8 @@ fn a_broken_queue_pair_is_replaced_and_clients_are_served() {
     peer::break_queue_pair(1, before);
     core.wait_for_log("a work request failed: FLUSHED");
     core.wait_for_log("replaced the broken queue pair");
-    // Requests that are under way come from the new one, which has all its receives. The SA can be asked for more than
-    // one path to the peer: that of an answer to it as well.
+    // Waiting requests are sent from the new queue pair, which has all its receives. There may be more than one
+    // path query for the peer, because an answer to it needs one as well.
     until("the client is served", || {
         for request in peer.rest() {
             if request.qp_number != before {
@@ -76,7 +76,7 @@ fn a_broken_queue_pair_is_replaced_and_clients_are_served() {
         !core.answers(id).is_empty()
     });
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
-    // And it is in the group.
+    // And it is attached to the group.
     peer.asks(7, source(), ip(2));
     peer.answer_to(7);
 }
@@ -97,7 +97,7 @@ fn an_answer_by_multicast_comes_to_nothing() {
     goes_on(&core, &mut peer, id, &request);
 }
 
-/// Fault 31: answers accepted whoever sent them, matched by a guessable tid.
+/// Fault 31: answers accepted from anybody, matched by a guessable transaction id.
 #[test]
 fn an_answer_with_a_guessed_tid_comes_to_nothing() {
     let (core, mut peer, id, request) = waiting();
@@ -167,7 +167,7 @@ fn a_claim_to_anothers_address_is_settled_by_asking() {
     let before = learn(&mut core, &mut two, ip(2)).path.unwrap();
     three.rest();
     three.asks(1, ip(9), ip(2));
-    // Both hear the question; the one that has the address answers.
+    // Both receive the request; the owner of the address answers.
     let request = three.request_for(ip(2));
     assert_eq!(known(&mut core, ip(2)), before);
     three.unicast(&peer::answer(request.datagram.tid), request.qp_number);
@@ -203,7 +203,7 @@ fn a_flood_is_one_line_a_second_and_clients_are_served() {
     assert!(lines <= seconds + 1, "{lines} lines in {seconds} s");
 }
 
-/// What is not used must not drive out what is.
+/// Unused entries must not evict used ones.
 #[test]
 fn gids_and_lids_are_not_learnt() {
     let mut core = opened("mcast_sa_capacity 1\n");
@@ -227,7 +227,7 @@ fn names_in_the_log_are_one_harmless_line() {
     assert!(line.ends_with("x\\n\\u{1b}[31m%s%n"), "{line:?}");
 }
 
-/// As many answers as wait are bounded: a peer that asks and asks does not keep the SA from clients.
+/// The number of waiting answers is limited: a peer that sends many requests does not keep the SA from clients.
 #[test]
 fn requests_whose_path_does_not_come_are_bounded() {
     let mut core = opened("timeout 60000\n");
@@ -243,7 +243,7 @@ fn requests_whose_path_does_not_come_are_bounded() {
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
 }
 
-/// A request that is not answered, since too many answers wait, still tells whose its source is.
+/// A request that is dropped because too many answers wait is still a claim to its source address.
 #[test]
 fn who_waits_for_the_sender_of_a_request_that_is_dropped_is_answered() {
     let mut core = opened("timeout 60000\n");
@@ -256,7 +256,7 @@ fn who_waits_for_the_sender_of_a_request_that_is_dropped_is_answered() {
     core.wait_for_log("too many answers are waiting");
     assert!(ids.iter().all(|id| core.answers(*id).is_empty()));
     two.asks(1_000, source(), ip(2));
-    // The way to them is asked for as after an answer.
+    // Their path is queried as after an answer.
     core.wait_for_sa_queries(2);
     give_path(&core, &three);
     let given = give_path(&core, &two);

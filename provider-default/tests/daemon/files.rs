@@ -1,4 +1,4 @@
-//! Files that an operator gives.
+//! The operator's files.
 
 use std::path::Path;
 use std::process::Command;
@@ -56,7 +56,7 @@ fn with_a_dump_of_324_hosts_the_sa_is_asked_for_nothing() {
     assert_eq!(rig.path_queries(host, mark).unwrap(), []);
 }
 
-/// What `ib_acme -O` writes works as it is.
+/// The file that `ib_acme -O` writes works unchanged.
 #[test]
 fn the_sample_of_ib_acme_works_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ fn the_sample_of_ib_acme_works_as_it_is() {
         .expect("ib_acme, of the package ibacm");
     assert!(status.success());
     let sample = std::fs::read_to_string(folder.path().join("ibacm_opts.cfg")).unwrap();
-    // Where the daemon's own files are is the rig's business.
+    // The rig chooses the paths of the daemon's own files.
     let of_the_rig = [
         "log_file",
         "lock_file",

@@ -1,4 +1,4 @@
-//! Lookups by address, over a librdmacm made for these tests and over the real one where there is no device.
+//! Lookups by address, with a stub of librdmacm, and with the real one without a device.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -145,7 +145,7 @@ fn a_failing_call_is_named_and_leaves_nothing() {
         check(&error, operation, words);
         assert_eq!(stub.number("stub_alive"), 0, "{error}");
     }
-    // No module, or no device file: what is missing is named, whatever librdmacm says.
+    // Without the module or the device file, the error names what is missing, whatever librdmacm reports.
     for errno in [Errno::ACCESS, Errno::NODEV, Errno::NOMEM, Errno::PERM] {
         stub.fail(CREATE, errno);
         let error = ask(CREATE).unwrap_err();
@@ -203,7 +203,7 @@ fn the_interface_that_has_no_device_is_named() {
         "rdma_resolve_addr",
         &["no interface with number 987654"],
     );
-    // What a local lookup is refused is not the kernel's answer being dropped.
+    // A refused local lookup is not the case in which librdmacm drops the kernel's answer.
     stub.fail(BIND, Errno::PERM);
     let error = stub.cm.local(&address("127.0.0.1")).unwrap_err();
     assert!(error.to_string().ends_with("(os error 1)"), "{error}");

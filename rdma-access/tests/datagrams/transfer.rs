@@ -1,4 +1,4 @@
-//! Datagrams that arrive, and those that must not.
+//! Datagrams that arrive, and those that must not arrive.
 
 use std::thread;
 
@@ -261,7 +261,7 @@ fn what_does_not_fit_is_refused_and_the_slot_comes_back() {
 
     drop(refused);
 
-    // The queue pair takes 8 receives.
+    // The queue pair has 8 receives.
     (0..8).for_each(|token| a.receive(token));
     let refused = a
         .pair
@@ -397,10 +397,10 @@ fn a_full_queue_pair_is_told_from_a_driver_that_takes_no_more() {
         text.contains("8 requests are posted, the queue pair's maximum"),
         "{text}"
     );
-    // What others have posted to the same completion queue does not count.
+    // Requests of other queue pairs on the same completion queue do not count.
     let slot = end.buffers.take_slot().unwrap();
     other.post_receive(slot, 0).unwrap();
-    // SAFETY: the context is open, and its table is nobody else's.
+    // SAFETY: the context is open, and only this test uses its table.
     let operations = unsafe { &mut (*end.context.as_ptr().cast::<ibverbs_sys::ibv_context>()).ops };
     operations.post_recv = Some(no_receive);
     operations.post_send = Some(no_send);
@@ -411,7 +411,7 @@ fn a_full_queue_pair_is_told_from_a_driver_that_takes_no_more() {
         "{text}"
     );
     assert!(!text.contains("poll its completion queue"), "{text}");
-    // Nor do receives, where it is sends that there are too many of.
+    // Receives do not count either when there are too many sends.
     let address = end.address(7);
     let to = Destination {
         address: &address,

@@ -1,4 +1,4 @@
-//! What is said of an address whose device librdmacm does not find, over one made for these tests that never does.
+//! Errors for an address whose device librdmacm does not find, with a stub of librdmacm that never finds one.
 
 use std::fs;
 use std::process::Stdio;
@@ -28,7 +28,7 @@ impl Libraries {
         }
     }
 
-    /// What is said of the address.
+    /// Returns the error about the address.
     fn ask(&self, machine: &Machine, environment: &[&str]) -> String {
         let mut words = vec![
             "env".to_owned(),
@@ -61,7 +61,7 @@ fn put(machine: &Machine, file: &str, content: &str) {
     fs::write(path, format!("{content}\n")).unwrap();
 }
 
-/// An entry of the device's GID table.
+/// Writes an entry of the device's GID table.
 fn put_gid(machine: &Machine, interface: &str, gid: &str) {
     let port = "infiniband/rxe0/ports/1";
     put(machine, &format!("{port}/gid_attrs/ndevs/0"), interface);
@@ -121,7 +121,7 @@ fn a_device_that_has_the_address_and_does_not_open_is_named() {
         fs::remove_file(machine.path("dev/infiniband/uverbs0")).unwrap();
         check(&libraries.ask(&machine, &[]), NO_FILE);
     }
-    // One that is another interface's does not matter.
+    // Another interface's entry does not matter.
     let machine = machine();
     put_gid(&machine, "eth9", ITS_GID);
     check(&libraries.ask(&machine, &["STUB_FAILURE=19"]), NO_DEVICE);
@@ -130,7 +130,7 @@ fn a_device_that_has_the_address_and_does_not_open_is_named() {
 #[test]
 fn the_device_behind_an_ipoib_interface_is_found_by_its_adapter() {
     let libraries = Libraries::new();
-    // InfiniBand; Ethernet of the same adapter; InfiniBand whose adapter has no device.
+    // InfiniBand; Ethernet on the same adapter; InfiniBand on an adapter without a device.
     for (kind, device, said) in [
         ("32", "device/infiniband/rxe0", READY),
         ("1", "device/infiniband/rxe0", NO_DEVICE),

@@ -1,6 +1,6 @@
-//! Failures of finding and opening a verbs device, brought about, and what is said about them.
+//! Failures of finding and opening a verbs device, and their errors.
 //!
-//! libibverbs takes a device called `rxe0` for a soft-RoCE one by its name, and has a driver for it.
+//! libibverbs takes a device named `rxe0` for a soft-RoCE device, and has a driver for it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use std::process::Stdio;
 use super::tree::{ACTIVE, Device, Tree};
 use super::{Machine, built, example, text};
 
-/// The version of the interface that the soft-RoCE driver library knows.
+/// The interface version of the soft-RoCE driver library.
 const RXE_VERSION: u32 = 2;
 
 fn tree() -> Tree {
@@ -158,7 +158,7 @@ fn who_may_not_open_the_file_learns_whose_it_is() {
 
 #[test]
 fn a_device_that_the_kernel_keeps_to_itself_is_explained() {
-    // ib_uverbs is loaded, and serves the other one.
+    // ib_uverbs is loaded, and serves the other device.
     let machine = Machine::new(&Tree {
         verbs: vec![("rxe0", RXE_VERSION)],
         ..tree()
@@ -169,7 +169,7 @@ fn a_device_that_the_kernel_keeps_to_itself_is_explained() {
         "nothing in /sys/class/infiniband_verbs names it",
     ];
     expect(&machine, &[], Some("mlx9_0"), &words);
-    // Which of the files is its cannot be said where one cannot be read.
+    // If one file cannot be read, it is unknown which one belongs to the device.
     fs::remove_file(machine.path("sys/class/infiniband_verbs/uverbs0/ibdev")).unwrap();
     let words = ["its device file cannot be determined", "uverbs0/ibdev"];
     expect(&machine, &[], Some("mlx9_0"), &words);
@@ -207,7 +207,7 @@ fn a_machine_without_sysfs_is_told_from_one_without_the_module() {
     }
 }
 
-/// A device whose file opens, and is the one that the kernel means.
+/// A device whose file opens and is the right one.
 pub fn openable(tree: &Tree) -> Machine {
     let machine = Machine::new(tree);
     machine.opens_as_null("dev/infiniband/uverbs0");

@@ -1,4 +1,4 @@
-//! Which datagrams arrive, and where.
+//! Which datagrams arrive, and at which queue pairs.
 
 use crate::model::adapter::{Adapter, Identity, LinkLayer};
 use crate::model::event::PortEvent;
@@ -8,7 +8,7 @@ use crate::model::queue_pair::{AddressVector, Change, MULTICAST_QPN, SendRequest
 use crate::model::switch::Switch;
 use crate::testing::*;
 
-/// Two hosts, of which the first sends something to the group and the second may get it.
+/// Two hosts: the first can send to the group, the second can receive.
 fn group_of_two() -> [Host; 2] {
     let hosts = [Host::ready(5), Host::ready(6)];
     wire(&[&hosts[0], &hosts[1]]);
@@ -36,7 +36,7 @@ fn unicast_goes_to_the_port_with_its_lid_alone() {
     let hosts = [Host::ready(5), Host::ready(6), Host::ready(7)];
     let [sender, receiver, other] = &hosts;
     wire(&[sender, receiver, other]);
-    // All three have the same number.
+    // All three have the same queue pair number.
     assert_eq!(receiver.pair.number(), other.pair.number());
     for host in &hosts {
         host.receive_into(1, 512);
@@ -193,7 +193,7 @@ fn who_only_sends_receives_nothing() {
 #[test]
 fn switches_forward_by_the_lid_and_adapters_by_both() {
     let [sender, member] = group_of_two();
-    // Two groups may share a LID: what is joined by the one brings the datagrams of the other.
+    // Two groups may share a LID: a member of one also gets the datagrams of the other.
     let mut other = GROUP;
     other[15] = 9;
     member.adapter.left(1, &GROUP, JoinState::ALL).unwrap();

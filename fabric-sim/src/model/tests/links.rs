@@ -10,7 +10,7 @@ use crate::model::link_faults::{LinkCounts, LinkFaults, MAX_HELD};
 use crate::model::port::STATE_DOWN;
 use crate::testing::*;
 
-/// Keeps what comes.
+/// Collects the datagrams that arrive.
 #[derive(Default)]
 struct Recorder(Mutex<Vec<Vec<u8>>>);
 
@@ -52,7 +52,7 @@ fn counts(host: &Host) -> LinkCounts {
     host.adapter.link_faults(1).unwrap().1
 }
 
-/// A hundred datagrams and what became of them.
+/// Sends a hundred datagrams; returns those that arrived.
 fn fate(faults: LinkFaults) -> Vec<Vec<u8>> {
     let (host, recorder) = recorded(faults);
     send(&host, 0..100);
@@ -97,7 +97,7 @@ fn chance_follows_from_the_seed() {
     let first = fate(faults(1));
     assert_eq!(first, fate(faults(1)));
     assert_ne!(first, fate(faults(2)));
-    // Which are lost does not depend on what else happens.
+    // Other faults do not change which datagrams are lost.
     let numbers = |datagrams: Vec<Vec<u8>>| {
         let mut numbers: Vec<u8> = datagrams.iter().map(|bytes| bytes[0]).collect();
         numbers.dedup();
