@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_core_does_is_taken_off() {
+    fn the_cores_instructions_are_subtracted() {
         let without = [
             ("/bin/core", 60),
             ("/lib/libc.so", 10),

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_environment_is_told_from_another() {
+    fn environments_are_compared() {
         let text =
             "rustc 1.95.0 (59807616e 2026-04-14)\nbinary: rustc\nhost: x86_64-unknown-linux-gnu\n";
         let own = Environment {

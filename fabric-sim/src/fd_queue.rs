@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_stays_first() {
+    fn an_item_that_fails_the_condition_stays_first() {
         let queue = FdQueue::new(8).unwrap();
         nonblocking(&queue);
         queue.push(1).unwrap();

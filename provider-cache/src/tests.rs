@@ -194,7 +194,7 @@ fn a_gid_with_the_default_prefix_is_the_ports_own_subnets() {
 }
 
 #[test]
-fn one_query_answers_everyone_who_waits() {
+fn one_query_answers_all_waiting_clients() {
     let mut core = opened("");
     let ids: Vec<u64> = (0..200).map(|_| core.resolve(&lid(7))).collect();
     assert_eq!(core.wait_for_sa_queries(1).len(), 1);
@@ -257,7 +257,7 @@ fn a_deadline_is_kept_when_the_sa_is_silent() {
 }
 
 #[test]
-fn an_unwanted_record_is_not_accepted_nor_kept() {
+fn a_record_that_does_not_match_is_neither_accepted_nor_cached() {
     let spoil: [fn(&mut PathRecord); 4] = [
         |p| {
             p.set_dlid(Lid(8));
@@ -344,7 +344,7 @@ fn nodelay_answers_at_once_and_starts_the_lookup() {
 }
 
 #[test]
-fn what_was_learnt_before_a_reregister_stands_in_for_a_silent_sa() {
+fn paths_from_before_a_reregister_replace_those_of_a_silent_sa() {
     let mut core = opened(QUICK);
     learn(&mut core, &lid(7));
     core.reregister();
@@ -379,7 +379,7 @@ fn stale_paths_can_be_switched_off() {
 }
 
 #[test]
-fn an_answer_from_before_a_reregister_is_not_kept() {
+fn a_response_from_before_a_reregister_is_not_cached() {
     let mut core = opened("");
     let id = core.resolve(&lid(7));
     core.wait_for_sa_queries(1);
@@ -519,7 +519,7 @@ fn names_and_ip_addresses_lead_through_the_hosts_file() {
 }
 
 #[test]
-fn touching_the_flush_file_drops_what_is_known() {
+fn touching_the_flush_file_drops_the_cache() {
     let flush = tempfile::NamedTempFile::new().unwrap();
     let mut core = opened(&format!(
         "path_cache_flush_file {}\n",
@@ -549,7 +549,7 @@ fn bad_options_are_reported_with_key_and_default() {
 }
 
 #[test]
-fn a_changed_sm_lid_is_told() {
+fn a_changed_sm_lid_is_logged() {
     let mut core = opened("");
     core.change_port(|attributes| attributes.sm_lid = 33);
     core.reregister();
@@ -568,7 +568,7 @@ fn an_sgid_of_another_port_is_refused() {
 }
 
 #[test]
-fn a_full_cache_evicts_what_was_not_used() {
+fn a_full_cache_evicts_unused_entries() {
     let mut core = opened("path_cache_capacity 2\n");
     for destination in [7, 8] {
         learn(&mut core, &lid(destination));

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_is_heard() {
+    fn every_option_takes_effect() {
         let (settings, reports) = read(
             "addr_prot acm\naddr_timeout -1\nroute_prot ACM\nroute_timeout 7\nloopback_prot none\ntimeout 500\n\
              retries 15\nresolve_depth 4\nsend_depth 5\nrecv_depth 6\nmin_mtu 4096\nmin_rate 100\n\

@@ -405,7 +405,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_written_back(changes in proptest::collection::vec((0_usize..256, any::<u8>()), 0..12)) {
+        fn parsed_datagrams_encode_to_the_same_bytes(changes in proptest::collection::vec((0_usize..256, any::<u8>()), 0..12)) {
             let mut bytes = bytes_of_request();
             for (at, value) in changes {
                 bytes[at] = value;

@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_told_from_a_link_to_one_and_from_a_file() {
+    fn missing_file_dangling_link_and_file_have_different_errors() {
         let (folder, path) = file();
         let there_is_no = format!("there is no {}", path.display());
         assert!(absent(&path).starts_with(&there_is_no));
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_missing_is_told_from_an_empty_one() {
+    fn missing_and_empty_folders_have_different_errors() {
         let text = absent(Path::new("/nonexistent/infiniband/umad0"));
         assert!(
             text.contains("there is no /nonexistent/infiniband either"),
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_another_device_or_without_a_number_are_none() {
+    fn limits_of_another_device_or_without_a_number_are_ignored() {
         let lines = "rxe0 hca_handle=max hca_object=max\nrxe1 hca_handle=2 hca_object=max\n";
         assert_eq!(
             limits_of("rxe1", lines),
@@ -606,7 +606,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel for the thread's identity")]
-    fn a_module_that_is_loaded_is_not_said_to_be_missing() {
+    fn a_loaded_module_is_not_reported_as_missing() {
         let missing = io::Error::from_raw_os_error(Errno::NOENT.raw_os_error());
         let path = "/sys/class/infiniband_mad/abi_version";
         // Every kernel has the built-in module `kernel`.

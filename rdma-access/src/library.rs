@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "loads a library")]
-    fn what_the_loader_says_of_a_file_is_told_from_its_absence() {
+    fn a_file_that_does_not_load_and_a_missing_file_have_different_remedies() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("libibumad.so.3");
         let error = NativeLibrary::in_file(&KIND, &path).unwrap_err();

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ignores_the_request_to_end_is_killed() {
+    fn a_command_that_ignores_sigterm_is_killed() {
         let script = "trap '' TERM; sleep 600";
         let (outcome, _) = run_shell(script, SHORT, SHORT);
         assert!(

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overrun_is_told_once_and_loses_the_newest() {
+    fn an_overrun_is_reported_once_and_loses_the_newest() {
         let (_channel, errors, queue) = rig(1);
         for wr_id in 1..=3 {
             queue.add(completion(wr_id), false);

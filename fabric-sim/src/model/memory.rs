@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_within_a_region() {
+    fn refuses_segments_outside_a_region() {
         let regions = MemoryRegions::default();
         let mut buffer = [0; 8];
         // SAFETY: the buffer outlives its use through the key.

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changed_is_no_event() {
+    fn without_a_change_there_is_no_event() {
         assert_eq!(events(|_| {}), []);
         assert_eq!(events(|port| port.info.pkey_violations = 3), []);
     }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_down_is_told_when_it_comes_up() {
+    fn a_port_that_comes_up_gets_a_client_reregister() {
         let down = |present| {
             let mut port = active();
             port.info.state = STATE_DOWN;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_was_not_active_is_not_lost() {
+    fn a_port_that_was_not_active_raises_no_port_error() {
         let mut initialize = active();
         initialize.info.state = 2;
         let mut down = active();

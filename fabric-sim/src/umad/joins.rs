@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_no_member() {
+    fn a_delete_ends_the_membership() {
         let leave =
             |changes: Changes<'_>| (mad(METHOD_DELETE, &[]), mad(METHOD_DELETE_RESP, changes));
         assert_eq!(after(&[joined(), leave(&[])]), []);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_answer_is_none() {
+    fn a_short_response_is_ignored() {
         let (request, answer) = joined();
         for length in [24, 57, 107] {
             let bytes = answer.bytes()[..super::super::packet::HEADER_SIZE + length].to_vec();

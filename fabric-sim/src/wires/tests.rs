@@ -198,7 +198,7 @@ fn wires_end_with_their_adapter() {
 }
 
 #[test]
-fn nobody_waits_for_a_receiver_that_takes_nothing() {
+fn a_full_receiver_does_not_block_the_sender() {
     let folder = folder();
     let [a, b] = [5, 6].map(|lid| process(folder.path(), lid));
     // The kernel queues a few datagrams for it, ten on many systems.
@@ -225,7 +225,7 @@ fn nobody_waits_for_a_receiver_that_takes_nothing() {
 /// The folder's change time may be too coarse to separate the changes: before Linux 6.13 the clock has a
 /// resolution of milliseconds.
 #[test]
-fn who_comes_just_now_is_seen() {
+fn a_process_that_just_joined_gets_the_next_datagram() {
     let folder = folder();
     let a = process(folder.path(), 5);
     for number in 0..50u8 {
@@ -250,7 +250,7 @@ fn folders_may_have_long_names() {
 }
 
 #[test]
-fn what_is_wrong_with_a_folder_is_said() {
+fn errors_of_the_folder_are_reported() {
     let folder = folder();
     let missing = folder.path().join("missing");
     let adapter = adapter(5);
@@ -270,7 +270,7 @@ fn what_is_wrong_with_a_folder_is_said() {
 }
 
 #[test]
-fn the_first_number_can_be_told() {
+fn the_first_number_can_be_set() {
     let folder = folder();
     let [one, other] = [adapter(5), adapter(5)];
     for adapter in [&one, &other] {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_kept_and_others_do_not_wait() {
+    fn order_is_kept_and_other_sockets_do_not_wait() {
         let (mut waiting, now) = (Waiting::default(), Instant::now());
         let taken = RefCell::new(Vec::new());
         let busy = RefCell::new(true);

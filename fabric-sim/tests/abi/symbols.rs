@@ -93,7 +93,7 @@ fn no_verb_of_libibverbs_gets_to_see_our_handles() {
 }
 
 #[test]
-fn what_ibacm_its_provider_and_ib_acme_call_is_there() {
+fn all_functions_that_ibacm_its_provider_and_ib_acme_call_are_exported() {
     let exported = exported();
     let programs = [
         installed("ibacm/libibacmp.so"),

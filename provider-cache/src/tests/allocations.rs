@@ -29,7 +29,7 @@ fn is_free_when_known(core: &mut ByHand, form: &str, request: &Request) {
 }
 
 #[test]
-fn a_request_that_is_answered_from_memory_takes_none() {
+fn a_cached_answer_allocates_no_memory() {
     let folder = tempfile::tempdir().unwrap();
     let hosts = folder.path().join("hosts");
     let gid = peer(7);

@@ -11,7 +11,7 @@ use acm_prov_api::policy::PolicyProvider;
 use crate::PathCache;
 
 #[test]
-fn a_storm_is_one_query_and_nothing_is_owed_in_the_end() {
+fn a_storm_is_one_query_and_leaves_no_open_requests() {
     let mut core = InProcess::load::<PolicyProvider<PathCache>>(&[]).expect("path-cache loads");
     let from = core.up(FIRST_PORT).expect("the port opens");
     core.sa().script(|_| Reaction::Hold);

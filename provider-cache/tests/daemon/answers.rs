@@ -135,7 +135,7 @@ fn addresses_with_a_path_of_hints_are_resolved() {
 }
 
 #[test]
-fn what_the_sa_does_not_know_is_no_data() {
+fn unknown_destinations_are_no_data() {
     let rig = rig()
         .address("Hca1", "node1")
         .address("Hca1", "10.1.0.1")
@@ -156,7 +156,7 @@ fn what_the_sa_does_not_know_is_no_data() {
 }
 
 #[test]
-fn a_path_that_cannot_be_is_refused_and_the_sa_is_not_asked() {
+fn an_impossible_path_is_refused_without_an_sa_query() {
     let rig = rig().start().unwrap();
     let host = rig.host("Hca1").unwrap();
     let lid = rig.lid("Hca2").unwrap();

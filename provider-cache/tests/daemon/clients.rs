@@ -15,7 +15,7 @@ fn ask_and_vanish(host: &Host, destination: &Destination) {
 
 /// The daemon serves at most 1022 clients. A client that disconnects before its answer must free its place.
 #[test]
-fn a_thousand_who_vanish_before_their_answer_leave_the_daemon_alive_and_their_places_free() {
+fn a_thousand_clients_that_disconnect_before_their_answer_free_their_places() {
     let rig = rig()
         .option("timeout", 600_000)
         .option("retries", 0)
@@ -43,7 +43,7 @@ fn a_thousand_who_vanish_before_their_answer_leave_the_daemon_alive_and_their_pl
 
 /// The same with immediate answers.
 #[test]
-fn those_who_vanish_do_no_harm_when_the_answer_is_cached() {
+fn clients_that_disconnect_do_no_harm_when_the_answer_is_cached() {
     let rig = rig().start().unwrap();
     let host = rig.host("Hca2").unwrap();
     let known = by_gid(&rig, "Hca3");

@@ -36,7 +36,7 @@ fn resolve_all(host: &Host, lids: &[Lid]) -> Vec<PathRecord> {
 }
 
 #[test]
-fn every_lid_of_a_fat_tree_of_1600_hosts_resolves_to_what_the_sa_says() {
+fn every_lid_of_a_fat_tree_of_1600_hosts_resolves_to_the_sas_path() {
     let rig = Rig::builder(path_cache())
         .net(FAT_TREE_1600)
         .host("H800")

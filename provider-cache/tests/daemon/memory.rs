@@ -162,7 +162,7 @@ fn queries_in(rig: &Rig, host: &Host, act: impl FnOnce()) -> usize {
 
 /// Stock sends a query for each form.
 #[test]
-fn a_lid_and_a_gid_are_asked_for_once_whoever_names_them() {
+fn a_lid_and_a_gid_cost_one_query_each() {
     for (library, queries) in [(path_cache(), 2), (stock_provider(), 3)] {
         let rig = Rig::builder(&library)
             .address("Hca1", OWN_NAME)
@@ -232,7 +232,7 @@ fn no_data_is_remembered_for_the_time_that_the_option_says() {
 }
 
 #[test]
-fn what_was_not_used_goes_first_when_the_cache_is_full() {
+fn a_full_cache_evicts_unused_paths_first() {
     let rig = rig().option("path_cache_capacity", 2).start().unwrap();
     let host = rig.host("Hca1").unwrap();
     let resolve = |node: &str| resolve(&rig, host, &by_lid(&rig, node));

@@ -50,7 +50,7 @@ fn while_the_cable_is_out_everybody_is_refused_and_afterwards_served() {
 }
 
 #[test]
-fn who_waits_when_the_cable_is_pulled_is_answered() {
+fn waiting_clients_are_answered_when_the_cable_is_pulled() {
     let rig = rig()
         .option("timeout", TIMEOUT)
         .option("retries", 0)

@@ -70,7 +70,7 @@ fn expect_timeout(host: &Host, destination: &Destination) {
     );
 }
 
-fn known_paths_are_answered_and_others_time_out(silence: Silence) {
+fn cached_paths_are_answered_and_others_time_out(silence: Silence) {
     let rig = quick().start().unwrap();
     let host = rig.host("Hca2").unwrap();
     let [known, unknown] = [by_lid(&rig, "Hca3"), by_lid(&rig, "Hca4")];
@@ -119,13 +119,13 @@ fn known_paths_are_answered_and_others_time_out(silence: Silence) {
 }
 
 #[test]
-fn known_paths_are_answered_and_others_time_out_while_opensm_is_stopped() {
-    known_paths_are_answered_and_others_time_out(Silence::Stopped);
+fn cached_paths_are_answered_and_others_time_out_while_opensm_is_stopped() {
+    cached_paths_are_answered_and_others_time_out(Silence::Stopped);
 }
 
 #[test]
-fn known_paths_are_answered_and_others_time_out_while_opensm_is_gone() {
-    known_paths_are_answered_and_others_time_out(Silence::Killed);
+fn cached_paths_are_answered_and_others_time_out_while_opensm_is_killed() {
+    cached_paths_are_answered_and_others_time_out(Silence::Killed);
 }
 
 fn without_stale_paths_everything_times_out(silence: Silence) {
@@ -158,7 +158,7 @@ fn without_stale_paths_everything_times_out_while_opensm_is_gone() {
 
 /// The operator's log line: port, SM LID, P_Key, how long silent, pending requests, last error.
 #[test]
-fn the_log_says_whose_silence_it_is() {
+fn the_log_names_the_silent_sa() {
     let rig = quick().start().unwrap();
     let host = rig.host("Hca2").unwrap();
     let unknown = by_lid(&rig, "Hca4");
@@ -202,7 +202,7 @@ fn the_log_says_whose_silence_it_is() {
 /// Two hundred clients ask for one unknown destination while the SA is silent: one query is sent, and answers
 /// them all.
 #[test]
-fn two_hundred_who_wait_for_one_path_cost_one_query() {
+fn two_hundred_clients_that_wait_for_one_path_cost_one_query() {
     const CLIENTS: usize = 200;
     let rig = rig()
         // There is no second try before the SA responds again.

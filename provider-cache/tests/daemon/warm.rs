@@ -56,7 +56,7 @@ fn start_without_sa(rig: &Rig, host: &Host, paths: usize) {
 }
 
 #[test]
-fn a_daemon_that_is_killed_and_started_again_needs_no_sa_for_what_it_knew() {
+fn a_restarted_daemon_answers_its_cached_paths_without_the_sa() {
     let rig = snapshots().start().unwrap();
     let host = rig.host("Hca1").unwrap();
     let nodes = ["Hca1", "Hca2", "Hca3", "Hca4"];
@@ -146,7 +146,7 @@ fn a_snapshot_of_a_whole_subnet_answers_the_first_request() {
 
 /// After a reregistration, paths in use are queried once, without a request.
 #[test]
-fn after_a_reregistration_what_is_in_use_is_renewed_and_answered_meanwhile() {
+fn after_a_reregistration_paths_in_use_are_renewed_and_answered_meanwhile() {
     let rig = rig().option("path_cache_renew", 1000).start().unwrap();
     let host = rig.host("Hca1").unwrap();
     let known = ["Hca2", "Hca3", "Hca4"].map(|node| by_lid(&rig, node));

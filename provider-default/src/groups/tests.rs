@@ -127,7 +127,7 @@ fn a_refused_join_is_tried_again_with_longer_rests() {
 }
 
 #[test]
-fn the_own_group_is_not_waited_for_for_ever() {
+fn requests_do_not_wait_for_ever_for_the_own_group() {
     let mut groups = groups(Some(OWN));
     let shared = groups.next_join(at(0)).unwrap();
     let own = groups.next_join(at(0)).unwrap();
@@ -161,7 +161,7 @@ fn the_answer_to_a_join_from_before_a_reregistration_does_not_count() {
 }
 
 #[test]
-fn a_reregistration_keeps_what_was_granted_until_there_is_an_answer() {
+fn a_reregistration_keeps_memberships_until_the_next_response() {
     let mut groups = groups(None);
     join_all(&mut groups, at(0));
     groups.reregister(at(10));
@@ -222,7 +222,7 @@ fn a_reregistration_ends_the_rest_after_a_failure() {
 }
 
 #[test]
-fn what_is_joined_or_may_still_be_is_left() {
+fn granted_and_pending_memberships_are_left() {
     let mut groups = groups(Some(OWN));
     assert!(groups.to_leave().is_empty(), "nothing was asked for");
     let shared = groups.next_join(at(0)).unwrap();
@@ -239,7 +239,7 @@ fn what_is_joined_or_may_still_be_is_left() {
 }
 
 #[test]
-fn what_was_not_asked_for_is_not_accepted() {
+fn a_grant_that_differs_from_the_join_is_refused() {
     type Change = fn(&mut MulticastMember);
     let changes: [(&str, Change); 7] = [
         ("MGID", |m| m.mgid = PORT),

@@ -124,7 +124,7 @@ impl R {
 }
 
 #[test]
-fn one_request_for_all_who_ask_and_the_answer_is_kept() {
+fn one_request_for_all_clients_and_the_answer_is_cached() {
     let mut r = resolver();
     for client in 0..3 {
         r.ask(at(client.into()), ip(1), client);
@@ -163,7 +163,7 @@ fn names_are_one_whatever_their_case() {
 
 /// The request may come from any own address.
 #[test]
-fn an_address_is_one_whoever_asks_for_it() {
+fn a_lookup_is_shared_whatever_its_source() {
     let mut r = resolver();
     r.ask(at(0), ip(1), 1);
     r.resolver.prefetch(at(0), ip(1), ip(251));
@@ -237,7 +237,7 @@ fn a_late_client_gets_its_own_time() {
 }
 
 #[test]
-fn a_dead_host_holds_the_others_up_for_a_try_only() {
+fn a_dead_host_delays_the_others_by_one_try_only() {
     let mut r = resolver();
     r.ask(at(0), ip(1), 1);
     r.ask(at(0), ip(2), 2);
@@ -297,7 +297,7 @@ fn an_address_in_an_answer_must_be_one_of_the_requests() {
 }
 
 #[test]
-fn who_does_not_wait_still_makes_the_request() {
+fn a_prefetch_sends_the_request() {
     let mut r = resolver();
     r.resolver.prefetch(at(0), ip(1), me());
     let tid = r.sent(at(0)).tid;
@@ -313,7 +313,7 @@ fn who_does_not_wait_still_makes_the_request() {
 }
 
 #[test]
-fn others_requests_tell_where_they_are() {
+fn requests_of_other_nodes_are_learnt_from() {
     // Before and after our own request is sent.
     for is_sent in [false, true] {
         let mut r = resolver();
@@ -431,7 +431,7 @@ fn an_old_entry_gives_way_to_any_claim() {
 
 /// Fault 29: no bound on what others' requests leave behind.
 #[test]
-fn what_strangers_leave_behind_is_bounded() {
+fn entries_from_strangers_are_bounded() {
     let mut r = resolver();
     for n in 0..=255 {
         r.claimed(at(0), ip(n), peer(n.into()));

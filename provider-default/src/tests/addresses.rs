@@ -40,7 +40,7 @@ fn ipv4_and_ipv6_addresses_are_resolved() {
 }
 
 #[test]
-fn with_route_prot_acm_the_group_says_what_the_path_is_like() {
+fn with_route_prot_acm_the_path_comes_from_the_groups_record() {
     let mut core = loaded("route_prot acm\n");
     core.open();
     grant_join(&core);
@@ -121,7 +121,7 @@ fn own_addresses_are_answered_at_once() {
 }
 
 #[test]
-fn what_a_client_demands_is_the_sas_to_say() {
+fn constraints_of_a_client_go_to_the_sa() {
     // Service ids matter for this SA.
     let mut core = opened("mcast_sa_qos on\n");
     let mut wanted = PathRecord::default();
@@ -184,7 +184,7 @@ fn an_answer_to_the_second_try_is_as_good() {
 }
 
 #[test]
-fn who_does_not_wait_gets_no_data_and_the_next_one_the_path() {
+fn a_nodelay_request_gets_no_data_and_the_next_request_the_path() {
     let mut core = opened("");
     let mut peer = Peer::at(2);
     let request = Request::destination(&ip(2)).nodelay();
@@ -300,7 +300,7 @@ fn a_peer_that_moved_is_found_again() {
 
 /// Fault 5: an address that moves from one host to another.
 #[test]
-fn a_removed_own_address_can_be_anothers() {
+fn a_removed_own_address_can_move_to_another_node() {
     let mut core = opened("");
     let mine = core.add_address(&ip(7)).unwrap();
     assert_eq!(known(&mut core, ip(7)).dlid(), Lid(1));
@@ -316,7 +316,7 @@ fn a_removed_own_address_can_be_anothers() {
 }
 
 #[test]
-fn one_request_serves_all_who_ask_at_once() {
+fn one_request_serves_all_clients_that_ask_at_once() {
     let mut core = opened("");
     let mut peer = Peer::at(2);
     let ids: Vec<u64> = (0..50).map(|_| resolve(&mut core, ip(2))).collect();
@@ -335,7 +335,7 @@ fn one_request_serves_all_who_ask_at_once() {
 }
 
 #[test]
-fn others_requests_tell_where_they_are() {
+fn requests_of_other_nodes_are_learnt_from() {
     let mut core = opened("");
     let mut peer = Peer::at(2);
     let id = resolve(&mut core, ip(2));
@@ -348,7 +348,7 @@ fn others_requests_tell_where_they_are() {
 
 /// Fault 3: kept pointers: the core's structure is overwritten after the call, and moves when another is added.
 #[test]
-fn of_the_cores_addresses_nothing_is_kept() {
+fn no_pointer_to_the_cores_addresses_is_kept() {
     let mut core = opened("");
     let mut peer = Peer::at(2);
     let first = core.add_address(&name("first")).unwrap();
@@ -411,7 +411,7 @@ fn an_ipv4_mapped_address_is_the_ipv4_address() {
 
 /// Fault 6: interfaces matched by prefix, so that 10.0.0.12 is taken for 10.0.0.1.
 #[test]
-fn an_address_that_begins_like_an_own_one_is_anothers() {
+fn an_address_with_an_own_one_as_prefix_is_not_own() {
     let mut core = opened("");
     let mut peer = Peer::at(2);
     core.add_address(&ip(1)).unwrap();

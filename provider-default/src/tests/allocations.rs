@@ -11,7 +11,7 @@ use super::{give_path, grant_join, ip, loaded, name};
 static ALLOCATOR: Allocations = Allocations;
 
 #[test]
-fn a_request_that_is_answered_from_memory_takes_none() {
+fn a_cached_answer_allocates_no_memory() {
     let folder = tempfile::tempdir().unwrap();
     let hosts = folder.path().join("hosts");
     let gid = Gid::new(ByHand::GID.subnet_prefix(), 0x2002);

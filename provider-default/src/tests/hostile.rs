@@ -22,7 +22,7 @@ fn goes_on(core: &ByHand, peer: &mut Peer, id: u64, request: &peer::Came) {
 
 /// Fault 30: length and GRH unchecked. Fault 31: other classes.
 #[test]
-fn malformed_datagrams_come_to_nothing() {
+fn malformed_datagrams_are_dropped() {
     let (core, mut peer, id, request) = waiting();
     let good = peer::answer(request.datagram.tid);
     let changes: [(usize, u8); 6] = [(0, 2), (1, 3), (2, 2), (3, 2), (7, 0), (20, 255)];
@@ -40,7 +40,7 @@ fn malformed_datagrams_come_to_nothing() {
 
 /// Fault 30: a datagram longer than the protocol's neither breaks the queue pair nor is parsed.
 #[test]
-fn datagrams_that_are_too_long_come_to_nothing() {
+fn overlong_datagrams_are_dropped() {
     let (core, mut peer, id, request) = waiting();
     for length in [257, 1000, 4096] {
         let mut bytes = vec![0; length];
@@ -82,7 +82,7 @@ fn a_broken_queue_pair_is_replaced_and_clients_are_served() {
 }
 
 #[test]
-fn an_answer_without_a_grh_comes_to_nothing() {
+fn an_answer_without_a_grh_is_dropped() {
     let (core, mut peer, id, request) = waiting();
     peer.without_grh(&peer::answer(request.datagram.tid), request.qp_number);
     core.wait_for_log("no GRH");
@@ -90,7 +90,7 @@ fn an_answer_without_a_grh_comes_to_nothing() {
 }
 
 #[test]
-fn an_answer_by_multicast_comes_to_nothing() {
+fn an_answer_by_multicast_is_dropped() {
     let (core, mut peer, id, request) = waiting();
     peer.multicast(&peer::answer(request.datagram.tid));
     core.wait_for_log("an answer to another GID than ours");
@@ -99,7 +99,7 @@ fn an_answer_by_multicast_comes_to_nothing() {
 
 /// Fault 31: answers accepted from anybody, matched by a guessable transaction id.
 #[test]
-fn an_answer_with_a_guessed_tid_comes_to_nothing() {
+fn an_answer_with_a_guessed_tid_is_dropped() {
     let (core, mut peer, id, request) = waiting();
     let mut stranger = Peer::at(3);
     for tid in (0..100).chain([
@@ -112,7 +112,7 @@ fn an_answer_with_a_guessed_tid_comes_to_nothing() {
 }
 
 #[test]
-fn an_answer_with_a_group_that_is_not_ours_comes_to_nothing() {
+fn an_answer_with_another_group_is_dropped() {
     let (core, mut peer, id, request) = waiting();
     let other: Gid = "ff15:4001:ffff:7:500::".parse().unwrap();
     for groups in [&[][..], &[other], &[Gid::ZERO], &[ByHand::GID]] {
@@ -132,7 +132,7 @@ fn an_answer_with_a_group_that_is_not_ours_comes_to_nothing() {
 }
 
 #[test]
-fn an_answer_with_a_status_or_another_address_comes_to_nothing() {
+fn an_answer_with_a_status_or_another_address_is_dropped() {
     let (core, mut peer, id, request) = waiting();
     for (status, destination) in [(0x0100, None), (1, None), (0, Some(ip(3)))] {
         let body = Body::Answer {
@@ -161,7 +161,7 @@ fn a_claim_to_our_own_address_changes_nothing() {
 }
 
 #[test]
-fn a_claim_to_anothers_address_is_settled_by_asking() {
+fn a_claim_to_another_nodes_address_triggers_a_request() {
     let mut core = opened("");
     let (mut two, mut three) = (Peer::at(2), Peer::at(3));
     let before = learn(&mut core, &mut two, ip(2)).path.unwrap();
@@ -245,7 +245,7 @@ fn requests_whose_path_does_not_come_are_bounded() {
 
 /// A request that is dropped because too many answers wait is still a claim to its source address.
 #[test]
-fn who_waits_for_the_sender_of_a_request_that_is_dropped_is_answered() {
+fn a_dropped_request_still_answers_clients_that_wait_for_its_sender() {
     let mut core = opened("timeout 60000\n");
     let (mut two, mut three) = (Peer::at(2), Peer::at(3));
     let ids = [0; 3].map(|_| resolve(&mut core, ip(2)));

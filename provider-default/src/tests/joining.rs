@@ -17,7 +17,7 @@ fn a_request_waits_for_the_join_and_goes_out_with_it() {
 }
 
 #[test]
-fn before_the_join_deadlines_hold_and_who_does_not_wait_is_told() {
+fn before_the_join_requests_keep_their_deadlines_and_nodelay_gets_no_data() {
     let mut core = loaded(QUICK);
     core.open();
     let id = core.resolve(&Request::destination(&ip(2)).nodelay());

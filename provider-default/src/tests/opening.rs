@@ -107,7 +107,7 @@ fn nothing_learnt_outlives_the_port() {
 }
 
 #[test]
-fn who_waits_when_the_port_goes_down_is_told() {
+fn waiting_requests_are_refused_when_the_port_goes_down() {
     let mut core = opened("");
     let ids: Vec<u64> = (2..5).map(|n| resolve(&mut core, ip(n))).collect();
     core.close_port();

@@ -12,7 +12,7 @@ use crate::support::{PATIENCE, by_address, each_form, mcast_sa, resolve, rig};
 
 /// OpenSM's dump of the fat tree, and a hosts file of some of its hosts.
 #[test]
-fn with_a_dump_of_324_hosts_the_sa_is_asked_for_nothing() {
+fn with_a_dump_of_324_hosts_there_are_no_sa_queries() {
     let packed = Path::new("../acm-prov-api/tests/fixtures/opensm-full-v1-324hosts.dump.xz");
     let packed = std::fs::read(packed).unwrap();
     let mut dump = Vec::new();

@@ -118,7 +118,7 @@ fn resolve_by_group(rig: &Rig, host: &Host, destination: &Destination) {
 /// Two groups, the shared one and the one of the ports' own speed, are joined and named; the better one is
 /// used.
 #[test]
-fn the_better_group_says_what_a_path_is_like() {
+fn the_better_group_determines_the_path() {
     let rig = rig(&[
         ("Hca1", mcast_sa()),
         ("Hca2", stock()),

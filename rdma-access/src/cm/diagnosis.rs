@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn an_address_that_is_missing_is_told_from_one_of_another_kind() {
+    fn a_missing_address_and_a_mapped_one_have_different_errors() {
         let not_here = |text: &str| super::not_here(&text.parse().unwrap());
         assert_eq!(
             not_here("192.0.2.77"),
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_way_that_there_is_is_not_said_to_be_missing() {
+    fn an_existing_route_is_not_reported_as_missing() {
         let unreachable = |text: &str| super::unreachable(&text.parse().unwrap());
         assert_eq!(unreachable("127.0.0.1"), "it is an address of this machine");
         assert_eq!(
@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn an_interface_that_is_missing_is_told_from_one_without_a_device() {
+    fn a_missing_interface_and_one_without_a_device_have_different_errors() {
         let cause = |text: &str| {
             without_device(Lookup::Local, &text.parse().unwrap(), Errno::NODEV).to_string()
         };

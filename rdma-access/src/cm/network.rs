@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_way_by_an_interface_that_is_not_there_is_none() {
+    fn there_is_no_route_by_a_missing_interface() {
         let address = ScopedIp::with_scope("fe80::1".parse().unwrap(), 987_654);
         assert!(
             matches!(way_to(&address), Ok(Route::None(_))),

@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn what_is_no_address_is_refused_with_the_reason() {
+    fn invalid_addresses_are_refused_with_the_reason() {
         for (text, reason) in [
             ("", "neither"),
             ("192.0.2", "neither"),
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn an_interface_that_cannot_be_asked_for_is_not_said_to_be_missing() {
+    fn a_failed_interface_lookup_is_not_reported_as_a_missing_interface() {
         let cause = unasked("ib0", Errno::MFILE).to_string();
         assert!(
             cause.contains("ulimit -n") && !cause.contains("there is no interface"),
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn what_leads_to_no_single_device_is_known_beforehand() {
+    fn addresses_without_a_single_device_are_refused_beforehand() {
         for text in ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1"] {
             assert!(
                 text.parse::<ScopedIp>().unwrap().misfit().is_some(),

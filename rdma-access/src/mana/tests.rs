@@ -228,7 +228,7 @@ fn so_does_that_of_the_latest_rdma_core() {
 
 #[test]
 #[cfg_attr(miri, ignore = "loads a library")]
-fn the_real_library_is_not_let_near_a_context_of_another_driver() {
+fn the_real_library_never_gets_a_context_of_another_driver() {
     let mana = Mana::load().unwrap();
     let mut fake = vec![0u64; FAKE / 8];
     let middle = fake
@@ -380,7 +380,7 @@ fn queues_live_in_the_allocators_memory_and_give_it_back() {
 
 #[test]
 #[cfg_attr(miri, ignore = "loads a library")]
-fn a_queue_of_no_bytes_has_no_memory_and_nobody_is_asked() {
+fn a_queue_of_zero_bytes_does_not_call_the_allocator() {
     let (allocator, record) = Counting::new(Mood::Good);
     let device = Device::new(allocator);
     assert!(device.make_queue(0).is_null());

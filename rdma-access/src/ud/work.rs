@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_were_never_given_fit_nothing() {
+    fn unknown_numbers_match_nothing() {
         let mut table = Table::new(4);
         let given = table.insert('a').unwrap();
         for number in [given + 1, given | 1 << 32, u64::from(u32::MAX), u64::MAX] {

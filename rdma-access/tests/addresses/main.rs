@@ -76,7 +76,7 @@ fn address(text: &str) -> ScopedIp {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn what_is_found_is_told_and_ended_with_the_handle() {
+fn the_result_is_reported_and_ends_with_the_handle() {
     let stub = Stub::new();
     let local = stub.cm.local(&address("192.0.2.1")).unwrap();
     let remote = stub

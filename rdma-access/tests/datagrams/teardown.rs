@@ -28,7 +28,7 @@ fn slots_that_are_posted_come_back_when_the_queue_pair_ends() {
 }
 
 #[test]
-fn what_came_for_others_survives_the_end_of_a_queue_pair() {
+fn other_completions_survive_the_end_of_a_queue_pair() {
     let (a, b) = (Endpoint::new(3), Endpoint::new(7));
     let second = UdQueuePair::new(&b.domain, &b.queue, &b.queue, &attributes()).unwrap();
     let slot = b.buffers.take_slot().unwrap();
@@ -221,7 +221,7 @@ fn a_port_tells_its_attributes_and_tables() {
 }
 
 #[test]
-fn constructors_say_what_does_not_go_together() {
+fn constructors_refuse_parts_that_do_not_match() {
     let (a, b) = (Endpoint::new(3), Endpoint::new(7));
     let error = CompletionQueue::new(&a.context, 4, Some(&b.channel)).unwrap_err();
     assert!(error.to_string().contains("another context"), "{error}");

@@ -211,7 +211,7 @@ fn with_a_spill_a_datagram_longer_than_the_slot_arrives_cut() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_the_slot_comes_back() {
+fn oversized_sends_are_refused_and_the_slot_is_returned() {
     let (a, b) = (Endpoint::new(3), Endpoint::new(7));
     let address = a.address(7);
     let to = Destination {
@@ -382,7 +382,7 @@ unsafe extern "C" fn no_send(
 }
 
 #[test]
-fn a_full_queue_pair_is_told_from_a_driver_that_takes_no_more() {
+fn a_full_queue_pair_and_a_driver_failure_have_different_errors() {
     let end = Endpoint::new(3);
     let other = UdQueuePair::new(&end.domain, &end.queue, &end.queue, &attributes()).unwrap();
     let refused = |pair: &UdQueuePair| {

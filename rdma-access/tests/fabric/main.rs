@@ -134,7 +134,7 @@ fn an_smi_port_opens_by_every_combination_of_name_and_port() {
 }
 
 #[test]
-fn node_info_is_what_smpquery_says_here_and_next_door() {
+fn node_info_equals_smpquery_for_the_local_and_the_next_node() {
     let fabric = Fabric::start();
     for node in ["Hca1", "Hca2", "Hca4"] {
         for (route, hops) in [("0", &[][..]), ("0,1", &["1"]), ("0,1,3", &["1", "3"])] {

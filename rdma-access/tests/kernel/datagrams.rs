@@ -191,7 +191,7 @@ fn with_a_spill_a_datagram_longer_than_the_slot_arrives_cut() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn what_is_posted_when_the_queue_pair_ends_comes_back() {
+fn posted_slots_return_when_the_queue_pair_ends() {
     let end = Endpoint::new(QKEY);
     (0..5).for_each(|token| end.receive(token));
     assert_eq!(end.buffers.free_slots(), 27);
@@ -206,7 +206,7 @@ fn what_is_posted_when_the_queue_pair_ends_comes_back() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn what_an_ended_queue_pair_left_in_the_queue_takes_no_room() {
+fn completions_of_an_ended_queue_pair_take_no_room() {
     const DEPTH: u64 = 7;
     let (a, b) = (Endpoint::new(QKEY), Endpoint::new(QKEY));
     let queue = Arc::new(CompletionQueue::new(&b.context, DEPTH as u32, Some(&b.channel)).unwrap());

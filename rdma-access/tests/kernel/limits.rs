@@ -221,7 +221,7 @@ pub fn check(error: &rdma_access::Error, operation: &str, errno: Errno, words: &
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn another_user_learns_whose_the_file_is_and_who_he_is() {
+fn the_error_for_another_user_names_the_files_owner_and_the_user() {
     let _restricted = Restricted::new();
     let (verbs, mads, addresses) = as_user(ADA, &[ADAS], || {
         (
@@ -368,7 +368,7 @@ fn a_security_module_is_suspected_where_the_mode_allows_it() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn a_device_that_is_gone_is_not_said_to_lack_its_file() {
+fn a_removed_device_is_not_reported_as_without_file() {
     const GONE: &str = "rxe7";
     // A device that no process has open: the kernel would wait until it is closed.
     run("/tools/ip", &["link", "add", "dummy7", "type", "dummy"]);
@@ -450,7 +450,7 @@ fn a_file_of_another_number_is_named() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn a_missing_file_of_rdma_cm_is_told_from_a_missing_module() {
+fn a_missing_rdma_cm_file_and_a_missing_module_have_different_errors() {
     let cm = Cm::load().unwrap();
     fs::rename(ADDRESSES, "/dev/infiniband/away").unwrap();
     let found = cm.local(&ADDRESS.parse().unwrap());
@@ -489,7 +489,7 @@ fn a_file_system_that_forbids_devices_is_named() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn without_a_descriptor_left_an_interface_is_not_missing() {
+fn without_a_free_descriptor_an_interface_is_not_reported_as_missing() {
     let limited = Limited::to_open_files();
     let read = "fe80::1%veth0".parse::<rdma_access::cm::ScopedIp>();
     drop(limited);

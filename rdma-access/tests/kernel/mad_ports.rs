@@ -24,7 +24,7 @@ fn a_port_opens_by_name_and_number() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn what_is_not_there_is_invalid() {
+fn missing_ports_are_invalid() {
     let umad = Umad::load().unwrap();
     for (name, port) in [(DEVICE, 2), ("rxe9", 1)] {
         let error = umad.open_port(Some(name), Some(port)).unwrap_err();

@@ -198,7 +198,7 @@ fn mads_of_any_length_come_whole() {
 }
 
 #[test]
-fn nothing_in_time_is_none() {
+fn a_timeout_returns_none() {
     let stub = Stub::new();
     let (port, _agent) = stub.agent();
     assert_eq!(port.receive(Some(Duration::from_millis(50))).unwrap(), None);
@@ -225,7 +225,7 @@ fn a_signal_does_not_end_the_waiting() {
 }
 
 #[test]
-fn an_answer_is_told_by_agent_and_transaction() {
+fn a_response_is_matched_by_agent_and_transaction() {
     let stub = Stub::new();
     let (_, agent) = stub.agent();
     let second = Duration::from_secs(1);
@@ -335,7 +335,7 @@ fn why_an_agent_is_refused_is_looked_up() {
 }
 
 #[test]
-fn who_gets_no_answer_on_a_port_without_a_link_learns_of_it() {
+fn a_missing_response_on_a_port_without_a_link_names_the_link() {
     let stub = Stub::new();
     let (port, agent) = stub.agent();
     let to = MadAddress::gsi(Lid(9), 0);

@@ -85,7 +85,7 @@ fn check(message: &str, said: &str) {
 }
 
 #[test]
-fn what_an_address_lacks_for_its_device_is_named() {
+fn the_reason_why_an_address_has_no_device_is_named() {
     let libraries = Libraries::new();
     for (interface, gid, said) in [
         ("lo", ITS_GID, READY),

@@ -146,7 +146,7 @@ fn a_missing_device_file_is_named() {
 }
 
 #[test]
-fn who_may_not_open_the_file_learns_whose_it_is() {
+fn permission_errors_name_the_files_owner() {
     let machine = machine();
     fs::set_permissions(
         machine.path("dev/infiniband/umad0"),
@@ -303,7 +303,7 @@ fn a_file_beyond_those_that_libibumad_looks_at_is_named() {
 
 /// A stub of libibumad that never finds a port's file.
 #[test]
-fn a_file_that_libibumad_looks_at_is_not_said_to_be_beyond() {
+fn a_file_that_libibumad_searches_is_not_reported_as_beyond() {
     let stub = built(
         "mads/stub_libibumad.c",
         "libibumad.so.3",
@@ -359,7 +359,7 @@ fn a_name_that_is_too_long_for_libibumad_is_named() {
 }
 
 #[test]
-fn what_is_no_infiniband_device_is_not_said_to_be_missing() {
+fn a_device_without_infiniband_is_not_reported_as_missing() {
     let iwarp = Device {
         node_type: 4,
         ..Device::new("siw0", &[ACTIVE.on_ethernet().without_umad()])
@@ -391,7 +391,7 @@ fn what_is_no_infiniband_device_is_not_said_to_be_missing() {
 }
 
 #[test]
-fn a_machine_without_sysfs_is_told_from_one_without_the_module() {
+fn missing_sysfs_and_missing_module_have_different_errors() {
     let machine = machine();
     fs::remove_dir_all(machine.path("sys")).unwrap();
     fs::create_dir(machine.path("sys")).unwrap();
@@ -405,7 +405,7 @@ fn a_machine_without_sysfs_is_told_from_one_without_the_module() {
 }
 
 #[test]
-fn which_file_is_a_ports_is_unknown_where_it_cannot_be_read() {
+fn an_unreadable_ibdev_file_is_named() {
     let machine = machine();
     // The second port's file does not matter to the first.
     fs::remove_file(machine.path("sys/class/infiniband_mad/umad1/ibdev")).unwrap();

@@ -128,7 +128,7 @@ fn a_missing_device_file_is_named() {
 }
 
 #[test]
-fn what_stands_in_the_device_files_place_is_named() {
+fn a_wrong_file_in_place_of_the_device_file_is_named() {
     expect(
         &Machine::new(&tree()),
         &[],
@@ -138,7 +138,7 @@ fn what_stands_in_the_device_files_place_is_named() {
 }
 
 #[test]
-fn who_may_not_open_the_file_learns_whose_it_is() {
+fn permission_errors_name_the_files_owner() {
     let machine = Machine::new(&tree());
     fs::set_permissions(
         machine.path("dev/infiniband/uverbs0"),
@@ -198,7 +198,7 @@ fn files_that_a_container_was_given_are_named_beside_the_missing_one() {
 }
 
 #[test]
-fn a_machine_without_sysfs_is_told_from_one_without_the_module() {
+fn missing_sysfs_and_missing_module_have_different_errors() {
     let machine = Machine::new(&tree());
     fs::remove_dir_all(machine.path("sys")).unwrap();
     fs::create_dir(machine.path("sys")).unwrap();
@@ -220,7 +220,7 @@ pub fn openable(tree: &Tree) -> Machine {
 }
 
 #[test]
-fn a_device_that_is_gone_is_told_from_one_that_cannot_be_started() {
+fn a_removed_device_and_a_failing_driver_have_different_errors() {
     let stub = built("sysfs/stub_libibverbs.c", "stub.so", &[]);
     let preload = format!("LD_PRELOAD={}/stub.so", stub.path().display());
     let gone = "STUB_GONE=/sys/class/infiniband_verbs/uverbs0";

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_nowhere_is_listed_with_its_reason() {
+    fn only_missing_files_are_listed_with_their_reasons() {
         let needs = [
             &Need {
                 package: "ibacm",

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_metadata_is_refused() {
+    fn malformed_metadata_is_refused() {
         for bad in ["", "{}", r#"{"packages":[{}]}"#] {
             assert!(Selection::read(bad.as_bytes(), false).is_none(), "{bad}");
         }

@@ -136,7 +136,7 @@ fn a_smaller_mtu_on_the_way_loses_it() {
 }
 
 #[test]
-fn a_queue_pair_of_another_port_is_not_meant() {
+fn a_queue_pair_of_another_port_receives_nothing() {
     let ports = [6, 7].map(|lid| (*adapter(lid).port(1).unwrap()).clone());
     let receiver = Host::on(Adapter::new(Identity::default(), ports.to_vec()));
     receiver.make_ready(0); // on port 1, LID 6
@@ -173,7 +173,7 @@ fn a_group_needs_a_join_on_both_sides() {
 }
 
 #[test]
-fn who_only_sends_receives_nothing() {
+fn send_only_members_receive_nothing() {
     let [sender, member] = group_of_two();
     let send_only = Membership {
         state: JoinState::SEND_ONLY_NON_MEMBER,
@@ -248,7 +248,7 @@ fn memberships_end_with_the_port_and_the_manager() {
 }
 
 #[test]
-fn other_queue_pairs_of_the_port_hear_what_it_sends() {
+fn other_queue_pairs_of_the_port_receive_its_multicast() {
     let sender = Host::ready(5);
     let other = Host::on(sender.adapter.clone());
     other.make_ready(0);

@@ -145,7 +145,7 @@ fn each_fault_does_what_it_says() {
 }
 
 #[test]
-fn who_is_not_overtaken_comes_all_the_same() {
+fn a_datagram_that_is_not_overtaken_still_arrives() {
     let (host, recorder) = recorded(LinkFaults {
         reorder: 100,
         duplicate: 100,
@@ -191,7 +191,7 @@ fn all_of_it_can_come_together() {
 }
 
 #[test]
-fn what_is_held_is_bounded_and_lost_with_the_port() {
+fn held_datagrams_are_bounded_and_lost_with_the_port() {
     let (host, recorder) = recorded(LinkFaults {
         delay: Duration::from_secs(60),
         ..LinkFaults::default()
@@ -214,7 +214,7 @@ fn what_is_held_is_bounded_and_lost_with_the_port() {
 }
 
 #[test]
-fn what_a_port_sends_to_itself_is_spared() {
+fn faults_do_not_apply_to_looped_back_datagrams() {
     let host = Host::ready(5);
     let other = Host::on(host.adapter.clone());
     other.make_ready(0);
