@@ -199,10 +199,10 @@ impl Datagrams {
         &self,
         slot: Slot,
         bytes: &[u8; wire::LENGTH],
-        way: &PeerAddress,
+        peer_address: &PeerAddress,
     ) -> Result<(), SendError> {
-        let address = Arc::new(AddressHandle::new(&self.domain, &way.attributes)?);
-        self.send(slot, bytes, &address, way.qp_number)
+        let address = Arc::new(AddressHandle::new(&self.domain, &peer_address.attributes)?);
+        self.send(slot, bytes, &address, peer_address.qp_number)
     }
 
     fn send(

@@ -84,7 +84,7 @@ struct State {
 /// An answer to another node's request.
 struct Answer {
     datagram: Datagram,
-    way: PeerAddress,
+    peer_address: PeerAddress,
 }
 
 impl AcmEndpoint {
@@ -249,7 +249,10 @@ impl AcmEndpoint {
             && let Some(answer) = state.answers.pop_front()
         {
             let bytes = answer.datagram.to_bytes();
-            if let Err(error) = self.datagrams.send_to_peer(slot, &bytes, &answer.way) {
+            if let Err(error) = self
+                .datagrams
+                .send_to_peer(slot, &bytes, &answer.peer_address)
+            {
                 state
                     .drop_log
                     .note(self.source().gid, Dropped::NotSent(error.to_string()));

@@ -143,7 +143,7 @@ impl Cm {
 
     fn create(&self, address: &ScopedIp) -> Result<AddressDevice> {
         const OPERATION: &str = "rdma_create_id";
-        if let Some(why) = address.misfit() {
+        if let Some(why) = address.unsuitable() {
             let cause = Cause::Invalid(why.to_owned());
             return Err(Error::new("find a device by address", address, cause));
         }

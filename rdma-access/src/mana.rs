@@ -150,7 +150,7 @@ impl Mana {
         shim: &Arc<Shim>,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        if let Some(cause) = unsafe { self.stranger(context) } {
+        if let Some(cause) = unsafe { self.other_driver(context) } {
             return Err(Error::new(OPERATION, name, cause));
         }
         // SAFETY: it is libmana's context.
@@ -162,7 +162,7 @@ impl Mana {
     ///
     /// # Safety
     /// `context` is alive.
-    unsafe fn stranger(&self, context: *mut ibv_context) -> Option<Cause> {
+    unsafe fn other_driver(&self, context: *mut ibv_context) -> Option<Cause> {
         // SAFETY: the caller's promise.
         let function = unsafe { (*context).ops.post_send };
         let ours = image_of(self.functions.set_context_attribute as *const c_void);

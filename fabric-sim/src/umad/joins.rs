@@ -57,14 +57,14 @@ impl McMemberRecord {
 /// GetResp answers both a join and a query; only the request tells them apart. The request says which join
 /// states a Delete ends, since SAs differ in their responses. Joins on behalf of other ports are ignored.
 pub(super) fn apply_response(adapter: &Adapter, port: u8, request: &Packet, answer: &Packet) {
-    let (Some(asked), Some(granted)) =
+    let (Some(requested), Some(granted)) =
         (McMemberRecord::read(request), McMemberRecord::read(answer))
     else {
         return;
     };
     let is_ours = adapter
         .port(port)
-        .is_some_and(|known| known.has_gid(&asked.port_gid));
+        .is_some_and(|known| known.has_gid(&requested.port_gid));
     if answer.mad()[STATUS..STATUS + 2] != [0, 0] || !is_ours {
         return;
     }
@@ -78,7 +78,7 @@ pub(super) fn apply_response(adapter: &Adapter, port: u8, request: &Packet, answ
                 state: granted.state,
             },
         ),
-        (METHOD_DELETE, METHOD_DELETE_RESP) => adapter.left(port, &asked.mgid, asked.state),
+        (METHOD_DELETE, METHOD_DELETE_RESP) => adapter.left(port, &requested.mgid, requested.state),
         _ => Ok(()),
     };
 }

@@ -97,8 +97,8 @@ pub unsafe extern "C" fn ibv_create_cq(
         return null(libc::EINVAL);
     }
     // SAFETY: the caller's promise.
-    let told = unsafe { handle::rust(channel) }.cloned();
-    let queue = CompletionQueue::new(capacity, told, Arc::downgrade(&inner.events));
+    let channel_of_queue = unsafe { handle::rust(channel) }.cloned();
+    let queue = CompletionQueue::new(capacity, channel_of_queue, Arc::downgrade(&inner.events));
     let c = ibv_cq {
         context,
         channel,

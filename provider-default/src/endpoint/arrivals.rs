@@ -252,7 +252,7 @@ impl AcmEndpoint {
                     .address_in_group(group, sender.lid, sender.gid);
                 self.answer_ready(Some(Answer {
                     datagram,
-                    way: sender.way(attributes),
+                    peer_address: sender.peer_address(attributes),
                 }));
             }
             RouteProtocol::Sa => {
@@ -268,7 +268,7 @@ impl AcmEndpoint {
                             let attributes = endpoint.datagrams.address_on_path(&path, lmc);
                             Answer {
                                 datagram,
-                                way: sender.way(attributes),
+                                peer_address: sender.peer_address(attributes),
                             }
                         });
                         endpoint.answer_ready(answer);
@@ -311,7 +311,7 @@ impl Sender {
         }
     }
 
-    fn way(&self, attributes: rdma_access::ud::AddressAttributes) -> PeerAddress {
+    fn peer_address(&self, attributes: rdma_access::ud::AddressAttributes) -> PeerAddress {
         PeerAddress {
             attributes,
             qp_number: self.qp_number,

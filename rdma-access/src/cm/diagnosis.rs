@@ -84,11 +84,11 @@ pub fn lookup_failed(lookup: Lookup, address: &ScopedIp, errno: i32) -> Cause {
     let likely = match (errno, lookup) {
         (Errno::NOMEM, _) => return Cause::OutOfMemory,
         (Errno::TIMEDOUT, Lookup::Remote(limit)) => {
-            let way = match network::way_to(address) {
+            let interface_text = match network::route_to(address) {
                 Ok(Route::By(interface, _)) => format!(" (the request went out on {interface})"),
                 _ => String::new(),
             };
-            let likely = format!("no host has that address, or it does not answer{way}");
+            let likely = format!("no host has that address, or it does not answer{interface_text}");
             return Cause::TimedOut { limit, likely };
         }
         // In a remote lookup, a failure that follows the kernel's answer shows as EPERM.
@@ -156,7 +156,7 @@ fn unreachable(address: &ScopedIp) -> String {
     if let Some(why) = without_scope(address) {
         return why;
     }
-    match network::way_to(address) {
+    match network::route_to(address) {
         Ok(Route::None(_)) => "there is no route to that address".to_owned(),
         Ok(Route::By(interface, _)) => {
             format!(
@@ -176,7 +176,7 @@ pub fn without_device(lookup: Lookup, address: &ScopedIp, errno: Errno) -> Cause
     }
     let (interfaces, own) = match lookup {
         Lookup::Local => (network::interfaces_with(address), Some(address.ip())),
-        Lookup::Remote(_) => match network::way_to(address) {
+        Lookup::Remote(_) => match network::route_to(address) {
             Ok(Route::Own) => (network::interfaces_with(address), Some(address.ip())),
             Ok(Route::By(interface, source)) => (Ok(vec![interface]), source),
             Ok(Route::None(_)) => {

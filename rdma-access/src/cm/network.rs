@@ -63,7 +63,7 @@ pub enum Route {
 }
 
 /// Returns the route that the kernel would use now.
-pub fn way_to(address: &ScopedIp) -> Result<Route> {
+pub fn route_to(address: &ScopedIp) -> Result<Route> {
     const OWN: u8 = 2;
     let socket = Socket::new()?;
     let target = bytes(address.ip());
@@ -219,7 +219,7 @@ mod tests {
                 "{text}: {names:?}"
             );
         }
-        assert_eq!(way_to(&address("127.0.0.1")), Ok(Route::Own));
+        assert_eq!(route_to(&address("127.0.0.1")), Ok(Route::Own));
         // An address of the same network that no interface has.
         assert_eq!(interfaces_with(&address("127.0.0.77")), Ok(vec![]));
         assert_eq!(interface(1).as_deref(), Ok("lo"));
@@ -231,9 +231,9 @@ mod tests {
     fn there_is_no_route_by_a_missing_interface() {
         let address = ScopedIp::with_scope("fe80::1".parse().unwrap(), 987_654);
         assert!(
-            matches!(way_to(&address), Ok(Route::None(_))),
+            matches!(route_to(&address), Ok(Route::None(_))),
             "{:?}",
-            way_to(&address)
+            route_to(&address)
         );
     }
 

@@ -41,7 +41,7 @@ impl ScopedIp {
     }
 
     /// Returns why the address cannot belong to one device, if so.
-    pub(super) fn misfit(&self) -> Option<&'static str> {
+    pub(super) fn unsuitable(&self) -> Option<&'static str> {
         match self.ip {
             ip if ip.is_unspecified() => Some("the address of all interfaces has no device"),
             ip if ip.is_multicast() => Some("a multicast address has no device"),
@@ -146,7 +146,11 @@ impl FromStr for ScopedIp {
                 return Err(fault(format!("there is no interface {scope:?}")));
             }
             (Err(error), Err(_)) => {
-                return Err(Error::new("parse an address", text, unasked(scope, error)));
+                return Err(Error::new(
+                    "parse an address",
+                    text,
+                    lookup_error(scope, error),
+                ));
             }
         };
         Ok(Self::with_scope(ip, index))
@@ -154,7 +158,7 @@ impl FromStr for ScopedIp {
 }
 
 /// Explains why the interface of that name could not be looked up.
-fn unasked(name: &str, error: Errno) -> Cause {
+fn lookup_error(name: &str, error: Errno) -> Cause {
     let limit = match error {
         Errno::MFILE => format!("; {}", diagnosis::descriptor_limit()),
         _ => String::new(),
@@ -230,13 +234,13 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
     fn a_failed_interface_lookup_is_not_reported_as_a_missing_interface() {
-        let cause = unasked("ib0", Errno::MFILE).to_string();
+        let cause = lookup_error("ib0", Errno::MFILE).to_string();
         assert!(
             cause.contains("ulimit -n") && !cause.contains("there is no interface"),
             "{cause}"
         );
         assert!(
-            unasked("ib0", Errno::PERM)
+            lookup_error("ib0", Errno::PERM)
                 .to_string()
                 .contains("cannot look up")
         );
@@ -247,12 +251,16 @@ mod tests {
     fn addresses_without_a_single_device_are_refused_beforehand() {
         for text in ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1"] {
             assert!(
-                text.parse::<ScopedIp>().unwrap().misfit().is_some(),
+                text.parse::<ScopedIp>().unwrap().unsuitable().is_some(),
                 "{text}"
             );
         }
         for text in ["192.0.2.1", "127.0.0.1", "::1", "fe80::1%lo", "2001:db8::1"] {
-            assert_eq!(text.parse::<ScopedIp>().unwrap().misfit(), None, "{text}");
+            assert_eq!(
+                text.parse::<ScopedIp>().unwrap().unsuitable(),
+                None,
+                "{text}"
+            );
         }
     }
 

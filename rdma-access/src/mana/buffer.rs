@@ -64,7 +64,7 @@ impl Buffer {
     }
 
     /// Returns whether it suits a queue of that many bytes.
-    pub(super) fn does_for(&self, size: usize) -> bool {
+    pub(super) fn suits(&self, size: usize) -> bool {
         self.length >= size && self.start.addr().get().is_multiple_of(PAGE)
     }
 }

@@ -56,7 +56,7 @@ impl Shim {
                 return null_mut();
             }
         };
-        if !given.does_for(size) {
+        if !given.suits(size) {
             report(
                 ALLOC,
                 size,

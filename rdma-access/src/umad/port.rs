@@ -66,7 +66,7 @@ impl Umad {
     ) -> Result<Port> {
         // 0 is UMAD_ANY_PORT; a switch has only port 0.
         let port = port.filter(|&number| number != 0);
-        let inputs = format!("{}, {}", device.unwrap_or("any device"), asked(port));
+        let inputs = format!("{}, {}", device.unwrap_or("any device"), shown_port(port));
         let fault = |cause| Error::new(operation, &inputs, cause);
         let devices = self.devices();
         let (name, number) = match select(&devices, device, port, purpose) {
@@ -196,7 +196,7 @@ fn not_listed(name: &str, devices: &[UmadDevice]) -> Option<Cause> {
     })
 }
 
-fn asked(port: Option<u8>) -> impl fmt::Display {
+fn shown_port(port: Option<u8>) -> impl fmt::Display {
     fmt::from_fn(move |f| match port {
         Some(number) => write!(f, "port {number}"),
         None => f.write_str("any port"),

@@ -51,7 +51,7 @@ pub fn select(
     match (name, named.flatten(), port) {
         (Some(name), _, Some(port)) if purpose == Purpose::Any => Ok((name.to_owned(), port)),
         (Some(name), None, Some(_)) => Err(absent(devices, name)),
-        (Some(name), Some(device), Some(number)) => match misfit(device, number) {
+        (Some(name), Some(device), Some(number)) => match unsuitable(device, number) {
             Some(why) => Err(why),
             None => Ok((name.to_owned(), number)),
         },
@@ -85,7 +85,7 @@ pub fn absent(devices: &[UmadDevice], name: &str) -> Cause {
 }
 
 /// Returns why a named port cannot be used for subnet management.
-fn misfit(device: &UmadDevice, number: u8) -> Option<Cause> {
+fn unsuitable(device: &UmadDevice, number: u8) -> Option<Cause> {
     let name = &device.name;
     let invalid = |why| Some(Cause::Invalid(format!("port {number} of {name} {why}")));
     if device.is_switch {

@@ -217,11 +217,11 @@ fn output(command: &mut Command) -> Result<Option<String>, Error> {
     };
     // dpkg-query exits with 1 if a package is unknown, and still lists the others.
     if !matches!(output.status.code(), Some(0 | 1)) {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(Error::FailedSaying {
             command: name,
             status: output.status,
-            output: said,
+            output: stderr,
         });
     }
     Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()))
