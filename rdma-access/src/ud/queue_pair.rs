@@ -35,7 +35,7 @@ pub struct UdAttributes {
     /// Number of bytes by which a datagram may exceed the slot. The device discards them, and the datagram
     /// completes [cut](super::Received::is_cut). A still longer datagram fails its receive, which breaks the
     /// queue pair on most adapters. If strangers can send to this queue pair, let slot and spill together hold
-    /// the longest datagram of the port, 4096 bytes.
+    /// the longest datagram of the port: the GRH and 4096 bytes.
     pub spill: u32,
 }
 
