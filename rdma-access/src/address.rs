@@ -47,7 +47,7 @@ pub enum AddressError {
         length: usize,
     },
     /// The name contains a NUL, which would cut it.
-    #[error("name contains a NUL at byte {at}")]
+    #[error("a name with a NUL at byte {at}")]
     NameWithNul {
         /// Offset of the first NUL.
         at: usize,
