@@ -39,7 +39,7 @@
 /** Data arrived on a queue pair that is not yet ready to send. */
 #define ACMABI_IBV_EVENT_COMM_EST 4
 
-/** A queue pair's send queue ran empty as asked. */
+/** A queue pair's send queue was drained as requested. */
 #define ACMABI_IBV_EVENT_SQ_DRAINED 5
 
 /** A connection moved to its alternate path. */
@@ -75,7 +75,7 @@
 /** The last receive of a queue pair with a shared receive queue is done. */
 #define ACMABI_IBV_EVENT_QP_LAST_WQE_REACHED 16
 
-/** The subnet manager wants every client to subscribe and join anew. */
+/** The subnet manager asks every client to subscribe and join again. */
 #define ACMABI_IBV_EVENT_CLIENT_REREGISTER 17
 
 /** A port's GID table changed. */
@@ -99,7 +99,7 @@
 /** 4096 bytes. */
 #define ACMABI_IBV_MTU_4096 5
 
-/** As fast as the port can; also what the core's acmabi_get_rate says of speeds that it does not know. */
+/** The maximum of the port; the core's acmabi_get_rate also returns it for unknown speeds. */
 #define ACMABI_IBV_RATE_MAX 0
 
 /** 2.5 Gb/s. */
@@ -171,7 +171,7 @@
 /** 1200 Gb/s. */
 #define ACMABI_IBV_RATE_1200_GBPS 24
 
-/** No state; used by InfiniBand to leave a state as it is. */
+/** No state; in a request, InfiniBand's code for "do not change the state". */
 #define ACMABI_IBV_PORT_NOP 0
 
 /** No link. */
@@ -189,7 +189,7 @@
 /** In use with a link error that may pass. */
 #define ACMABI_IBV_PORT_ACTIVE_DEFER 5
 
-/** acmabi_compat_ibv_port_attr.link_layer of a driver that does not tell; InfiniBand. (verbs.h) */
+/** acmabi_compat_ibv_port_attr.link_layer of a driver that does not report it: InfiniBand. (verbs.h) */
 #define ACMABI_IBV_LINK_LAYER_UNSPECIFIED 0
 
 /** acmabi_compat_ibv_port_attr.link_layer of an InfiniBand port. (verbs.h) */
@@ -199,27 +199,27 @@
 #define ACMABI_IBV_LINK_LAYER_ETHERNET 2
 
 /**
- * The bit of acmabi_ibv_path_record.reversible_numpath that asks for, or tells of, a path that works in both
- * directions. (sa.h)
+ * The bit of acmabi_ibv_path_record.reversible_numpath for a path that works in both directions: a constraint
+ * in a query, a fact in a response. (sa.h)
  */
 #define ACMABI_IBV_PATH_RECORD_REVERSIBLE 0x80
 
 /** The path serves general services (management). (sa.h) */
 #define ACMABI_IBV_PATH_FLAG_GMP 0x1
 
-/** The first choice. (sa.h) */
+/** The primary path. (sa.h) */
 #define ACMABI_IBV_PATH_FLAG_PRIMARY 0x2
 
-/** The path to fail over to. (sa.h) */
+/** The alternate path, for failover. (sa.h) */
 #define ACMABI_IBV_PATH_FLAG_ALTERNATE 0x4
 
-/** From here to there. (sa.h) */
+/** From this host to the other side. (sa.h) */
 #define ACMABI_IBV_PATH_FLAG_OUTBOUND 0x8
 
-/** From there to here. (sa.h) */
+/** From the other side to this host. (sa.h) */
 #define ACMABI_IBV_PATH_FLAG_INBOUND 0x10
 
-/** From there to here, written as its reverse. (sa.h) */
+/** From the other side to this host, written as the reverse path. (sa.h) */
 #define ACMABI_IBV_PATH_FLAG_INBOUND_REVERSE 0x20
 
 /** One record for both directions. (sa.h) */
@@ -291,34 +291,34 @@
 /** Method: write an attribute; at the SA: create a record, join a group. */
 #define ACMABI_UMAD_METHOD_SET 0x2
 
-/** Method: the answer to ACMABI_UMAD_METHOD_GET and ACMABI_UMAD_METHOD_SET. */
+/** Method: the response to ACMABI_UMAD_METHOD_GET and ACMABI_UMAD_METHOD_SET. */
 #define ACMABI_UMAD_METHOD_GET_RESP 0x81
 
-/** Method: a datagram that expects no answer. */
+/** Method: a datagram without a response. */
 #define ACMABI_UMAD_METHOD_SEND 0x3
 
-/** Method: something happened. */
+/** Method: a notice of an event. */
 #define ACMABI_UMAD_METHOD_TRAP 0x5
 
-/** Method: a trap passed on to a subscriber. */
+/** Method: a trap forwarded to a subscriber. */
 #define ACMABI_UMAD_METHOD_REPORT 0x6
 
-/** Method: the answer to ACMABI_UMAD_METHOD_REPORT. */
+/** Method: the response to ACMABI_UMAD_METHOD_REPORT. */
 #define ACMABI_UMAD_METHOD_REPORT_RESP 0x86
 
-/** Method: a trap was heard, stop repeating it. */
+/** Method: a trap was received, stop repeating it. */
 #define ACMABI_UMAD_METHOD_TRAP_REPRESS 0x7
 
-/** The bit that makes a method an answer. */
+/** The bit that marks a method as a response. */
 #define ACMABI_UMAD_METHOD_RESP_MASK 0x80
 
-/** Status: done. */
+/** Status: success. */
 #define ACMABI_UMAD_STATUS_SUCCESS 0x0
 
 /** Status: busy, try again. */
 #define ACMABI_UMAD_STATUS_BUSY 0x1
 
-/** Status: ask elsewhere. */
+/** Status: redirected, send the request elsewhere. */
 #define ACMABI_UMAD_STATUS_REDIRECT 0x2
 
 /** Status, invalid field code: the version of base or class is not supported. */
@@ -327,7 +327,7 @@
 /** Status, invalid field code: the method is not supported. */
 #define ACMABI_UMAD_STATUS_METHOD_NOT_SUPPORTED 0x8
 
-/** Status, invalid field code: the method does not go with the attribute. */
+/** Status, invalid field code: the attribute does not support the method. */
 #define ACMABI_UMAD_STATUS_ATTR_NOT_SUPPORTED 0xc
 
 /** Status, invalid field code: a value in the attribute or its modifier is not valid. */
@@ -342,7 +342,7 @@
 /** Attribute of several classes: what the class at this port supports. */
 #define ACMABI_UMAD_ATTR_CLASS_PORT_INFO 0x1
 
-/** Attribute of several classes: a trap's content. */
+/** Attribute of several classes: the content of a trap. */
 #define ACMABI_UMAD_ATTR_NOTICE 0x2
 
 /** Attribute of several classes: a subscription to traps. */
@@ -351,49 +351,49 @@
 /** acmabi_umad_rmpp_hdr.rmpp_version of a MAD that uses RMPP. */
 #define ACMABI_UMAD_RMPP_VERSION 1
 
-/** The bit of acmabi_umad_rmpp_hdr.rmpp_rtime_flags that says that RMPP is in use. */
+/** The bit of acmabi_umad_rmpp_hdr.rmpp_rtime_flags that says that RMPP is active. */
 #define ACMABI_UMAD_RMPP_FLAG_ACTIVE 1
 
-/** Bytes of data behind the header of a plain MAD. */
+/** Length of the data after the header of a plain MAD, in bytes. */
 #define ACMABI_UMAD_LEN_DATA 232
 
-/** Bytes of data behind the header of an RMPP MAD. */
+/** Length of the data after the header of an RMPP MAD, in bytes. */
 #define ACMABI_UMAD_LEN_RMPP_DATA 220
 
-/** Bytes of data in a device management MAD. */
+/** Length of the data in a device management MAD, in bytes. */
 #define ACMABI_UMAD_LEN_DM_DATA 192
 
-/** Bytes of data in a vendor's MAD with an OUI. */
+/** Length of the data in a vendor's MAD with an OUI, in bytes. */
 #define ACMABI_UMAD_LEN_VENDOR_DATA 216
 
 /** acmabi_umad_hdr.class_version of the SA class. */
 #define ACMABI_UMAD_SA_CLASS_VERSION 2
 
-/** SA method: all records that match. */
+/** SA method: get all matching records. */
 #define ACMABI_UMAD_SA_METHOD_GET_TABLE 0x12
 
-/** SA method: the answer to ACMABI_UMAD_SA_METHOD_GET_TABLE. */
+/** SA method: the response to ACMABI_UMAD_SA_METHOD_GET_TABLE. */
 #define ACMABI_UMAD_SA_METHOD_GET_TABLE_RESP 0x92
 
 /** SA method: delete a record, leave a multicast group. */
 #define ACMABI_UMAD_SA_METHOD_DELETE 0x15
 
-/** SA method: the answer to ACMABI_UMAD_SA_METHOD_DELETE. */
+/** SA method: the response to ACMABI_UMAD_SA_METHOD_DELETE. */
 #define ACMABI_UMAD_SA_METHOD_DELETE_RESP 0x95
 
-/** SA method: paths between several ports. */
+/** SA method: get paths between several ports. */
 #define ACMABI_UMAD_SA_METHOD_GET_MULTI 0x14
 
-/** SA method: the answer to ACMABI_UMAD_SA_METHOD_GET_MULTI. */
+/** SA method: the response to ACMABI_UMAD_SA_METHOD_GET_MULTI. */
 #define ACMABI_UMAD_SA_METHOD_GET_MULTI_RESP 0x94
 
-/** SA method: the route that a path takes. */
+/** SA method: get the route of a path. */
 #define ACMABI_UMAD_SA_METHOD_GET_TRACE_TABLE 0x13
 
-/** SA status (high byte of the MAD's): done. */
+/** SA status (high byte of the MAD's status): success. */
 #define ACMABI_UMAD_SA_STATUS_SUCCESS 0
 
-/** SA status: no resources now. */
+/** SA status: no resources at the moment. */
 #define ACMABI_UMAD_SA_STATUS_NO_RESOURCES 1
 
 /** SA status: the request is not valid. */
@@ -414,7 +414,7 @@
 /** SA status: denied. */
 #define ACMABI_UMAD_SA_STATUS_REQ_DENIED 7
 
-/** SA status: done, but another priority is suggested. */
+/** SA status: success, but the SA suggests another priority. */
 #define ACMABI_UMAD_SA_STATUS_PRI_SUGGESTED 8
 
 /** SA attribute: NodeRecord. */
@@ -486,10 +486,10 @@
 /** SA attribute: PortInfoExtendedRecord. */
 #define ACMABI_UMAD_SA_ATTR_PORT_INFO_EXT_REC 0x3e
 
-/** Bytes of data in an SA MAD. */
+/** Length of the data in an SA MAD, in bytes. */
 #define ACMABI_UMAD_LEN_SA_DATA 200
 
-/** ClassPortInfo CapabilityMask of the SA: the optional records. */
+/** ClassPortInfo CapabilityMask of the SA: optional records. */
 #define ACMABI_UMAD_SA_CAP_MASK_IS_SUBNET_OPT_REC_SUP 0x100
 
 /** ClassPortInfo CapabilityMask of the SA: multicast. */
@@ -558,13 +558,13 @@
 /** Selector of MTU, rate or packet lifetime: the value. */
 #define ACMABI_UMAD_SA_SELECTOR_EXACTLY 2
 
-/** Selector of MTU or rate: as much as there is. */
+/** Selector of MTU or rate: the largest available. */
 #define ACMABI_UMAD_SA_SELECTOR_LARGEST_AVAIL 3
 
-/** Selector of packet lifetime: as little as there is. */
+/** Selector of packet lifetime: the smallest available. */
 #define ACMABI_UMAD_SA_SELECTOR_SMALLEST_AVAIL 3
 
-/** Where the selector stands in the byte of an MTU, rate or packet lifetime. */
+/** Position of the selector in the byte of an MTU, rate or packet lifetime. */
 #define ACMABI_UMAD_SA_SELECTOR_SHIFT 6
 
 /** The bits of such a byte that hold the value. */
@@ -624,16 +624,16 @@
 /** Component of MCMemberRecord: the join state. */
 #define ACMABI_UMAD_SA_MCM_COMP_MASK_JOIN_STATE 0x10000
 
-/** Component of MCMemberRecord: joined on another's behalf. */
+/** Component of MCMemberRecord: joined on behalf of another port. */
 #define ACMABI_UMAD_SA_MCM_COMP_MASK_PROXY_JOIN 0x20000
 
 /** Join state: sends and receives. */
 #define ACMABI_UMAD_SA_MCM_JOIN_STATE_FULL_MEMBER 0x1
 
-/** Join state: receives, and does not keep the group alive. */
+/** Join state: receives; does not keep the group alive. */
 #define ACMABI_UMAD_SA_MCM_JOIN_STATE_NON_MEMBER 0x2
 
-/** Join state: sends only, and does not keep the group alive. */
+/** Join state: sends only; does not keep the group alive. */
 #define ACMABI_UMAD_SA_MCM_JOIN_STATE_SEND_ONLY_NON_MEMBER 0x4
 
 /** Join state: sends only. */
@@ -654,10 +654,10 @@
 /** acmabi_hdr.version of every message. */
 #define ACMABI_VERSION 1
 
-/** The bits of acmabi_hdr.opcode that tell the operation. */
+/** The bits of acmabi_hdr.opcode that hold the operation. */
 #define ACMABI_OP_MASK 0xf
 
-/** The bit of acmabi_hdr.opcode that marks an answer. */
+/** The bit of acmabi_hdr.opcode that marks a response. */
 #define ACMABI_OP_ACK 0x80
 
 /** Resolve an address to a path. */
@@ -669,7 +669,7 @@
 /** List endpoints. */
 #define ACMABI_OP_EP_QUERY 0x3
 
-/** Answered. */
+/** Success. */
 #define ACMABI_STATUS_SUCCESS 0
 
 /** Out of memory. */
@@ -678,46 +678,46 @@
 /** The request is not valid. */
 #define ACMABI_STATUS_EINVAL 2
 
-/** There is no such destination, or none is known yet. */
+/** The destination does not exist, or is not known yet. */
 #define ACMABI_STATUS_ENODATA 3
 
 /** Not connected. */
 #define ACMABI_STATUS_ENOTCONN 5
 
-/** Nobody answered in time. */
+/** No answer in time. */
 #define ACMABI_STATUS_ETIMEDOUT 6
 
-/** The source address is not one of this host's. */
+/** The source address is not an address of this host. */
 #define ACMABI_STATUS_ESRCADDR 7
 
-/** The source address is of a type that cannot be used. */
+/** The type of the source address is not supported. */
 #define ACMABI_STATUS_ESRCTYPE 8
 
 /** The destination address is not valid. */
 #define ACMABI_STATUS_EDESTADDR 9
 
-/** The destination address is of a type that cannot be used. */
+/** The type of the destination address is not supported. */
 #define ACMABI_STATUS_EDESTTYPE 10
 
-/** Flag of an acmabi_ep_addr_data: ask the SA, whatever a cache knows. (acm.h) */
+/** Flag of an acmabi_ep_addr_data: ask the SA even if the answer is cached. (acm.h) */
 #define ACMABI_FLAGS_QUERY_SA 0x80000000
 
-/** Flag of an acmabi_ep_addr_data: answer at once from what is known. (acm.h) */
+/** Flag of an acmabi_ep_addr_data: answer at once from what is cached. (acm.h) */
 #define ACMABI_FLAGS_NODELAY 0x40000000
 
-/** Bytes of an acmabi_hdr. (acm.h) */
+/** Length of an acmabi_hdr in bytes. (acm.h) */
 #define ACMABI_MSG_HDR_LENGTH 16
 
-/** Bytes of an address. (acm.h) */
+/** Length of an address in bytes. (acm.h) */
 #define ACMABI_MAX_ADDRESS 64
 
-/** Bytes of an acmabi_ep_addr_data. (acm.h) */
+/** Length of an acmabi_ep_addr_data in bytes. (acm.h) */
 #define ACMABI_MSG_EP_LENGTH 72
 
-/** Bytes of a provider's name with its NUL. (acm.h) */
+/** Maximum length of a provider's name in bytes, including its NUL. (acm.h) */
 #define ACMABI_MAX_PROV_NAME 64
 
-/** Bytes behind the header of the longest message: eight entries. (acm.h) */
+/** Maximum length of a message in bytes after the header: eight entries. (acm.h) */
 #define ACMABI_MSG_DATA_LENGTH (ACMABI_MSG_EP_LENGTH * 8)
 
 /** A host name, NUL-terminated unless it fills all 64 bytes. */
@@ -733,14 +733,14 @@
 #define ACMABI_EP_INFO_PATH 0x10
 
 /**
- * A GID, 16 bytes. The core takes it from clients although acm.h does not name it (ibacm's own header for its
+ * A GID, 16 bytes. The core accepts it from clients although acm.h does not define it (the header of ibacm's
  * network protocol does).
  */
 #define ACMABI_EP_INFO_ADDRESS_GID 0x4
 
 /**
- * A LID, 2 bytes in network byte order. The core takes it from clients although acm.h does not name it (ibacm's
- * own header for its network protocol does).
+ * A LID, 2 bytes in network byte order. The core accepts it from clients although acm.h does not define it (the
+ * header of ibacm's network protocol does).
  */
 #define ACMABI_EP_INFO_ADDRESS_LID 0x5
 
@@ -750,25 +750,25 @@
 /** Flag of an acmabi_ep_addr_data: the destination. (acm.h) */
 #define ACMABI_EP_FLAG_DEST 0x2
 
-/** Requests that ended in an error. */
+/** Requests that failed. */
 #define ACMABI_CNTR_ERROR 0
 
 /** Resolve requests. */
 #define ACMABI_CNTR_RESOLVE 1
 
-/** Requests answered with no data. */
+/** Requests answered with ENODATA. */
 #define ACMABI_CNTR_NODATA 2
 
-/** Addresses asked for on the network. */
+/** Address queries on the network. */
 #define ACMABI_CNTR_ADDR_QUERY 3
 
-/** Addresses found in the cache. */
+/** Address cache hits. */
 #define ACMABI_CNTR_ADDR_CACHE 4
 
-/** Routes asked for on the network. */
+/** Route queries on the network. */
 #define ACMABI_CNTR_ROUTE_QUERY 5
 
-/** Routes found in the cache. */
+/** Route cache hits. */
 #define ACMABI_CNTR_ROUTE_CACHE 6
 
 /** The number of counters. (acm.h) */
@@ -778,23 +778,23 @@
 #define ACMABI_PROV_VERSION 1
 
 /**
- * An open device of libibverbs; only ever seen behind a pointer. (verbs.h)
+ * An open device of libibverbs, used only through a pointer. (verbs.h)
  *
- * The core opens it and keeps it open for as long as the process lives.
+ * The core opens it and keeps it open as long as the process lives.
  */
 struct ibv_context;
 
 /** The state of a port's link: C's enum ibv_port_state. (verbs.h) */
 typedef unsigned int acmabi_ibv_port_state;
 
-/** A path MTU: C's enum ibv_mtu, the code that InfiniBand uses on the wire too. (verbs.h) */
+/** A path MTU: C's enum ibv_mtu, which is also InfiniBand's code on the wire. (verbs.h) */
 typedef unsigned int acmabi_ibv_mtu;
 
 /**
  * A port's attributes as the exported function acmabi_ibv_query_port writes them.
  *
- * verbs.h names the type and leaves it incomplete. Its fields are those that struct ibv_port_attr had when the
- * function's symbol version was fixed; that structure has grown since and does so still, this one never will.
+ * verbs.h declares the type without its fields. They are those that struct ibv_port_attr had when the
+ * function's symbol version was fixed. That structure still grows; this one never changes.
  */
 struct acmabi_compat_ibv_port_attr {
     /** The link's state. */
@@ -815,17 +815,17 @@ struct acmabi_compat_ibv_port_attr {
     uint32_t qkey_viol_cntr;
     /** Entries in the P_Key table. */
     uint16_t pkey_tbl_len;
-    /** The port's base LID, in host byte order; 0 before the subnet manager assigned one. */
+    /** The port's base LID, in host byte order; 0 until the subnet manager assigns one. */
     uint16_t lid;
     /** The subnet manager's LID, in host byte order. */
     uint16_t sm_lid;
-    /** LID mask control: the port answers to 2^lmc LIDs from its base LID on. */
+    /** LID mask control: the port has 2^lmc LIDs, starting at its base LID. */
     uint8_t lmc;
-    /** A code for the number of virtual lanes. */
+    /** The code of the number of virtual lanes. */
     uint8_t max_vl_num;
     /** The service level that reaches the subnet manager. */
     uint8_t sm_sl;
-    /** PortInfo's SubnetTimeOut: the subnet's longest delay is 4.096 us x 2^subnet_timeout. */
+    /** PortInfo's SubnetTimeOut: the subnet's maximum delay is 4.096 us x 2^subnet_timeout. */
     uint8_t subnet_timeout;
     /** PortInfo's InitTypeReply. */
     uint8_t init_type_reply;
@@ -849,9 +849,9 @@ typedef uint64_t acmabi_be64;
 
 /** The two halves of a GID; a nameless structure inside union ibv_gid. (verbs.h) */
 struct acmabi_ibv_gid_global {
-    /** The subnet's prefix, fe80::/64 when nothing else was configured. */
+    /** The subnet's prefix, by default fe80::/64. */
     acmabi_be64 subnet_prefix;
-    /** The port's GUID, as a rule. */
+    /** Usually the port's GUID. */
     acmabi_be64 interface_id;
 };
 
@@ -861,7 +861,7 @@ struct acmabi_ibv_gid_global {
  * Aligned to 8 bytes; acmabi_umad_gid is the same value aligned to 4.
  */
 union acmabi_ibv_gid {
-    /** The 16 bytes as they go over the wire. */
+    /** The 16 bytes in wire order. */
     uint8_t raw[16];
     /** The two halves. */
     struct acmabi_ibv_gid_global global;
@@ -871,7 +871,7 @@ union acmabi_ibv_gid {
 struct acmabi_device {
     /** The device as libibverbs opened it. */
     struct ibv_context *verbs;
-    /** Its node GUID; several functions of one adapter can share it. */
+    /** Its node GUID; several functions of one adapter may share it. */
     acmabi_be64 dev_guid;
 };
 
@@ -901,7 +901,7 @@ typedef uint32_t acmabi_be32;
  * Numbers are in network byte order, also between the core and its local clients.
  */
 struct acmabi_ibv_path_record {
-    /** The service that the path is for; 0 when none was named. */
+    /** The service id of the path; 0 if none was named. */
     acmabi_be64 service_id;
     /** The destination port's GID. */
     union acmabi_ibv_gid dgid;
@@ -915,7 +915,7 @@ struct acmabi_ibv_path_record {
     acmabi_be32 flowlabel_hoplimit;
     /** Traffic class of a global route. */
     uint8_t tclass;
-    /** ACMABI_IBV_PATH_RECORD_REVERSIBLE, and the number of paths asked for in bits 6 to 0. */
+    /** ACMABI_IBV_PATH_RECORD_REVERSIBLE; the number of requested paths in bits 6 to 0. */
     uint8_t reversible_numpath;
     /** The partition, membership bit 0x8000 included. */
     acmabi_be16 pkey;
@@ -925,21 +925,21 @@ struct acmabi_ibv_path_record {
     uint8_t mtu;
     /** Selector in bits 7 and 6, an acmabi_ibv_rate code in the others. */
     uint8_t rate;
-    /** Selector in bits 7 and 6; the others are n of 4.096 us x 2^n. */
+    /** Selector in bits 7 and 6; the other bits are n of 4.096 us x 2^n. */
     uint8_t packetlifetime;
-    /** 0 is the most preferred of several paths. */
+    /** Preference among several paths; 0 is the highest. */
     uint8_t preference;
     /** Zero. */
     uint8_t reserved[6];
 };
 
 /**
- * An address or a path, as the type beside it says. (acm.h)
+ * An address or a path; the entry's type says which. (acm.h)
  *
- * Bytes past an address's own length are whatever the sender left there.
+ * Bytes after an address's own length have any content.
  */
 union acmabi_ep_info {
-    /** An address's bytes, in network byte order. */
+    /** An address in network byte order. */
     uint8_t addr[ACMABI_MAX_ADDRESS];
     /** A name; not always NUL-terminated. */
     uint8_t name[ACMABI_MAX_ADDRESS];
@@ -953,7 +953,8 @@ typedef uint16_t acmabi_ep_type;
 /**
  * An address of an endpoint. (acm_prov.h)
  *
- * The core moves these: neither a pointer to one nor its id_string may be kept after the call that passed it.
+ * The core moves these structures: do not keep a pointer to one, or its id_string, after the call that passed
+ * it.
  */
 struct acmabi_address {
     /** The endpoint. */
@@ -962,36 +963,35 @@ struct acmabi_address {
     union acmabi_ep_info info;
     /** The address as text, NUL-terminated. */
     char *id_string;
-    /** What info holds, in host byte order. */
+    /** The kind of info, in host byte order. */
     acmabi_ep_type type;
 };
 
-/** What a message asks for; an answer has ACMABI_OP_ACK set besides. (acm.h) */
+/** The operation of a message; a response also has ACMABI_OP_ACK set. (acm.h) */
 typedef uint8_t acmabi_opcode;
 
-/** How a request ended. (acm.h) */
+/** The result of a request. (acm.h) */
 typedef uint8_t acmabi_status;
 
-/** The head of every message, 16 bytes. (acm.h) */
+/** The header of every message, 16 bytes. (acm.h) */
 struct acmabi_hdr {
     /** ACMABI_VERSION. */
     uint8_t version;
     /** The operation. */
     acmabi_opcode opcode;
-    /** In an answer, how it ended. */
+    /** In a response, the result. */
     acmabi_status status;
     /**
-     * On the way from the core to a provider's resolve: src_out, src_index, dst_index (C has macros of these
-     * names). In counters' answers the number of counters. For an ACMABI_EP_INFO_PATH request whatever the client
-     * sent.
+     * When the core calls a provider's resolve: src_out, src_index, dst_index (C has macros of these names). In
+     * responses with counters, the number of counters. In an ACMABI_EP_INFO_PATH request, whatever the client sent.
      */
     uint8_t data[3];
     /**
-     * Bytes of the whole message. In host byte order in a resolve message, big-endian in the others: which, only
-     * the opcode tells.
+     * Length of the whole message in bytes. In host byte order in a resolve message, big-endian in all others; only
+     * the opcode tells which.
      */
     uint16_t length;
-    /** The client's own mark, to be returned unchanged; no byte order. */
+    /** The client's transaction ID, returned unchanged; no byte order. */
     uint64_t tid;
 };
 
@@ -1001,19 +1001,19 @@ struct acmabi_ep_config_data {
     acmabi_be64 dev_guid;
     /** The port's number, from 1. */
     uint8_t port_num;
-    /** How many ports the device has. */
+    /** The device's number of ports. */
     uint8_t phys_port_cnt;
     /** Zero. */
     uint8_t rsvd[2];
     /** The endpoint's P_Key. */
     acmabi_be16 pkey;
-    /** How many addresses follow. */
+    /** The number of addresses that follow. */
     acmabi_be16 addr_cnt;
     /** The provider's name, NUL-terminated. */
     uint8_t prov_name[ACMABI_MAX_PROV_NAME];
 };
 
-/** What follows the head of a message; a nameless union inside struct acm_msg. (acm.h) */
+/** The part of a message after the header; a nameless union inside struct acm_msg. (acm.h) */
 union acmabi_msg_body {
     /** The bytes. */
     uint8_t data[ACMABI_MSG_DATA_LENGTH];
@@ -1022,72 +1022,75 @@ union acmabi_msg_body {
 };
 
 /**
- * A message with room for the longest one, 592 bytes. (acm.h)
+ * A message with room for the maximum length, 592 bytes. (acm.h)
  *
- * Bytes past hdr.length are garbage.
+ * Bytes after hdr.length are undefined.
  */
 struct acmabi_msg {
-    /** The head. */
+    /** The header. */
     struct acmabi_hdr hdr;
-    /** What follows the head. */
+    /** The part after the header. */
     union acmabi_msg_body body;
 };
 
 /**
  * An asynchronous event: C's enum ibv_event_type. (verbs.h)
  *
- * Of these the core hands only ACMABI_IBV_EVENT_CLIENT_REREGISTER to providers.
+ * The core passes only ACMABI_IBV_EVENT_CLIENT_REREGISTER to providers.
  */
 typedef unsigned int acmabi_ibv_event_type;
 
 /**
  * The table of a provider. (acm_prov.h)
  *
- * The core takes it if size is exactly the size that it knows and version matches, and then calls the slots
- * without looking whether they are NULL. All but query_perf are called on the core's server thread. An int
- * result is 0 for success.
+ * The core accepts the table if size equals the size that the core knows and version matches. It then calls the
+ * functions without checking for NULL. It calls all but query_perf on its server thread. An int result is 0 for
+ * success.
  */
 struct acmabi_provider {
-    /** Bytes of this table. */
+    /** The size of this table in bytes. */
     size_t size;
-    /** ACMABI_PROV_VERSION as of when the provider was written. */
+    /** ACMABI_PROV_VERSION when the provider was built. */
     uint32_t version;
-    /** The provider's name, NUL-terminated; compared without case. */
+    /** The provider's name, NUL-terminated; compared without regard to case. */
     const char *name;
-    /** A device appeared. On success stores the context, not NULL, that later calls bring back. */
+    /** A device appeared. On success the provider stores a context, not NULL, which later calls pass back. */
     int (*open_device)(const struct acmabi_device *device, void **dev_context);
-    /** The device goes away. */
+    /** The device is being removed. */
     void (*close_device)(void *dev_context);
-    /** A port became active. On success stores the context, not NULL, that later calls bring back. */
+    /** A port became active. On success the provider stores a context, not NULL, which later calls pass back. */
     int (*open_port)(const struct acmabi_port *port, void *dev_context, void **port_context);
-    /** The port went down or changes its LID, GID or P_Keys. */
+    /** The port went down, or changes its LID, GID or P_Keys. */
     void (*close_port)(void *port_context);
-    /** An endpoint got its first address. On success stores the context, not NULL, that later calls bring back. */
+    /**
+     * An endpoint got its first address. On success the provider stores a context, not NULL, which later calls pass
+     * back.
+     */
     int (*open_endpoint)(const struct acmabi_endpoint *endpoint, void *port_context, void **ep_context);
-    /** The endpoint goes away, with all addresses that it may still have. */
+    /** The endpoint closes, with all addresses that it still has. */
     void (*close_endpoint)(void *ep_context);
-    /** An endpoint got an address. On success stores the context, not NULL, that later calls bring back. */
+    /** An endpoint got an address. On success the provider stores a context, not NULL, which later calls pass back. */
     int (*add_address)(const struct acmabi_address *addr, void *ep_context, void **addr_context);
     /** An endpoint lost an address. */
     void (*remove_address)(void *addr_context);
     /**
-     * A client asks for the path to a destination. Returns 0 and answers id once, now or later, by
-     * acmabi_resolve_response. msg is dead after the return.
+     * A client requests the path to a destination. The provider returns 0 and answers id exactly once, now or
+     * later, by acmabi_resolve_response. msg is invalid after the return.
      */
     int (*resolve)(void *addr_context, struct acmabi_msg *msg, uint64_t id);
     /**
-     * A client asks the SA for a path. Returns 0 and answers id once, now or later, by acmabi_query_response. msg
-     * is dead after the return.
+     * A client requests a path from the SA. The provider returns 0 and answers id exactly once, now or later, by
+     * acmabi_query_response. msg is invalid after the return.
      */
     int (*query)(void *addr_context, struct acmabi_msg *msg, uint64_t id);
-    /** Something happened on a port. */
+    /** An event occurred on a port. */
     int (*handle_event)(void *port_context, acmabi_ibv_event_type type);
     /** Stores an endpoint's counters, big-endian, and their number, at most ACMABI_MAX_COUNTER. */
     void (*query_perf)(void *ep_context, acmabi_be64 *values, uint8_t *cnt);
 };
 
 /**
- * A path rate: C's enum ibv_rate, the code that InfiniBand uses on the wire too. (verbs.h)
+ * A path rate: C's enum ibv_rate, which is also InfiniBand's code on the wire. (verbs.h)
  *
  * The codes are not in the order of the speeds.
  */
@@ -1096,22 +1099,22 @@ typedef unsigned int acmabi_ibv_rate;
 /**
  * The two halves of a GID; a nameless structure inside union umad_gid. (umad.h)
  *
- * Packed, unlike the nameless structure in C: that is how it fits a union aligned to 4.
+ * Packed, unlike the nameless structure in C, so that it fits a union aligned to 4.
  */
 struct ACMABI_PACKED acmabi_umad_gid_global {
     /** The subnet's prefix. */
     acmabi_be64 subnet_prefix;
-    /** The port's GUID, as a rule. */
+    /** Usually the port's GUID. */
     acmabi_be64 interface_id;
 };
 
 /**
  * A GID inside a MAD: 16 bytes in network byte order, aligned to 4. (umad.h)
  *
- * Not to be cast from or to acmabi_ibv_gid, whose alignment is 8.
+ * Do not cast it from or to acmabi_ibv_gid, whose alignment is 8.
  */
 union ACMABI_ALIGNED(4) acmabi_umad_gid {
-    /** The 16 bytes as they go over the wire. */
+    /** The 16 bytes in wire order. */
     uint8_t raw[16];
     /** Eight groups of 16 bits. */
     acmabi_be16 raw_be16[8];
@@ -1120,9 +1123,9 @@ union ACMABI_ALIGNED(4) acmabi_umad_gid {
 };
 
 /**
- * Where a MAD goes to or comes from. (umad.h)
+ * The other side of a MAD: its destination or its source. (umad.h)
  *
- * For a MAD to the SA the core fills it in.
+ * For a MAD to the SA, the core fills it in.
  */
 struct acmabi_ib_mad_addr {
     /** The other side's queue pair number; 1 is the general services interface. */
@@ -1133,9 +1136,9 @@ struct acmabi_ib_mad_addr {
     acmabi_be16 lid;
     /** The service level. */
     uint8_t sl;
-    /** The low bits of the local LID, as many as the port's LMC says. */
+    /** The low bits of the local LID; the port's LMC says how many. */
     uint8_t path_bits;
-    /** Non-zero when the fields of a global route (the following ones) count. */
+    /** Non-zero if the fields of a global route (those that follow) are valid. */
     uint8_t grh_present;
     /** Index of the local GID. */
     uint8_t gid_index;
@@ -1154,56 +1157,56 @@ struct acmabi_ib_mad_addr {
 };
 
 /**
- * The envelope of a MAD that is handed to or read from the kernel; the MAD follows. (umad.h)
+ * The envelope of a MAD that is written to or read from the kernel; the MAD follows. (umad.h)
  *
  * Numbers are in host byte order unless the address says otherwise.
  */
 struct acmabi_ib_user_mad {
     /** The kernel agent that sends or receives. */
     uint32_t agent_id;
-    /** 0, or the errno with which sending failed: 110 (ETIMEDOUT) when nobody answered. */
+    /** 0, or the errno of the failure: 110 (ETIMEDOUT) without a response. */
     uint32_t status;
-    /** How long to wait for an answer before the next try, in milliseconds; 0 expects none. */
+    /** Time to wait for a response before the next try, in milliseconds; 0 expects no response. */
     uint32_t timeout_ms;
-    /** How often to send again after the first time. */
+    /** Number of further tries. */
     uint32_t retries;
-    /** Bytes of envelope and MAD. */
+    /** Length of envelope and MAD in bytes. */
     uint32_t length;
     /** The other side. */
     struct acmabi_ib_mad_addr addr;
 };
 
-/** The 24 bytes that every MAD begins with. */
+/** The header of every MAD, 24 bytes. */
 struct acmabi_umad_hdr {
     /** ACMABI_UMAD_BASE_VERSION. */
     uint8_t base_version;
     /** An ACMABI_UMAD_CLASS_ code. */
     uint8_t mgmt_class;
-    /** The class's own version, 2 for the SA. */
+    /** The version of the class, 2 for the SA. */
     uint8_t class_version;
     /** An ACMABI_UMAD_METHOD_ or ACMABI_UMAD_SA_METHOD_ code. */
     uint8_t method;
     /**
-     * 0 in a request. In an answer a class's own code in the high byte and an ACMABI_UMAD_STATUS_ code in the low
-     * one: either means failure.
+     * 0 in a request. In a response, a code of the class in the high byte and an ACMABI_UMAD_STATUS_ code in the
+     * low byte: either one means failure.
      */
     acmabi_be16 status;
-    /** For directed routes only. */
+    /** Used for directed routes only. */
     acmabi_be16 class_specific;
     /**
-     * Chosen by the sender, repeated in the answer. Only the low 32 bits are the sender's: the kernel overwrites
-     * the others.
+     * Chosen by the sender and repeated in the response. Only the low 32 bits are the sender's: the kernel
+     * overwrites the high ones.
      */
     acmabi_be64 tid;
     /** An ACMABI_UMAD_ATTR_ or ACMABI_UMAD_SA_ATTR_ code. */
     acmabi_be16 attr_id;
     /** Zero. */
     acmabi_be16 resv;
-    /** Which part or port of the attribute; 0 at the SA. */
+    /** Part or port of the attribute; 0 for the SA. */
     acmabi_be32 attr_mod;
 };
 
-/** The 12 bytes behind acmabi_umad_hdr that split a long message into segments. */
+/** The 12 bytes after acmabi_umad_hdr, which divide a long message into segments. */
 struct acmabi_umad_rmpp_hdr {
     /** ACMABI_UMAD_RMPP_VERSION, or 0 without RMPP. */
     uint8_t rmpp_version;
@@ -1215,7 +1218,7 @@ struct acmabi_umad_rmpp_hdr {
     uint8_t rmpp_status;
     /** The segment's number, from 1. */
     acmabi_be32 seg_num;
-    /** In data the payload's bytes, in an acknowledgement the new window's last segment. */
+    /** In data the length of the payload in bytes, in an acknowledgement the last segment of the new window. */
     acmabi_be32 paylen_newwin;
 };
 
@@ -1227,36 +1230,36 @@ struct acmabi_umad_sa_packet {
     struct acmabi_umad_rmpp_hdr rmpp_hdr;
     /** The SM_Key, in network byte order; zero in a client's request. A byte array because it is not aligned. */
     uint8_t sm_key[8];
-    /** Distance from one record to the next, in units of 8 bytes. */
+    /** Distance between records, in units of 8 bytes. */
     acmabi_be16 attr_offset;
     /** Zero. */
     acmabi_be16 reserved;
-    /** Which components of the record are asked for. */
+    /** The components of the record that the query constrains. */
     acmabi_be64 comp_mask;
     /** The record, in network byte order. */
     uint8_t data[ACMABI_UMAD_LEN_SA_DATA];
 };
 
-/** A MAD to the SA and back. Allocated and freed by the core. (acm_prov.h) */
+/** A MAD to the SA, and the SA's response. The core allocates and frees it. (acm_prov.h) */
 struct acmabi_sa_mad {
-    /** What the provider gave to acmabi_alloc_sa_mad. */
+    /** The context that the provider passed to acmabi_alloc_sa_mad. */
     void *context;
-    /** The envelope, filled by the core; umad.status is not 0 when no answer came. */
+    /** The envelope, filled by the core; umad.status is not 0 if there was no response. */
     struct acmabi_ib_user_mad umad;
-    /** The question, then the answer. */
+    /** The query; later the response. */
     struct acmabi_umad_sa_packet sa_mad;
 };
 
 /**
- * Gets a MAD back, with the SA's answer or a failure in umad.status; runs on the core's SA thread and frees the
- * MAD. (acm_prov.h)
+ * Gets a MAD back, with the SA's response or with an error in umad.status. It runs on the core's SA thread and
+ * must free the MAD. (acm_prov.h)
  */
 typedef void (*acmabi_sa_handler_fn)(struct acmabi_sa_mad *mad);
 
-/** A counter: an index into the counters' array. (acm.h) */
+/** A counter: its index in the array of counters. (acm.h) */
 typedef int acmabi_counter;
 
-/** A path and what it is good for, as the kernel and librdmacm exchange it. (sa.h) */
+/** A path and its use, as the kernel and librdmacm exchange it. (sa.h) */
 struct acmabi_ibv_path_data {
     /** ACMABI_IBV_PATH_FLAG_ bits, in host byte order. */
     uint32_t flags;
@@ -1302,28 +1305,28 @@ struct acmabi_umad_sa_mcmember_record {
     acmabi_be16 pkey;
     /** Selector in bits 7 and 6, an acmabi_ibv_rate code in the others. */
     uint8_t rate;
-    /** Selector in bits 7 and 6; the others are n of 4.096 us x 2^n. */
+    /** Selector in bits 7 and 6; the other bits are n of 4.096 us x 2^n. */
     uint8_t pkt_life;
     /** Service level in bits 31 to 28, flow label in bits 27 to 8, hop limit in bits 7 to 0. */
     acmabi_be32 sl_flow_hop;
     /** Scope in bits 7 to 4, join state in bits 3 to 0. */
     uint8_t scope_state;
-    /** Bit 7: joined on another's behalf, as the SA found out. */
+    /** Bit 7: joined on behalf of another port, set by the SA. */
     uint8_t proxy_join;
     /** Zero. */
     uint8_t reserved[2];
-    /** Fills the record up to a multiple of 8 bytes. */
+    /** Pads the record to a multiple of 8 bytes. */
     uint8_t pad[4];
 };
 
 /** One entry of a resolve message, 72 bytes: an address or a path. (acm.h) */
 struct acmabi_ep_addr_data {
     /**
-     * In a request ACMABI_EP_FLAG_ and ACMABI_FLAGS_ bits, in an answer ACMABI_IBV_PATH_FLAG_ bits; in host byte
+     * In a request ACMABI_EP_FLAG_ and ACMABI_FLAGS_ bits, in a response ACMABI_IBV_PATH_FLAG_ bits; in host byte
      * order.
      */
     uint32_t flags;
-    /** What info holds, in host byte order. */
+    /** The kind of info, in host byte order. */
     acmabi_ep_type type;
     /** Zero. */
     uint16_t reserved;
@@ -1336,8 +1339,8 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * acmabi_ibv_query_port: fills port_attr with the attributes of the port that port_num names (1 and up). 0, or
- * an errno. libibverbs, symbol version IBVERBS_1.1.
+ * acmabi_ibv_query_port: fills port_attr with the attributes of port port_num (from 1). Returns 0 or an errno.
+ * libibverbs, symbol version IBVERBS_1.1.
  */
 extern int acmabi_ibv_query_port(struct ibv_context *context,
                                  uint8_t port_num,
@@ -1345,36 +1348,37 @@ extern int acmabi_ibv_query_port(struct ibv_context *context,
     ACMABI_SYMBOL("ibv_query_port");
 
 /**
- * acmabi_ibv_query_pkey: stores the P_Key at index (0 and up) of the port's table; a hole reads as 0x0000 or
- * 0x8000. 0, or non-zero on failure. libibverbs, symbol version IBVERBS_1.1.
+ * acmabi_ibv_query_pkey: stores the P_Key at index (from 0) of the port's table; an empty entry reads as 0x0000
+ * or 0x8000. Returns 0, or non-zero on failure. libibverbs, symbol version IBVERBS_1.1.
  */
 extern int acmabi_ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, acmabi_be16 *pkey)
     ACMABI_SYMBOL("ibv_query_pkey");
 
 /**
- * acmabi_ibv_query_gid: stores the GID at index (0 and up) of the port's table. 0, or non-zero on failure.
- * libibverbs, symbol version IBVERBS_1.1.
+ * acmabi_ibv_query_gid: stores the GID at index (from 0) of the port's table. Returns 0, or non-zero on
+ * failure. libibverbs, symbol version IBVERBS_1.1.
  */
 extern int acmabi_ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union acmabi_ibv_gid *gid)
     ACMABI_SYMBOL("ibv_query_gid");
 
 /**
- * acmabi_provider_query, the one symbol that a provider's library exports: stores its table, which must live as
- * long as the library is loaded, and the version that it was written for. 0 for success. (acm_prov.h)
+ * acmabi_provider_query, the only symbol that a provider's library exports. It stores the provider's table,
+ * which must live as long as the library is loaded, and the version that the provider was built for. Returns 0
+ * for success. (acm_prov.h)
  */
 extern int acmabi_provider_query(struct acmabi_provider **info, uint32_t *version)
     ACMABI_SYMBOL("provider_query");
 
 /**
  * acmabi_write: writes to the daemon's log if its level is at least level (0 always, 1 verbose, 2 every
- * operation). format is that of printf. (acm_prov.h)
+ * operation). format is as for printf. (acm_prov.h)
  */
 extern void acmabi_write(int level, const char *format, ...)
     ACMABI_SYMBOL("acm_write") __attribute__((format(printf, 2, 3)));
 
 /**
- * acmabi_format_name: writes an address as text to name, or leaves name alone if the log's level is below
- * level. (acm_prov.h)
+ * acmabi_format_name: writes an address as text to name. If the log's level is below level, leaves name
+ * unchanged. (acm_prov.h)
  */
 extern void acmabi_format_name(int level,
                                char *name,
@@ -1384,74 +1388,77 @@ extern void acmabi_format_name(int level,
                                size_t addr_size)
     ACMABI_SYMBOL("acm_format_name");
 
-/** acmabi_ib_any_gid: non-zero if the GID is ::. (acm_prov.h) */
+/** acmabi_ib_any_gid: returns non-zero if the GID is ::. (acm_prov.h) */
 extern int acmabi_ib_any_gid(union acmabi_ibv_gid *gid)
     ACMABI_SYMBOL("ib_any_gid");
 
-/** acmabi_gid_index: where a GID stands in the port's table; the table's length if it is not there. (acm_prov.h) */
+/**
+ * acmabi_gid_index: returns the index of a GID in the port's table, or the table's length if it is not there.
+ * (acm_prov.h)
+ */
 extern uint8_t acmabi_gid_index(struct acmabi_port *port, union acmabi_ibv_gid *gid)
     ACMABI_SYMBOL("acm_gid_index");
 
-/** acmabi_get_gid: stores the GID at index (0 and up) of the port's table. 0 for success. (acm_prov.h) */
+/** acmabi_get_gid: stores the GID at index (from 0) of the port's table. Returns 0 for success. (acm_prov.h) */
 extern int acmabi_get_gid(struct acmabi_port *port, int index, union acmabi_ibv_gid *gid)
     ACMABI_SYMBOL("acm_get_gid");
 
 /**
- * acmabi_path_comp_mask: the component mask of a path query, from which fields of the record are not zero.
- * (acm_prov.h)
+ * acmabi_path_comp_mask: returns the component mask of a path query, with a bit for each field of the record
+ * that is not zero. (acm_prov.h)
  */
 extern acmabi_be64 acmabi_path_comp_mask(struct acmabi_ibv_path_record *path)
     ACMABI_SYMBOL("acm_path_comp_mask");
 
 /**
- * acmabi_resolve_response: answers a resolve. To be called once for each id, from any thread; non-zero when the
- * client is gone. (acm_prov.h)
+ * acmabi_resolve_response: answers a resolve. Call it once for each id, from any thread. Returns non-zero if
+ * the client has disconnected. (acm_prov.h)
  */
 extern int acmabi_resolve_response(uint64_t id, struct acmabi_msg *msg)
     ACMABI_SYMBOL("acm_resolve_response");
 
 /**
- * acmabi_query_response: answers a query. To be called once for each id, from any thread; non-zero when the
- * client is gone. (acm_prov.h)
+ * acmabi_query_response: answers a query. Call it once for each id, from any thread. Returns non-zero if the
+ * client has disconnected. (acm_prov.h)
  */
 extern int acmabi_query_response(uint64_t id, struct acmabi_msg *msg)
     ACMABI_SYMBOL("acm_query_response");
 
 /**
- * acmabi_get_rate: the rate of a link from active_width and active_speed of the port's attributes; 0 for those
- * that the core does not know. (acm_prov.h)
+ * acmabi_get_rate: returns the rate for a port's active_width and active_speed, or 0 for values that the core
+ * does not know. (acm_prov.h)
  */
 extern acmabi_ibv_rate acmabi_get_rate(uint8_t width, uint8_t speed)
     ACMABI_SYMBOL("acm_get_rate");
 
-/** acmabi_convert_mtu: the code of an MTU in bytes. (acm_prov.h) */
+/** acmabi_convert_mtu: returns the code of an MTU in bytes. (acm_prov.h) */
 extern acmabi_ibv_mtu acmabi_convert_mtu(int mtu)
     ACMABI_SYMBOL("acm_convert_mtu");
 
-/** acmabi_convert_rate: the code of a rate in Gb/s. (acm_prov.h) */
+/** acmabi_convert_rate: returns the code of a rate in Gb/s. (acm_prov.h) */
 extern acmabi_ibv_rate acmabi_convert_rate(int rate)
     ACMABI_SYMBOL("acm_convert_rate");
 
-/** acmabi_alloc_sa_mad: a zeroed MAD for an open endpoint, or NULL. (acm_prov.h) */
+/** acmabi_alloc_sa_mad: returns a zeroed MAD for an open endpoint, or NULL. (acm_prov.h) */
 extern struct acmabi_sa_mad *acmabi_alloc_sa_mad(const struct acmabi_endpoint *endpoint,
                                                  void *context,
                                                  acmabi_sa_handler_fn handler)
     ACMABI_SYMBOL("acm_alloc_sa_mad");
 
-/** acmabi_free_sa_mad: frees a MAD that was not sent, or came back. (acm_prov.h) */
+/** acmabi_free_sa_mad: frees a MAD that was not sent, or that the handler got back. (acm_prov.h) */
 extern void acmabi_free_sa_mad(struct acmabi_sa_mad *mad)
     ACMABI_SYMBOL("acm_free_sa_mad");
 
 /**
- * acmabi_send_sa_mad: sends a MAD; on success (0) it is the core's until the handler gets it back, else it
- * stays the caller's. Not for an endpoint that is closed. (acm_prov.h)
+ * acmabi_send_sa_mad: sends a MAD. On success (0) the core owns the MAD until it calls the handler; on failure
+ * the caller still owns it. The endpoint must be open. (acm_prov.h)
  */
 extern int acmabi_send_sa_mad(struct acmabi_sa_mad *mad)
     ACMABI_SYMBOL("acm_send_sa_mad");
 
 /**
- * acmabi_get_opts_file: the path of the options file, NUL-terminated; lives as long as the process.
- * (acm_prov.h)
+ * acmabi_get_opts_file: returns the path of the options file, NUL-terminated; valid as long as the process
+ * lives. (acm_prov.h)
  */
 extern const char *acmabi_get_opts_file(void)
     ACMABI_SYMBOL("acm_get_opts_file");

@@ -1,4 +1,4 @@
-//! What the SDK adds to a provider: a message parsed and an answer built, with the smallest provider behind it.
+//! The SDK's own cost: parsing a message and building an answer, with the smallest provider.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,17 +8,17 @@ use acm_stand_in::message::{HEADER, Message, Path as Record};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 const DESTINATIONS: u32 = 1000;
-/// Where the DGID of a path lies in a message.
+/// Offset of a path's DGID in a message.
 const DGID: usize = HEADER + 8 + 8;
 
-/// The SDK's example `static_table`, as it is shipped.
+/// The SDK's example `static_table`, in its release build.
 fn static_table() -> PathBuf {
     let output = Command::new(env!("CARGO"))
         .args(["build", "--release", "--quiet", "--message-format", "json"])
         .args(["--package", "acm-prov-api", "--example", "static_table"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
-        .expect("cargo, to build the provider");
+        .expect("cargo builds the provider");
     let messages = String::from_utf8(output.stdout).expect("JSON");
     let library = messages.lines().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;

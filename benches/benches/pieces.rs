@@ -1,4 +1,4 @@
-//! The pieces of a cached resolve and of a start, each by itself.
+//! Single parts of a cached resolve and of a start.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -12,7 +12,7 @@ use acm_prov_api::path::PathRecord;
 use acm_prov_api::sa::{PathQuery, Source, Target};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
-/// Paths in the store, and hosts in the dump.
+/// Number of paths in the store, and of hosts in the dump.
 const SIZE: u16 = 1600;
 
 fn source() -> Source {

@@ -1,4 +1,4 @@
-//! Counting by callgrind.
+//! Counts instructions with callgrind.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,51 +7,51 @@ use std::process::Command;
 
 use loader_test::bench::arrays::{self, Array};
 
-/// The cases that are counted: names of `loader-test bench`.
+/// The counted cases: names of `loader-test bench`.
 pub const CASES: [&str; 4] = ["lid", "gid", "ip", "kernel"];
-/// Destinations in the cache.
+/// Number of destinations in the cache.
 pub const DESTINATIONS: u32 = 1000;
-/// Hits that are counted.
+/// Number of counted hits.
 pub const HITS: u32 = 10_000;
-/// The function of loader-test that makes them.
+/// The function of loader-test that calls the provider.
 const WINDOW: &str = "acm_bench_counted";
 
-/// Why there is no count.
+/// Error from counting.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A program is not there.
+    /// A program is missing.
     #[error("{command}: {source}; as root: apt-get install valgrind gcc libc6-dev")]
     Start {
-        /// What was to be run.
+        /// The command.
         command: String,
-        /// Why it was not.
+        /// The cause.
         source: io::Error,
     },
     /// A program failed.
     #[error("{command} failed:\n{output}")]
     Failed {
-        /// What was run.
+        /// The command.
         command: String,
-        /// What it said.
+        /// Its output.
         output: String,
     },
-    /// The profile of callgrind has no count.
-    #[error("callgrind saw no call of {WINDOW} by {}", program.display())]
+    /// Callgrind's profile has no count.
+    #[error("callgrind recorded no call of {WINDOW} by {}", program.display())]
     NoCount {
-        /// The program that was run.
+        /// The program.
         program: PathBuf,
     },
-    /// A file.
+    /// A file error.
     #[error("{}: {reason}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         reason: String,
     },
 }
 
-/// What a command prints to standard output.
+/// Runs a command; returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, Error> {
     let name = format!("{command:?}");
     let output = command.output().map_err(|source| Error::Start {
@@ -68,17 +68,18 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Error> {
     }
 }
 
-/// What is counted, built.
+/// The programs to count, built.
 pub struct Built {
     /// The program `loader-test`.
     pub program: PathBuf,
-    /// path-cache as it is shipped.
+    /// path-cache, in its release build.
     pub library: PathBuf,
 }
 
-/// Builds path-cache as it is shipped, and loader-test without optimizations: what that takes is taken off.
+/// Builds path-cache in its release build, and loader-test without optimizations; its own instructions are
+/// subtracted.
 ///
-/// `cargo xtask test` has built both before any test, and says so by the variable `ACM_TESTS_BUILT`: another build would
+/// `cargo xtask test` builds both before any test, and sets the variable `ACM_TESTS_BUILT`: another build would
 /// replace programs that other tests run.
 ///
 /// # Errors
@@ -112,7 +113,7 @@ pub fn build() -> Result<Built, Error> {
             });
     let target = target.ok_or_else(|| Error::File {
         path: workspace.clone(),
-        reason: "cargo does not say where it builds".into(),
+        reason: "cargo did not report the path of the built file".into(),
     })?;
     Ok(Built {
         program: target.join("debug/loader-test"),
@@ -120,7 +121,7 @@ pub fn build() -> Result<Built, Error> {
     })
 }
 
-/// Counts hits through loader-test's program.
+/// Counts hits by running loader-test.
 pub struct Counter {
     program: PathBuf,
     folder: tempfile::TempDir,
@@ -128,10 +129,10 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// With the program `loader-test`.
+    /// Uses the program `loader-test`.
     ///
     /// # Errors
-    /// If the provider that is taken off cannot be built.
+    /// If the empty provider, whose count is subtracted, cannot be built.
     pub fn new(program: &Path) -> Result<Self, Error> {
         let wrong = |reason: io::Error| Error::File {
             path: std::env::temp_dir(),
@@ -146,7 +147,8 @@ impl Counter {
         })
     }
 
-    /// Instructions of a hit in the provider and the libraries that it calls, without those of the core.
+    /// Returns the instructions of a hit in the provider and the libraries that it calls, without those of the
+    /// core.
     ///
     /// # Errors
     /// If valgrind is missing, or the provider does not answer from its cache.
@@ -193,11 +195,11 @@ impl Counter {
     }
 }
 
-/// Instructions by the path of the program or library that they are in.
+/// Instructions by the path of their program or library.
 type ByObject = BTreeMap<String, u64>;
 
-/// Reads what callgrind writes without compression: a line `ob=OBJECT` begins the functions of an object, a line `LINE COUNT`
-/// is a count, and one behind a line `calls=` is that of the callee.
+/// Parses callgrind's uncompressed output: a line `ob=OBJECT` starts the functions of an object, a line `LINE
+/// COUNT` is a count, and such a line after `calls=` is the callee's count.
 fn by_object(profile: &str) -> ByObject {
     let mut counts = ByObject::new();
     let (mut object, mut is_callees) = ("", false);
@@ -219,7 +221,8 @@ fn by_object(profile: &str) -> ByObject {
     counts
 }
 
-/// What was executed beyond another run, outside of the program and of that run's own provider.
+/// Returns the additional instructions of one run over another, outside of the program and of the other run's
+/// provider.
 fn difference(with: &ByObject, without: &ByObject, program: &Path, nothing: &Path) -> u64 {
     let is = |name: &str, path: &Path| Path::new(name) == path;
     let counted = with.iter().filter(|(name, _)| !is(name, program));
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_core_does_is_taken_off() {
+    fn the_cores_instructions_are_subtracted() {
         let without = [
             ("/bin/core", 60),
             ("/lib/libc.so", 10),
@@ -262,7 +265,7 @@ mod tests {
         ];
         let without = ByObject::from(without.map(|(name, count)| (name.to_owned(), count)));
         let [program, nothing] = ["/bin/core", "/tmp/nothing.so"].map(Path::new);
-        // 85 in the library, and 30 in libc that the core did not need.
+        // 85 in the library, and 30 in libc beyond the core's own.
         assert_eq!(
             difference(&by_object(PROFILE), &without, program, nothing),
             115

@@ -1,4 +1,4 @@
-//! What counts depend on besides the source.
+//! The environment that counts depend on, besides the source.
 
 use std::ffi::CStr;
 use std::process::Command;
@@ -10,26 +10,26 @@ use crate::count::{Error, output};
 /// A toolchain, libc and valgrind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
-    /// `rustc --version`, and the host.
+    /// `rustc --version` and the host.
     pub toolchain: String,
-    /// glibc's version.
+    /// Version of glibc.
     pub libc: String,
-    /// valgrind's version.
+    /// Version of valgrind.
     pub valgrind: String,
-    /// Whether the processor, and so valgrind, has AVX2: glibc chooses its memcpy by that.
+    /// Whether the processor, and so valgrind, has AVX2, by which glibc chooses its memcpy.
     pub avx2: bool,
 }
 
 impl Environment {
-    /// The present one.
+    /// Returns the present environment.
     ///
     /// # Errors
-    /// If rustc or valgrind cannot be asked.
+    /// If running rustc or valgrind fails.
     pub fn here() -> Result<Self, Error> {
         let rustc = output(Command::new("rustc").arg("-vV"))?;
         let valgrind = output(Command::new("valgrind").arg("--version"))?;
         let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        // SAFETY: the version is a terminated string that lives as long as the process.
+        // SAFETY: the version is a NUL-terminated string that lives as long as the process.
         let libc = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
         Ok(Self {
             toolchain: toolchain(&rustc),
@@ -39,7 +39,7 @@ impl Environment {
         })
     }
 
-    /// What differs from another one, for people.
+    /// Returns the differences to another environment, as texts.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let pairs = [
@@ -59,7 +59,7 @@ impl Environment {
     }
 }
 
-/// The version and the host, of what `rustc -vV` prints.
+/// Returns version and host from the output of `rustc -vV`.
 fn toolchain(text: &str) -> String {
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     let version = text.lines().next().unwrap_or("unknown");
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_environment_is_told_from_another() {
+    fn environments_are_compared() {
         let text =
             "rustc 1.95.0 (59807616e 2026-04-14)\nbinary: rustc\nhost: x86_64-unknown-linux-gnu\n";
         let own = Environment {

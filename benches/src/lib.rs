@@ -1,15 +1,17 @@
-//! How many instructions a cached resolve takes, from the C callback to the core's function for the answer: a figure that needs no
-//! quiet machine.
+//! Counts the instructions of a cached resolve, from the C callback to the core's function for the answer.
+//! Counting does not need a quiet machine.
 //!
-//! Callgrind counts hits that `loader-test bench-child` makes: in the provider as it is shipped, a library that is loaded as
-//! ibacm loads it, and in the libraries that it calls. What the program itself does, the core, is left out. gungraun counts functions
-//! of a program that it is linked into, and needs a runner of the very same version to be installed; neither fits a loaded library.
+//! Callgrind counts the hits of `loader-test bench-child`: in the provider's release build, loaded as ibacm
+//! loads it, and in the libraries that it calls. The instructions of the program itself are left out. gungraun
+//! does not fit a loaded library: it counts functions of the program that it is linked into, and needs an
+//! installed runner of exactly the same version.
 //!
-//! The counts are kept in `counts.json`, for a toolchain, libc and valgrind. There, more than [`TOLERANCE`] above what is kept
-//! is a regression. Elsewhere counts are shown and not judged: another compiler inlines otherwise.
+//! `counts.json` records the counts for a toolchain, libc and valgrind. In that environment, more than
+//! [`TOLERANCE`] above the recorded count is a regression. In other environments the counts are only shown,
+//! because another compiler inlines differently.
 
 pub mod count;
 pub mod environment;
-pub mod kept;
+pub mod recorded;
 
-pub use kept::TOLERANCE;
+pub use recorded::TOLERANCE;

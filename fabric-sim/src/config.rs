@@ -1,4 +1,4 @@
-//! What the environment says.
+//! Settings from environment variables.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -6,28 +6,29 @@ use std::time::Duration;
 
 use crate::report::report_once;
 
-/// Milliseconds between two readings of a port.
+/// Milliseconds between two queries of a port.
 pub const POLL_MS: &str = "FABRIC_SIM_POLL_MS";
 /// Path of the control socket.
 pub const CONTROL: &str = "FABRIC_SIM_CONTROL";
-/// Folder of the wires between processes.
+/// Folder of the wires, which connect processes.
 pub const WIRES: &str = "FABRIC_SIM_WIRES";
-/// Number of the first queue pair, its lower 16 bits.
+/// Number of the first queue pair: its lower 16 bits.
 pub const FIRST_QP: &str = "FABRIC_SIM_FIRST_QP";
-/// SubnetTimeOut of ports.
+/// SubnetTimeOut of the ports.
 pub const SUBNET_TIMEOUT: &str = "FABRIC_SIM_SUBNET_TIMEOUT";
 
-/// What OpenSM gives ports unless configured otherwise: about a second.
+/// OpenSM's default: about a second.
 const DEFAULT_SUBNET_TIMEOUT: u8 = 18;
 const DEFAULT_POLL: Duration = Duration::from_millis(100);
 
-/// How often a port is read. A value that is no number from 1 to 3600000 is reported, and the default holds.
+/// Returns how often to query a port. Reports a value that is not a number from 1 to 3600000, and returns the
+/// default.
 pub fn poll_interval() -> Duration {
     std::env::var_os(POLL_MS).map_or(DEFAULT_POLL, |value| {
         read_poll_interval(&value).unwrap_or_else(|| {
             let default = DEFAULT_POLL.as_millis();
             report_once(&format!(
-                "{POLL_MS}={value:?} is no number from 1 to 3600000; {default} ms it is"
+                "{POLL_MS}={value:?} is not a number from 1 to 3600000; using {default} ms"
             ));
             DEFAULT_POLL
         })
@@ -41,12 +42,12 @@ fn read_poll_interval(value: &OsStr) -> Option<Duration> {
         .then(|| Duration::from_millis(milliseconds))
 }
 
-/// Where the control socket is to be; none when unset or empty.
+/// Returns the path of the control socket; `None` if unset or empty.
 pub fn control_path() -> Option<PathBuf> {
     path(CONTROL)
 }
 
-/// The folder of the wires; none when unset or empty.
+/// Returns the folder of the wires; `None` if unset or empty.
 pub fn wires() -> Option<PathBuf> {
     path(WIRES)
 }
@@ -57,25 +58,26 @@ fn path(variable: &str) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// Which number the first queue pair on the wires gets; none when unset. A value that is no number from 64 to 65534 is
-/// reported, and any number will do.
+/// Returns the number of the first queue pair on the wires; `None` if unset. Reports a value that is not a
+/// number from 64 to 65534, and then returns `None`.
 pub fn first_queue_pair() -> Option<u16> {
     let value = std::env::var_os(FIRST_QP)?;
     let number = read_queue_pair(&value);
     if number.is_none() {
         report_once(&format!(
-            "{FIRST_QP}={value:?} is no number from 64 to 65534; any number it is"
+            "{FIRST_QP}={value:?} is not a number from 64 to 65534; using any number"
         ));
     }
     number
 }
 
-/// The SubnetTimeOut that ports show. A value that is no number from 0 to 31 is reported, and the default holds.
+/// Returns the SubnetTimeOut that ports report. Reports a value that is not a number from 0 to 31, and returns
+/// the default.
 pub fn subnet_timeout() -> u8 {
     std::env::var_os(SUBNET_TIMEOUT).map_or(DEFAULT_SUBNET_TIMEOUT, |value| {
         read_subnet_timeout(&value).unwrap_or_else(|| {
             report_once(&format!(
-                "{SUBNET_TIMEOUT}={value:?} is no number from 0 to 31; {DEFAULT_SUBNET_TIMEOUT} it is"
+                "{SUBNET_TIMEOUT}={value:?} is not a number from 0 to 31; using {DEFAULT_SUBNET_TIMEOUT}"
             ));
             DEFAULT_SUBNET_TIMEOUT
         })

@@ -1,4 +1,4 @@
-//! The adapters of this process, found at the first call that needs them.
+//! The adapters of this process, found when first needed.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::wires;
 
 static ADAPTERS: Mutex<Option<Vec<Arc<Adapter>>>> = Mutex::new(None);
 
-/// The adapters that verbs show: those [installed](install), else one for each channel adapter that libibumad shows, on the
-/// [wires] that the environment names.
+/// Returns the adapters that verbs list: those [installed](install), else one for each channel adapter that
+/// libibumad lists, connected to the [wires] that the environment names.
 ///
 /// # Errors
-/// If an adapter does not answer; the next call tries again.
+/// If an adapter does not respond; the next call tries again.
 #[cfg(feature = "preload")]
 pub fn adapters() -> Result<Vec<Arc<Adapter>>, AttachError> {
     let mut adapters = ADAPTERS.lock();
@@ -24,21 +24,21 @@ pub fn adapters() -> Result<Vec<Arc<Adapter>>, AttachError> {
         return Ok(adapters.clone());
     }
     let found = live::attach_all()?;
-    wires::connect_as_told(&found);
+    wires::connect_from_environment(&found);
     *adapters = Some(found.clone());
     Ok(found)
 }
 
-/// The adapters that verbs show: those [installed](install), or none.
+/// Returns the adapters that verbs list: those [installed](install), or none.
 ///
 /// # Errors
-/// None; with the feature `preload` the adapters are looked for.
+/// None; the version with the feature `preload` can fail.
 #[cfg(not(feature = "preload"))]
 pub fn adapters() -> Result<Vec<Arc<Adapter>>, std::convert::Infallible> {
     Ok(ADAPTERS.lock().clone().unwrap_or_default())
 }
 
-/// Makes verbs in this process show these adapters instead of looking for any. Contexts already open keep theirs.
+/// Sets the adapters that verbs list in this process, instead of searching for them. Open contexts keep theirs.
 pub fn install(adapters: Vec<Arc<Adapter>>) {
     *ADAPTERS.lock() = Some(adapters);
 }

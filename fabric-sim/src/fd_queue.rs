@@ -1,4 +1,4 @@
-//! A queue whose file descriptor polls readable while it holds something.
+//! A queue whose file descriptor polls readable while the queue is not empty.
 //!
 //! The kernel gives user space such descriptors for asynchronous events (`ibv_context.async_fd`), completion channels
 //! (`ibv_comp_channel.fd`) and management ports (`umad_get_fd`); programs `poll` them, and make them non-blocking with
@@ -11,20 +11,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
-/// See the module's text. Any number of threads may push and pop.
+/// A queue of items with a descriptor, see the module. Any number of threads may push and pop.
 #[derive(Debug)]
 pub struct FdQueue<T> {
     items: Mutex<VecDeque<T>>,
-    /// Counts what `items` holds: each successful read entitles to one item.
+    /// Counts the items: each successful read entitles to one item.
     ready: OwnedFd,
     capacity: usize,
 }
 
 impl<T> FdQueue<T> {
-    /// An empty queue for at most `capacity` items.
+    /// Creates an empty queue for at most `capacity` items.
     ///
     /// # Errors
-    /// What `eventfd(2)` says, most likely that the process has no descriptor left.
+    /// The error of `eventfd(2)`, usually: no free descriptor.
     pub fn new(capacity: usize) -> io::Result<Self> {
         let ready = eventfd(0, EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC)?;
         Ok(Self {
@@ -34,7 +34,7 @@ impl<T> FdQueue<T> {
         })
     }
 
-    /// Appends an item, or hands it back when the queue is full.
+    /// Appends an item, or returns it if the queue is full.
     pub fn push(&self, item: T) -> Result<(), T> {
         let mut items = self.items.lock();
         if items.len() >= self.capacity {
@@ -45,20 +45,20 @@ impl<T> FdQueue<T> {
         Ok(())
     }
 
-    /// Takes the oldest item. When there is none: waits, or fails with `WouldBlock` if somebody made the descriptor
+    /// Removes the oldest item. If there is none: waits, or fails with `WouldBlock` if the descriptor is
     /// non-blocking.
     ///
     /// # Errors
-    /// What `read(2)` on the descriptor says.
+    /// The error of `read(2)` on the descriptor.
     pub fn pop(&self) -> io::Result<T> {
         self.pop_if(|_| true)
             .map(|item| item.expect("the condition holds for every item"))
     }
 
-    /// As [`pop`](Self::pop), but leaves the item in its place and returns `None` when `condition` does not hold for it.
+    /// Like [`pop`](Self::pop), but if `condition` is false for the item, leaves it and returns `None`.
     ///
     /// # Errors
-    /// As for [`pop`](Self::pop).
+    /// Those of [`pop`](Self::pop).
     pub fn pop_if(&self, condition: impl FnOnce(&T) -> bool) -> io::Result<Option<T>> {
         let mut count = [0; 8];
         loop {
@@ -75,23 +75,23 @@ impl<T> FdQueue<T> {
                 self.count_one();
                 Ok(None)
             }
-            // Only if somebody else wrote to the descriptor.
+            // Only if something else wrote to the descriptor.
             None => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
-    /// How many items wait.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.items.lock().len()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     fn count_one(&self) {
-        // Fails only if the count were about to pass 2^64 - 1.
+        // Fails only if the count would exceed 2^64 - 2.
         let _ = rustix::io::write(&self.ready, &1u64.to_ne_bytes());
     }
 }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_stays_first() {
+    fn an_item_that_fails_the_condition_stays_first() {
         let queue = FdQueue::new(8).unwrap();
         nonblocking(&queue);
         queue.push(1).unwrap();

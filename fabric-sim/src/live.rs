@@ -1,6 +1,6 @@
-//! Keeps an adapter's ports as the fabric has them: asks them, by directed route with no hop, again and again.
+//! Keeps an adapter's ports up to date by querying them repeatedly, by directed route without hops.
 //!
-//! umad2sim's sysfs files are written once when a process starts; state, LIDs and P_Keys in it never change.
+//! umad2sim writes its sysfs files once, when a process starts; state, LIDs and P_Keys in them never change.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,76 +19,76 @@ use crate::umad::lower::{ChannelAdapter, Libibumad, LowerError, Registration};
 use crate::umad::packet::Packet;
 use crate::umad::port::{Inbox, MadPort, SendError, Undeliverable};
 
-/// How long to wait for an answer, and how often to ask again.
+/// How long to wait for a response, and how often to retry.
 #[derive(Clone, Copy)]
 struct Patience {
     timeout: Duration,
     retries: u32,
 }
 
-/// ibsim answers at once, if it runs.
+/// ibsim responds at once if it runs.
 const SIMULATOR: Patience = Patience {
     timeout: Duration::from_millis(250),
     retries: 3,
 };
-/// A subnet manager may be stopped or busy; that must not delay what the port has to tell.
+/// A subnet manager may be stopped or busy, which must not delay the query of the port.
 const MANAGER: Patience = Patience {
     timeout: Duration::from_millis(100),
     retries: 0,
 };
-/// Readings of the port between two questions to the manager.
+/// Number of port queries between two queries of the manager.
 const MANAGER_PAUSE: u32 = 10;
-/// P_Keys read at most, whatever NodeInfo claims.
+/// Maximum number of P_Keys, whatever NodeInfo claims.
 const MAX_PKEYS: usize = 4096;
 
-/// Why an adapter could not be shown.
+/// Error from attaching an adapter.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// Its management port cannot be used.
+    /// Its management port failed.
     #[error(transparent)]
     Port(#[from] LowerError),
-    /// It does not say what it is.
+    /// It does not respond to NodeInfo.
     #[error("{adapter}: {source}; is ibsim running, and SIM_HOST a node of its net?")]
     Query {
-        /// Which one.
+        /// The adapter.
         adapter: String,
-        /// What was asked.
+        /// The failed query.
         source: QueryError,
     },
-    /// It is shown with no port at all.
+    /// The adapter has no ports.
     #[error("{0} has no port")]
     NoPort(String),
 }
 
-/// Why a port did not tell something.
+/// Error from a query.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// It was not sent.
-    #[error("cannot ask for {0:?} {1}: {2}")]
+    /// Sending failed.
+    #[error("cannot send a SubnGet of {0:?} {1}: {2}")]
     Send(Attribute, u32, SendError),
-    /// No answer.
-    #[error("no answer to a SubnGet of {0:?} {1}")]
+    /// No response.
+    #[error("no response to a SubnGet of {0:?} {1}")]
     Silent(Attribute, u32),
-    /// A MAD status other than 0.
+    /// A response with a MAD status other than 0.
     #[error("SubnGet of {0:?} {1} was refused with status {2:#06x}")]
     Refused(Attribute, u32, u16),
-    /// A descriptor failed.
+    /// Waiting failed.
     #[error("cannot wait for {0:?} {1}: {2}")]
     Wait(Attribute, u32, io::Error),
 }
 
-/// What was found where a subnet manager should be.
+/// The state of the subnet manager at a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manager {
-    /// Not asked yet.
+    /// Not queried yet.
     Unknown,
-    /// None, or one that is not the master yet.
+    /// There is none, or it is not the master yet.
     Absent,
     /// The master.
     Present,
 }
 
-/// Asks ports: the one of this process, and others by LID.
+/// Queries ports: this process's own, and others by LID.
 pub struct Prober {
     port: Arc<MadPort>,
     own_agent: u32,
@@ -96,9 +96,9 @@ pub struct Prober {
     inbox: Arc<Inbox>,
     next_transaction: u32,
     manager: Manager,
-    /// What the subnet manager had done when it was asked last: it begins anew when it is started.
+    /// The subnet manager's activity count at the last query; it restarts with the manager.
     manager_activity: u32,
-    /// Readings to go without asking it.
+    /// Number of port queries until the manager's next query.
     manager_pause: u32,
 }
 
@@ -106,7 +106,7 @@ impl Prober {
     /// Opens a port.
     ///
     /// # Errors
-    /// If there is none of that name and number, or it refuses an agent for subnet management.
+    /// If there is no such port, or it refuses an agent for subnet management.
     pub fn open(adapter: &str, port: u8) -> Result<Self, LowerError> {
         let port = MadPort::open(Some(adapter), port.into())?;
         let inbox = Inbox::new(64).map_err(|error| LowerError::Call {
@@ -139,7 +139,7 @@ impl Prober {
         })
     }
 
-    /// An attribute's 64 bytes.
+    /// Queries an attribute; returns its 64 bytes.
     fn get(
         &mut self,
         route: Route,
@@ -177,12 +177,12 @@ impl Prober {
         }
     }
 
-    /// Of the port of this process.
+    /// Queries the port of this process.
     fn get_own(&mut self, attribute: Attribute, modifier: u32) -> Result<[u8; 64], QueryError> {
         self.get(Route::Own, attribute, modifier, SIMULATOR)
     }
 
-    /// What comes next, a request given back included. `None`: nothing, though its time is long up.
+    /// Returns the next packet, including a returned request; `None` if none arrives long after the timeout.
     fn next_packet(&self) -> io::Result<Option<Packet>> {
         let longest = SIMULATOR.timeout * (SIMULATOR.retries + 2);
         let longest = Timespec::try_from(longest).map_err(io::Error::other)?;
@@ -193,19 +193,19 @@ impl Prober {
         }
     }
 
-    /// What the port of this process says of its node.
+    /// Queries the NodeInfo of this process's node.
     ///
     /// # Errors
-    /// If there is no answer, or one with a status.
+    /// If there is no response, or one with a status.
     pub fn node(&mut self) -> Result<NodeInfo, QueryError> {
         Ok(NodeInfo::read(&self.get_own(Attribute::NodeInfo, 0)?))
     }
 
-    /// All that verbs show of a port of this node, whose P_Key table has `pkey_count` entries; `manager_present` for when that
-    /// cannot be found out.
+    /// Queries all that verbs report of a port of this node. Its P_Key table has `pkey_count` entries.
+    /// `manager_present` is used if the manager cannot be queried.
     ///
     /// # Errors
-    /// If there is no answer, or one with a status.
+    /// If there is no response, or one with a status.
     pub fn snapshot(
         &mut self,
         port: u8,
@@ -213,7 +213,8 @@ impl Prober {
         manager_present: bool,
     ) -> Result<PortSnapshot, QueryError> {
         let mut info = PortInfo::read(&self.get_own(Attribute::PortInfo, port.into())?);
-        // ibsim has 31, two hours, whatever the subnet manager sets. Programs wait that long for answers of their peers.
+        // ibsim always has 31, two hours, whatever the subnet manager sets. Programs wait that long for their
+        // peers' responses.
         info.subnet_timeout = config::subnet_timeout();
         let pkey_count = pkey_count.min(MAX_PKEYS);
         let mut pkeys = Vec::with_capacity(pkey_count);
@@ -240,14 +241,14 @@ impl Prober {
         })
     }
 
-    /// Whether the master subnet manager sits where the port thinks; not, once, for one that was started again since it was
-    /// asked last. `None`: that port cannot be asked, now or from here.
+    /// Returns whether the master subnet manager is at the LID that the port has for it. Returns false once if
+    /// the manager was restarted since its last query. `None`: it cannot be queried, now or from here.
     fn has_manager(&mut self, info: &PortInfo) -> Option<bool> {
         if info.state != STATE_ACTIVE || info.sm_lid == 0 {
             return None;
         }
         let route = Route::Lid(info.sm_lid);
-        // ibsim answers that itself, whatever the manager does, unless no way leads there.
+        // ibsim itself responds to that, whatever the manager does, unless no route leads there.
         let port = self.get(route, Attribute::PortInfo, 0, SIMULATOR).ok()?;
         let is_present = PortInfo::read(&port).capability_mask & smp::CAPABILITY_IS_SM != 0
             && self.is_master(route);
@@ -260,8 +261,8 @@ impl Prober {
         Some(is_present)
     }
 
-    /// A manager that was started sits at its port long before it is the master. Until then no port hears of it, and it
-    /// ignores who asks its SA for something.
+    /// A new manager is at its port long before it is the master. Until then it tells no port about itself, and
+    /// ignores SA queries.
     fn is_master(&mut self, route: Route) -> bool {
         if self.manager == Manager::Present && self.manager_pause > 0 {
             self.manager_pause -= 1;
@@ -269,7 +270,7 @@ impl Prober {
         }
         self.manager_pause = MANAGER_PAUSE;
         let Ok(data) = self.get(route, Attribute::SmInfo, 0, MANAGER) else {
-            // One that is silent is stopped or busy.
+            // A silent manager is stopped or busy.
             return self.manager != Manager::Absent;
         };
         let activity = smp::manager_activity(&data);
@@ -278,10 +279,11 @@ impl Prober {
     }
 }
 
-/// An adapter for each channel adapter that libibumad shows, each with a thread that keeps it up to date.
+/// Creates an adapter for each channel adapter that libibumad lists, each with a thread that keeps it up to
+/// date.
 ///
 /// # Errors
-/// If one of them does not answer.
+/// If one of them does not respond.
 pub fn attach_all() -> Result<Vec<Arc<Adapter>>, AttachError> {
     Libibumad::get()?
         .channel_adapters()?
@@ -323,14 +325,15 @@ fn attach(ca: ChannelAdapter) -> Result<Arc<Adapter>, AttachError> {
     };
     let adapter = Adapter::new(identity, snapshots);
     for (port, prober) in probers {
-        prober.port.tell_memberships(&adapter, port);
+        prober.port.report_memberships(&adapter, port);
         let adapter = Arc::downgrade(&adapter);
         std::thread::spawn(move || watch(&adapter, port, prober, pkey_count));
     }
     Ok(adapter)
 }
 
-/// Reads a port until its adapter or the process is gone. One that cannot be read stays as it was.
+/// Queries a port until its adapter is dropped or the process exits. A port that cannot be queried stays
+/// unchanged.
 fn watch(adapter: &Weak<Adapter>, port: u8, mut prober: Prober, pkey_count: usize) {
     let interval = config::poll_interval();
     let mut silent = false;
@@ -354,7 +357,7 @@ fn watch(adapter: &Weak<Adapter>, port: u8, mut prober: Prober, pkey_count: usiz
             Err(error) if !silent => {
                 silent = true;
                 report(&format_args!(
-                    "port {port} of {} stays as it was: {error}",
+                    "port {port} of {} keeps its last state: {error}",
                     adapter.identity().name
                 ));
             }

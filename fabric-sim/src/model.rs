@@ -1,4 +1,4 @@
-//! The adapter itself: plain Rust, no C types, usable in process without any of the exported functions.
+//! The adapter itself: plain Rust without C types, usable in process without the exported functions.
 
 pub mod adapter;
 pub mod completion;

@@ -1,4 +1,4 @@
-//! What goes wrong below a C interface: `errno` for the program, a line on stderr for whoever looks.
+//! Reports errors below a C interface: `errno` for the program, a line on stderr for the user.
 
 use std::collections::HashSet;
 use std::ffi::c_int;
@@ -7,14 +7,14 @@ use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 
-/// Writes a line that names this library.
+/// Writes a line with this library's name.
 pub fn report(what: &dyn Display) {
     use std::io::Write;
-    // Not eprintln!: a closed stderr is no reason to panic.
+    // Not eprintln!, which panics if stderr is closed.
     let _ = writeln!(std::io::stderr(), "fabric-sim: {what}");
 }
 
-/// As [`report`], once for each different text.
+/// Like [`report`], but once for each different text.
 pub fn report_once(what: &str) {
     static SEEN: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Default::default);
     if SEEN.lock().insert(what.to_owned()) {

@@ -1,7 +1,8 @@
-//! Subnet management packets: what a port tells about itself (InfiniBand Architecture Specification, volume 1,
-//! sections 14.2.1.2 "directed route", 14.2.5.3 NodeInfo, 14.2.5.5 GUIDInfo, 14.2.5.6 PortInfo, 14.2.5.7 P_KeyTable, 14.4.1 SMInfo).
+//! Subnet management packets: attributes of ports (InfiniBand Architecture Specification, volume 1, sections
+//! 14.2.1.2 "directed route", 14.2.5.3 NodeInfo, 14.2.5.5 GUIDInfo, 14.2.5.6 PortInfo, 14.2.5.7 P_KeyTable,
+//! 14.4.1 SMInfo).
 
-/// Bytes of a MAD.
+/// Length of a MAD in bytes.
 pub const MAD_SIZE: usize = 256;
 /// A MAD as it is on the wire.
 pub type Mad = [u8; MAD_SIZE];
@@ -14,10 +15,10 @@ pub const CLASS_SUBNET_DIRECTED_ROUTE: u8 = 0x81;
 pub const METHOD_GET: u8 = 0x01;
 /// Method SubnGetResp.
 pub const METHOD_GET_RESP: u8 = 0x81;
-/// The LID that stands for "this very port".
+/// The LID that means "this port".
 pub const PERMISSIVE_LID: u16 = 0xffff;
 
-/// The attributes that are asked for.
+/// The attributes that this crate queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Attribute {
@@ -36,20 +37,20 @@ pub enum Attribute {
 const DATA: usize = 64;
 const DATA_SIZE: usize = 64;
 
-/// CapabilityMask of PortInfo: a subnet manager sits at the port.
+/// CapabilityMask of PortInfo: a subnet manager is at the port.
 pub const CAPABILITY_IS_SM: u32 = 1 << 1;
 
-/// How a SubnGet finds its port.
+/// The route of a SubnGet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// By directed route with hop count 0: the port that sends it.
+    /// By directed route with hop count 0: the sending port itself.
     Own,
     /// By LID.
     Lid(u16),
 }
 
 impl Route {
-    /// The management class.
+    /// Returns the management class.
     pub fn class(self) -> u8 {
         match self {
             Self::Own => CLASS_SUBNET_DIRECTED_ROUTE,
@@ -57,7 +58,7 @@ impl Route {
         }
     }
 
-    /// The LID to send it to.
+    /// Returns the destination LID.
     pub fn lid(self) -> u16 {
         match self {
             Self::Own => PERMISSIVE_LID,
@@ -66,9 +67,9 @@ impl Route {
     }
 }
 
-/// A SubnGet.
+/// Makes a SubnGet.
 ///
-/// The low 32 bits of the transaction id are the caller's, the kernel (or umad2sim) writes the high ones.
+/// The caller chooses the low 32 bits of the transaction id; the kernel (or umad2sim) writes the high ones.
 pub fn get(route: Route, attribute: Attribute, modifier: u32, transaction: u32) -> Mad {
     let mut mad = [0; MAD_SIZE];
     mad[0] = 1; // base version
@@ -85,7 +86,8 @@ pub fn get(route: Route, attribute: Attribute, modifier: u32, transaction: u32) 
     mad
 }
 
-/// The attribute data of an answer, or its status if that is not 0. `None`: not an answer to that question.
+/// Returns the attribute data of a response, or its status if that is not 0. `None`: not a response to that
+/// query.
 pub fn answer(
     mad: &Mad,
     route: Route,
@@ -99,7 +101,7 @@ pub fn answer(
     if !answers {
         return None;
     }
-    // Bit 15 of a directed-route answer's status is the direction.
+    // Bit 15 of a directed-route response's status is the direction.
     Some(match u16_at(mad, 4) & 0x7fff {
         0 => Ok(mad[DATA..DATA + DATA_SIZE]
             .try_into()
@@ -120,31 +122,31 @@ fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from(u32_at(bytes, offset)) << 32 | u64::from(u32_at(bytes, offset + 4))
 }
 
-/// NodeInfo. All in host byte order.
+/// NodeInfo, in host byte order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// Ports of the node.
+    /// Number of ports.
     pub port_count: u8,
     /// GUID of the system.
     pub system_image_guid: u64,
     /// GUID of the node.
     pub node_guid: u64,
-    /// GUID of the port that was asked.
+    /// GUID of the queried port.
     pub port_guid: u64,
-    /// Entries of each port's P_Key table.
+    /// Number of entries of each port's P_Key table.
     pub partition_cap: u16,
     /// Device ID.
     pub device_id: u16,
     /// Revision.
     pub revision: u32,
-    /// The port that was asked.
+    /// The queried port.
     pub local_port: u8,
     /// Vendor ID, 24 bits.
     pub vendor_id: u32,
 }
 
 impl NodeInfo {
-    /// Reads the attribute's data.
+    /// Parses the attribute's data.
     pub fn read(data: &[u8; DATA_SIZE]) -> Self {
         Self {
             port_count: data[3],
@@ -160,7 +162,7 @@ impl NodeInfo {
     }
 }
 
-/// PortInfo, as far as verbs show it. All in host byte order, codes as on the wire.
+/// PortInfo, the part that verbs report. Numbers in host byte order, codes as on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortInfo {
     /// Upper half of the port's GIDs.
@@ -175,7 +177,7 @@ pub struct PortInfo {
     pub width_active: u8,
     /// LinkSpeedActive, 4 bits.
     pub speed_active: u8,
-    /// LinkSpeedExtActive, 4 bits; 0 when it does not apply.
+    /// LinkSpeedExtActive, 4 bits; 0 if not in use.
     pub speed_ext_active: u8,
     /// PortState: 1 down, 2 initialize, 3 armed, 4 active.
     pub state: u8,
@@ -187,7 +189,7 @@ pub struct PortInfo {
     pub neighbor_mtu: u8,
     /// MTUCap, IB code.
     pub mtu_cap: u8,
-    /// SL towards the subnet manager.
+    /// SL to the subnet manager.
     pub sm_sl: u8,
     /// VLCap.
     pub vl_cap: u8,
@@ -197,16 +199,16 @@ pub struct PortInfo {
     pub pkey_violations: u16,
     /// Q_KeyViolations.
     pub qkey_violations: u16,
-    /// Entries of the GUID table.
+    /// Number of entries of the GUID table.
     pub guid_cap: u8,
-    /// ClientReregister: a subnet manager asks for subscriptions and memberships to be made anew.
+    /// ClientReregister: a subnet manager asks ports to subscribe and join multicast groups again.
     pub client_reregister: bool,
     /// SubnetTimeOut: 4.096 us x 2^n.
     pub subnet_timeout: u8,
 }
 
 impl PortInfo {
-    /// Reads the attribute's data.
+    /// Parses the attribute's data.
     pub fn read(data: &[u8; DATA_SIZE]) -> Self {
         Self {
             gid_prefix: u64_at(data, 8),
@@ -233,24 +235,24 @@ impl PortInfo {
     }
 }
 
-/// ActCount of an SMInfo: what the subnet manager has done since it was started. OpenSM counts the subnet management
-/// packets that it sent.
+/// Returns ActCount of an SMInfo: the activity of the subnet manager since its start. OpenSM counts the subnet
+/// management packets that it sent.
 pub fn manager_activity(data: &[u8; DATA_SIZE]) -> u32 {
     u32_at(data, 16)
 }
 
-/// Whether an SMInfo says that the subnet manager is the master: one that was started discovers the subnet first.
+/// Returns whether an SMInfo is from the master; a new subnet manager first discovers the subnet.
 pub fn is_master(data: &[u8; DATA_SIZE]) -> bool {
     const STATE_MASTER: u8 = 3;
     data[20] & 0x0f == STATE_MASTER
 }
 
-/// P_Keys of a block of the P_Key table, host byte order.
+/// Returns the P_Keys of a block of the P_Key table, in host byte order.
 pub fn pkeys(data: &[u8; DATA_SIZE]) -> [u16; 32] {
     std::array::from_fn(|index| u16_at(data, 2 * index))
 }
 
-/// GUIDs of a block of the GUID table, host byte order.
+/// Returns the GUIDs of a block of the GUID table, in host byte order.
 pub fn guids(data: &[u8; DATA_SIZE]) -> [u64; 8] {
     std::array::from_fn(|index| u64_at(data, 8 * index))
 }
@@ -291,7 +293,7 @@ mod tests {
         assert_eq!(
             answer(&mad, Route::Own, Attribute::PortInfo, 1),
             None,
-            "the question is no answer"
+            "a query is not a response"
         );
         mad[3] = METHOD_GET_RESP;
         mad[4] = 0x80; // direction

@@ -112,12 +112,12 @@ impl Host {
         self.pair.attach(GROUP, MLID).unwrap();
     }
 
-    /// What came in: nothing, or the completion of a receive. Completions of sends are skipped.
+    /// Returns the next received completion, if any. Skips completions of sends.
     pub fn received(&self) -> Option<Completion> {
         std::iter::from_fn(|| self.queue.poll()).find(|completion| completion.receive)
     }
 
-    /// Changes what is known of the port.
+    /// Changes the state of the port.
     pub fn change_port(&self, change: impl FnOnce(&mut PortSnapshot)) {
         let mut port = (*self.adapter.port(1).unwrap()).clone();
         change(&mut port);

@@ -1,11 +1,11 @@
-//! The `ibv_*` functions that programs call instead of libibverbs'.
+//! The `ibv_*` functions that replace libibverbs'.
 //!
-//! They carry no symbol version, so a preloaded library serves any program that was linked with libibverbs. The calls
-//! that the header makes inline go through the context's table, which this crate fills. Nothing of libibverbs gets to
-//! see a handle made here: what is not simulated fails with `ENOSYS` ([`mod@not_simulated`]).
+//! They have no symbol version, so a preloaded library serves any program that was linked with libibverbs.
+//! Functions that the header defines inline use the context's table, which this crate fills. libibverbs never
+//! gets a handle made here: verbs that are not simulated fail with `ENOSYS` ([`mod@not_simulated`]).
 //!
-//! Return values are those of the man pages: 0 or an `errno` value for most, -1 or NULL with `errno` set where they say
-//! so. A NULL handle is `EINVAL`, not a crash.
+//! Return values are as in the man pages: 0 or an `errno` value for most, -1 or NULL with `errno` set for
+//! others. A NULL handle returns `EINVAL` instead of crashing.
 
 pub mod abi;
 pub mod completion;

@@ -1,22 +1,25 @@
 //! Wires between processes: Unix datagram sockets in a folder that all processes of a fabric share.
 //!
-//! The environment variable `FABRIC_SIM_WIRES` names the folder; without it datagrams leave no process. Fabrics do not mix
-//! as long as each has its own folder. The folder has to be there, and whoever may write to it is part of the fabric.
+//! The environment variable `FABRIC_SIM_WIRES` names the folder; without it datagrams leave no process. Give
+//! each fabric its own folder, which must exist. Every process that may write to the folder is part of the
+//! fabric.
 //!
 //! # Sockets
-//! A process has a socket for each port of each of its adapters, `NODEGUID-SLOT-PORT`, in hex digits. A slot is one process
-//! at a node: several may open the same node, as a daemon and a diagnostic do. Each slot is a file `NODEGUID-SLOT.lock`
-//! which its process keeps locked, so that the slot of a process that ended in whatever way is free again, and its socket
-//! is replaced by the next in that slot. Queue pairs of a node have different numbers in all its processes: the slot is their
-//! highest 8 bits.
+//! A process has a socket `NODEGUID-SLOT-PORT`, in hex digits, for each port of each of its adapters. A slot is
+//! one process at a node: several may open the same node, as a daemon and a diagnostic do. Each slot is a file
+//! `NODEGUID-SLOT.lock` that its process keeps locked. So the slot of a process that ended in any way is free
+//! again, and the next process in that slot replaces its sockets. Queue pairs of a node have different numbers
+//! in all its processes: the slot is their highest 8 bits.
 //!
 //! # Datagrams
-//! What leaves a port goes to all other sockets; the adapter behind each takes what is [for it](crate::model::data_path). It
-//! goes by the port's attributes as its own process [knows them](crate::live), so a change is heeded within one reading
-//! of the port. All ports that are ACTIVE reach each other: cables between switches do not count.
+//! A datagram that leaves a port goes to all other sockets; the adapter behind each takes what is [for
+//! it](crate::model::data_path). Each process uses its own [view of the port](crate::live), so a change takes
+//! effect within one query of the port. All ACTIVE ports reach each other, whatever the cables between
+//! switches.
 //!
-//! Nobody waits for a receiver. As long as one takes nothing, what is meant for it is kept, at most [`MOST_WAITING`] frames
-//! and each for at most [`LIFETIME`], and then lost, as switches do at the end of their head-of-queue lifetime.
+//! A sender never waits for a receiver. While a receiver takes nothing, frames for it are kept: at most
+//! [`MOST_WAITING`] frames, and each for at most [`LIFETIME`]. Then they are lost, as in switches at the end of
+//! their head-of-queue lifetime.
 //!
 //! # Frames
 //! A frame is one datagram; numbers are big-endian.
@@ -34,7 +37,7 @@
 //! | 16 | 4 | destination queue pair |
 //! | 20 | 4 | Q_Key |
 //! | 24 | 2 | P_Key |
-//! | 26 | 2 | bytes of the payload, at most 4096 |
+//! | 26 | 2 | length of the payload, at most 4096 |
 //! | 28 | 4 | immediate data, else 0 |
 //! | 32 | 16 | source GID; without a GRH this and the following are 0 |
 //! | 48 | 16 | destination GID |
@@ -44,7 +47,7 @@
 //! | 68 | 4 | flow label |
 //! | 72 | | the payload |
 //!
-//! Anything else that comes to a socket is dropped, and said once on stderr.
+//! Anything else that arrives at a socket is dropped and reported once on stderr.
 
 mod folder;
 mod frame;
@@ -67,45 +70,45 @@ use wire::Wire;
 pub use frame::{HEADER, MAX_FRAME, NotAFrame, encode, parse};
 pub use waiting::{LIFETIME, MOST_WAITING};
 
-/// Why an adapter is not connected to the wires.
+/// Error from connecting an adapter to the wires.
 #[derive(Debug, thiserror::Error)]
 pub enum WiresError {
-    /// The folder cannot be used.
-    #[error("the folder of the wires {} cannot be opened: {error}; make it, or unset {}", path.display(), config::WIRES)]
+    /// The folder cannot be opened.
+    #[error("cannot open the folder of the wires {}: {error}; create it, or unset {}", path.display(), config::WIRES)]
     Folder {
-        /// Where.
+        /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// As many processes as there can be have this node open.
-    #[error("{processes} processes of the fabric in {} have the node {node_guid:#018x} open already", path.display())]
+    /// The maximum number of processes already has this node open.
+    #[error("{processes} processes of the fabric in {}, the maximum, have already opened the node {node_guid:#018x}", path.display())]
     Crowded {
-        /// Where.
+        /// The folder.
         path: PathBuf,
         /// The node's GUID.
         node_guid: u64,
-        /// How many.
+        /// The number of processes.
         processes: usize,
     },
-    /// Something in the folder cannot be made.
-    #[error("{name} cannot be made in the folder of the wires {}: {error}", path.display())]
+    /// A file in the folder cannot be created.
+    #[error("cannot create {name} in the folder of the wires {}: {error}", path.display())]
     Make {
-        /// Where.
+        /// The folder.
         path: PathBuf,
-        /// What.
+        /// The file.
         name: String,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
 }
 
-/// Connects all ports of an adapter to the wires in a folder, in place of whatever they were connected to. Queue pairs made
-/// from now on have numbers of the process's own, beginning with `first_number` of 16 bits, or anywhere. The wires end with
-/// the adapter.
+/// Connects all ports of an adapter to the wires in a folder, replacing their earlier connections. Queue pairs
+/// created from now on have numbers that are unique to the process, starting at `first_number` of 16 bits, or
+/// anywhere. The wires end with the adapter.
 ///
 /// # Errors
-/// If the folder or a socket in it cannot be used. The ports before stay connected.
+/// If the folder or a socket in it cannot be used. Ports already connected stay connected.
 pub fn connect(
     folder: &Path,
     adapter: &Arc<Adapter>,
@@ -116,15 +119,15 @@ pub fn connect(
     slot.number_queue_pairs(adapter, first_number);
     for port in 1..=adapter.port_count() {
         let wire = Wire::lay(&folder, &slot, adapter, port)?;
-        // There is such a port.
+        // The port exists.
         let _ = adapter.set_data_path(port, Arc::new(wire));
     }
     Ok(())
 }
 
-/// Connects adapters to the wires that the environment names. What goes wrong is said on stderr: a program that is tested
-/// does not fail for its test's sake.
-pub(crate) fn connect_as_told(adapters: &[Arc<Adapter>]) {
+/// Connects adapters to the wires that the environment names. Reports errors on stderr, so that the tested
+/// program does not fail because of its test.
+pub(crate) fn connect_from_environment(adapters: &[Arc<Adapter>]) {
     let Some(folder) = config::wires() else {
         return;
     };

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * mcast-example: the provider of sa_provider.c, which asks other nodes for names and IP addresses that it does not know
- * and answers what they ask, in the protocol of ibacm's stock provider. Built and installed like sa_provider.c:
+ * mcast-example: the provider of sa_provider.c plus the multicast protocol of ibacm's stock provider: it asks
+ * other nodes for names and IP addresses that it does not know, and answers their requests. Build and install
+ * it like sa_provider.c:
  *
  *	cc -std=gnu11 -O2 -Wall -Wextra -fPIC -fvisibility=hidden -shared -Wl,-z,now \
  *		mcast_provider.c -o libmcast_example.so -libverbs -lpthread
  *
- * Each endpoint has a queue pair in the multicast group that all nodes of its partition share. A request goes to the
- * group; the owner of the address answers by unicast, and what counts of the answer is whom it came from: the GID in
- * its GRH, which the SA is then asked for. Requests tell nothing: whoever claims an address there may be anybody.
+ * Each endpoint has a queue pair in the multicast group of its partition. A request goes to the group; the
+ * owner of the address answers by unicast. The answer's sender is the result: the GID in its GRH, for which the
+ * provider then queries the SA. Requests are no source of addresses, because anybody may claim one there.
  *
- * Threads: each endpoint adds one, which waits for completions and keeps its deadlines. It shares the mutex.
+ * Threads: each endpoint adds one, which waits for completions and keeps its deadlines. It uses the same mutex.
  *
- * Options: timeout, retries and recv_depth mean what they mean to the stock provider.
+ * Options: timeout, retries and recv_depth have the same meaning as for the stock provider.
  */
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -21,7 +22,7 @@
 
 #include <infiniband/acm_prov.h>
 
-/* Its table and entry point are of no use here. */
+/* Its table and entry point are not used here. */
 #define provider		sa_provider
 #define provider_query		sa_provider_query
 #include "sa_provider.c"
@@ -33,12 +34,12 @@
 #define ACM_RESOLVE		htobe16(1)
 #define GRH_LENGTH		sizeof(struct ibv_grh)
 #define BUFFER_LENGTH		(GRH_LENGTH + sizeof(struct acm_mad))
-#define WIRE_GROUPS		6	/* of the ten that the format counts, those that fit */
+#define WIRE_GROUPS		6	/* the format has ten, but six fit */
 #define SEND_DEPTH		32
-#define MAX_LOOKUPS		1024	/* that an endpoint has out */
-#define MAX_KNOWN		4096	/* addresses that it remembers */
+#define MAX_LOOKUPS		1024	/* maximum number of lookups per endpoint */
+#define MAX_KNOWN		4096	/* maximum number of cached addresses */
 
-/* What travels behind the GRH. */
+/* The datagram after the GRH. */
 struct acm_mad {
 	uint8_t base_version, mgmt_class, class_version, method;
 	__be16 status, control;
@@ -51,22 +52,22 @@ struct acm_mad {
 
 _Static_assert(sizeof(struct acm_mad) == 256, "a MAD has 256 bytes");
 
-/* A client whose destination is asked for. */
+/* A client that waits for the owner of an address. */
 struct waiting {
 	TAILQ_ENTRY(waiting) entry;
 	struct acm_msg msg;
-	struct request *request;	/* for the answer if it comes to nothing */
+	struct request *request;	/* to refuse it if there is no answer */
 	union ibv_gid gid;		/* what came of it */
 };
 
 TAILQ_HEAD(waitings, waiting);
 
-/* An address that other nodes are asked for. */
+/* An address requested from other nodes. */
 struct lookup {
 	LIST_ENTRY(lookup) entry;
 	uint16_t type, src_type;
 	uint8_t addr[ACM_MAX_ADDRESS], src[ACM_MAX_ADDRESS];
-	__be64 tid;			/* cannot be guessed */
+	__be64 tid;			/* unpredictable */
 	long tries;			/* that are left */
 	uint64_t next_at, deadline;
 	struct waitings waiting;
@@ -77,7 +78,7 @@ struct slot {
 	bool busy, owns_ah;
 };
 
-/* An endpoint's part in the protocol. */
+/* An endpoint's part of the protocol. */
 struct group {
 	LIST_ENTRY(group) entry;
 	struct endpoint *ep;
@@ -91,7 +92,7 @@ struct group {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
-	uint8_t (*buffers)[BUFFER_LENGTH];	/* SEND_DEPTH to send from, then those to receive in */
+	uint8_t (*buffers)[BUFFER_LENGTH];	/* SEND_DEPTH for sending, the rest for receiving */
 	struct slot slots[SEND_DEPTH];
 
 	union ibv_gid mgid;
@@ -123,7 +124,7 @@ static void wake_up(struct group *group)
 {
 	uint64_t one = 1;
 
-	/* Full is awake as well. */
+	/* If the pipe is full, the thread is awake as well. */
 	if (write(group->wake, &one, sizeof one) < 0)
 		return;
 }
@@ -166,7 +167,7 @@ static void free_slot(struct slot *slot)
 	memset(slot, 0, sizeof *slot);
 }
 
-/* A work request that fails can take the queue pair with it. */
+/* A failed work request may break the queue pair. */
 static void revive(struct group *group)
 {
 	struct ibv_qp_attr attr;
@@ -182,7 +183,7 @@ static void revive(struct group *group)
 		free_slot(&group->slots[i]);
 }
 
-/* Sends what the requests below filled. What cannot be sent is lost, like a datagram on the way. */
+/* Sends the datagram that the functions below filled. If sending fails, it counts as lost. */
 static void post_send(struct group *group, const struct acm_mad *mad, struct ibv_ah *ah, bool owns_ah, uint32_t qpn)
 {
 	struct ibv_sge sge = { .length = sizeof *mad, .lkey = group->mr->lkey };
@@ -223,7 +224,7 @@ static void send_request(struct group *group, const struct lookup *lookup)
 	struct acm_mad mad;
 
 	init_mad(group, &mad, UMAD_METHOD_GET, lookup->tid);
-	/* Lengths are of the field, whatever it holds: the stock provider compares all of it. */
+	/* Lengths are those of the field, whatever it holds: the stock provider compares all of it. */
 	mad.dest_type = lookup->type;
 	mad.dest_length = ACM_MAX_ADDRESS;
 	memcpy(mad.dest, lookup->addr, addr_length(lookup->type, lookup->addr));
@@ -236,7 +237,7 @@ static void send_request(struct group *group, const struct lookup *lookup)
 
 /* ---- Membership ---- */
 
-/* Joins, or leaves without waiting for the answer. */
+/* Joins, or leaves without waiting for the response. */
 static void send_membership(struct group *group, uint8_t method)
 {
 	const uint64_t mask = UMAD_SA_MCM_COMP_MASK_MGID | UMAD_SA_MCM_COMP_MASK_PORT_GID | UMAD_SA_MCM_COMP_MASK_JOIN_STATE;
@@ -291,7 +292,7 @@ static void enter_group(struct group *group, __be16 mlid)
 		ibv_detach_mcast(group->qp, &group->mgid, be16toh(mlid));
 }
 
-/* The SA has made the port a member; false if that is of no use. */
+/* The SA has made the port a member; returns false if the membership is not usable. */
 static bool is_member(struct endpoint *ep, const struct umad_sa_mcmember_record *record)
 {
 	struct group *group = group_of(ep);
@@ -301,7 +302,7 @@ static bool is_member(struct endpoint *ep, const struct umad_sa_mcmember_record 
 	return group->mlid;
 }
 
-/* ---- Addresses that others answered for ---- */
+/* ---- Addresses learnt from answers ---- */
 
 static void forget_known(struct group *group)
 {
@@ -331,7 +332,7 @@ static void remember(struct group *group, const struct lookup *lookup, const uni
 {
 	struct host *host;
 
-	/* Full means to begin anew. */
+	/* A full table starts over. */
 	if (group->known_count >= MAX_KNOWN)
 		forget_known(group);
 	host = calloc(1, sizeof *host);
@@ -344,7 +345,7 @@ static void remember(struct group *group, const struct lookup *lookup, const uni
 	group->known_count++;
 }
 
-/* ---- What other nodes send. Nothing in it can be trusted. ---- */
+/* ---- Datagrams from other nodes. Trust nothing in them. ---- */
 
 static bool is_well_formed(const struct acm_mad *mad)
 {
@@ -420,7 +421,7 @@ static void take_datagram(struct group *group, const struct ibv_wc *wc, struct w
 	const struct ibv_grh *grh = (void *) group->buffers[wc->wr_id];
 	const struct acm_mad *mad = (void *) (group->buffers[wc->wr_id] + GRH_LENGTH);
 
-	/* What is shorter, or has no GRH, leaves in the buffer what was there before. */
+	/* A shorter datagram, or one without a GRH, leaves old bytes in the buffer. */
 	if (wc->byte_len != BUFFER_LENGTH || !(wc->wc_flags & IBV_WC_GRH))
 		return;
 	if (!is_well_formed(mad) || !names_group(group, mad) || !is_port_gid(&grh->sgid))
@@ -449,9 +450,9 @@ static void take_completions(struct group *group, struct waitings *found)
 	}
 }
 
-/* ---- What happens by itself ---- */
+/* ---- Background work ---- */
 
-/* Does what is due; the time of what comes next. */
+/* Handles what is due; returns when something is due next. */
 static uint64_t tend_group(struct group *group, uint64_t now, struct waitings *failed)
 {
 	struct lookup *lookup, *next;
@@ -463,7 +464,7 @@ static uint64_t tend_group(struct group *group, uint64_t now, struct waitings *f
 			end_lookup(group, lookup, failed);
 			continue;
 		}
-		/* Until the group is joined, there is nobody to ask. */
+		/* Before the group is joined, requests reach nobody. */
 		if (group->mlid && lookup->tries && lookup->next_at <= now) {
 			send_request(group, lookup);
 			lookup->tries--;
@@ -543,7 +544,7 @@ static void *serve(void *context)
 			acm_log(2, "woken by nobody\n");
 		if (fds[1].revents && !ibv_get_cq_event(group->channel, &cq, &cq_context)) {
 			ibv_ack_cq_events(cq, 1);
-			/* Before the queue is looked at, so that nothing comes unnoticed. */
+			/* Before polling the queue, so that no completion is missed. */
 			ibv_req_notify_cq(cq, 0);
 		}
 		pthread_mutex_lock(&lock);
@@ -554,7 +555,7 @@ static void *serve(void *context)
 
 /* ---- Requests of clients ---- */
 
-/* Lets a client wait for what other nodes say; false if there is no room for it. */
+/* Makes a client wait for other nodes' answers; returns false if there is no room. */
 static bool ask_group(struct group *group, const struct address *source, const struct acm_ep_addr_data *dest,
 		      struct waiting *waiting)
 {
@@ -602,7 +603,7 @@ static struct waiting *new_waiting(const struct acm_msg *msg, uint64_t id)
 	return waiting;
 }
 
-/* Whether the destination is an address that others may know. */
+/* Returns whether other nodes may know the destination. */
 static bool is_for_others(struct endpoint *ep, const struct acm_msg *msg, struct acm_ep_addr_data *dest)
 {
 	unsigned int entries = entry_count(msg);
@@ -649,7 +650,7 @@ static int mcast_resolve(void *addr_context, struct acm_msg *msg, uint64_t id)
 		return ENOMEM;
 	}
 	if (dest.flags & ACM_FLAGS_NODELAY) {
-		/* This client does not wait, but the next one may find the answer. */
+		/* This client does not wait, but the next one may find the answer cached. */
 		ask_group(group_of(source->ep), source, &dest, NULL);
 		is_asked = false;
 	} else {
@@ -783,7 +784,7 @@ static int mcast_open_endpoint(const struct acm_endpoint *acm, void *port_contex
 	void *ep;
 	int ret;
 
-	/* There is one group to join: ours. */
+	/* There is only one group to join. */
 	port->dev->join = false;
 	ret = open_endpoint(acm, port_context, &ep);
 	if (ret)
@@ -813,7 +814,7 @@ static void mcast_close_endpoint(void *ep_context)
 	forget(&group->ep->join);
 	while (!LIST_EMPTY(&group->lookups))
 		end_lookup(group, LIST_FIRST(&group->lookups), &failed);
-	/* The subnet manager removes members whose port goes down: nobody has to wait for this. */
+	/* The subnet manager removes members whose port goes down, so do not wait for this. */
 	if (group->mlid && has_room(group->ep->port))
 		send_membership(group, UMAD_SA_METHOD_DELETE);
 	pthread_mutex_unlock(&lock);

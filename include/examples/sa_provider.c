@@ -8,20 +8,20 @@
  *	install -m 644 libsa_example.so /usr/lib/x86_64-linux-gnu/ibacm/
  *	echo 'provider sa-example default' >> /etc/rdma/ibacm_opts.cfg
  *
- * It is there to be read, and as a start for another one. GIDs, LIDs and path records are resolved by the SA; names and
- * IP addresses lead to GIDs by an acm_hosts file, and its own addresses to itself.
+ * It is meant to be read, and as a starting point. The SA resolves GIDs, LIDs and path records. An acm_hosts
+ * file maps names and IP addresses to GIDs, and the port resolves its own addresses itself.
  *
- * What a client's record names is put to the SA or compared with its answer; nothing of it is dropped, but for what the SA
- * says to be reserved: service id and QoS class mean nothing to most.
+ * Each field that a client sets in its record is sent to the SA or compared with the SA's response. The
+ * exception is what the SA declares as reserved: most SAs ignore service id and QoS class.
  *
- * Threads: the core calls SA handlers on its SA thread and everything else on its one server thread. Each open port
- * adds a thread, which keeps the clients' deadlines. One mutex guards all state. It is held while the core is asked to
- * send, so that the endpoint cannot be closed meanwhile, but not while clients are answered: what is to be answered is
- * first collected in a list.
+ * Threads: the core calls SA handlers on its SA thread, and everything else on its single server thread. Each
+ * open port adds a thread, which keeps the clients' deadlines. One mutex guards all state. It is held while a
+ * MAD is passed to the core, so that the endpoint cannot be closed meanwhile. It is not held while clients are
+ * answered: the answers are first collected in a list.
  *
- * Options in ibacm_opts.cfg: timeout, retries, sa_depth, route_timeout, addr_preload and addr_data_file mean what they
- * mean to ibacm and its stock provider; a hosts file that changes is read again when the next client asks for an
- * address. With "sa_example_join yes" each endpoint joins a multicast group.
+ * Options in ibacm_opts.cfg: timeout, retries, sa_depth, route_timeout, addr_preload and addr_data_file have
+ * the same meaning as for ibacm and its stock provider. A hosts file that changed is read again when a client
+ * next requests an address. With "sa_example_join yes" each endpoint joins a multicast group.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -40,23 +40,23 @@
 #include <infiniband/acm_prov.h>
 #include <infiniband/umad_sa_mcm.h>
 
-/* Clients may send these two although acm.h does not name them. */
+/* Clients may send these two although acm.h does not define them. */
 #define EP_INFO_GID		0x0004
 #define EP_INFO_LID		0x0005
 
 #define BUCKETS			1024	/* of each hash table */
-#define MAX_PATHS		65536	/* that an endpoint keeps */
-#define NONE_FOR_MS		1000	/* "there is no such path" is believed for so long */
-#define FIRST_PAUSE_MS		20	/* before something is asked again; doubled each time */
+#define MAX_PATHS		65536	/* maximum per endpoint */
+#define NONE_FOR_MS		1000	/* how long "no such path" is cached */
+#define FIRST_PAUSE_MS		20	/* before a query is repeated; doubled each time */
 #define MAX_PAUSE_MS		5000
-#define LOOK_AGAIN_MS		1000	/* after so long, whether the hosts file has changed */
-#define MULTICAST_LIDS		0xc000	/* begin here */
+#define LOOK_AGAIN_MS		1000	/* interval of checks whether the hosts file changed */
+#define MULTICAST_LIDS		0xc000	/* the first one */
 #define QOS_SUPPORTED		(1 << 1)	/* in the CapabilityMask2 of the SA's ClassPortInfo */
-#define QOS_FOR_MS		600000	/* what it says is believed for so long */
-#define QOS_AGAIN_MS		60000	/* and is asked for again after this, if it says nothing */
+#define QOS_FOR_MS		600000	/* how long the SA's statement is cached */
+#define QOS_AGAIN_MS		60000	/* when to query again if the SA does not state it */
 #define FOR_EVER		UINT64_MAX
 
-/* The path in an answer serves both directions. */
+/* The path in an answer is valid in both directions. */
 #define ANSWER_FLAGS		(IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL)
 
 struct options {
@@ -81,17 +81,17 @@ struct device {
 	LIST_ENTRY(device) entry;
 	const struct acm_device *acm;
 	unsigned int open_ports;
-	uint64_t patience;		/* ms that a client waits at most */
-	uint64_t route_timeout;		/* ms that a path is used */
-	unsigned int depth;		/* MADs that the core is given at a time, a port */
+	uint64_t patience;		/* maximum time that a client waits, in ms */
+	uint64_t route_timeout;		/* how long a path is cached, in ms */
+	unsigned int depth;		/* maximum number of MADs in the core per port */
 	bool join;
 
 	/* The acm_hosts file. */
-	char *hosts_file;		/* NULL: there is none */
+	char *hosts_file;		/* NULL: no file */
 	struct hosts *hosts;		/* NULL: not read yet */
-	struct stat hosts_state;	/* of the file when it was read */
+	struct stat hosts_state;	/* of the file when it was last read */
 	uint64_t look_at;
-	int hosts_error;		/* that is in the log */
+	int hosts_error;		/* the last one that was logged */
 };
 
 TAILQ_HEAD(requests, request);
@@ -100,13 +100,13 @@ struct port {
 	struct device *dev;
 	struct ibv_port_attr attr;
 	LIST_HEAD(, endpoint) endpoints;
-	TAILQ_HEAD(, path) busy;	/* those that are being asked for, in the order in which they began */
-	LIST_HEAD(, query) queries;	/* MADs that the core has */
+	TAILQ_HEAD(, path) busy;	/* those with a query in flight or due, oldest first */
+	LIST_HEAD(, query) queries;	/* MADs in the core */
 	unsigned int out;		/* how many */
-	enum { UNTOLD, RESERVED, CHOOSING } qos;	/* what service id and QoS class are to the SA */
-	uint64_t qos_until;		/* that is believed so long */
-	struct query *qos_query;	/* the one that is out */
-	struct requests undecided;	/* who waits for it */
+	enum { UNTOLD, RESERVED, CHOOSING } qos;	/* whether the SA ignores service ids and QoS classes */
+	uint64_t qos_until;		/* when that expires */
+	struct query *qos_query;	/* in flight */
+	struct requests undecided;	/* requests that wait for it */
 	pthread_t thread;
 	pthread_cond_t wake;
 	bool stop;
@@ -115,23 +115,23 @@ struct port {
 struct endpoint {
 	LIST_ENTRY(endpoint) entry;
 	struct port *port;
-	const struct acm_endpoint *acm;	/* the core's; gone after close_endpoint */
+	const struct acm_endpoint *acm;	/* the core's; invalid after close_endpoint */
 	union ibv_gid gid;
 	LIST_HEAD(, address) addresses;
 	LIST_HEAD(, path) paths[BUCKETS];
-	LIST_HEAD(, path) records[BUCKETS];	/* those that were answered, by DLID */
+	LIST_HEAD(, path) records[BUCKETS];	/* answered ones, by DLID */
 	unsigned int path_count;
 	uint64_t counters[ACM_MAX_COUNTER];
 
 	/* The multicast group. */
-	void (*send_join)(struct endpoint *ep);	/* NULL: there is none */
+	void (*send_join)(struct endpoint *ep);	/* NULL: no group */
 	bool (*enter)(struct endpoint *ep, const struct umad_sa_mcmember_record *record);	/* NULL: nothing to do */
 	bool joined;
-	struct query *join;		/* the one that is out */
+	struct query *join;		/* in flight */
 	uint64_t join_at, join_pause;
 };
 
-/* A local address: a copy, since the core's array of them moves when it grows. */
+/* A local address: a copy, because the core's array of them moves when it grows. */
 struct address {
 	LIST_ENTRY(address) entry;
 	struct endpoint *ep;
@@ -139,14 +139,14 @@ struct address {
 	uint8_t addr[ACM_MAX_ADDRESS];
 };
 
-/* A client's request, until it got its one answer. A copy too: the message is the core's and gone after the call. */
+/* A client's request until its answer. It is a copy: the message is the core's, and invalid after the call. */
 struct request {
 	TAILQ_ENTRY(request) entry;
 	uint64_t id;
 	struct acm_hdr hdr;
-	bool is_query;			/* came by query(), not by resolve() */
+	bool is_query;			/* whether it came by query() instead of resolve() */
 	bool has_second;
-	struct acm_ep_addr_data second;	/* resolve: the source, if the answer must carry it; query: the entry itself */
+	struct acm_ep_addr_data second;	/* resolve: the source, if the answer must contain it; query: the entry itself */
 	struct endpoint *ep;
 	struct ibv_path_record question;	/* while the request is undecided */
 	bool fresh;
@@ -156,8 +156,8 @@ struct request {
 };
 
 /*
- * What is known for a question. The question is the very record that the SA is asked with: two requests share an answer
- * if they ask for the same destination, partition, service id, traffic class and so on, and not otherwise.
+ * The cached result of a query. The key is the record that is sent to the SA: two requests share a result only
+ * if they name the same destination, partition, service id, traffic class and so on.
  */
 struct path {
 	LIST_ENTRY(path) entry, record_entry;
@@ -165,28 +165,28 @@ struct path {
 	struct endpoint *ep;
 	struct ibv_path_record question, record;
 	enum { UNKNOWN, KNOWN, NONE } state;
-	uint64_t until;			/* that is believed so long */
+	uint64_t until;			/* when it expires */
 	bool busy;
-	bool has_record;		/* it was answered once */
-	bool outdated;			/* asked before a re-registration: good for those who wait, not to be kept */
-	bool owed;			/* to be asked for even if nobody waits */
-	struct query *query;		/* the one that is out */
+	bool has_record;		/* whether it has a record from an answer */
+	bool outdated;			/* queried before a re-registration: answers waiting requests, but is not cached */
+	bool owed;			/* must be queried even if no request waits */
+	struct query *query;		/* in flight */
 	uint64_t ask_at, pause;
 	struct requests waiters;
 };
 
 /*
- * A MAD that the core has. As context the core gets its transaction id, not its address: an answer that comes after
- * the port was closed, or never, finds nothing here and leaks nothing.
+ * A MAD in the core. Its context in the core is its transaction id, not its address: if the core returns it
+ * after the port was closed, or never, nothing is found here and nothing leaks.
  */
 struct query {
 	LIST_ENTRY(query) entry, port_entry;
 	uint32_t tid;
-	uint64_t lost_at;		/* what is not back by then never will be */
+	uint64_t lost_at;		/* if the core has not returned it by then, it is lost */
 	struct port *port;
-	struct query **owner;		/* NULL: nobody wants the answer, but the core still has the MAD */
+	struct query **owner;		/* NULL: the result is not needed, but the core still has the MAD */
 	struct endpoint *ep;
-	struct path *path;		/* NULL: this is the endpoint's join or the port's question for QoS */
+	struct path *path;		/* NULL: it is the endpoint's join, or the port's QoS query */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -211,7 +211,7 @@ static uint64_t longer(uint64_t pause)
 	return pause * 2 < MAX_PAUSE_MS ? pause * 2 : MAX_PAUSE_MS;
 }
 
-/* In the endpoint's own set and in the core's, in which the core itself counts errors, missing data and resolves. */
+/* Counts in the endpoint's own set and in the core's. The core itself counts errors, missing data and resolves. */
 static void count_both(struct endpoint *ep, int counter)
 {
 	ep->counters[counter]++;
@@ -220,14 +220,14 @@ static void count_both(struct endpoint *ep, int counter)
 
 /* ---- Addresses ---- */
 
-/* How many of an address's 64 bytes count; those behind them are whatever the sender left there. */
+/* Returns how many of an address's 64 bytes count; the sender leaves garbage in the rest. */
 static size_t addr_length(uint16_t type, const uint8_t *addr)
 {
 	if (type == ACM_EP_INFO_ADDRESS_IP)
 		return 4;
 	if (type == ACM_EP_INFO_ADDRESS_IP6)
 		return 16;
-	/* A name may fill all 64 and has no NUL then. */
+	/* A name may fill all 64 bytes and then has no NUL. */
 	return strnlen((const char *) addr, ACM_MAX_ADDRESS);
 }
 
@@ -247,7 +247,7 @@ static unsigned int hash(const void *data, size_t length)
 	const uint8_t *bytes = data;
 	uint32_t sum = 2166136261u;
 
-	/* Without the bit that upper and lower case letters differ in. */
+	/* Ignores the bit that distinguishes upper and lower case. */
 	while (length--)
 		sum = (sum ^ (*bytes++ & ~0x20)) * 16777619u;
 	return (sum ^ sum >> 16) % BUCKETS;
@@ -275,7 +275,7 @@ static bool same_gid(const union ibv_gid *gid, const union ibv_gid *other)
 	return !memcmp(gid, other, sizeof *gid);
 }
 
-/* A link-local GID, as files and clients write it, is one of the port's own subnet, whatever that one's prefix is. */
+/* A link-local GID in a file or request is on the port's own subnet, whatever the subnet's prefix. */
 static union ibv_gid local_gid(const struct endpoint *ep, union ibv_gid gid)
 {
 	if (gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80)
@@ -283,7 +283,7 @@ static union ibv_gid local_gid(const struct endpoint *ep, union ibv_gid gid)
 	return gid;
 }
 
-/* Full and limited members, 0xffff and 0x7fff, are in one partition. */
+/* Full and limited members, 0xffff and 0x7fff, belong to the same partition. */
 static bool same_partition(__be16 pkey, __be16 other)
 {
 	return !((pkey ^ other) & htobe16(0x7fff));
@@ -312,7 +312,7 @@ static bool is_own_addr(struct endpoint *ep, uint16_t type, const uint8_t *addr)
 
 /* ---- Options and hosts ---- */
 
-/* Hands the first two words of each line of a file to `take`; 0, or why the file cannot be read to its end. */
+/* Calls `take` with the first two words of each line of a file; returns 0, or the errno of a failed read. */
 static int take_pairs(const char *file, void (*take)(void *context, char *first, char *second), void *context)
 {
 	char *line = NULL, *first, *second, *rest;
@@ -335,7 +335,7 @@ static int take_pairs(const char *file, void (*take)(void *context, char *first,
 	return error;
 }
 
-/* The same; what is wrong with the file is logged. */
+/* Like read_lines(), and logs a failure. */
 static void read_pairs(const char *file, void (*take)(void *context, char *first, char *second), void *context)
 {
 	int error = take_pairs(file, take, context);
@@ -357,7 +357,7 @@ static void take_number(const char *name, const char *value, long least, long *n
 		*number = parsed;
 }
 
-/* One of two words. */
+/* Parses one of two words. */
 static void take_word(const char *name, const char *value, const char *off, const char *on, bool *is_on)
 {
 	if (strcmp(value, off) && strcmp(value, on))
@@ -386,7 +386,7 @@ static void take_option(void *context, char *name, char *value)
 	} else if (!strcmp(name, "sa_example_join")) {
 		take_word(name, value, "no", "yes", &options->join);
 	}
-	/* All providers read this file: the other lines are somebody else's. */
+	/* All providers read this file, so ignore other lines. */
 }
 
 static void take_host(void *context, char *name, char *gid)
@@ -410,7 +410,7 @@ static void take_host(void *context, char *name, char *gid)
 		free(host);
 		return;
 	}
-	/* In front: of several lines for an address the last one counts. */
+	/* Insert at the front: of several lines for an address the last one counts. */
 	SLIST_INSERT_HEAD(&hosts->buckets[hash(host->addr, addr_length(host->type, host->addr))], host, entry);
 }
 
@@ -435,8 +435,8 @@ static bool same_state(const struct stat *state, const struct stat *other)
 }
 
 /*
- * Reads the hosts file if it has changed. What is known is replaced as a whole, or kept: then the file is read again the
- * next time, since a file that could not be read (no descriptor was left, say) has not been seen.
+ * Reads the hosts file if it has changed. The old content is replaced as a whole, or kept if the file cannot be
+ * read (no free descriptor, for example); then it is read again the next time.
  */
 static void follow_hosts(struct device *dev)
 {
@@ -457,7 +457,7 @@ static void follow_hosts(struct device *dev)
 	fresh = calloc(1, sizeof *fresh);
 	if (!error)
 		error = fresh ? take_pairs(dev->hosts_file, take_host, fresh) : ENOMEM;
-	/* Somebody may be writing it: many editors empty a file first. */
+	/* It may be half written: many editors truncate a file first. */
 	if (!error && (!state.st_size || stat(dev->hosts_file, &after) || !same_state(&state, &after)))
 		error = EAGAIN;
 	if (error) {
@@ -494,7 +494,7 @@ static void read_options(struct device *dev)
 	read_pairs(acm_get_opts_file(), take_option, &options);
 	dev->patience = (uint64_t) options.timeout * (options.retries + 1);
 	dev->route_timeout = options.route_timeout < 0 ? FOR_EVER : (uint64_t) options.route_timeout * 60000;
-	/* One more than the core sends at a time, so that it never has to wait for us. */
+	/* One more than the core sends at a time, so that the core never waits for us. */
 	dev->depth = options.sa_depth + 1;
 	dev->join = options.join;
 	if (options.preload)
@@ -506,7 +506,7 @@ static void read_options(struct device *dev)
 
 /* ---- Answers ---- */
 
-/* Decides a request's answer; it is sent by send_answers() when the lock is free. */
+/* Sets a request's answer; send_answers() sends it after the lock is released. */
 static void finish(struct endpoint *ep, struct request *request, uint8_t status, const struct ibv_path_record *path,
 		   struct requests *done)
 {
@@ -526,7 +526,7 @@ static void add_entry(struct acm_msg *msg, const struct acm_ep_addr_data *entry)
 	msg->hdr.length += ACM_MSG_EP_LENGTH;
 }
 
-/* In host byte order, but for what is inside a path record or an address. */
+/* In host byte order, except inside path records and addresses. */
 static void send_answer(const struct request *request)
 {
 	struct acm_ep_addr_data path = { .flags = ANSWER_FLAGS, .type = ACM_EP_INFO_PATH };
@@ -539,7 +539,7 @@ static void send_answer(const struct request *request)
 	msg.hdr.tid = request->hdr.tid;
 	msg.hdr.length = ACM_MSG_HDR_LENGTH;
 	path.info.path = request->path;
-	/* What these two return says whether the client is still there, which does not matter to us. */
+	/* The result says whether the client is still connected, which does not matter here. */
 	if (request->is_query) {
 		path.flags = request->second.flags;
 		if (request->status != ACM_STATUS_SUCCESS)
@@ -579,7 +579,7 @@ static struct query *find_query(uintptr_t tid)
 	return NULL;
 }
 
-/* Its answer no longer matters. Until it comes back the core has it, and it counts. */
+/* The result is no longer needed. The MAD still counts until the core returns it. */
 static void forget(struct query **query)
 {
 	if (*query)
@@ -587,7 +587,7 @@ static void forget(struct query **query)
 	*query = NULL;
 }
 
-/* It came back, or never will. */
+/* The core has returned it, or lost it. */
 static void end_query(struct query *query)
 {
 	if (query->owner)
@@ -598,13 +598,13 @@ static void end_query(struct query *query)
 	free(query);
 }
 
-/* Whether the core may be given one more. What waits there can neither be withdrawn nor overtaken. */
+/* Returns whether to pass the core one more MAD. Those in the core cannot be withdrawn or overtaken. */
 static bool has_room(const struct port *port)
 {
 	return port->out < port->dev->depth;
 }
 
-/* Unused by any other MAD that is out. The core and the kernel leave us 32 bits of it. */
+/* Unique among the MADs in flight. The core and the kernel leave us 32 bits of it. */
 static uint32_t new_tid(void)
 {
 	do
@@ -613,7 +613,7 @@ static uint32_t new_tid(void)
 	return last_tid;
 }
 
-/* Asks the SA. If the core takes the MAD, `owner` points to it until it is back; NULL: nobody wants the answer. */
+/* Sends a query. If the core accepts the MAD, `owner` points to it until it returns; NULL: the result is not needed. */
 static void send_mad(struct endpoint *ep, struct query **owner, struct path *path, uint8_t method, uint16_t attribute,
 		     __be64 mask, const void *record, size_t length)
 {
@@ -628,7 +628,7 @@ static void send_mad(struct endpoint *ep, struct query **owner, struct path *pat
 	query->owner = owner;
 	query->ep = ep;
 	query->path = path;
-	/* It may have to wait in the core for another one to time out. */
+	/* In the core it may have to wait until another MAD times out. */
 	query->lost_at = now_ms() + 2 * ep->port->dev->patience + 1000;
 	mad = acm_alloc_sa_mad(ep->acm, (void *) (uintptr_t) query->tid, from_sa);
 	if (!mad) {
@@ -656,7 +656,7 @@ static void send_mad(struct endpoint *ep, struct query **owner, struct path *pat
 	}
 }
 
-/* What an answer means to the client. `again` is set for what may pass. */
+/* Translates a response into the client's status. Sets `again` for temporary failures. */
 static uint8_t sa_status(const struct acm_sa_mad *mad, uint16_t attribute, bool *again)
 {
 	const struct umad_hdr *hdr = &mad->sa_mad.mad_hdr;
@@ -666,7 +666,7 @@ static uint8_t sa_status(const struct acm_sa_mad *mad, uint16_t attribute, bool 
 	*again = mad->umad.status;
 	if (mad->umad.status)
 		return ACM_STATUS_ETIMEDOUT;
-	/* The low byte is as much a failure as the SA's own code in the high byte. */
+	/* Either byte means failure, not only the SA's own code in the high byte. */
 	if (!hdr->status)
 		return (hdr->method & UMAD_METHOD_RESP_MASK) && hdr->attr_id == htobe16(attribute) ?
 			ACM_STATUS_SUCCESS : ACM_STATUS_ENODATA;
@@ -688,13 +688,13 @@ static unsigned int service_level(const struct ibv_path_record *path)
 	return be16toh(path->qosclass_sl) & 0xf;
 }
 
-/* The hop limit beside it is not the client's to choose. */
+/* The client cannot choose the hop limit next to it. */
 static __be32 flow_label(const struct ibv_path_record *path)
 {
 	return path->flowlabel_hoplimit & htobe32(0x0fffff00);
 }
 
-/* An MTU, rate or lifetime without a selector is no demand. A client that wants more than that much has no way to say so. */
+/* An MTU, rate or lifetime with selector 0 ("greater than") is no constraint, since clients leave it so. */
 static uint8_t demand(uint8_t wanted)
 {
 	return wanted >> UMAD_SA_SELECTOR_SHIFT == UMAD_SA_SELECTOR_GREATER_THAN ? 0 : wanted;
@@ -717,14 +717,14 @@ static bool meets_code(uint8_t demand, uint8_t has)
 	return meets(demand, umad_sa_get_rate_mtu_or_life(demand), umad_sa_get_rate_mtu_or_life(has));
 }
 
-/* The codes of rates are not in the order of the rates. */
+/* The codes of rates are not in order of the rates. */
 static bool meets_rate(uint8_t demand, uint8_t has)
 {
 	return meets(demand, ibv_rate_to_mbps(umad_sa_get_rate_mtu_or_life(demand)),
 		     ibv_rate_to_mbps(umad_sa_get_rate_mtu_or_life(has)));
 }
 
-/* OpenSM returns zeros for these, whatever was asked. */
+/* OpenSM returns zeros for these, whatever the query. */
 static bool is_asked_or_zero(uint64_t has, uint64_t asked)
 {
 	return !has || has == asked;
@@ -737,7 +737,7 @@ static bool leads_there(const struct ibv_path_record *record, const struct ibv_p
 	return is_zero(&question->dgid) || same_gid(&record->dgid, &question->dgid);
 }
 
-/* An SA's answer must be what was asked for, component by component, and lead to a port. */
+/* The response must match the query in each component, and lead to a port. */
 static bool fits(const struct ibv_path_record *record, const struct ibv_path_record *question)
 {
 	return leads_there(record, question) && is_port_lid(record->dlid) && is_port_gid(&record->dgid) &&
@@ -754,8 +754,8 @@ static bool fits(const struct ibv_path_record *record, const struct ibv_path_rec
 }
 
 /*
- * A client may ask for the very record that it was given, as rdma_getaddrinfo does. The SA need not agree to it a second
- * time: it may draw the SL of each path, or have adjusted the rate.
+ * A client may request the very record that it was given, as rdma_getaddrinfo does. The SA may refuse it the
+ * second time, because it chooses the SL for each query, or adjusted the rate.
  */
 static bool repeats(const struct ibv_path_record *question, const struct path *path)
 {
@@ -791,7 +791,7 @@ static void free_path(struct path *path)
 	free(path);
 }
 
-/* Drops what is known. What is being asked for stays until its clients are answered, but nobody else shares it. */
+/* Drops what is cached. Queries in flight still answer their clients, but no new request joins them. */
 static void drop_paths(struct endpoint *ep)
 {
 	struct path *path, *next;
@@ -808,7 +808,7 @@ static void drop_paths(struct endpoint *ep)
 	}
 }
 
-/* The path for a question, a new one if need be; NULL if there is no room for it. */
+/* Returns the path for a query, a new one if needed; NULL if out of memory. */
 static struct path *get_path(struct endpoint *ep, const struct ibv_path_record *question)
 {
 	unsigned int bucket = hash(question, sizeof *question);
@@ -817,7 +817,7 @@ static struct path *get_path(struct endpoint *ep, const struct ibv_path_record *
 	LIST_FOREACH(path, &ep->paths[bucket], entry)
 		if (!path->outdated && !memcmp(&path->question, question, sizeof *question))
 			return path;
-	/* Anybody can ask for anything: full means to begin anew. */
+	/* Clients can request anything, so a full cache starts over. */
 	if (ep->path_count >= MAX_PATHS)
 		drop_paths(ep);
 	path = ep->path_count < MAX_PATHS ? calloc(1, sizeof *path) : NULL;
@@ -832,7 +832,7 @@ static struct path *get_path(struct endpoint *ep, const struct ibv_path_record *
 	return path;
 }
 
-/* One that answered with the very record that is asked for. */
+/* Returns the path that gave exactly the requested record. */
 static struct path *find_repeated(struct endpoint *ep, const struct ibv_path_record *question, uint64_t now)
 {
 	struct path *path;
@@ -852,7 +852,7 @@ static void keep_record(struct path *path, const struct ibv_path_record *record)
 	LIST_INSERT_HEAD(&path->ep->records[be16toh(record->dlid) % BUCKETS], path, record_entry);
 }
 
-/* Everybody who waits for the path gets the same answer. */
+/* All requests that wait for the path get the same answer. */
 static void answer_waiters(struct path *path, uint8_t status, const struct ibv_path_record *record,
 			   struct requests *done)
 {
@@ -864,7 +864,7 @@ static void answer_waiters(struct path *path, uint8_t status, const struct ibv_p
 	}
 }
 
-/* Nobody waits for it any longer. */
+/* No request waits for it any more. */
 static void rest(struct path *path)
 {
 	TAILQ_REMOVE(&path->ep->port->busy, path, busy_entry);
@@ -888,7 +888,7 @@ static void ask(struct path *path, uint64_t now)
 	}
 }
 
-/* Does what is due for a path that is being asked for. It may be gone afterwards. */
+/* Handles what is due for a path with a query in flight or due. The path may be freed afterwards. */
 static void tend_path(struct path *path, uint64_t now, struct requests *done)
 {
 	struct request *request;
@@ -916,7 +916,7 @@ static void path_answered(struct path *path, const struct acm_sa_mad *mad, struc
 	memcpy(&record, mad->sa_mad.data, sizeof record);
 	status = sa_status(mad, UMAD_SA_ATTR_PATH_REC, &again);
 	if (again) {
-		/* tend_path() answers those who cannot wait any longer. */
+		/* tend_path() answers requests whose deadline passed. */
 		path->ask_at = now + path->pause;
 		path->pause = longer(path->pause);
 		return;
@@ -963,7 +963,7 @@ static void send_join(struct endpoint *ep)
 		UMAD_SA_MCM_COMP_MASK_PKEY | UMAD_SA_MCM_COMP_MASK_RATE_SEL | UMAD_SA_MCM_COMP_MASK_RATE |
 		UMAD_SA_MCM_COMP_MASK_SL | UMAD_SA_MCM_COMP_MASK_FLOW_LABEL | UMAD_SA_MCM_COMP_MASK_SCOPE |
 		UMAD_SA_MCM_COMP_MASK_JOIN_STATE;
-	/* Site-local and transient, with a signature and the partition (as every member writes it) in it. */
+	/* Site-local and transient; contains a signature and the partition (written the same way by every member). */
 	struct umad_sa_mcmember_record record = {
 		.mgid = { 0xff, 0x15, 0x5a, 0xe0, (ep->acm->pkey >> 8) | 0x80, ep->acm->pkey & 0xff },
 		.qkey = htobe32(UMAD_QKEY),
@@ -983,7 +983,7 @@ static bool wants_to_join(const struct endpoint *ep)
 	return ep->send_join && !ep->joined && !ep->join;
 }
 
-/* Joins, if that is wanted and due. Nothing else waits for it: paths do not need the group. */
+/* Joins if that is configured and due. Nothing waits for it: paths do not need the group. */
 static void tend_join(struct endpoint *ep, uint64_t now)
 {
 	if (!wants_to_join(ep) || ep->join_at > now || !has_room(ep->port))
@@ -993,7 +993,7 @@ static void tend_join(struct endpoint *ep, uint64_t now)
 	ep->join_pause = longer(ep->join_pause);
 }
 
-/* From scratch: the subnet manager has lost its members. An answer that is still to come is for an earlier join. */
+/* Joins again: the subnet manager has lost its members. A response still to come belongs to an earlier join. */
 static void join_anew(struct endpoint *ep, uint64_t now)
 {
 	forget(&ep->join);
@@ -1003,7 +1003,7 @@ static void join_anew(struct endpoint *ep, uint64_t now)
 	tend_join(ep, now);
 }
 
-/* One that was refused is tried again after a pause. */
+/* A refused join is retried after a pause. */
 static void join_answered(struct endpoint *ep, const struct acm_sa_mad *mad)
 {
 	struct umad_sa_mcmember_record record;
@@ -1029,12 +1029,12 @@ static bool is_qos_told(const struct port *port, uint64_t now)
 	return port->qos != UNTOLD && now < port->qos_until;
 }
 
-/* Those who waited go on. */
+/* Continues the requests that waited for it. */
 static void decide_qos(struct port *port, bool is_told, bool is_choosing, struct requests *done)
 {
 	struct request *request;
 
-	/* An SA that says nothing may be one that chooses. */
+	/* If the SA does not state it, it may choose paths by them. */
 	port->qos = is_told && !is_choosing ? RESERVED : CHOOSING;
 	port->qos_until = now_ms() + (is_told ? QOS_FOR_MS : QOS_AGAIN_MS);
 	while ((request = TAILQ_FIRST(&port->undecided))) {
@@ -1048,7 +1048,7 @@ static void ask_qos(struct endpoint *ep, struct requests *done)
 	static const struct umad_class_port_info nothing;
 	struct port *port = ep->port;
 
-	/* If the core has enough to do, it is asked when something came back. */
+	/* If the core has no room for a MAD, the query follows when one returns. */
 	if (port->qos_query || !has_room(port))
 		return;
 	send_mad(ep, &port->qos_query, NULL, UMAD_METHOD_GET, UMAD_ATTR_CLASS_PORT_INFO, 0, &nothing, sizeof nothing);
@@ -1070,7 +1070,7 @@ static void qos_answered(struct port *port, const struct acm_sa_mad *mad, struct
 	decide_qos(port, is_told, umad_class_cap_mask2(&info) & QOS_SUPPORTED, done);
 }
 
-/* Whoever names a service waits, within his deadline, to hear whether that matters. */
+/* A request that names a service waits, within its deadline, until this is known. */
 static void wait_for_qos(struct endpoint *ep, const struct ibv_path_record *question, struct request *request,
 			 bool nodelay, bool fresh, struct requests *done)
 {
@@ -1097,7 +1097,7 @@ static void tend_undecided(struct port *port, uint64_t now, struct requests *don
 		ask_qos(request->ep, done);
 }
 
-/* The endpoint is closed: its clients are told. */
+/* The endpoint closes: refuses its requests. */
 static void leave_undecided(struct endpoint *ep, struct requests *done)
 {
 	struct request *request, *next;
@@ -1111,7 +1111,7 @@ static void leave_undecided(struct endpoint *ep, struct requests *done)
 	}
 }
 
-/* ---- What happens by itself: SA answers and deadlines ---- */
+/* ---- Background work: SA responses and deadlines ---- */
 
 static void tend_port(struct port *port, struct requests *done)
 {
@@ -1165,7 +1165,7 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* When something is due next, if nothing happens before. */
+/* Returns when something is due next. */
 static uint64_t next_due(const struct port *port)
 {
 	const struct endpoint *ep;
@@ -1219,7 +1219,7 @@ static void *keep_deadlines(void *context)
 
 /* ---- Requests ---- */
 
-/* How many entries a client filled. Those behind them are garbage, and there are never more than eight. */
+/* Returns how many entries the client filled, at most eight. The rest are garbage. */
 static unsigned int entry_count(const struct acm_msg *msg)
 {
 	size_t length = earlier(msg->hdr.length, sizeof *msg);
@@ -1232,7 +1232,7 @@ static void copy_entry(struct acm_ep_addr_data *entry, const struct acm_msg *msg
 	memcpy(entry, msg->data + index * ACM_MSG_EP_LENGTH, ACM_MSG_EP_LENGTH);
 }
 
-/* Turns what a client wants into the record to ask the SA with: nothing in it comes from an earlier answer. */
+/* Translates a request into the record to query. Nothing in it comes from an earlier response. */
 static uint8_t make_question(struct endpoint *ep, const struct ibv_path_record *wanted,
 			     struct ibv_path_record *question)
 {
@@ -1241,14 +1241,14 @@ static uint8_t make_question(struct endpoint *ep, const struct ibv_path_record *
 		return ACM_STATUS_EDESTADDR;
 	if (!is_zero(&wanted->dgid) && !is_port_gid(&wanted->dgid))
 		return ACM_STATUS_EDESTADDR;
-	/* Both, if both are named: they may be those of two ports, which the SA then refuses. */
+	/* Both, if the client names both: they may belong to two ports, and then the SA refuses. */
 	question->dlid = wanted->dlid;
 	question->dgid = local_gid(ep, wanted->dgid);
-	/* Some SAs want a source GID even from the port that asks. */
+	/* Some SAs require a source GID even from the port itself. */
 	question->sgid = is_zero(&wanted->sgid) ? ep->gid : local_gid(ep, wanted->sgid);
 	if (!is_own_gid(ep, &question->sgid))
 		return ACM_STATUS_ESRCADDR;
-	/* One that nobody names is the SA's to say: it knows of a new LID before the port does. */
+	/* Only if the client names it; else the SA chooses: it knows of a new LID before the port does. */
 	question->slid = wanted->slid;
 	question->pkey = htobe16(ep->acm->pkey);
 	if (wanted->pkey && !same_partition(wanted->pkey, question->pkey))
@@ -1264,7 +1264,7 @@ static uint8_t make_question(struct endpoint *ep, const struct ibv_path_record *
 	return ACM_STATUS_SUCCESS;
 }
 
-/* What a resolve message asks for. Nothing in it can be trusted: not the indices, not the lengths, not the types. */
+/* Parses a resolve message. Trust nothing in it: not the indices, not the lengths, not the types. */
 static uint8_t read_resolve(struct endpoint *ep, const struct acm_msg *msg, struct request *request,
 			    struct ibv_path_record *wanted, bool *by_address, bool *nodelay)
 {
@@ -1276,7 +1276,7 @@ static uint8_t read_resolve(struct endpoint *ep, const struct acm_msg *msg, stru
 		return ACM_STATUS_EINVAL;
 	copy_entry(&dest, msg, 0);
 	if (dest.type == ACM_EP_INFO_PATH) {
-		/* The header's data bytes are the client's own here and mean nothing. */
+		/* Here the header's data bytes are the client's own and mean nothing. */
 		*nodelay = dest.flags & ACM_FLAGS_NODELAY;
 		*wanted = dest.info.path;
 		return ACM_STATUS_SUCCESS;
@@ -1286,13 +1286,13 @@ static uint8_t read_resolve(struct endpoint *ep, const struct acm_msg *msg, stru
 	copy_entry(&dest, msg, msg->hdr.dst_index);
 	*nodelay = dest.flags & ACM_FLAGS_NODELAY;
 	if (msg->hdr.src_out) {
-		/* The core chose the source and put it behind the client's entries: of eight, past the message's end. */
+		/* The core chose the source and put it after the client's entries: after eight, beyond the message's end. */
 		if (msg->hdr.src_index > entries || msg->hdr.src_index >= ACM_MSG_DATA_LENGTH / ACM_MSG_EP_LENGTH)
 			return ACM_STATUS_EINVAL;
 		copy_entry(&request->second, msg, msg->hdr.src_index);
 		request->has_second = true;
 	}
-	/* A path record beside the addresses (librdmacm) says what kind of path is wanted. */
+	/* A path record beside the addresses (librdmacm) has constraints on the path. */
 	for (i = 0; i < entries; i++) {
 		copy_entry(&hint, msg, i);
 		if (hint.type == ACM_EP_INFO_PATH && i != msg->hdr.dst_index && i != msg->hdr.src_index)
@@ -1330,7 +1330,7 @@ static bool is_kernels(const struct request *request)
 	return !request->id && !request->is_query;
 }
 
-/* Answers from what is known, or lets the client wait for the SA. `fresh`: whatever is known. */
+/* Answers from the cache, or makes the client wait for the SA. `fresh`: ignores the cache. */
 static void look_up(struct endpoint *ep, const struct ibv_path_record *wanted, struct request *request, bool nodelay,
 		    bool fresh, struct requests *done)
 {
@@ -1346,7 +1346,7 @@ static void look_up(struct endpoint *ep, const struct ibv_path_record *wanted, s
 		question.service_id = 0;
 		question.qosclass_sl &= htobe16(0xf);
 	} else if (is_kernels(request) && qos_class(&question)) {
-		/* The core garbles the kernel's QoS class. Refused, the kernel asks the SA itself. */
+		/* The core corrupts the kernel's QoS class. If refused, the kernel asks the SA itself. */
 		finish(ep, request, ACM_STATUS_ENODATA, NULL, done);
 		return;
 	}
@@ -1373,7 +1373,7 @@ static void look_up(struct endpoint *ep, const struct ibv_path_record *wanted, s
 		path->busy = true;
 	}
 	if (nodelay) {
-		/* This client does not wait, but the next one may find the answer. */
+		/* This client does not wait, but the next one may find the answer cached. */
 		path->owed = !path->query;
 		finish(ep, request, ACM_STATUS_ENODATA, NULL, done);
 	} else {
@@ -1383,7 +1383,7 @@ static void look_up(struct endpoint *ep, const struct ibv_path_record *wanted, s
 	pthread_cond_signal(&ep->port->wake);
 }
 
-/* The port's own path is known without the SA, if nothing more is wanted of it than to lead there. */
+/* The path to the port itself needs no SA, if the request has no constraints on it. */
 static bool is_own_path(const struct endpoint *ep, const struct ibv_path_record *question)
 {
 	return same_gid(&question->dgid, &ep->gid) && question->pkey == htobe16(ep->acm->pkey) &&
@@ -1403,7 +1403,7 @@ static struct request *new_request(const struct acm_msg *msg, uint64_t id)
 	return request;
 }
 
-/* From here on its client waits. */
+/* From here on, the request waits. */
 static void take_up(struct endpoint *ep, struct request *request)
 {
 	request->ep = ep;
@@ -1472,7 +1472,7 @@ static int query(void *addr_context, struct acm_msg *msg, uint64_t id)
 	return 0;
 }
 
-/* ---- Opening and closing. An open that fails leaves the context unwritten: the core looks at it later. ---- */
+/* ---- Opening and closing. An open that fails must not write the context: the core reads it later. ---- */
 
 static void free_device(struct device *dev)
 {
@@ -1486,7 +1486,7 @@ static int open_device(const struct acm_device *acm, void **dev_context)
 {
 	struct device *dev, *next;
 
-	/* A device whose first port did not open is not closed by the core, but opened again. */
+	/* If the first port of a device does not open, the core does not close the device, but opens it again. */
 	for (dev = LIST_FIRST(&devices); dev; dev = next) {
 		next = LIST_NEXT(dev, entry);
 		if (dev->acm == acm && !dev->open_ports)
@@ -1599,7 +1599,7 @@ static void remove_address(void *addr_context)
 	free(address);
 }
 
-/* Whoever waits is told. The group is not left: the subnet manager removes members whose port goes down. */
+/* Refuses waiting requests. Does not leave the group: the subnet manager removes members whose port goes down. */
 static void close_endpoint(void *ep_context)
 {
 	struct requests done = TAILQ_HEAD_INITIALIZER(done);
@@ -1607,7 +1607,7 @@ static void close_endpoint(void *ep_context)
 	struct path *path;
 	int i;
 
-	/* Not every address is removed before. */
+	/* The core may not have removed every address. */
 	while (!LIST_EMPTY(&ep->addresses))
 		remove_address(LIST_FIRST(&ep->addresses));
 	pthread_mutex_lock(&lock);
@@ -1653,7 +1653,7 @@ static int handle_event(void *port_context, enum ibv_event_type type)
 	struct port *port = port_context;
 	struct endpoint *ep;
 
-	/* The core hands on no other one; what changes otherwise, it closes and opens. */
+	/* The core passes on only this event; on other changes it closes and opens the port. */
 	if (type != IBV_EVENT_CLIENT_REREGISTER)
 		return 0;
 	pthread_mutex_lock(&lock);
@@ -1683,7 +1683,7 @@ static void query_perf(void *ep_context, uint64_t *values, uint8_t *cnt)
 
 static struct acm_provider provider = {
 	.size = sizeof(struct acm_provider),
-	.version = 1,	/* what this file was written for, not what the header says when it is compiled */
+	.version = 1,	/* the version that this file was written for, not the installed header's */
 	.name = "sa-example",
 	.open_device = open_device,
 	.close_device = close_device,

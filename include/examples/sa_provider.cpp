@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// sa-example-cpp: a small ibacm provider in C++ that asks the subnet administrator (SA) for paths to GIDs and LIDs; clients
-// that ask for names or IP addresses are told that it knows none. To build, check and install it:
+// sa-example-cpp: a small ibacm provider in C++ that asks the subnet administrator (SA) for paths to GIDs and
+// LIDs. It refuses requests for names and IP addresses. To build, check and install it:
 //
 //     c++ -std=c++17 -O2 -Wall -Wextra -fPIC -fvisibility=hidden -shared -Wl,-z,now -o libsa_example_cpp.so
 //         sa_provider.cpp -libverbs -lpthread          (one line)
@@ -9,8 +9,9 @@
 //     install -m 644 libsa_example_cpp.so /usr/lib/x86_64-linux-gnu/ibacm/
 //     echo 'provider sa-example-cpp default' >> /etc/rdma/ibacm_opts.cfg
 //
-// What C++ has to watch besides what the example in C says: no exception may leave a callback; the library may be closed
-// right after provider_query, so nothing starts before open_device; the macro acm_log of acm_prov.h is C only.
+// Rules for C++, in addition to those in the C example: no exception may leave a callback; the core may unload
+// the library right after provider_query, so nothing starts before open_device; the macro acm_log of acm_prov.h
+// works in C only.
 
 #include <algorithm>
 #include <cerrno>
@@ -39,26 +40,27 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-// Clients may send these two although acm.h does not name them.
+// Clients may send these two although acm.h does not define them.
 constexpr uint16_t kGidAddress = 4;
 constexpr uint16_t kLidAddress = 5;
 constexpr size_t kMaxPaths = 65536;
 constexpr Milliseconds kFirstPause{20};
 constexpr Milliseconds kNoSuchPathFor{1000};
 constexpr uint32_t kQosSupported = 1 << 1; // in the CapabilityMask2 of the SA's ClassPortInfo
-constexpr std::chrono::minutes kQosFor{10}; // what it says is believed for so long
-constexpr std::chrono::minutes kQosAgain{1}; // and is asked for again after this, if it says nothing
+constexpr std::chrono::minutes kQosFor{10}; // how long the SA's statement is cached
+constexpr std::chrono::minutes kQosAgain{1}; // when to query again if the SA does not state it
 
-// A client's request, until its one answer. All of it is copied: the message is the core's and gone after the call.
+// A client's request until its answer. All of it is copied: the message is the core's, and invalid after the
+// call.
 struct Request {
     uint64_t id;
     acm_hdr header;
-    bool is_query;                       // came by query(), not by resolve()
-    std::vector<acm_ep_addr_data> extra; // resolve: the source, if it is to be sent back; query: the entry itself
+    bool is_query;                       // whether it came by query() instead of resolve()
+    std::vector<acm_ep_addr_data> extra; // resolve: the source, if the answer must contain it; query: the entry itself
     Clock::time_point deadline;
 };
 
-// An answer that is decided, and sent when the lock is free.
+// An answer that will be sent after the lock is released.
 struct Answer {
     Request request;
     uint8_t status;
@@ -72,45 +74,47 @@ using Answers = std::vector<Answer>;
 struct Endpoint;
 struct Port;
 
-// What is known for a question: the very record that the SA is asked with.
+// The cached result of a query; the key is the record that is sent to the SA.
 struct Path {
     ibv_path_record question, record;
     enum { Unknown, Known, Missing } state = Unknown;
     Clock::time_point missing_until, ask_at;
     Milliseconds pause = kFirstPause;
-    uint32_t tid = 0; // of the MAD that is out
-    bool owed = true; // to be asked for even if nobody waits
+    uint32_t tid = 0; // of the MAD in flight
+    bool owed = true; // must be queried even if no request waits
     std::list<Request> waiters;
 };
 
-// A MAD that the core has. The core gets its transaction id as context: one that comes back late, or never, leads nowhere.
+// A MAD in the core. Its context is its transaction id: if it returns late, or never, nothing is found and
+// nothing leaks.
 struct Query {
     Port *port;
     Endpoint *endpoint;
-    uint32_t *owner; // who keeps its transaction id; nullptr: nobody wants the answer, but the core still has the MAD
-    std::shared_ptr<Path> path; // none: it asks whether service ids and QoS classes choose paths
-    Clock::time_point lost_at;  // what is not back by then never will be
+    uint32_t *owner; // holds its transaction id; nullptr: the result is not needed, but the core still has the MAD
+    std::shared_ptr<Path> path; // empty: it asks whether service ids and QoS classes choose paths
+    Clock::time_point lost_at;  // if the core has not returned it by then, it is lost
 };
 
-// A request that names a service, and waits to hear whether that matters.
+// A request that names a service and waits until it is known whether that matters.
 struct Undecided {
     Endpoint *endpoint;
     ibv_path_record question;
     Request request;
 };
 
-std::mutex lock; // of all the rest
+std::mutex lock; // guards everything below
 std::unordered_map<uint32_t, Query> queries;
 uint32_t last_tid;
 
 struct Device {
     Milliseconds patience{6000}; // of a client
-    long depth = 1;              // MADs that the core sends at a time
+    long depth = 1;              // number of MADs that the core sends at a time
 
     Device();
 };
 
-// The core does not close a device whose first port did not open, but opens it again: that replaces it here.
+// If the first port of a device does not open, the core does not close the device but opens it again, which
+// replaces it here.
 std::unordered_map<const acm_device *, std::unique_ptr<Device>> devices;
 
 struct Port {
@@ -118,11 +122,11 @@ struct Port {
     std::list<Endpoint *> endpoints;
     std::condition_variable wake;
     bool stop = false;
-    enum { Untold, Reserved, Choosing } qos = Untold; // what service id and QoS class are to the SA
+    enum { Untold, Reserved, Choosing } qos = Untold; // whether the SA ignores service ids and QoS classes
     Clock::time_point qos_until;
-    uint32_t qos_tid = 0; // of the MAD that is out
+    uint32_t qos_tid = 0; // of the MAD in flight
     std::list<Undecided> undecided;
-    std::thread deadlines; // the last member: it uses the others
+    std::thread deadlines; // the last member, because it uses the others
 
     explicit Port(Device &device);
     ~Port();
@@ -137,11 +141,11 @@ struct Port {
 
 struct Endpoint {
     Port &port;
-    const acm_endpoint *acm; // the core's; gone after close_endpoint
+    const acm_endpoint *acm; // the core's; invalid after close_endpoint
     ibv_gid gid;
-    std::unordered_map<std::string, std::shared_ptr<Path>> paths;   // by question
-    std::unordered_map<std::string, std::shared_ptr<Path>> records; // by the question for the very record
-    std::list<std::shared_ptr<Path>> busy; // those that are being asked for
+    std::unordered_map<std::string, std::shared_ptr<Path>> paths;   // by query
+    std::unordered_map<std::string, std::shared_ptr<Path>> records; // by the query for the same record
+    std::list<std::shared_ptr<Path>> busy; // those with a query in flight or due
     uint64_t counters[ACM_MAX_COUNTER] = {};
 
     Endpoint(Port &port, const acm_endpoint *acm, const ibv_gid &gid) : port(port), acm(acm), gid(gid) {}
@@ -205,7 +209,7 @@ bool names_service(const ibv_path_record &question)
     return question.service_id || qos_class(question);
 }
 
-// An MTU, rate or lifetime with selector 0 is no demand.
+// An MTU, rate or lifetime with selector 0 is no constraint.
 uint8_t demand(uint8_t wanted)
 {
     return wanted >> UMAD_SA_SELECTOR_SHIFT ? wanted : 0;
@@ -228,7 +232,7 @@ bool meets_code(uint8_t demand, uint8_t has)
     return meets(demand, umad_sa_get_rate_mtu_or_life(demand), umad_sa_get_rate_mtu_or_life(has));
 }
 
-// The codes of rates are not in the order of the rates.
+// The codes of rates are not in order of the rates.
 bool meets_rate(uint8_t demand, uint8_t has)
 {
     const auto speed = [](uint8_t code) {
@@ -238,13 +242,13 @@ bool meets_rate(uint8_t demand, uint8_t has)
     return meets(demand, speed(demand), speed(has));
 }
 
-// OpenSM returns zeros for these, whatever was asked.
+// OpenSM returns zeros for these, whatever the query.
 bool is_asked_or_zero(uint64_t has, uint64_t asked)
 {
     return !has || has == asked;
 }
 
-// The SA's answer must be what was asked for, component by component, and lead to a port.
+// The response must match the query in each component, and lead to a port.
 bool fits(const ibv_path_record &record, const ibv_path_record &question)
 {
     return is_port_lid(record.dlid) && is_port(record.dgid) && (!question.dlid || record.dlid == question.dlid) &&
@@ -290,7 +294,7 @@ void Answer::send() const
     found.flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
     found.type = ACM_EP_INFO_PATH;
     found.info.path = path;
-    // What these return is whether the client is still there, which does not matter here.
+    // The result says whether the client is still connected, which does not matter here.
     if (request.is_query) {
         for (acm_ep_addr_data entry : request.extra) {
             if (status == ACM_STATUS_SUCCESS)
@@ -308,14 +312,14 @@ void Answer::send() const
     }
 }
 
-// Counts in the core's set as well, in which the core itself counts errors, missing data and resolves.
+// Also counts in the core's set, where the core itself counts errors, missing data and resolves.
 void count_both(Endpoint &endpoint, int counter)
 {
     endpoint.counters[counter]++;
     acm_increment_counter(counter);
 }
 
-// Its answer no longer matters. Until it comes back the core has it, and it counts.
+// The result is no longer needed. The MAD still counts until the core returns it.
 void forget(uint32_t &tid)
 {
     const auto found = queries.find(tid);
@@ -325,7 +329,7 @@ void forget(uint32_t &tid)
     tid = 0;
 }
 
-// What an answer of the SA means; `again` is set for what may pass.
+// Translates a response; sets `again` for temporary failures.
 uint8_t sa_status(const acm_sa_mad &mad, uint16_t attribute, bool &again)
 {
     const umad_hdr &header = mad.sa_mad.mad_hdr;
@@ -344,7 +348,7 @@ uint8_t sa_status(const acm_sa_mad &mad, uint16_t attribute, bool &again)
     return class_status == UMAD_SA_STATUS_REQ_INVALID ? ACM_STATUS_EINVAL : ACM_STATUS_ENODATA;
 }
 
-// The core's SA handler; it owns the MAD.
+// The core's SA handler. It owns the MAD.
 void from_sa(acm_sa_mad *mad) noexcept
 {
     Answers answers;
@@ -367,7 +371,7 @@ void from_sa(acm_sa_mad *mad) noexcept
     send(answers);
 }
 
-// ---- Endpoint; the lock is held in all of it ----
+// ---- Endpoint. All functions are called with the lock held. ----
 
 bool Endpoint::is_own(const ibv_gid &wanted) const
 {
@@ -379,7 +383,7 @@ bool Endpoint::is_own(const ibv_gid &wanted) const
     return false;
 }
 
-// A link-local GID, as files and clients write it, is one of the port's own subnet.
+// A link-local GID in a file or request is on the port's own subnet.
 ibv_gid Endpoint::local(ibv_gid wanted) const
 {
     if (wanted.raw[0] == 0xfe && (wanted.raw[1] & 0xc0) == 0x80)
@@ -387,7 +391,7 @@ ibv_gid Endpoint::local(ibv_gid wanted) const
     return wanted;
 }
 
-// Nothing in a question comes from an earlier answer, and nothing that the client names is dropped.
+// Nothing in a query comes from an earlier response, and nothing that the client names is dropped.
 uint8_t Endpoint::make_question(const ibv_path_record &wanted, ibv_path_record &question) const
 {
     question = ibv_path_record{};
@@ -397,10 +401,10 @@ uint8_t Endpoint::make_question(const ibv_path_record &wanted, ibv_path_record &
         return ACM_STATUS_EDESTADDR;
     question.dlid = wanted.dlid;
     question.dgid = local(wanted.dgid);
-    question.sgid = is_zero(wanted.sgid) ? gid : local(wanted.sgid); // some SAs insist on one
+    question.sgid = is_zero(wanted.sgid) ? gid : local(wanted.sgid); // some SAs require one
     if (!is_own(question.sgid))
         return ACM_STATUS_ESRCADDR;
-    question.slid = wanted.slid; // one that nobody names is the SA's to say: it knows of a new LID before the port does
+    question.slid = wanted.slid; // else the SA chooses: it knows of a new LID before the port does
     question.pkey = htobe16(acm->pkey);
     if (wanted.pkey && !same_partition(wanted.pkey, question.pkey))
         question.pkey = wanted.pkey | htobe16(0x8000);
@@ -408,15 +412,15 @@ uint8_t Endpoint::make_question(const ibv_path_record &wanted, ibv_path_record &
     question.service_id = wanted.service_id;
     question.tclass = wanted.tclass;
     question.qosclass_sl = wanted.qosclass_sl;
-    question.flowlabel_hoplimit = flow_label(wanted); // the hop limit is not the client's to choose
+    question.flowlabel_hoplimit = flow_label(wanted); // the client cannot choose the hop limit
     question.mtu = demand(wanted.mtu);
     question.rate = demand(wanted.rate);
     question.packetlifetime = demand(wanted.packetlifetime);
     return ACM_STATUS_SUCCESS;
 }
 
-// What answered with the very record that is asked for: the SA need not agree to it a second time, as it may draw the SL
-// of each path.
+// Finds the path that gave exactly the requested record: the SA may refuse it the second time, because it
+// chooses the SL for each query.
 std::shared_ptr<Path> Endpoint::find_repeated(const ibv_path_record &question) const
 {
     ibv_path_record repeated;
@@ -445,7 +449,7 @@ void Endpoint::finish_all(Path &path, uint8_t status, const ibv_path_record *rec
     }
 }
 
-// Answers from what is known, or lets the client wait for the SA. A query is not content with what is known.
+// Answers from the cache, or makes the client wait for the SA. A query() ignores the cache.
 void Endpoint::look_up(ibv_path_record question, Request request, bool nodelay, Answers &answers)
 {
     const auto now = Clock::now();
@@ -462,10 +466,11 @@ void Endpoint::look_up(ibv_path_record question, Request request, bool nodelay, 
         question.service_id = 0;
         question.qosclass_sl &= htobe16(0xf);
     } else if (!request.id && !request.is_query && qos_class(question)) {
-        // The core garbles the QoS class of the kernel, its client 0. Refused, the kernel asks the SA itself.
+        // The core corrupts the QoS class of the kernel, its client 0. If refused, the kernel asks the SA
+        // itself.
         return finish(std::move(request), ACM_STATUS_ENODATA, nullptr, answers);
     }
-    if (paths.size() >= kMaxPaths) { // anybody can ask for anything: begin anew
+    if (paths.size() >= kMaxPaths) { // clients can request anything, so a full cache starts over
         paths.clear();
         records.clear();
     }
@@ -489,7 +494,7 @@ void Endpoint::look_up(ibv_path_record question, Request request, bool nodelay, 
         path->owed = true;
         busy.push_back(path);
     }
-    if (nodelay) { // the next client may find the answer
+    if (nodelay) { // the next client may find the answer cached
         finish(std::move(request), ACM_STATUS_ENODATA, nullptr, answers);
     } else {
         path->waiters.push_back(std::move(request));
@@ -499,7 +504,7 @@ void Endpoint::look_up(ibv_path_record question, Request request, bool nodelay, 
     port.wake.notify_one();
 }
 
-// If the core takes it, `owner` is its transaction id until it is back.
+// If the core accepts the MAD, `owner` is its transaction id until it returns.
 void Endpoint::send_mad(uint32_t &owner, std::shared_ptr<Path> path, uint16_t attribute, __be64 mask, const void *data,
                         size_t size)
 {
@@ -546,7 +551,7 @@ void Endpoint::answered(Path &path, const acm_sa_mad &mad, Answers &answers)
 
     std::memcpy(&record, mad.sa_mad.data, sizeof record);
     uint8_t status = sa_status(mad, UMAD_SA_ATTR_PATH_REC, again);
-    if (again) // those who cannot wait any longer are answered by tend()
+    if (again) // tend() answers requests whose deadline passed
         return;
     if (status == ACM_STATUS_SUCCESS && !fits(record, path.question))
         status = ACM_STATUS_ENODATA;
@@ -565,7 +570,7 @@ void Endpoint::answered(Path &path, const acm_sa_mad &mad, Answers &answers)
     finish_all(path, status, &record, answers);
 }
 
-// Does what is due; says when to look again.
+// Handles what is due; returns when something is due next.
 Clock::time_point Endpoint::tend(Clock::time_point now, Answers &answers)
 {
     auto next = Clock::time_point::max();
@@ -622,7 +627,7 @@ Device::Device()
     while (std::getline(options, line)) {
         std::istringstream words(line);
         if (!(words >> name >> value) || !numbers.count(name))
-            continue; // somebody else's: all providers read this file
+            continue; // another line: all providers read this file
         std::istringstream number(value);
         long parsed;
         if (number >> parsed && number.eof() && parsed >= (name != "retries") && parsed <= INT32_MAX)
@@ -650,15 +655,15 @@ Port::~Port()
     deadlines.join();
 }
 
-// Whether the core may be given one more. One beyond what it sends at a time, so that it never has to wait for us; what
-// waits there can neither be withdrawn nor overtaken.
+// Returns whether to pass the core one more MAD: at most one more than it sends at a time, so that the core
+// never waits for us. MADs in the core cannot be withdrawn or overtaken.
 bool Port::has_room() const
 {
     return std::count_if(queries.begin(), queries.end(),
                          [this](const auto &query) { return query.second.port == this; }) <= device.depth;
 }
 
-// Says when to look again.
+// Returns when something is due next.
 Clock::time_point Port::drop_lost(Clock::time_point now)
 {
     auto next = Clock::time_point::max();
@@ -686,7 +691,7 @@ void Port::keep_deadlines()
         auto next = tend_undecided(now, answers);
         for (Endpoint *endpoint : endpoints)
             next = std::min(next, endpoint->tend(now, answers));
-        next = std::min(next, drop_lost(now)); // of those that are out by now
+        next = std::min(next, drop_lost(now)); // of the MADs in flight
         if (!answers.empty()) {
             guard.unlock();
             send(answers);
@@ -699,7 +704,7 @@ void Port::keep_deadlines()
     }
 }
 
-// Asks whether service ids and QoS classes choose paths. The lock is held in these, too.
+// Asks whether service ids and QoS classes choose paths. These functions are also called with the lock held.
 void Port::ask_qos(Endpoint &endpoint, Answers &answers)
 {
     const umad_class_port_info nothing{};
@@ -724,7 +729,7 @@ void Port::qos_answered(const acm_sa_mad &mad, Answers &answers)
     decide_qos(is_told, umad_class_cap_mask2(&info) & kQosSupported, answers);
 }
 
-// Those who waited go on. An SA that says nothing may be one that chooses.
+// Continues the waiting requests. If the SA does not state it, it may choose paths by them.
 void Port::decide_qos(bool is_told, bool is_choosing, Answers &answers)
 {
     qos = is_told && !is_choosing ? Reserved : Choosing;
@@ -747,7 +752,7 @@ Clock::time_point Port::tend_undecided(Clock::time_point now, Answers &answers)
     return undecided.empty() ? Clock::time_point::max() : undecided.front().request.deadline;
 }
 
-// ---- Requests. Nothing in a message can be trusted: not the indices, not the lengths, not the types. ----
+// ---- Requests. Trust nothing in a message: not the indices, not the lengths, not the types. ----
 
 std::vector<acm_ep_addr_data> entries_of(const acm_msg &msg, size_t count)
 {
@@ -765,7 +770,7 @@ size_t filled(const acm_msg &msg)
     return length < ACM_MSG_HDR_LENGTH ? 0 : (length - ACM_MSG_HDR_LENGTH) / ACM_MSG_EP_LENGTH;
 }
 
-// What a resolve message asks for, as a path record.
+// Parses a resolve message into a path record.
 uint8_t read_resolve(const acm_msg &msg, Request &request, ibv_path_record &wanted, bool &nodelay)
 {
     constexpr size_t kEntries = ACM_MSG_DATA_LENGTH / ACM_MSG_EP_LENGTH;
@@ -774,19 +779,19 @@ uint8_t read_resolve(const acm_msg &msg, Request &request, ibv_path_record &want
 
     if (!count)
         return ACM_STATUS_EINVAL;
-    if (entries[0].type == ACM_EP_INFO_PATH) { // the header's data bytes are the client's own then
+    if (entries[0].type == ACM_EP_INFO_PATH) { // then the header's data bytes are the client's own
         wanted = entries[0].info.path;
         nodelay = entries[0].flags & ACM_FLAGS_NODELAY;
         return ACM_STATUS_SUCCESS;
     }
     if (destination >= count)
         return ACM_STATUS_EINVAL;
-    if (msg.hdr.src_out) { // the core put the source behind the client's entries
+    if (msg.hdr.src_out) { // the core put the source after the client's entries
         if (source > count || source >= kEntries)
             return ACM_STATUS_EINVAL;
         request.extra.push_back(entries[source]);
     }
-    for (size_t i = 0; i < count; i++) // what kind of path is wanted (librdmacm)
+    for (size_t i = 0; i < count; i++) // constraints on the path (librdmacm)
         if (entries[i].type == ACM_EP_INFO_PATH && i != source && i != destination)
             wanted = entries[i].info.path;
     wanted.dlid = 0;
@@ -804,7 +809,7 @@ uint8_t read_resolve(const acm_msg &msg, Request &request, ibv_path_record &want
     }
 }
 
-// Runs a callback; an exception (there is no memory, or no thread) becomes an error code.
+// Runs a callback; an exception (no memory, or no thread) becomes an error code.
 template <typename Body> int guarded(Body body) noexcept
 {
     try {
@@ -864,7 +869,7 @@ int query(void *addr_context, acm_msg *msg, uint64_t id)
     });
 }
 
-// ---- Opening and closing. An open that fails leaves the context unwritten. ----
+// ---- Opening and closing. An open that fails must not write the context. ----
 
 int open_device(const acm_device *acm, void **dev_context)
 {
@@ -932,7 +937,7 @@ void close_endpoint(void *ep_context)
     send(answers);
 }
 
-// Addresses do not matter to this provider: whoever asks from one asks from its endpoint.
+// Addresses do not matter to this provider: requests from all of them use their endpoint.
 int add_address(const acm_address *, void *ep_context, void **addr_context)
 {
     *addr_context = ep_context;
@@ -951,7 +956,7 @@ int handle_event(void *port_context, ibv_event_type type)
     Port &port = *static_cast<Port *>(port_context);
     forget(port.qos_tid); // it may be another SA
     port.qos = Port::Untold;
-    // What is being asked for stays for those who wait, and is shared with nobody else.
+    // Queries in flight still answer their requests, but no new request joins them.
     for (Endpoint *endpoint : port.endpoints) {
         endpoint->paths.clear();
         endpoint->records.clear();
@@ -971,7 +976,7 @@ void query_perf(void *ep_context, uint64_t *values, uint8_t *cnt)
 
 acm_provider provider = {
     sizeof(acm_provider),
-    1, // what this file was written for, not what the header says when it is compiled
+    1, // the version that this file was written for, not the installed header's
     "sa-example-cpp",
     open_device,
     close_device,

@@ -1,8 +1,8 @@
 //! `path-cache`: an ibacm provider that answers from a bounded cache of SA paths.
 //!
-//! Peers need neither a provider nor ibacm: every path comes from the subnet administrator, through the core's SA requests.
-//! The SDK's policy layer does the work, with its defaults: names and IP addresses by an `acm_hosts` file, any path that the
-//! SA gives. Here are the options.
+//! Peers need neither a provider nor ibacm: every path comes from the subnet administrator, through the core's
+//! SA requests. The SDK's policy layer does the work with its defaults: it takes names and IP addresses from an
+//! `acm_hosts` file and accepts every path of the SA. This crate adds the options.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ mod tests;
 
 use acm_prov_api::prelude::*;
 
-/// Asks the SA for what its clients want, and keeps the answers.
+/// Queries the SA for its clients and caches the responses.
 struct PathCache;
 
 impl Policy for PathCache {

@@ -1,4 +1,4 @@
-//! The provider in a core whose SA is the test: what clients get, and what the SA is asked.
+//! The provider in a test core, with the test as its SA: answers to clients, and queries to the SA.
 
 mod allocations;
 mod random;
@@ -13,7 +13,7 @@ use acm_prov_api::policy::PolicyProvider;
 
 use crate::PathCache;
 
-/// Deadlines that a test can wait for.
+/// Deadlines short enough to wait for.
 const QUICK: &str = "timeout 150\nretries 1\n";
 
 fn opened(options: &str) -> ByHand {
@@ -36,7 +36,7 @@ fn peer(lid: u16) -> Gid {
     Gid::new(ByHand::GID.subnet_prefix(), 0x2000 + u64::from(lid))
 }
 
-/// Resolves with the SA's help.
+/// Resolves with an SA query.
 fn learn(core: &mut ByHand, request: &Request) -> Answer {
     let id = core.resolve(request);
     core.wait_for_sa_queries(1);
@@ -44,7 +44,7 @@ fn learn(core: &mut ByHand, request: &Request) -> Answer {
     core.wait_for_answer(id)
 }
 
-/// Resolves from memory: the SA is not asked.
+/// Resolves from the cache, without an SA query.
 #[track_caller]
 fn known(core: &mut ByHand, request: &Request) -> PathRecord {
     let id = core.resolve(request);
@@ -72,7 +72,7 @@ fn a_path_that_is_known_answers_all_that_it_meets() {
         path(|p| {
             p.set_dlid(Lid(7)).set_dgid(peer(7)).set_slid(Lid(1));
         }),
-        // As rdma_getaddrinfo asks again.
+        // As rdma_getaddrinfo sends it the second time.
         Request::path(&first),
         path(|p| {
             p.set_dlid(Lid(7))
@@ -90,7 +90,7 @@ fn a_path_that_is_known_answers_all_that_it_meets() {
 #[test]
 fn a_gid_says_nothing_of_the_lid_that_leads_to_it() {
     let mut core = opened("");
-    // A far GID has the router's LID, an alias GID its port's.
+    // A remote GID has the router's LID, an alias GID its port's.
     let far: Gid = "fd00::7".parse().unwrap();
     let id = core.resolve(&Request::destination(&Address::Gid(far)));
     core.wait_for_sa_queries(1);
@@ -194,7 +194,7 @@ fn a_gid_with_the_default_prefix_is_the_ports_own_subnets() {
 }
 
 #[test]
-fn one_query_answers_everyone_who_waits() {
+fn one_query_answers_all_waiting_clients() {
     let mut core = opened("");
     let ids: Vec<u64> = (0..200).map(|_| core.resolve(&lid(7))).collect();
     assert_eq!(core.wait_for_sa_queries(1).len(), 1);
@@ -257,7 +257,7 @@ fn a_deadline_is_kept_when_the_sa_is_silent() {
 }
 
 #[test]
-fn an_unwanted_record_is_not_accepted_nor_kept() {
+fn a_record_that_does_not_match_is_neither_accepted_nor_cached() {
     let spoil: [fn(&mut PathRecord); 4] = [
         |p| {
             p.set_dlid(Lid(8));
@@ -344,11 +344,11 @@ fn nodelay_answers_at_once_and_starts_the_lookup() {
 }
 
 #[test]
-fn what_was_learnt_before_a_reregister_stands_in_for_a_silent_sa() {
+fn paths_from_before_a_reregister_replace_those_of_a_silent_sa() {
     let mut core = opened(QUICK);
     learn(&mut core, &lid(7));
     core.reregister();
-    // The SA is asked, and answers.
+    // The SA responds to the query.
     let id = core.resolve(&lid(7));
     core.wait_for_sa_queries(1);
     assert!(core.answers(id).is_empty());
@@ -357,14 +357,14 @@ fn what_was_learnt_before_a_reregister_stands_in_for_a_silent_sa() {
     });
     assert_eq!(core.wait_for_answer(id).path.unwrap().sl(), 3);
     assert_eq!(known(&mut core, &lid(7)).sl(), 3);
-    // The SA is asked, and is silent: stale, not timed out.
+    // The SA is silent: the client gets the stale path instead of a timeout.
     core.reregister();
     let id = core.resolve(&lid(7));
     assert_eq!(core.wait_for_answer(id).path.unwrap().sl(), 3);
-    // What was never known times out.
+    // An uncached path times out.
     let id = core.resolve(&lid(8));
     assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
-    // Known to be silent: stale at once.
+    // The SA is known to be silent: the client gets the stale path at once.
     core.wait_for_log("SA not responding");
     assert_eq!(known(&mut core, &lid(7)).sl(), 3);
 }
@@ -379,7 +379,7 @@ fn stale_paths_can_be_switched_off() {
 }
 
 #[test]
-fn an_answer_from_before_a_reregister_is_not_kept() {
+fn a_response_from_before_a_reregister_is_not_cached() {
     let mut core = opened("");
     let id = core.resolve(&lid(7));
     core.wait_for_sa_queries(1);
@@ -431,7 +431,8 @@ fn a_thousand_reopens_leave_no_thread() {
         core.close();
         assert_eq!(core.answers(id).len(), 1);
     }
-    // Other tests' threads come and go, and one that was joined stays in /proc for a moment; a leak would show a thousand.
+    // Threads of other tests start and end, and a joined thread stays in /proc for a moment; a leak would show
+    // a thousand.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while threads() >= before + 100 {
         assert!(
@@ -518,7 +519,7 @@ fn names_and_ip_addresses_lead_through_the_hosts_file() {
 }
 
 #[test]
-fn touching_the_flush_file_drops_what_is_known() {
+fn touching_the_flush_file_drops_the_cache() {
     let flush = tempfile::NamedTempFile::new().unwrap();
     let mut core = opened(&format!(
         "path_cache_flush_file {}\n",
@@ -548,7 +549,7 @@ fn bad_options_are_reported_with_key_and_default() {
 }
 
 #[test]
-fn a_changed_sm_lid_is_told() {
+fn a_changed_sm_lid_is_logged() {
     let mut core = opened("");
     core.change_port(|attributes| attributes.sm_lid = 33);
     core.reregister();
@@ -567,7 +568,7 @@ fn an_sgid_of_another_port_is_refused() {
 }
 
 #[test]
-fn a_full_cache_evicts_what_was_not_used() {
+fn a_full_cache_evicts_unused_entries() {
     let mut core = opened("path_cache_capacity 2\n");
     for destination in [7, 8] {
         learn(&mut core, &lid(destination));
@@ -654,7 +655,8 @@ fn the_dumps_of_real_fabrics_give_every_path() {
     }
 }
 
-/// After a netlink overflow the core adds an address a second time, and removes it once; then another host has it.
+/// After a netlink overflow the core adds an address a second time, and removes it once; then another host has
+/// it.
 #[test]
 fn an_address_that_was_added_twice_is_gone_once_it_is_removed() {
     let hosts = tempfile::NamedTempFile::new().unwrap();

@@ -1,4 +1,4 @@
-//! The queue pair of an endpoint: what it sends with, receives with, and the group that it listens to.
+//! The queue pair of an endpoint: sends, receives and multicast attachment.
 
 use acm_prov_api::address::{Gid, Lid, PKey};
 use acm_prov_api::path::PathRecord;
@@ -15,14 +15,14 @@ use crate::device::DeviceVerbs;
 use crate::groups::QKEY;
 use crate::wire;
 
-/// What the longest datagram has more than one of the protocol's.
+/// Bytes by which the largest UD datagram (4096) exceeds the protocol's (256).
 const SPILL: u32 = 4096 - wire::LENGTH as u32;
 
-/// Why an endpoint has no queue pair.
+/// Error from opening an endpoint's queue pair.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     #[error(
-        "port {port} has no P_Key {pkey}; ask the partition manager (partitions.conf of OpenSM), or take the P_Key out of the address file"
+        "port {port} has no P_Key {pkey}; add the port to the partition (partitions.conf of OpenSM), or remove the P_Key from the address file"
     )]
     NoPKey { port: u8, pkey: PKey },
     #[error(transparent)]
@@ -31,12 +31,12 @@ pub(crate) enum OpenError {
     Post(#[from] PostError),
 }
 
-/// The queue pair broke, and there is no new one yet.
+/// The queue pair broke and is not replaced yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no queue pair; a new one is made soon")]
+#[error("no queue pair; a new one follows within a second")]
 pub(crate) struct NoPair;
 
-/// Why something was not posted.
+/// Error from posting a datagram.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
     #[error(transparent)]
@@ -47,7 +47,7 @@ pub(crate) enum SendError {
     Post(#[from] PostError),
 }
 
-/// How many datagrams may be out.
+/// Limits of the datagrams in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Depths {
     pub requests: u32,
@@ -58,7 +58,7 @@ pub(crate) struct Depths {
 /// A queue pair with its buffers.
 pub(crate) struct Datagrams {
     attributes: UdAttributes,
-    /// None after one that broke could not be replaced.
+    /// `None` if replacing a broken queue pair failed.
     pair: RwLock<Option<Arc<UdQueuePair>>>,
     queue: Arc<CompletionQueue>,
     receives: Arc<MemoryRegion>,
@@ -67,20 +67,20 @@ pub(crate) struct Datagrams {
     domain: Arc<ProtectionDomain>,
 }
 
-/// The shared group, listened to.
+/// The shared group, attached.
 pub(crate) struct Listening {
     address: Arc<AddressHandle>,
     attachment: MulticastAttachment,
 }
 
-/// The way to a peer.
+/// The path to a peer.
 pub(crate) struct PeerAddress {
     pub attributes: AddressAttributes,
     pub qp_number: Qpn,
 }
 
 impl Datagrams {
-    /// Makes the queue pair, with all receives posted.
+    /// Creates the queue pair and posts all receives.
     pub(crate) fn open(
         verbs: &DeviceVerbs,
         port: u8,
@@ -121,11 +121,11 @@ impl Datagrams {
         Ok(datagrams)
     }
 
-    /// Replaces a queue pair that is broken, as one is after a work request of it has failed: with all receives posted,
-    /// and under another number. Nothing may listen meanwhile.
+    /// Replaces a queue pair that broke after a failed work request. The new one has all receives posted and
+    /// another number. No group may be attached meanwhile.
     pub(crate) fn renew(&self) -> Result<(), OpenError> {
         let mut pair = self.pair.write();
-        // What it had posted comes back first.
+        // Its posted slots come back first.
         *pair = None;
         let new = Arc::new(UdQueuePair::new(
             &self.domain,
@@ -140,7 +140,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Does something with the queue pair, which is not replaced meanwhile.
+    /// Uses the queue pair, which is not replaced meanwhile.
     fn with_pair<R>(
         &self,
         act: impl FnOnce(&Arc<UdQueuePair>) -> Result<R, SendError>,
@@ -148,38 +148,38 @@ impl Datagrams {
         act(self.pair.read().as_ref().ok_or(NoPair)?)
     }
 
-    /// Whether it is the number of the queue pair that is there now.
+    /// Returns whether this is the current queue pair's number.
     pub(crate) fn is_in_use(&self, number: Qpn) -> bool {
         let pair = self.pair.read();
         pair.as_ref().is_some_and(|pair| pair.number() == number)
     }
 
-    /// What events say of this queue pair's completions.
+    /// Returns the id that this queue pair's events carry.
     pub(crate) fn id(&self) -> QueueId {
         self.queue.id()
     }
 
-    /// Gives a slot to the device for what comes next.
+    /// Posts a slot for the next datagram.
     pub(crate) fn receive(&self, slot: Slot) -> Result<(), SendError> {
         self.with_pair(|pair| Ok(pair.post_receive(slot, 0)?))
     }
 
-    /// Has the channel told of the next completion.
+    /// Arms the channel for the next completion.
     pub(crate) fn arm(&self) -> Result<(), rdma_access::Error> {
         self.queue.arm(false)
     }
 
-    /// Takes some completions; how many the device had.
+    /// Takes some completions; returns how many the device had.
     pub(crate) fn poll(&self, into: &mut Vec<Completion>) -> Result<usize, rdma_access::Error> {
         self.queue.poll(into)
     }
 
-    /// Room for a request; none while as many as may be are out.
+    /// Returns a slot for a request; `None` while the maximum is in flight.
     pub(crate) fn request_slot(&self) -> Option<Slot> {
         self.requests.take_slot()
     }
 
-    /// Room for an answer; none while as many as may be are out.
+    /// Returns a slot for an answer; `None` while the maximum is in flight.
     pub(crate) fn answer_slot(&self) -> Option<Slot> {
         self.answers.take_slot()
     }
@@ -199,10 +199,10 @@ impl Datagrams {
         &self,
         slot: Slot,
         bytes: &[u8; wire::LENGTH],
-        way: &PeerAddress,
+        peer_address: &PeerAddress,
     ) -> Result<(), SendError> {
-        let address = Arc::new(AddressHandle::new(&self.domain, &way.attributes)?);
-        self.send(slot, bytes, &address, way.qp_number)
+        let address = Arc::new(AddressHandle::new(&self.domain, &peer_address.attributes)?);
+        self.send(slot, bytes, &address, peer_address.qp_number)
     }
 
     fn send(
@@ -221,7 +221,7 @@ impl Datagrams {
         self.with_pair(|pair| Ok(pair.post_send(slot, bytes.len(), &to, 0)?))
     }
 
-    /// Listens to a group that was joined, instead of the one that was listened to before.
+    /// Attaches to a joined group in place of the previous one.
     pub(crate) fn listen(
         &self,
         member: &MulticastMember,
@@ -253,7 +253,7 @@ impl Datagrams {
         self.address_in_group(member, member.mlid, member.mgid)
     }
 
-    /// The way to a member of a group, by what the group's record says.
+    /// Returns the address of a group member, with the group record's attributes.
     pub(crate) fn address_in_group(
         &self,
         group: &MulticastMember,
@@ -276,7 +276,7 @@ impl Datagrams {
         }
     }
 
-    /// The way that a path record describes. The GRH always goes along: it tells the other side our GID.
+    /// Returns the address for a path record. It always has a GRH, which carries our GID to the other side.
     pub(crate) fn address_on_path(&self, path: &PathRecord, lmc: u8) -> AddressAttributes {
         AddressAttributes {
             port: self.attributes.port,
@@ -295,12 +295,12 @@ impl Datagrams {
     }
 }
 
-/// The first of the LIDs of the port that has this one.
+/// Returns the port's base LID for one of its LIDs.
 pub(crate) fn base(lid: Lid, lmc: u8) -> Lid {
     Lid(lid.0 & u16::MAX << lmc.min(7))
 }
 
-/// Which of the port's LIDs it is: the bits that the LMC leaves to the port.
+/// Returns the path bits of one of the port's LIDs: the low bits that the LMC leaves to the port.
 fn path_bits(lid: Lid, lmc: u8) -> u8 {
     (lid.0 - base(lid, lmc).0) as u8
 }
@@ -318,7 +318,7 @@ mod tests {
             (5, 1, 4, 1),
             (6, 2, 4, 2),
             (0x1ff, 7, 0x180, 0x7f),
-            // No LMC is larger.
+            // The largest LMC.
             (0x1ff, 200, 0x180, 0x7f),
         ] {
             assert_eq!(

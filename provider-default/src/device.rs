@@ -1,7 +1,7 @@
-//! A device: its verbs context, and the one thread that takes completions and keeps deadlines.
+//! A device: its verbs context, and the thread that polls completions and keeps deadlines.
 //!
-//! The thread sleeps until a queue pair has something, until something is due, or until it is woken because something
-//! will be due sooner. It ends when the device is closed.
+//! The thread sleeps until a queue pair has a completion, a deadline passes, or another thread sets an earlier
+//! deadline. It ends when the device is closed.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,17 +19,17 @@ use rustix::io::Errno;
 
 use crate::endpoint::AcmEndpoint;
 
-/// How long the thread rests after a turn that panicked, and after a failure of the system.
+/// Pause of the thread after a turn that panicked, and after a system failure.
 const REST: Duration = Duration::from_secs(1);
 
-/// What the queue pairs of a device are made in.
+/// The verbs objects shared by a device's queue pairs.
 pub(crate) struct DeviceVerbs {
     pub context: Arc<Context>,
     pub domain: Arc<ProtectionDomain>,
     pub channel: Arc<CompletionChannel>,
 }
 
-/// Why a device does not open.
+/// Error from opening a device.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     #[error(transparent)]
@@ -51,7 +51,7 @@ struct Shared {
     verbs: DeviceVerbs,
     waker: Waker,
     state: Mutex<State>,
-    /// Held by the thread while it has endpoints in hand.
+    /// The thread holds it while it uses endpoints.
     serving: Mutex<()>,
 }
 
@@ -61,14 +61,14 @@ struct State {
     closed: bool,
 }
 
-/// Wakes the device's thread when something will be due sooner than it knows.
+/// Wakes the device's thread for an earlier deadline.
 #[derive(Clone)]
 pub(crate) struct Waker(Arc<Alarm>);
 
 struct Alarm {
     bell: OwnedFd,
-    /// The earliest moment that the thread has been woken for since it last looked.
-    rung_for: Mutex<Moment>,
+    /// The earliest deadline for which the thread was woken since it last checked.
+    woken_for: Mutex<Moment>,
 }
 
 impl Waker {
@@ -76,29 +76,29 @@ impl Waker {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self(Arc::new(Alarm {
             bell,
-            rung_for: Mutex::new(Moment::NEVER),
+            woken_for: Mutex::new(Moment::NEVER),
         })))
     }
 
-    /// Something is due at `moment`.
+    /// Wakes the thread if `moment` is earlier than its next deadline.
     pub(crate) fn due(&self, moment: Moment) {
-        let mut rung_for = self.0.rung_for.lock();
-        if moment < *rung_for {
-            *rung_for = moment;
-            // Full means rung already.
+        let mut woken_for = self.0.woken_for.lock();
+        if moment < *woken_for {
+            *woken_for = moment;
+            // A full counter means that it is awake already.
             let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
         }
     }
 
-    /// What is due from now on rings again.
-    fn heard(&self) {
+    /// The next deadline wakes the thread again.
+    fn awake(&self) {
         let _ = rustix::io::read(&self.0.bell, &mut [0; 8]);
-        *self.0.rung_for.lock() = Moment::NEVER;
+        *self.0.woken_for.lock() = Moment::NEVER;
     }
 }
 
 impl OpenDevice {
-    /// Opens the device for ourselves, and starts its thread.
+    /// Opens an own context of the device, and starts the thread.
     pub(crate) fn open(handle: &DeviceHandle) -> Result<Self, OpenError> {
         let context = Arc::new(handle.open_verbs()?);
         let domain = Arc::new(ProtectionDomain::new(&context)?);
@@ -138,7 +138,7 @@ impl OpenDevice {
         self.shared.waker.clone()
     }
 
-    /// From now on the thread serves the endpoint.
+    /// Lets the thread serve the endpoint.
     pub(crate) fn serve(&self, endpoint: &Arc<AcmEndpoint>) {
         self.shared
             .state
@@ -148,7 +148,7 @@ impl OpenDevice {
         self.shared.waker.due(Moment::default());
     }
 
-    /// The thread serves the endpoint no longer, and has let go of it when this returns.
+    /// Stops serving the endpoint. When this returns, the thread no longer uses it.
     pub(crate) fn leave(&self, endpoint: &AcmEndpoint) {
         self.shared.state.lock().endpoints.remove(&endpoint.id());
         drop(self.shared.serving.lock());
@@ -188,23 +188,23 @@ impl Drop for OpenDevice {
 impl Shared {
     fn run(&self) {
         let what = format!("thread of device {}", self.verbs.context.name());
-        // Queues that may hold more than was taken in one turn.
+        // Queues that may have more completions than one turn takes.
         let mut ready = Vec::new();
         loop {
             // A panic ends one turn, not the service.
             match guard(&self.host, &what, None, || Some(self.turn(&mut ready))) {
                 Some(true) => {}
                 Some(false) => return,
-                // One that repeats itself must fill neither the log nor a processor.
+                // A repeating panic must not fill the log or keep a processor busy.
                 None if self.state.lock().closed => return,
                 None => std::thread::sleep(REST),
             }
         }
     }
 
-    /// Waits for what comes next and does it; false once the device is closed.
+    /// Waits for events and deadlines and handles them; returns false once the device is closed.
     fn turn(&self, ready: &mut Vec<QueueId>) -> bool {
-        self.waker.heard();
+        self.waker.awake();
         let now = Moment::now();
         let Some(due) = self.with_endpoints(|endpoints| {
             let dues = endpoints.iter().filter_map(|endpoint| endpoint.turn(now));
@@ -214,7 +214,7 @@ impl Shared {
         };
         self.wait(if ready.is_empty() { due } else { now });
         self.take_events(ready);
-        // What is taken out here and panics is not looked at for ever.
+        // A queue whose handling panics must not be retried forever.
         let queues = std::mem::take(ready);
         let served = self.with_endpoints(|endpoints| {
             for endpoint in endpoints {
@@ -226,7 +226,8 @@ impl Shared {
         served.is_some()
     }
 
-    /// Does something with the endpoints, none of which ends meanwhile; `None` once the device is closed.
+    /// Calls `serve` with the endpoints, none of which closes meanwhile; returns `None` once the device is
+    /// closed.
     fn with_endpoints<R>(&self, serve: impl FnOnce(&[Arc<AcmEndpoint>]) -> R) -> Option<R> {
         let _serving = self.serving.lock();
         let endpoints: Vec<_> = {
@@ -250,7 +251,7 @@ impl Shared {
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => {
-                // Out of memory: the next turn may find some.
+                // Out of memory; the next turn may succeed.
                 self.host
                     .log(LogLevel::ALWAYS, format_args!("poll: {errno}"));
                 std::thread::sleep(REST);
@@ -269,7 +270,7 @@ impl Shared {
                 Ok(None) => return,
                 Err(error) => {
                     self.host.log(LogLevel::ALWAYS, format_args!("{error}"));
-                    // The device is gone; the core closes it in its time.
+                    // The device was removed; the core will close it.
                     std::thread::sleep(REST);
                     return;
                 }

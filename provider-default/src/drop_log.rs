@@ -1,4 +1,4 @@
-//! Datagrams that are of no use: counted, and told in one line a second however many come.
+//! Dropped datagrams: counts them and logs at most one line a second.
 
 use acm_prov_api::LogLevel;
 use acm_prov_api::address::{Address, Gid};
@@ -11,34 +11,34 @@ use crate::wire::Malformed;
 /// Milliseconds between two lines.
 const PAUSE: u64 = 1_000;
 
-/// Why nothing came of a datagram.
+/// Why a datagram was dropped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Dropped {
-    #[error("no GRH")]
+    #[error("it has no GRH")]
     NoGrh,
-    #[error("no GID, LID or queue pair of a sender")]
+    #[error("its sender has no valid GID, LID or queue pair")]
     NoSender,
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    #[error("an answer that is not for our GID")]
+    #[error("an answer to another GID than ours")]
     AnswerNotToUs,
-    #[error("a request that is neither for our GID nor for a group of ours")]
+    #[error("a request to neither our GID nor a group of ours")]
     RequestNotToUs,
     #[error("an answer with status {0:#06x}")]
     Refusal(u16),
-    #[error("none of its groups is ours")]
+    #[error("we are in none of its groups")]
     NoCommonGroup,
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
     #[error("it claims our own address {0}")]
     ClaimsOwn(Address),
-    #[error("it claims {0}, which is another's by the hosts file")]
+    #[error("it claims {0}, which the hosts file gives to another node")]
     ClaimsPreloaded(Address),
-    #[error("it claims {0}, which is another's")]
+    #[error("it claims {0}, which another node has")]
     ClaimsOthers(Address),
-    #[error("too many answers wait already")]
+    #[error("too many answers are waiting")]
     TooManyAnswers,
-    #[error("not sent: {0}")]
+    #[error("sending failed: {0}")]
     NotSent(String),
     #[error("a work request failed: {0}")]
     Failed(CompletionStatus),
@@ -47,7 +47,7 @@ pub(crate) enum Dropped {
 }
 
 impl Dropped {
-    /// Loss and delay make late answers and failed sends; the rest is somebody's fault.
+    /// Late answers, and nodes without a common group, are normal; other causes are faults.
     fn level(&self) -> LogLevel {
         match self {
             Self::NoAnswer(NoAnswer::Unknown) | Self::NoCommonGroup | Self::Closed => {
@@ -65,30 +65,30 @@ pub(crate) struct Line {
     pub text: String,
 }
 
-/// What was dropped and not yet told.
+/// Datagrams dropped since the last line.
 #[derive(Default)]
 pub(crate) struct DropLog {
-    /// The last one, its sender, and how many there were.
-    untold: Option<(Dropped, Gid, u64)>,
+    /// The last one, its sender, and the number of all.
+    unreported: Option<(Dropped, Gid, u64)>,
     quiet_until: Moment,
 }
 
 impl DropLog {
     pub(crate) fn note(&mut self, from: Gid, dropped: Dropped) {
-        let count = self.untold.as_ref().map_or(0, |(_, _, count)| *count);
-        self.untold = Some((dropped, from, count + 1));
+        let count = self.unreported.as_ref().map_or(0, |(_, _, count)| *count);
+        self.unreported = Some((dropped, from, count + 1));
     }
 
-    /// What is to be told now.
+    /// Returns the line that is due now.
     pub(crate) fn line(&mut self, now: Moment) -> Option<Line> {
         if now < self.quiet_until {
             return None;
         }
-        let (dropped, from, count) = self.untold.take()?;
+        let (dropped, from, count) = self.unreported.take()?;
         self.quiet_until = now.after(PAUSE);
         let text = match count {
-            1 => format!("dropped a datagram of {from}: {dropped}"),
-            _ => format!("dropped {count} datagrams, the last one of {from}: {dropped}"),
+            1 => format!("dropped a datagram from {from}: {dropped}"),
+            _ => format!("dropped {count} datagrams, the last one from {from}: {dropped}"),
         };
         Some(Line {
             level: dropped.level(),
@@ -96,9 +96,9 @@ impl DropLog {
         })
     }
 
-    /// When there will be something to tell.
+    /// Returns when the next line is due.
     pub(crate) fn next_line(&self) -> Option<Moment> {
-        self.untold.as_ref().map(|_| self.quiet_until)
+        self.unreported.as_ref().map(|_| self.quiet_until)
     }
 }
 
@@ -126,9 +126,9 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "dropped 10 datagrams, the last one of fe80::7: 3 bytes instead of 256",
-                "dropped 10000 datagrams, the last one of fe80::7: 3 bytes instead of 256",
-                "dropped 10000 datagrams, the last one of fe80::7: 3 bytes instead of 256",
+                "dropped 10 datagrams, the last one from fe80::7: 3 bytes instead of 256",
+                "dropped 10000 datagrams, the last one from fe80::7: 3 bytes instead of 256",
+                "dropped 10000 datagrams, the last one from fe80::7: 3 bytes instead of 256",
             ]
         );
         assert_eq!(log.next_line(), Some(at(3_000)));

@@ -1,8 +1,9 @@
-//! An endpoint that speaks the protocol: joins the state machines to the queue pair, the cache engine and the core.
+//! An endpoint that speaks the protocol: connects the state machines with the queue pair, the cache engine and
+//! the core.
 //!
-//! Three kinds of threads come here: the core's (requests, addresses, events), the core's SA thread (joins and paths), and
-//! the device's (datagrams and deadlines). State is behind one lock; what clients are answered is
-//! [delivered](DeliveringMutex) when it is released, and the SA is asked then, too.
+//! Three kinds of threads call it: the core's (requests, addresses, events), the core's SA thread (joins and
+//! paths), and the device's (datagrams and deadlines). One lock guards the state. Answers to clients are
+//! [delivered](DeliveringMutex), and SA queries sent, when it is released.
 
 mod arrivals;
 mod clients;
@@ -30,14 +31,15 @@ use crate::settings::Settings;
 use crate::wire::{Body, Datagram};
 use clients::Client;
 
-/// Answers to others that may wait for a path, or to be sent. A path to them costs a query, and the SA is the clients'.
+/// Maximum number of answers to other nodes that wait for a path or for sending. Each path costs a query, and
+/// clients need the SA first.
 const ANSWERS: usize = 256;
-/// Completions taken in one turn; then other endpoints and deadlines have theirs.
+/// Maximum number of completions in one turn, so that other endpoints and deadlines get theirs.
 const COMPLETIONS: usize = 256;
-/// Milliseconds between two new queue pairs.
+/// Minimum time in milliseconds between two new queue pairs.
 const RENEWAL: u64 = 1_000;
 
-/// What an endpoint is made of.
+/// The parts of an endpoint.
 pub(crate) struct Parts {
     pub handle: EndpointHandle,
     pub cache: EndpointCache,
@@ -52,7 +54,7 @@ pub(crate) struct Parts {
 /// An open endpoint.
 pub(crate) struct AcmEndpoint {
     handle: EndpointHandle,
-    /// Own addresses, the hosts file, the SA.
+    /// Own addresses, the hosts file, and SA queries.
     requests: EndpointResolver,
     settings: Arc<Settings>,
     names: Names,
@@ -68,21 +70,21 @@ struct State {
     listening: Option<Listening>,
     /// Addresses of this endpoint.
     own: Vec<Address>,
-    /// Answers to be sent.
+    /// Answers to send.
     answers: VecDeque<Answer>,
     /// Answers that wait for a path.
     unready: usize,
     drop_log: DropLog,
-    /// The queue pair is to be replaced then.
+    /// When to replace the queue pair.
     renew_at: Option<Moment>,
     renewed: Moment,
     closed: bool,
 }
 
-/// An answer to another's request.
+/// An answer to another node's request.
 struct Answer {
     datagram: Datagram,
-    way: PeerAddress,
+    peer_address: PeerAddress,
 }
 
 impl AcmEndpoint {
@@ -111,12 +113,12 @@ impl AcmEndpoint {
         }
     }
 
-    /// What events say of its completions.
+    /// Returns the id that events of its completions carry.
     pub(crate) fn id(&self) -> QueueId {
         self.datagrams.id()
     }
 
-    /// The asking side of its questions.
+    /// Returns the source of its path queries.
     pub(crate) fn source(&self) -> &Source {
         self.cache().source()
     }
@@ -131,7 +133,7 @@ impl AcmEndpoint {
         state.resolver.forget(address);
     }
 
-    /// One of several that are equal goes: the core can have an IPv4 address in both of its forms.
+    /// Removes one address of several equal ones: the core may have an IPv4 address in both forms.
     pub(crate) fn remove_address(&self, address: &Address) {
         let own = &mut self.state.lock().own;
         if let Some(index) = own.iter().position(|own| own == address) {
@@ -139,12 +141,12 @@ impl AcmEndpoint {
         }
     }
 
-    /// An address left its port: whoever has it now is not known.
+    /// Forgets an address that left its port; its new owner is not known.
     pub(crate) fn forget_address(&self, address: &Address) {
         self.state.lock().resolver.forget(address);
     }
 
-    /// Does what is due: deadlines, joins, requests and answers to be sent. When something will be due again.
+    /// Handles what is due: deadlines, joins, requests and answers to send. Returns when the next turn is due.
     pub(crate) fn turn(self: &Arc<Self>, now: Moment) -> Option<Moment> {
         let mut state = self.state.lock();
         if state.closed {
@@ -155,7 +157,7 @@ impl AcmEndpoint {
         }
         state.resolver.expire(now);
         state.groups.expire(now);
-        let joins: Vec<Ask> = std::iter::from_fn(|| state.groups.next_to_ask(now)).collect();
+        let joins: Vec<Ask> = std::iter::from_fn(|| state.groups.next_join(now)).collect();
         self.send(&mut state, now);
         if let Some(line) = state.drop_log.line(now) {
             self.log(line.level, format_args!("{}", line.text));
@@ -168,7 +170,7 @@ impl AcmEndpoint {
         due
     }
 
-    /// Replaces a broken queue pair. Whoever waits has another try.
+    /// Replaces a broken queue pair. Waiting requests get another try.
     fn renew(&self, state: &mut State, now: Moment) {
         state.listening = None;
         state.renewed = now;
@@ -189,10 +191,10 @@ impl AcmEndpoint {
         match renewed {
             Ok(listening) => {
                 state.listening = listening;
-                // What broke it is told with what was dropped.
+                // The drop log has the cause.
                 self.log(
                     LogLevel::VERBOSE,
-                    format_args!("the queue pair was broken and is replaced"),
+                    format_args!("replaced the broken queue pair"),
                 );
             }
             Err(error) => {
@@ -204,14 +206,14 @@ impl AcmEndpoint {
         }
     }
 
-    /// A turn on another thread than the device's, which is told when the next one is due.
-    pub(crate) fn turn_and_tell(self: &Arc<Self>, now: Moment) {
+    /// Takes a turn on another thread than the device's, and wakes that thread for the next one.
+    pub(crate) fn turn_and_wake(self: &Arc<Self>, now: Moment) {
         if let Some(due) = self.turn(now) {
             self.waker.due(due);
         }
     }
 
-    /// Posts requests and answers, as many as may be out.
+    /// Posts requests and answers, as many as may be in flight.
     fn send(&self, state: &mut State, now: Moment) {
         if state.groups.is_ready()
             && let Some(listening) = &state.listening
@@ -234,7 +236,7 @@ impl AcmEndpoint {
                     body,
                 }
                 .to_bytes();
-                // One that was not sent is one that was lost: there is another try.
+                // A failed send is like a lost datagram: another try follows.
                 if let Err(error) = self.datagrams.send_to_group(slot, &bytes, listening) {
                     state
                         .drop_log
@@ -247,7 +249,10 @@ impl AcmEndpoint {
             && let Some(answer) = state.answers.pop_front()
         {
             let bytes = answer.datagram.to_bytes();
-            if let Err(error) = self.datagrams.send_to_peer(slot, &bytes, &answer.way) {
+            if let Err(error) = self
+                .datagrams
+                .send_to_peer(slot, &bytes, &answer.peer_address)
+            {
                 state
                     .drop_log
                     .note(self.source().gid, Dropped::NotSent(error.to_string()));
@@ -255,7 +260,7 @@ impl AcmEndpoint {
         }
     }
 
-    /// Refuses all who wait, and stops listening. Whether the groups are to be left.
+    /// Refuses all waiting requests and detaches from the group. Does not leave the groups.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -281,7 +286,7 @@ impl AcmEndpoint {
     }
 }
 
-/// Clients have their answers when the lock is released.
+/// Clients get their answers when the lock is released.
 impl Deliver for State {
     type Batch = Replies<Client>;
 
@@ -291,7 +296,7 @@ impl Deliver for State {
 }
 
 impl State {
-    /// Has the queue pair replaced, at most once a [`RENEWAL`].
+    /// Requests a new queue pair, at most one per [`RENEWAL`].
     fn renew_soon(&mut self) {
         let at = self.renewed.after(RENEWAL);
         self.renew_at.get_or_insert(at);

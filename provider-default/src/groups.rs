@@ -1,6 +1,6 @@
-//! The multicast groups of an endpoint: which they are, and when to join them.
+//! The multicast groups of an endpoint: their MGIDs, and when to join them.
 //!
-//! A state machine without a clock: it takes the time and the SA's answers, and gives the joins to ask for.
+//! A state machine without a clock: it gets the time and the SA's responses, and returns the joins to send.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::wire;
 /// The Q_Key of the protocol.
 pub(crate) const QKEY: u32 = 0x8001_0000;
 
-/// The first and the longest rest after a failed join. Rests double, and chance shortens them by up to a
-/// half: hosts that failed together do not try again together.
+/// Minimum and maximum pause after a failed join. Pauses double, and each is shortened at
+/// random by up to a half, so that hosts that failed together do not retry together.
 const RESTS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// `UMAD_SA_MCM_ADDR_SCOPE_SITE_LOCAL`.
@@ -25,14 +25,14 @@ const SITE_LOCAL: u8 = 5;
 /// `UMAD_SA_MCM_JOIN_STATE_FULL_MEMBER`.
 const FULL_MEMBER: u8 = 1;
 
-/// What a group can do, as codes of the architecture.
+/// MTU and rate of a group, as codes of the architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Speed {
     pub rate: u8,
     pub mtu: u8,
 }
 
-/// The MGID of a partition's group. It carries the full member's P_Key whatever the membership.
+/// Returns the MGID of a partition's group. It contains the full member's P_Key whatever the membership.
 pub(crate) fn mgid(pkey: PKey, speed: Speed) -> Gid {
     let [high, low] = (pkey.0 | PKey::FULL_MEMBER).to_be_bytes();
     let mut mgid = [0; 16];
@@ -40,41 +40,41 @@ pub(crate) fn mgid(pkey: PKey, speed: Speed) -> Gid {
     Gid(mgid)
 }
 
-/// A join to be asked for.
+/// A join to send to the SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
-    /// To tell what became of it.
+    /// Identifies the join when its response arrives.
     pub ticket: Ticket,
     pub join: MulticastJoin,
 }
 
-/// One join that was asked for; never used again.
+/// Identifies one join; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
-/// Why the endpoint is not, or not again, a member.
+/// Why the endpoint is not a member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum JoinError {
     #[error(transparent)]
     Refused(#[from] SaError),
-    #[error("the SA granted another {0} than asked for")]
+    #[error("the SA granted another {0} than requested")]
     Mismatch(&'static str),
     #[error("the group was joined, but cannot be used: {0}")]
     Unusable(String),
 }
 
-/// What an answer to a join means.
+/// The result of a join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// A member, which makes use of its membership.
+    /// Joined, and attached if needed.
     Joined { member: MulticastMember },
-    /// Not a member; joined again after `rest`.
+    /// Not joined; the next try is after `rest`.
     Failed {
         index: usize,
         error: JoinError,
         rest: Duration,
     },
-    /// The answer to a join that was given up.
+    /// The response to an abandoned join.
     Late,
 }
 
@@ -82,14 +82,14 @@ struct Group {
     mgid: Gid,
     speed: Speed,
     member: Option<MulticastMember>,
-    /// Whether a join has failed since the groups were joined last.
+    /// Whether a join has failed since the last success or re-registration.
     has_failed: bool,
 }
 
-/// Nobody waits for a join: clients wait for addresses.
-pub(crate) enum Nobody {}
+/// A join has no waiting clients: they wait for addresses.
+pub(crate) enum NoWaiter {}
 
-impl Waiter for Nobody {
+impl Waiter for NoWaiter {
     type Answer = ();
 
     fn end(self, _: End<()>) {
@@ -97,18 +97,18 @@ impl Waiter for Nobody {
     }
 }
 
-/// The groups of one endpoint, the one that everybody shares first.
+/// The groups of one endpoint; the shared group is the first.
 pub(crate) struct Groups {
     port_gid: Gid,
     pkey: PKey,
     groups: Vec<Group>,
-    /// Joins that are to be asked for, or are out, by index of the group.
-    joins: Lookups<usize, Nobody>,
+    /// Joins to send or in flight, by index of the group.
+    joins: Lookups<usize, NoWaiter>,
     tickets: u64,
 }
 
 impl Groups {
-    /// The shared group, and the port's own unless it is the same one.
+    /// Makes the shared group, and the group of the port's own speed unless it is the same.
     pub(crate) fn new(
         port_gid: Gid,
         pkey: PKey,
@@ -150,7 +150,8 @@ impl Groups {
         }
     }
 
-    /// Whether address requests can be sent: the shared group is joined, and it is known whether the own one can be.
+    /// Returns whether requests can be sent: the shared group is joined, and joining the own group has
+    /// succeeded or failed.
     pub(crate) fn is_ready(&self) -> bool {
         self.groups
             .iter()
@@ -158,12 +159,12 @@ impl Groups {
             .all(|(index, group)| group.member.is_some() || (index > 0 && group.has_failed))
     }
 
-    /// The membership in a group.
+    /// Returns the membership in a group.
     pub(crate) fn member(&self, index: usize) -> Option<&MulticastMember> {
         self.groups.get(index)?.member.as_ref()
     }
 
-    /// The groups that are joined, to be named in a datagram.
+    /// Returns the joined groups, to name in a datagram.
     pub(crate) fn named(&self) -> wire::Groups {
         let joined: Vec<Gid> = self.joined().map(|member| member.mgid).collect();
         wire::Groups::new(&joined)
@@ -173,12 +174,12 @@ impl Groups {
         self.groups.iter().filter_map(|group| group.member.as_ref())
     }
 
-    /// Whether it is a group that is joined.
+    /// Returns whether the group is joined.
     pub(crate) fn is_joined(&self, mgid: Gid) -> bool {
         self.joined().any(|member| member.mgid == mgid)
     }
 
-    /// The most preferred of a sender's groups that is joined here, too.
+    /// Returns the sender's most preferred group that is also joined here.
     pub(crate) fn best_of(&self, named: &wire::Groups) -> Option<usize> {
         named.as_slice().iter().rev().find_map(|mgid| {
             self.groups
@@ -187,8 +188,8 @@ impl Groups {
         })
     }
 
-    /// The next join that is to be asked for now.
-    pub(crate) fn next_to_ask(&mut self, now: Moment) -> Option<Ask> {
+    /// Returns the next join to send now.
+    pub(crate) fn next_join(&mut self, now: Moment) -> Option<Ask> {
         let tickets = &mut self.tickets;
         let next = self.joins.next_try(now, || {
             *tickets += 1;
@@ -218,7 +219,7 @@ impl Groups {
         }
     }
 
-    /// What the SA said to a join. `attach` makes use of a membership that it grants.
+    /// Handles the SA's response to a join. `attach` puts a granted membership to use.
     pub(crate) fn answered(
         &mut self,
         now: Moment,
@@ -270,13 +271,12 @@ impl Groups {
         }
     }
 
-    /// Takes up joins that have rested.
+    /// Starts the joins whose pause is over.
     pub(crate) fn expire(&mut self, now: Moment) {
         self.joins.expire(now);
     }
 
-    /// The SM has forgotten who is a member. What was granted is used until it is granted anew: the group may well work
-    /// meanwhile.
+    /// Joins all groups again. Granted memberships stay in use meanwhile, since the groups may still work.
     pub(crate) fn reregister(&mut self, now: Moment) {
         self.joins.close(|_| true);
         for group in &mut self.groups {
@@ -285,12 +285,12 @@ impl Groups {
         self.join_all(now);
     }
 
-    /// When something is due.
+    /// Returns the next deadline.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.joins.next_deadline()
     }
 
-    /// What to take back at the end: memberships, and joins that the SA may still grant.
+    /// Returns what to leave on close: memberships, and joins that the SA may still grant.
     pub(crate) fn to_leave(&self) -> Vec<MulticastJoin> {
         let may_be_joined =
             |index: &usize| self.groups[*index].member.is_some() || self.joins.is_tried(index);

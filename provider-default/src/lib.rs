@@ -1,18 +1,18 @@
 //! `mcast-sa`: an ibacm provider for any node of a cluster, beside stock's or instead of it.
 //!
-//! Names and IP addresses are resolved by the ACM multicast protocol, which the stock provider speaks as well; paths come
-//! from the SA (`route_prot sa`) or from the group that both ends share (`route_prot acm`). It reads stock's options, and
-//! speaks stock's datagrams, so that clusters can mix both.
+//! It resolves names and IP addresses by the ACM multicast protocol, which the stock provider also speaks.
+//! Paths come from the SA (`route_prot sa`) or from the group that both ends share (`route_prot acm`). It reads
+//! stock's options and speaks stock's datagrams, so a cluster can mix both.
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | `wire` | the protocol's datagram: checked view, writer |
-//! | `groups` | which groups, when to join them (state machine) |
-//! | `resolver` | who has an address, who waits for it (state machine) |
-//! | `drop_log` | what was dropped, one line a second (state machine) |
+//! | `wire` | parses and writes the protocol's datagram |
+//! | `groups` | decides which groups to join, and when (state machine) |
+//! | `resolver` | learns who has an address, and keeps the waiting clients (state machine) |
+//! | `drop_log` | logs dropped datagrams, one line a second (state machine) |
 //! | `datagrams` | queue pair and buffers |
 //! | `device` | the device's thread |
-//! | `endpoint` | joins all of these to the core and to the SDK's cache engine |
+//! | `endpoint` | connects all of these with the core and the SDK's cache engine |
 //!
 #![doc = include_str!("../BESIDE-STOCK.md")]
 #![forbid(unsafe_code)]
@@ -65,7 +65,7 @@ impl McastSa {
 /// An open port.
 struct OpenPort {
     cache: PortCache,
-    /// What its own group would be joined with; none for a link of unknown width or speed.
+    /// Speed of the port's own group; `None` for a link of unknown width or speed.
     speed: Option<Speed>,
     lmc: u8,
     endpoints: Mutex<Vec<Arc<AcmEndpoint>>>,
@@ -196,8 +196,8 @@ impl EndpointContext<McastSa> for OpenEndpoint {
         port.context().endpoints.lock().push(Arc::clone(&endpoint));
         provider.endpoints.lock().push(Arc::downgrade(&endpoint));
         device.serve(&endpoint);
-        // Joins are asked for at once, on the core's thread, as stock does.
-        endpoint.turn_and_tell(now);
+        // Sends the joins at once, on the core's thread, as stock does.
+        endpoint.turn_and_wake(now);
         Ok(Self {
             endpoint,
             port: Arc::clone(port),
@@ -211,11 +211,12 @@ impl EndpointContext<McastSa> for OpenEndpoint {
             endpoints.retain(|endpoint| !Arc::ptr_eq(endpoint, &self.endpoint));
             endpoints.clone()
         };
-        // The membership is the port's: another endpoint of the partition (as full and limited member) goes on with it.
+        // The membership is the port's: another endpoint in the same partition (full and limited member) still
+        // uses it.
         let is_last = others
             .iter()
             .all(|other| partition(other) != partition(&self.endpoint));
-        // Nothing gets out of a port that is down, and a query would only be in the way of those when it is up again.
+        // A port that is down cannot send, and queued requests would delay those after it comes up.
         let is_active = self
             .port
             .handle()
@@ -223,7 +224,7 @@ impl EndpointContext<McastSa> for OpenEndpoint {
             .is_ok_and(|attributes| attributes.state == rdma_access::PortState::ACTIVE);
         self.port.device().context().leave(&self.endpoint);
         self.endpoint.close();
-        // No join follows any more.
+        // No more joins follow.
         if is_last && is_active {
             self.endpoint.leave_groups();
         }
@@ -242,7 +243,7 @@ impl AddressContext<McastSa> for OpenAddress {
 
     fn remove(&self, address: &Address) {
         self.endpoint.remove_address(address);
-        // It may come back at another port, or at another host.
+        // The address may come back at another port or host.
         for endpoint in self.provider.endpoints() {
             endpoint.forget_address(address);
         }

@@ -1,11 +1,12 @@
-//! Whose address it is: what was learnt from answers and from others' requests, and who waits for which answer.
+//! Learns from answers and other nodes' requests who has an address, and keeps the clients that wait for it.
 //!
-//! A state machine without a clock, a queue pair or a core. One request an address, however many wait for it; a bounded
-//! number out at a time, the others queued in order of arrival; a try that gets no answer goes to the end of the queue, so
-//! that one dead host holds nobody up for longer than a try. Requests go out until the last one who waits has given up.
+//! A state machine without a clock, a queue pair or a core. It sends one request an address, however many
+//! clients wait. A limited number is in flight; the others queue in order of arrival. A try without an answer
+//! goes to the end of the queue, so a dead host delays others by one try at most. Requests go out until the
+//! last waiting client's deadline.
 //!
-//! What others claim is trusted as little as may be: a claim fills a gap, and refreshes what its own GID has said before.
-//! A claim that contradicts a known GID triggers a request of our own instead of replacing it.
+//! A claim by another node is trusted as little as possible: it fills a gap, or refreshes what the same GID
+//! claimed before. A claim that contradicts a known GID triggers a request instead of replacing it.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::time::Duration;
@@ -16,25 +17,25 @@ use acm_prov_api::clock::Moment;
 use acm_prov_api::lookups::{Limits, Lookups, Replies, Try, Urgency, Waiter};
 use lru::LruCache;
 
-/// Times and bounds of a [`Resolver`].
+/// Times and limits of a [`Resolver`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResolverLimits {
-    /// Milliseconds that a try waits for its answer.
+    /// Time that a try waits for its answer, in milliseconds.
     pub timeout: u64,
     /// Further tries.
     pub retries: u32,
-    /// Requests that may wait for an answer at a time.
+    /// Maximum number of requests in flight.
     pub out: usize,
-    /// Clients that may wait.
+    /// Maximum number of waiting clients.
     pub waiters: usize,
-    /// Addresses that are kept.
+    /// Maximum number of cached addresses.
     pub addresses: usize,
-    /// Milliseconds that an address is good for; `None` is without end.
+    /// Time until an address expires, in milliseconds; `None` means never.
     pub ttl: Option<u64>,
 }
 
 impl ResolverLimits {
-    /// Milliseconds from a client's arrival to its deadline.
+    /// Returns the time from a client's arrival to its deadline, in milliseconds.
     pub(crate) fn patience(&self) -> u64 {
         self.timeout.saturating_mul(u64::from(self.retries) + 1)
     }
@@ -44,13 +45,13 @@ impl ResolverLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub gid: Gid,
-    /// Where its last datagram came from.
+    /// Source LID of its last datagram.
     pub lid: Lid,
-    /// Index of the best group that it is in as well as we.
+    /// Index of the best group that both it and we have joined.
     pub group: usize,
 }
 
-/// A request to be sent to the shared group.
+/// A request to send to the shared group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub tid: u64,
@@ -60,34 +61,34 @@ pub(crate) struct Request {
     pub is_first: bool,
 }
 
-/// What a claim to an address led to.
+/// The effect of a claim to an address.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// It was not known whose the address is. Those who waited for it have their answer.
+    /// The address was unknown and is now learnt; waiting clients have their answer.
     Learnt,
-    /// As it was known.
+    /// The claim confirms the known owner.
     Refreshed,
-    /// Another GID has it; that one stays, unless the claimant answers our request.
+    /// Another GID has it and keeps it, unless the claimant answers our request.
     Disputed,
 }
 
-/// Why an answer is not one.
+/// Why an answer was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoAnswer {
-    #[error("an answer that nobody waits for")]
+    #[error("an answer to no request in flight")]
     Unknown,
-    #[error("an answer about another address")]
+    #[error("an answer for another address")]
     OtherAddress,
 }
 
 struct Learnt {
     peer: Peer,
     since: Moment,
-    /// The SM's registration in which it was learnt.
+    /// The SM registration in which it was learnt.
     registration: u64,
 }
 
-/// An address that is asked for. The source is the one to ask from, and tells no two lookups apart.
+/// An address to request. The source is only the address to ask from, so it does not distinguish lookups.
 #[derive(Clone, Copy)]
 struct Wanted {
     address: Address,
@@ -113,10 +114,10 @@ pub(crate) struct Resolver<W: Waiter<Answer = Peer>> {
     limits: ResolverLimits,
     learnt: LruCache<Address, Learnt>,
     lookups: Lookups<Wanted, W>,
-    /// A disputed address that is asked for.
+    /// A disputed address with a lookup of its own.
     dispute: Option<Address>,
     registration: u64,
-    /// Makes transaction ids that nobody guesses.
+    /// Makes unpredictable transaction ids.
     tids: (RandomState, u64),
 }
 
@@ -139,7 +140,7 @@ impl<W: Waiter<Answer = Peer>> Resolver<W> {
         }
     }
 
-    /// Who has the address, as far as is known.
+    /// Returns who has the address, if known.
     pub(crate) fn known(&mut self, address: &Address, now: Moment) -> Option<Peer> {
         let Self {
             limits,
@@ -152,21 +153,21 @@ impl<W: Waiter<Answer = Peer>> Resolver<W> {
             .then_some(learnt.peer)
     }
 
-    /// Lets a client wait until it is known who has the address.
+    /// Makes a client wait for the owner of the address.
     pub(crate) fn ask(&mut self, now: Moment, address: Address, source: Address, waiter: W) {
         let deadline = now.after(self.limits.patience());
         self.lookups
             .ask(now, Wanted { address, source }, waiter, deadline);
     }
 
-    /// Asks although nobody waits, for as long as a client would.
+    /// Requests an address without a waiting client, for as long as a client would wait.
     pub(crate) fn prefetch(&mut self, now: Moment, address: Address, source: Address) {
         let until = now.after(self.limits.patience());
         self.lookups
             .want(now, Wanted { address, source }, until, Urgency::Usual);
     }
 
-    /// The next request to be sent, unless enough are out.
+    /// Returns the next request to send; `None` if the maximum is in flight.
     pub(crate) fn next_to_send(&mut self, now: Moment) -> Option<Request> {
         let (random, last) = &mut self.tids;
         let new_tid = || {
@@ -189,11 +190,11 @@ impl<W: Waiter<Answer = Peer>> Resolver<W> {
         })
     }
 
-    /// The peer answers our request `tid`; `addresses` are those that its answer carries. Those who waited have their
-    /// answer.
+    /// Handles a peer's answer to our request `tid`; `addresses` are those in the answer. Waiting clients get
+    /// their answer.
     ///
     /// # Errors
-    /// It answers nothing that was asked.
+    /// The answer matches no request in flight.
     pub(crate) fn answered(
         &mut self,
         now: Moment,
@@ -211,8 +212,8 @@ impl<W: Waiter<Answer = Peer>> Resolver<W> {
         Ok(())
     }
 
-    /// A peer claims an address by asking for something else. The address is neither our own nor preloaded. `source` is
-    /// the address to ask from if it is in doubt.
+    /// Handles a claim: a peer names an address as its own in its request. The address is neither our own nor
+    /// preloaded. If it is in doubt, our request comes from `source`.
     pub(crate) fn claimed(
         &mut self,
         now: Moment,
@@ -220,18 +221,18 @@ impl<W: Waiter<Answer = Peer>> Resolver<W> {
         peer: Peer,
         source: Option<Address>,
     ) -> Claim {
-        // A re-registration puts a peer's LID in doubt, not whose the address is.
+        // After a reregistration the peer's LID is in doubt, but not the owner of the address.
         let known = self.learnt.peek(&address);
         let known = known
             .filter(|learnt| learnt.is_young(self.limits.ttl, now))
             .map(|learnt| learnt.peer.gid);
         match known {
             None => {
-                self.learn_and_tell(now, address, peer);
+                self.learn_and_answer(now, address, peer);
                 Claim::Learnt
             }
             Some(gid) if gid == peer.gid => {
-                self.learn_and_tell(now, address, peer);
+                self.learn_and_answer(now, address, peer);
                 Claim::Refreshed
             }
             Some(_) => {
@@ -243,14 +244,15 @@ impl<W: Waiter<Answer = Peer>> Resolver<W> {
         }
     }
 
-    /// Learns from a claim, which those who wait for the address take for an answer.
-    fn learn_and_tell(&mut self, now: Moment, address: Address, peer: Peer) {
+    /// Learns from a claim, which also answers the clients that wait for the address.
+    fn learn_and_answer(&mut self, now: Moment, address: Address, peer: Peer) {
         self.learn(now, address, peer);
         let source = address;
         self.lookups.finish_key(&Wanted { address, source }, &peer);
     }
 
-    /// Asks who has a disputed address. One at a time: what strangers say must not keep clients' requests from being sent.
+    /// Requests a disputed address. Only one at a time, so that strangers' claims do not delay clients'
+    /// requests.
     fn settle_dispute(&mut self, now: Moment, wanted: Wanted) {
         let is_settled = self.dispute.is_none_or(|address| {
             let source = address;
@@ -275,22 +277,22 @@ impl<W: Waiter<Answer = Peer>> Resolver<W> {
         }
     }
 
-    /// The address is no longer its owner's.
+    /// Forgets the owner of the address.
     pub(crate) fn forget(&mut self, address: &Address) {
         self.learnt.pop(address);
     }
 
-    /// The SM has made ports register anew: LIDs may have changed. Each address is asked for again at its next use.
+    /// Marks all addresses as stale, because LIDs may have changed: each is requested again at its next use.
     pub(crate) fn reregister(&mut self) {
         self.registration += 1;
     }
 
-    /// Does what is due: those whose deadline has come have it, and what got no answer in time is queued again.
+    /// Handles what is due: refuses clients past their deadline, and queues requests without an answer again.
     pub(crate) fn expire(&mut self, now: Moment) {
         self.lookups.expire(now);
     }
 
-    /// When something is due.
+    /// Returns the next deadline.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.lookups.next_deadline()
     }
@@ -300,12 +302,12 @@ impl<W: Waiter<Answer = Peer>> Resolver<W> {
         self.lookups.close(|_| true);
     }
 
-    /// Clients and their answers, if there are any.
+    /// Returns clients with their answers, if any.
     pub(crate) fn take_replies(&mut self) -> Option<Replies<W>> {
         self.lookups.has_news().then(|| self.lookups.take_replies())
     }
 
-    /// Clients that wait.
+    /// Returns the number of waiting clients.
     #[cfg(test)]
     fn waiting(&self) -> usize {
         self.lookups.waiting()

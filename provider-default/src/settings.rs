@@ -8,37 +8,38 @@ use acm_prov_api::policy::PolicySettings;
 
 use crate::resolver::ResolverLimits;
 
-/// Where paths come from once an address is known (`route_prot`).
+/// The source of the path to a known address (`route_prot`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RouteProtocol {
-    /// The SA is asked.
+    /// The SA.
     Sa,
-    /// The group that both ends are members of says what the path can do.
+    /// The record of the group that both ends are members of.
     Acm,
 }
 
-/// What an operator has set.
+/// The options.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// What mcast-sa shares with every provider: names, own addresses, the cache.
+    /// Options that every provider has: names, own addresses, the cache.
     pub policy: PolicySettings,
-    /// For address resolution.
+    /// Options of address resolution.
     pub resolver: ResolverLimits,
-    /// See there.
+    /// The source of paths.
     pub route_protocol: RouteProtocol,
-    /// Answers to others that may be posted at a time.
+    /// Maximum number of posted answers to other nodes.
     pub send_depth: u32,
-    /// Receives that are posted.
+    /// Number of posted receives.
     pub receive_depth: u32,
-    /// MTU code of the group that everybody shares.
+    /// MTU code of the shared group.
     pub min_mtu: u8,
-    /// Rate code of the group that everybody shares.
+    /// Rate code of the shared group.
     pub min_rate: u8,
 }
 
-/// How long older paths stand in for a silent SA after a re-registration. The stock provider goes on with them for ever.
+/// How long paths from before a reregistration may replace those of a silent SA. The stock provider uses them
+/// without limit.
 const STALE: Duration = Duration::from_mins(10);
-/// More work requests than any adapter takes.
+/// More work requests than any adapter supports.
 const DEPTH: u32 = 32_768;
 
 impl Settings {
@@ -51,7 +52,7 @@ impl Settings {
         let capacity = options
             .named("mcast_sa_capacity")
             .unit("entries")
-            .help("addresses, and paths, kept per endpoint")
+            .help("maximum number of addresses, and of paths, per endpoint")
             .number(65_536, 1..=16_777_216);
         let resolver = ResolverLimits {
             timeout: u64::try_from(stock.lookups.timeout.as_millis()).unwrap_or(u64::MAX),
@@ -59,7 +60,7 @@ impl Settings {
             out: options
                 .named("resolve_depth")
                 .unit("requests")
-                .help("address requests out at a time, per endpoint")
+                .help("address requests in flight, per endpoint")
                 .number(1, 1..=DEPTH) as usize,
             waiters: LookupLimits::DEFAULT_WAITERS,
             addresses: capacity,
@@ -69,7 +70,7 @@ impl Settings {
         };
         let route_protocol = options
             .named("route_prot")
-            .help("who says what a path is like: the SA or the group")
+            .help("where paths come from: the SA or the group's record")
             .choice(
                 RouteProtocol::Sa,
                 &[("sa", RouteProtocol::Sa), ("acm", RouteProtocol::Acm)],
@@ -87,22 +88,22 @@ impl Settings {
             send_depth: options
                 .named("send_depth")
                 .unit("answers")
-                .help("answers to others out at a time, per endpoint")
+                .help("answers to other nodes in flight, per endpoint")
                 .number(1, 1..=DEPTH),
             receive_depth: options
                 .named("recv_depth")
                 .unit("receives")
-                .help("posted per endpoint")
+                .help("receives posted, per endpoint")
                 .number(1_024, 1..=DEPTH),
             min_mtu: options
                 .named("min_mtu")
                 .unit("bytes")
-                .help("MTU of the group that everybody shares")
+                .help("MTU of the shared group, in bytes")
                 .choice(4, MTUS),
             min_rate: options
                 .named("min_rate")
                 .unit("Gb/s")
-                .help("rate of the group that everybody shares")
+                .help("rate of the shared group, in Gb/s")
                 .choice(3, RATES),
         };
         options.report_unknown("mcast_sa_");
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_is_heard() {
+    fn every_option_takes_effect() {
         let (settings, reports) = read(
             "addr_prot acm\naddr_timeout -1\nroute_prot ACM\nroute_timeout 7\nloopback_prot none\ntimeout 500\n\
              retries 15\nresolve_depth 4\nsend_depth 5\nrecv_depth 6\nmin_mtu 4096\nmin_rate 100\n\
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(settings.policy.cache.routes_file, Some("/r".into()));
     }
 
-    /// What `ib_acme -O` writes, options of the core among it, is what holds without a file.
+    /// The file that `ib_acme -O` writes, including the core's options, sets the defaults.
     #[test]
     fn the_sample_that_ib_acme_writes_changes_nothing() {
         let (sample, reports) = read(

@@ -1,4 +1,4 @@
-//! The provider in a test core, on a simulated adapter, with peers whose datagrams the tests write themselves.
+//! The provider in a test core, on a simulated adapter, with peers whose datagrams the tests write.
 
 mod addresses;
 mod allocations;
@@ -18,10 +18,10 @@ use acm_stand_in::by_hand::{Answer, ByHand, Request};
 use crate::McastSa;
 use peer::{MLID, Peer, SHARED};
 
-/// Deadlines that a test can wait for.
+/// Deadlines short enough to wait for.
 const QUICK: &str = "timeout 150\nretries 1\n";
 
-/// A core with the provider loaded on the adapter `sim1`.
+/// Loads the provider into a core with the adapter `sim1`.
 fn loaded(options: &str) -> ByHand {
     let core = ByHand::try_load::<McastSa>(options, peer::devices());
     let core = core.unwrap_or_else(|error| panic!("mcast-sa does not load: {error}"));
@@ -29,7 +29,7 @@ fn loaded(options: &str) -> ByHand {
     core
 }
 
-/// With everything open, and the shared group joined.
+/// Like [`loaded`], with everything open and the shared group joined.
 fn opened(options: &str) -> ByHand {
     let mut core = loaded(options);
     core.open();
@@ -41,7 +41,7 @@ fn attribute(packet: &umad_sa_packet) -> u16 {
     packet.mad_hdr.attr_id.to_host()
 }
 
-/// The SA grants the join that was asked first.
+/// Grants the oldest join.
 fn grant_join(core: &ByHand) {
     let asked = core.wait_for_sa_queries(1)[0];
     assert_eq!(attribute(&asked), UMAD_SA_ATTR_MCMEMBER_REC);
@@ -49,7 +49,7 @@ fn grant_join(core: &ByHand) {
     peer::join(&peer::providers());
 }
 
-/// The SA answers the question for a path to a peer, which must be the oldest one.
+/// Answers the oldest path query, which must be for this peer.
 fn give_path(core: &ByHand, to: &Peer) -> PathRecord {
     let asked = core.wait_for_sa_queries(1)[0];
     assert_eq!(attribute(&asked), UMAD_SA_ATTR_PATH_REC);
@@ -68,7 +68,7 @@ fn give_path(core: &ByHand, to: &Peer) -> PathRecord {
     given
 }
 
-/// The same for several peers, whose questions may come in any order.
+/// Answers path queries for several peers, in any order.
 fn give_paths(core: &ByHand, to: &[&Peer]) {
     for asked in core.wait_for_sa_queries(to.len()) {
         let dgid = PathRecord::from_bytes(asked.data.first_chunk().unwrap()).dgid();
@@ -84,7 +84,7 @@ fn name(text: &str) -> Address {
     Address::Name(Name::new(text).unwrap())
 }
 
-/// The address that the core's requests come from.
+/// Returns the source address of the core's requests.
 fn source() -> Address {
     Address::Ip(ByHand::SOURCE)
 }
@@ -93,7 +93,7 @@ fn resolve(core: &mut ByHand, destination: Address) -> u64 {
     core.resolve(&Request::destination(&destination))
 }
 
-/// Resolves an address that a peer has, with the peer's and the SA's help.
+/// Resolves a peer's address, with the peer's answer and the SA's response.
 fn learn(core: &mut ByHand, peer: &mut Peer, address: Address) -> Answer {
     let id = resolve(core, address);
     peer.answers(address);
@@ -101,7 +101,7 @@ fn learn(core: &mut ByHand, peer: &mut Peer, address: Address) -> Answer {
     core.wait_for_answer(id)
 }
 
-/// Resolves from memory: neither a peer nor the SA is asked.
+/// Resolves from the cache: neither a peer nor the SA gets a query.
 #[track_caller]
 fn known(core: &mut ByHand, destination: Address) -> PathRecord {
     let id = resolve(core, destination);
@@ -121,13 +121,13 @@ fn counted(core: &mut ByHand, counter: AcmCounter) -> (u64, u64) {
     (core.endpoint_counters()[index], core.core_counters()[index])
 }
 
-/// The provider's queue pair, as a peer sees it.
+/// Returns the provider's queue pair, as seen by a peer.
 fn provider_qp(core: &mut ByHand, peer: &mut Peer) -> rdma_access::Qpn {
     resolve(core, ip(99));
     peer.request_for(ip(99)).qp_number
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);

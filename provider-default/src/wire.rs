@@ -1,4 +1,4 @@
-//! The datagram of the ACM multicast protocol: a MAD of 256 bytes, read through checks and written whole.
+//! The datagram of the ACM multicast protocol: a MAD of 256 bytes. Parses it with checks, and writes it.
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |
@@ -10,19 +10,19 @@
 //! | 6 | 2 | control, 0x0001: resolve |
 //! | 8 | 8 | transaction id |
 //! | 16 | 4 | type and length of the destination, type and length of the source |
-//! | 20 | 4 | number of groups, three bytes that nobody uses |
+//! | 20 | 4 | number of groups, three unused bytes |
 //! | 24 | 64 | destination |
 //! | 88 | 64 | source |
-//! | 152 | 16 each | MGIDs of groups, the least preferred first |
+//! | 152 | 16 each | MGIDs of groups, the most preferred last |
 //!
-//! Numbers are big-endian. The format has places for ten groups, of which the 256 bytes hold six. Lengths of addresses are
+//! Numbers are big-endian. The format has room for ten groups, but only six fit 256 bytes. Address lengths are
 //! written as 64 and ignored when received: the type says how many bytes count.
 
 use acm_prov_api::address::{ADDRESS_LENGTH, Address, Gid};
 
-/// Bytes of the datagram, without the GRH in front of it.
+/// Length of the datagram in bytes, without the GRH in front of it.
 pub(crate) const LENGTH: usize = 256;
-/// Groups that fit.
+/// Maximum number of groups.
 pub(crate) const MAX_GROUPS: usize = (LENGTH - GROUPS) / GID;
 
 const BASE_VERSION: u8 = 1;
@@ -37,7 +37,7 @@ const SOURCE: usize = DESTINATION + ADDRESS_LENGTH;
 const GROUPS: usize = SOURCE + ADDRESS_LENGTH;
 const GID: usize = 16;
 
-/// What is wrong with a datagram.
+/// Why a datagram is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error("{0} bytes instead of {LENGTH}")]
@@ -60,7 +60,7 @@ pub(crate) enum Malformed {
     EmptyName(&'static str),
 }
 
-/// The groups that a datagram names, least preferred first.
+/// The groups that a datagram names, in order of preference, the most preferred last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Groups {
     mgids: [Gid; MAX_GROUPS],
@@ -68,7 +68,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Groups to be written. More than fit are cut at the front, where the least preferred are.
+    /// Makes the list to send. If there are too many, drops the least preferred, which are in front.
     pub(crate) fn new(mgids: &[Gid]) -> Self {
         let kept = &mgids[mgids.len().saturating_sub(MAX_GROUPS)..];
         let mut groups = Self {
@@ -79,31 +79,31 @@ impl Groups {
         groups
     }
 
-    /// The groups, least preferred first.
+    /// Returns the groups, the most preferred last.
     pub(crate) fn as_slice(&self) -> &[Gid] {
         &self.mgids[..self.count]
     }
 }
 
-/// A datagram that is well formed.
+/// A well-formed datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Datagram {
     /// The transaction id, which an answer repeats.
     pub tid: u64,
-    /// The sender's groups; in an answer the one that both have.
+    /// The sender's groups; in an answer, the common one.
     pub groups: Groups,
     pub body: Body,
 }
 
-/// What a datagram is for.
+/// The purpose of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// Who has `destination`? `source` wants to know.
+    /// Asks who has `destination`; the sender has `source`.
     Request {
         destination: Address,
         source: Address,
     },
-    /// The sender has what was asked for. Stock's answers carry no address.
+    /// The sender has the requested address. Stock's answers contain no address.
     Answer {
         status: u16,
         destination: Option<Address>,
@@ -112,7 +112,7 @@ pub(crate) enum Body {
 }
 
 impl Datagram {
-    /// Reads what follows the GRH.
+    /// Parses the bytes after the GRH.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let bytes: &[u8; LENGTH] = bytes
             .try_into()
@@ -162,7 +162,8 @@ impl Datagram {
         Ok(Self { tid, groups, body })
     }
 
-    /// The datagram's bytes. All that is not said is zero, the padding of addresses among it: stock compares all 64 bytes.
+    /// Returns the datagram's bytes. Unused bytes are zero, including the padding of addresses: stock compares
+    /// all 64 bytes.
     pub(crate) fn to_bytes(self) -> [u8; LENGTH] {
         let mut bytes = [0; LENGTH];
         let (method, status, destination, source) = match self.body {
@@ -199,7 +200,7 @@ impl Datagram {
     }
 }
 
-/// The address of a type and place; none of type 0.
+/// Returns the address of a type at an offset; `None` for type 0.
 fn address(
     bytes: &[u8; LENGTH],
     which: &'static str,
@@ -227,10 +228,10 @@ mod tests {
         0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 3, 4, 0, 0, 0, 0, 0, 0, 0,
     ]);
 
-    /// What the stock provider sent.
+    /// Datagrams recorded from the stock provider.
     const STOCKS: &str = include_str!("../tests/fixtures/stock-datagrams.txt");
 
-    /// One of the stock provider's datagrams.
+    /// Returns one of the stock provider's datagrams.
     fn stocks(what: &str) -> Vec<u8> {
         let lines = STOCKS.lines().filter_map(|line| line.split_once(": "));
         let (_, hex) = { lines }.find(|(known, _)| *known == what).expect(what);
@@ -238,7 +239,7 @@ mod tests {
         (0..hex.len()).step_by(2).map(byte).collect()
     }
 
-    /// A request that lists the default group alone: the host 10.0.0.1 asks for the name `node2` with tid 5.
+    /// Returns a request that lists the default group only: host 10.0.0.1 asks for the name `node2` with tid 5.
     fn bytes_of_request() -> Vec<u8> {
         let mut bytes = vec![1, 0x2c, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5];
         bytes.extend([1, 64, 2, 64, 1, 0, 0, 0]);
@@ -404,7 +405,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_written_back(changes in proptest::collection::vec((0_usize..256, any::<u8>()), 0..12)) {
+        fn parsed_datagrams_encode_to_the_same_bytes(changes in proptest::collection::vec((0_usize..256, any::<u8>()), 0..12)) {
             let mut bytes = bytes_of_request();
             for (at, value) in changes {
                 bytes[at] = value;

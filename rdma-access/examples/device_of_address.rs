@@ -1,4 +1,4 @@
-//! `device_of_address ADDRESS`: the device that has an address of this machine, by librdmacm.
+//! `device_of_address ADDRESS`: prints the device of a local address, found through librdmacm.
 
 use std::env;
 use std::process::ExitCode;

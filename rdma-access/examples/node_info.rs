@@ -1,7 +1,7 @@
-//! Asks a node for its NodeInfo by directed route, over an SMI port.
+//! Queries a node's NodeInfo by directed route, over an SMI port.
 //!
-//! `node_info [DEVICE|- [PORT|- [HOP...]]]`: `-` leaves it open; the hops are the ports to leave by, on this node first.
-//! Without hops the local node answers.
+//! `node_info [DEVICE|- [PORT|- [HOP...]]]`: `-` means any; the hops are the ports to leave by, on this node
+//! first. Without hops the local node answers.
 
 use std::env;
 use std::error::Error;
@@ -53,7 +53,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         .map(|hop| hop.parse())
         .collect::<Result<_, _>>()?;
     if hops.len() > 63 {
-        return Err("a directed route has 63 hops at most".into());
+        return Err("a directed route has at most 63 hops".into());
     }
 
     let port = Arc::new(Umad::load()?.open_smi_port(device, port)?);

@@ -1,6 +1,6 @@
-//! Asks the subnet administration for its ClassPortInfo.
+//! Queries the subnet administrator's ClassPortInfo.
 //!
-//! `sa_class_port_info [DEVICE|- [PORT]]`: `-` leaves it open.
+//! `sa_class_port_info [DEVICE|- [PORT]]`: `-` means any device.
 
 use std::env;
 use std::error::Error;
@@ -31,7 +31,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         .filter(|device| device.name == port.device())
         .flat_map(|device| &device.ports)
         .find(|facts| facts.number == port.number())
-        .ok_or("the port is gone")?;
+        .ok_or("the port was removed")?;
 
     // SubnAdmGet(ClassPortInfo): InfiniBand Architecture Specification volume 1, sections 13.4.8.1 and 15.2.
     let mut request = [0; 256];

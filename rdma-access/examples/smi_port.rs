@@ -1,7 +1,7 @@
-//! Says which port a program would get for subnet management, or why it would get none.
+//! Prints the port that a program would get for subnet management, or why it would get none.
 //!
-//! `smi_port [--any] [DEVICE|- [PORT|-]]`: `-` leaves it open; `--any` asks for a port for any MADs. Prints `DEVICE PORT`,
-//! or the kind of failure in the words of umad_open_smi_port(3), and on stderr the whole of it.
+//! `smi_port [--any] [DEVICE|- [PORT|-]]`: `-` means any; `--any` accepts a port for any MADs. Prints `DEVICE
+//! PORT`, or the kind of failure in the words of umad_open_smi_port(3), and the whole error on stderr.
 
 use std::env;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
             .filter(|&text| text != "-")
     };
     let Ok(port) = argument(1).map(str::parse).transpose() else {
-        eprintln!("smi_port: a port is a number from 0 to 255");
+        eprintln!("smi_port: PORT must be a number from 0 to 255");
         return ExitCode::FAILURE;
     };
     let opened = Umad::load().and_then(|umad| match any {

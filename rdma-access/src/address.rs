@@ -1,12 +1,12 @@
 //! The identifiers of the InfiniBand Architecture, and the addresses by which ibacm's clients name hosts: a name, an IPv4
 //! or IPv6 address, a GID or a LID.
 //!
-//! All are shown and parsed here: LIDs in decimal, GIDs like IPv6 addresses, GUIDs and keys in hexadecimal with all their
-//! digits. Numbers are in host byte order; a [`Gid`] is bytes in the order of the wire.
+//! All are printed and parsed here: LIDs in decimal, GIDs like IPv6 addresses, GUIDs and keys in hexadecimal
+//! with all digits. Numbers are in host byte order; a [`Gid`] holds its bytes in wire order.
 //!
-//! An [`Address`] is the typed form of a 64-byte address field of ibacm's messages. Such a field carries no length: its
-//! type says how many of the 64 bytes count, and the sender leaves the others as they are in its memory. So two fields
-//! that differ only in those others are the same [`Address`].
+//! An [`Address`] is the typed form of a 64-byte address field of ibacm's messages. The field has no length:
+//! its type says how many of the 64 bytes count, and the rest is whatever the sender had in memory. Two fields
+//! that differ only in the rest are the same [`Address`].
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,10 +19,10 @@ pub use gid::Gid;
 pub use name::Name;
 pub use number::{Guid, Lid, PKey, QKey, Qpn};
 
-/// Bytes of an address field (`ACM_MAX_ADDRESS` of `<infiniband/acm.h>`).
+/// Length of an address field in bytes (`ACM_MAX_ADDRESS` of `<infiniband/acm.h>`).
 pub const ADDRESS_LENGTH: usize = 64;
 
-/// Types of address fields (`ACM_EP_INFO_*`; GID and LID as ibacm's core takes them from its clients).
+/// Types of address fields (`ACM_EP_INFO_*`; GID and LID as ibacm's core accepts them from clients).
 mod kind {
     pub const NAME: u16 = 1;
     pub const IP: u16 = 2;
@@ -31,26 +31,28 @@ mod kind {
     pub const LID: u16 = 5;
 }
 
-/// Why bytes or text are no address.
+/// Error from parsing an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// A type code that stands for no address (a path record's 0x10 among them).
-    #[error("address type {0:#06x} is none of name 1, IPv4 2, IPv6 3, GID 4, LID 5")]
+    /// The type code is not an address type (0x10, a path record, for example).
+    #[error(
+        "unknown address type {0:#06x}; known are 1 (name), 2 (IPv4), 3 (IPv6), 4 (GID) and 5 (LID)"
+    )]
     UnknownType(u16),
-    /// A name that does not fit.
+    /// The name is too long.
     #[error("a name of {length} bytes: at most {ADDRESS_LENGTH} fit an address field")]
     NameTooLong {
-        /// Bytes of the name.
+        /// Length of the name in bytes.
         length: usize,
     },
-    /// A name that would be cut at its NUL.
+    /// The name contains a NUL, which would cut it.
     #[error("a name with a NUL at byte {at}")]
     NameWithNul {
         /// Offset of the first NUL.
         at: usize,
     },
-    /// Text that has the form of an IP address and is not a valid one.
+    /// The text looks like an IP address but is not a valid one.
     #[error(
         "not a valid IPv4 or IPv6 address; write it in full, without prefix length or port \
          (a host name has a letter, '-' or '_', and no ':')"
@@ -58,11 +60,12 @@ pub enum AddressError {
     NotAnIp,
 }
 
-/// An address of any type, equal to another when the bytes that count are.
+/// An address of any type. Two addresses are equal if the bytes that count are equal.
 ///
-/// An IPv4-mapped IPv6 address (`::ffff:10.0.0.1`, as programs with dual-stack sockets use them) is the IPv4 address
-/// inside it, wherever an address is read: [`Address::parse`], [`Address::from_host_text`], and [`Address::from`] an IPv6
-/// address. So it is found under either form, and other nodes are asked for the IPv4 address, which is what they own.
+/// An IPv4-mapped IPv6 address (`::ffff:10.0.0.1`, as programs with dual-stack sockets write it) becomes the
+/// IPv4 address inside it. [`Address::parse`], [`Address::from_host_text`] and the `From` conversions all do
+/// this, so a look-up finds the host under either form, and requests to other nodes name the IPv4 address,
+/// which is the one they own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A host name.
@@ -78,16 +81,15 @@ pub enum Address {
 }
 
 impl Address {
-    /// Whether fields of type `kind` can be [parsed](Self::parse).
+    /// Returns whether [`parse`](Self::parse) accepts fields of type `kind`.
     #[inline]
     #[must_use]
     pub const fn is_known(kind: u16) -> bool {
         matches!(kind, kind::NAME..=kind::LID)
     }
 
-    /// Reads an address field of type `kind`: 1 a name, 2 IPv4, 3 IPv6, 4 a GID, 5 a LID. How many of its bytes count:
-    /// name up to a NUL or 64, IPv4 4, IPv6 and GID 16, LID 2 (big-endian). An IPv4-mapped IPv6 address is returned as
-    /// IPv4.
+    /// Parses an address field of type `kind`. The type says how many bytes count: 1 name, up to a NUL or all
+    /// 64; 2 IPv4, 4; 3 IPv6, 16; 4 GID, 16; 5 LID, 2 (big-endian). An IPv4-mapped IPv6 address becomes IPv4.
     ///
     /// # Errors
     /// [`AddressError::UnknownType`] for any other type.
@@ -104,7 +106,7 @@ impl Address {
         })
     }
 
-    /// The address field, padded with zeros.
+    /// Returns the address field, padded with zeros.
     #[inline]
     #[must_use]
     pub fn to_field(&self) -> [u8; ADDRESS_LENGTH] {
@@ -119,7 +121,7 @@ impl Address {
         field
     }
 
-    /// The type of the field, see [`parse`](Self::parse).
+    /// Returns the type of the field, as in [`parse`](Self::parse).
     #[inline]
     #[must_use]
     pub const fn kind(&self) -> u16 {
@@ -132,13 +134,14 @@ impl Address {
         }
     }
 
-    /// Reads an address as a hosts file writes it: an IPv4 or IPv6 address, or else a name.
+    /// Parses an address as a hosts file writes it: an IPv4 or IPv6 address, or else a name.
     ///
-    /// Text with a ':', or without any letter, '-' or '_', is an IP address: a mistyped one, such as `10.0.0.9/24`, is an
-    /// error, not a name that nobody asks for. A scope (`%ib0`) is dropped, since requests carry none.
+    /// Text with a ':', or without any letter, '-' or '_', must be an IP address: a mistyped one, such as
+    /// `10.0.0.9/24`, is an error, because no client would ask for it as a name. A scope (`%ib0`) is dropped,
+    /// because requests carry none.
     ///
     /// # Errors
-    /// [`AddressError::NotAnIp`], or a name that is too long or holds a NUL.
+    /// [`AddressError::NotAnIp`], [`AddressError::NameTooLong`] or [`AddressError::NameWithNul`].
     pub fn from_host_text(text: &[u8]) -> Result<Address, AddressError> {
         let of_a_name = |byte: &u8| {
             byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'_') || !byte.is_ascii()

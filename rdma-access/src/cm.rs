@@ -1,6 +1,6 @@
-//! The device behind an IP address: what `rpma_utils_get_ibv_context(3)` does, over librdmacm (`rdma_create_id(3)`,
-//! `rdma_bind_addr(3)`, `rdma_resolve_addr(3)`; port space TCP, which is reliable and connected). librdmacm
-//! (librdmacm.so.1) is looked up at run time.
+//! Finds the device of an IP address, like `rpma_utils_get_ibv_context(3)`, through librdmacm
+//! (`rdma_create_id(3)`, `rdma_bind_addr(3)`, `rdma_resolve_addr(3)`; port space TCP, which is reliable and
+//! connected). librdmacm (librdmacm.so.1) is loaded at run time.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -13,27 +13,28 @@
 //! # Ok::<(), rdma_access::Error>(())
 //! ```
 //!
-//! # Where this differs from librpma
+//! # Differences from librpma
 //! | case | librpma | here | why |
 //! | --- | --- | --- | --- |
-//! | what comes back | a bare context of librdmacm's, held by nobody: newer ones close it when its device is gone | a handle that says device, port, GID and P_Key, keeps the lookup alive, and opens a context of one's own | its life is then in the type |
-//! | failure of a call | `RPMA_E_PROVIDER`, the rest in a log | the call, its errno and the likely cause | a log is not where a program looks |
-//! | remote lookup | one second | the caller's timeout | how long is too long is the caller's to say |
-//! | host names | looked up | not taken: [`std::net::ToSocketAddrs`] does that | a lookup of a name can take any time |
-//! | short and octal IPv4 (`10.7.1`, `10.7.0.01`) | taken, as `inet_aton(3)` does | [`Cause::Invalid`] | they are read in two ways |
-//! | `0.0.0.0` and `::`, local | success, and NULL for the context | [`Cause::Invalid`] | an address of all interfaces leads to no device |
-//! | the same, remote | whichever device comes first | [`Cause::Invalid`] | as above |
-//! | a local loopback address | success, and NULL for the context | [`Cause::NoDevice`] | the loopback interface has no device |
-//! | librdmacm may not open its file, or has no descriptor left | `RPMA_E_PROVIDER` (librdmacm: `ENOMEM`) | [`Cause::Io`] with the error number of the file | memory is not what is missing |
-//! | the address's device is there, and its file not (a container that was not given it) | `RPMA_E_PROVIDER` (librdmacm: `ENODEV` or `EPERM`) | the cause that [`Device::by_name`](crate::verbs::Device::by_name) gives | librdmacm drops the kernel's answer |
-//! | link-local IPv6 without a scope | what the kernel makes of it | [`Cause::Invalid`] | it is ambiguous |
+//! | result | a bare context of librdmacm, which newer versions close when the device is removed | a handle with device, port, GID and P_Key, which keeps the lookup alive and opens an own context | the type system tracks its lifetime |
+//! | failed call | `RPMA_E_PROVIDER`, details in a log | the call, its errno and the likely cause | a program cannot read a log |
+//! | timeout of a remote lookup | one second | set by the caller | only the caller knows how long to wait |
+//! | host names | resolved | not accepted; use [`std::net::ToSocketAddrs`] | resolving a name has no time limit |
+//! | short and octal IPv4 (`10.7.1`, `10.7.0.01`) | accepted, as by `inet_aton(3)` | [`Cause::Invalid`] | they are ambiguous |
+//! | `0.0.0.0` and `::`, local | success, and NULL for the context | [`Cause::Invalid`] | the address of all interfaces has no device |
+//! | `0.0.0.0` and `::`, remote | the first device | [`Cause::Invalid`] | the address of all interfaces has no device |
+//! | local loopback address | success, and NULL for the context | [`Cause::NoDevice`] | the loopback interface has no device |
+//! | librdmacm lacks permission for its device file, or a free descriptor | `RPMA_E_PROVIDER` (librdmacm: `ENOMEM`) | [`Cause::Io`] with the error of opening the file | the cause is not memory |
+//! | the device exists but not its file (as in a container without it) | `RPMA_E_PROVIDER` (librdmacm: `ENODEV` or `EPERM`) | the cause from [`Device::by_name`](crate::verbs::Device::by_name) | librdmacm drops the kernel's answer |
+//! | link-local IPv6 without a scope | depends on the kernel | [`Cause::Invalid`] | it is ambiguous |
 //!
-//! As there, nothing is given on failure, and everything is undone.
+//! As with librpma, a failed call returns nothing and undoes all it did.
 //!
 //! # Threads
-//! librdmacm stays loaded once it is: it opens every device, and closes none when it is unloaded.
+//! Once loaded, librdmacm stays loaded, because it opens every device and closes none when it is unloaded.
 //!
-//! All types may be used from any thread. A lookup blocks its thread, a remote one for its timeout at most.
+//! All types may be used from any thread. A lookup blocks its thread; a remote lookup blocks for at most its
+//! timeout.
 
 mod diagnosis;
 pub(crate) mod ffi;
@@ -66,7 +67,7 @@ static LIBRARY: Kind = Kind {
     file: "librdmacm.so.1",
     operation: "load librdmacm",
     remedy: "install librdmacm (Debian: librdmacm1)",
-    // It opens every device once, and closes none when it is unloaded.
+    // It opens every device once and closes none when it is unloaded.
     stays: true,
 };
 
@@ -77,7 +78,7 @@ pub struct Cm {
 }
 
 impl Cm {
-    /// Loads the system's librdmacm.
+    /// Loads librdmacm by its system name.
     ///
     /// # Errors
     /// [`Cause::NoLibrary`], [`Cause::NoSymbol`].
@@ -85,7 +86,7 @@ impl Cm {
         Self::of(NativeLibrary::system(&LIBRARY)?)
     }
 
-    /// Loads the librdmacm in a file.
+    /// Loads librdmacm from a file.
     ///
     /// # Errors
     /// [`Cause::NoLibrary`], [`Cause::NoSymbol`].
@@ -99,18 +100,18 @@ impl Cm {
         })
     }
 
-    /// The device that has an address of this machine.
+    /// Finds the device of a local address.
     ///
     /// # Errors
-    /// [`Cause::Invalid`] for an address that cannot lead to one device; [`Cause::OutOfMemory`]; [`Cause::NoDevice`] for
-    /// a loopback address; where the kernel knows the device and the process cannot use it, the cause that
-    /// [`Device::by_name`](crate::verbs::Device::by_name) or [`Device::open`](crate::verbs::Device::open) gives; else
-    /// [`Cause::Io`] with the call that failed.
+    /// [`Cause::Invalid`] if the address cannot belong to one device; [`Cause::OutOfMemory`];
+    /// [`Cause::NoDevice`] for a loopback address. If the kernel knows the device but the process cannot use
+    /// it: the cause from [`Device::by_name`](crate::verbs::Device::by_name) or
+    /// [`Device::open`](crate::verbs::Device::open). Else [`Cause::Io`] with the call that failed.
     pub fn local(&self, address: &ScopedIp) -> Result<AddressDevice> {
         const OPERATION: &str = "rdma_bind_addr";
         let id = self.create(address)?;
         let mut c = address.to_c();
-        // SAFETY: the identifier is alive; an address of its family's length is behind the pointer.
+        // SAFETY: the identifier is alive; the pointer is to an address of its family's length.
         let returned = unsafe { (self.functions.bind_addr)(id.raw.as_ptr(), (&raw mut c).cast()) };
         if returned != 0 {
             let cause = diagnosis::lookup_failed(Lookup::Local, address, last_errno());
@@ -119,17 +120,17 @@ impl Cm {
         id.with_device(OPERATION, Lookup::Local, address)
     }
 
-    /// The device by which another machine's address is reached. Waits for the neighbour's answer (ARP, ND) for
-    /// `timeout`, in whole milliseconds, at most.
+    /// Finds the device that reaches a remote address. Waits at most `timeout` (in whole milliseconds) for the
+    /// neighbour's answer (ARP, ND).
     ///
     /// # Errors
-    /// As for [`local`](Self::local); [`Cause::TimedOut`] if there is no answer.
+    /// Those of [`local`](Self::local), and [`Cause::TimedOut`] without an answer.
     pub fn remote(&self, address: &ScopedIp, timeout: Duration) -> Result<AddressDevice> {
         const OPERATION: &str = "rdma_resolve_addr";
         let id = self.create(address)?;
         let mut c = address.to_c();
         let wait = c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX);
-        // SAFETY: the identifier is alive and synchronous; an address of its family's length is behind the pointer.
+        // SAFETY: the identifier is alive and synchronous; the pointer is to an address of its family's length.
         let returned = unsafe {
             (self.functions.resolve_addr)(id.raw.as_ptr(), null_mut(), (&raw mut c).cast(), wait)
         };
@@ -142,13 +143,13 @@ impl Cm {
 
     fn create(&self, address: &ScopedIp) -> Result<AddressDevice> {
         const OPERATION: &str = "rdma_create_id";
-        if let Some(why) = address.misfit() {
+        if let Some(why) = address.unsuitable() {
             let cause = Cause::Invalid(why.to_owned());
             return Err(Error::new("find a device by address", address, cause));
         }
         let mut id = null_mut();
-        // Without an event channel the calls on it wait for their end.
-        // SAFETY: the identifier may be written.
+        // Without an event channel, calls on the identifier block until they are done.
+        // SAFETY: the identifier is writable.
         let returned = unsafe {
             (self.functions.create_id)(null_mut(), &raw mut id, null_mut(), ffi::RDMA_PS_TCP)
         };
@@ -168,15 +169,15 @@ impl Cm {
     }
 }
 
-/// What an address led to. It keeps the lookup, and with it librdmacm's context, alive.
+/// Result of a lookup. Keeps the lookup, and with it librdmacm's context, alive.
 pub struct AddressDevice {
     raw: NonNull<ffi::rdma_cm_id>,
     functions: Arc<ffi::Functions>,
     has_ended: bool,
 }
 
-// SAFETY: librdmacm ties an identifier to no thread. Nothing but its end is called on it after it was made, and then
-// nobody shares it; what is read here does not change.
+// SAFETY: librdmacm ties an identifier to no thread. After its creation the only call on it is the one that
+// destroys it, when no other reference exists; the fields that are read here do not change.
 unsafe impl Send for AddressDevice {}
 // SAFETY: as above.
 unsafe impl Sync for AddressDevice {}
@@ -204,38 +205,38 @@ impl AddressDevice {
     }
 
     fn id(&self) -> &ffi::rdma_cm_id {
-        // SAFETY: alive as long as this is, and not written after the lookup.
+        // SAFETY: alive as long as `self`, and not written after the lookup.
         unsafe { self.raw.as_ref() }
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     pub fn device(&self) -> &str {
-        // SAFETY: there is a context (see `with_device`), which is open as long as an identifier has it, and a context has a
-        // device.
+        // SAFETY: the context exists (see `with_device`) and stays open as long as the identifier; every
+        // context has a device.
         text::of_array(unsafe { &(*(*self.id().verbs).device).name })
     }
 
-    /// The port; ports count from 1.
+    /// Returns the port number, from 1.
     pub fn port(&self) -> u8 {
         self.id().port_num
     }
 
-    /// The local GID that belongs to the address.
+    /// Returns the local GID of the address.
     pub fn gid(&self) -> Gid {
         Gid(self.id().route.addr.ibaddr.sgid)
     }
 
-    /// The P_Key that belongs to the address.
+    /// Returns the P_Key of the address.
     pub fn pkey(&self) -> PKey {
         PKey(u16::from_be(self.id().route.addr.ibaddr.pkey))
     }
 
-    /// The local address; for a remote lookup the one that the kernel sends from.
+    /// Returns the local address; for a remote lookup, the address that the kernel sends from.
     pub fn local_address(&self) -> Option<IpAddr> {
         let storage = &self.id().route.addr.src_addr;
         let bytes = (&raw const *storage).cast::<c_void>();
         match c_int::from(storage.ss_family) {
-            // SAFETY: the family says what stands in the storage, which has room for each.
+            // SAFETY: the family says which type the storage holds, and the storage has room for each.
             libc::AF_INET => Some(
                 Ipv4Addr::from(u32::from_be(unsafe {
                     (*bytes.cast::<libc::sockaddr_in>()).sin_addr.s_addr
@@ -251,25 +252,25 @@ impl AddressDevice {
         }
     }
 
-    /// librdmacm's own `struct ibv_context *` of the device, valid as long as this value. It is shared by all of the
-    /// process that use librdmacm, and not to be closed; [`open`](Self::open) gives one's own.
+    /// Returns librdmacm's own `struct ibv_context *` of the device, valid as long as this value. All users of
+    /// librdmacm in the process share it, so do not close it; [`open`](Self::open) returns an own context.
     pub fn as_ptr(&self) -> *mut c_void {
         self.id().verbs.cast()
     }
 
-    /// Opens the device as a context of one's own.
+    /// Opens an own context of the device.
     ///
     /// # Errors
     /// Those of [`Device::open`](crate::verbs::Device::open).
     pub fn open(&self) -> Result<Context> {
-        // SAFETY: librdmacm's context is open as long as the identifier has it.
+        // SAFETY: librdmacm's context stays open as long as the identifier.
         unsafe { Context::open_same_device(self.as_ptr()) }
     }
 
     /// Ends the lookup.
     ///
     /// # Errors
-    /// What `rdma_destroy_id` fails with; the kernel then ends it with the process.
+    /// The error of `rdma_destroy_id`. The kernel then ends the lookup when the process exits.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }
@@ -278,7 +279,7 @@ impl AddressDevice {
         if mem::replace(&mut self.has_ended, true) {
             return Ok(());
         }
-        // SAFETY: made by `rdma_create_id`, and ended here alone, once.
+        // SAFETY: `rdma_create_id` made it, and only this call destroys it, once.
         match unsafe { (self.functions.destroy_id)(self.raw.as_ptr()) } {
             0 => Ok(()),
             _ => Err(Error::errno("rdma_destroy_id", "", last_errno(), "")),

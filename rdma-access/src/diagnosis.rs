@@ -1,5 +1,5 @@
-//! Why a file of the kernel cannot be opened or read: what the error number leaves out. Each cause that is named was
-//! looked at; what cannot be looked at is named as a possibility.
+//! Finds out why a file of the kernel cannot be opened or read, beyond the error number. A cause is stated as a
+//! fact only if it was checked; otherwise it is stated as a possibility.
 
 use std::fmt;
 use std::fs;
@@ -14,7 +14,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::error::Cause;
 
-/// The cause of a failed opening of `path`, a device file.
+/// Returns the cause of failing to open `path`, a device file.
 pub fn open_failed(path: &Path, errno: i32) -> Cause {
     let source = io::Error::from_raw_os_error(errno);
     let likely = match Errno::from_raw_os_error(errno) {
@@ -22,10 +22,10 @@ pub fn open_failed(path: &Path, errno: i32) -> Cause {
         error @ (Errno::ACCESS | Errno::PERM) => denied(path, error),
         Errno::MFILE => descriptor_limit(),
         Errno::NFILE => {
-            "the system has as many files open as it may (sysctl fs.file-max)".to_owned()
+            "the system has reached its limit of open files (sysctl fs.file-max)".to_owned()
         }
         Errno::NXIO | Errno::NODEV if is_device(path) => format!(
-            "{} is there, but no driver behind it: the device is gone, or its module unloaded",
+            "{} exists but has no driver: the device was removed, or its module unloaded",
             path.display()
         ),
         _ => String::new(),
@@ -37,18 +37,18 @@ fn is_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.file_type().is_char_device())
 }
 
-/// What there is instead of a file that is missing.
+/// Describes what exists in place of a missing file.
 pub fn absent(path: &Path) -> String {
     let shown = path.display();
     match fs::symlink_metadata(path) {
         Ok(file) if file.is_symlink() && !path.exists() => {
             let target = fs::read_link(path).unwrap_or_default();
             return format!(
-                "{shown} is a link to {}, which is missing",
+                "{shown} is a link to {}, which does not exist",
                 target.display()
             );
         }
-        Ok(_) => return format!("{shown} was missing a moment ago and is there now: try again"),
+        Ok(_) => return format!("{shown} did not exist a moment ago and exists now: try again"),
         Err(_) => {}
     }
     let Some(folder) = path.parent() else {
@@ -72,11 +72,11 @@ pub fn absent(path: &Path) -> String {
         Err(error) => format!("{}: {error}", folder.display()),
     };
     format!(
-        "there is no {shown} ({present}): udev has not made it, or this container was not given it"
+        "there is no {shown} ({present}): udev has not created it, or this container has no access to it"
     )
 }
 
-/// Why `path`, a file of sysfs that a module makes for its whole class, cannot be read.
+/// Returns why `path`, a sysfs file that a module creates for its whole class, cannot be read.
 pub fn class_unreadable(path: &str, error: &io::Error, module: &str) -> Cause {
     if error.kind() != io::ErrorKind::NotFound {
         return read_failed(path, error);
@@ -86,22 +86,22 @@ pub fn class_unreadable(path: &str, error: &io::Error, module: &str) -> Cause {
         "there is no /sys/class: sysfs is not mounted on /sys".to_owned()
     } else if Path::new(&loaded).exists() {
         format!(
-            "the module {module} is loaded (there is a {loaded}), but what it makes is hidden from this process, by its \
+            "the module {module} is loaded (there is a {loaded}), but its files are hidden from this process, by its \
              container for instance"
         )
     } else {
-        format!("the module {module} is not loaded, there is no {loaded} (modprobe {module})")
+        format!("the module {module} is not loaded (no {loaded}); run modprobe {module}")
     };
     Cause::NotSupported(format!("{path}: {error}; {why}"))
 }
 
-/// The cause of a failed reading of `path`, a file of sysfs.
+/// Returns the cause of failing to read `path`, a file of sysfs.
 pub fn read_failed(path: &str, error: &io::Error) -> Cause {
     let errno = error.raw_os_error().unwrap_or(0);
     let likely = match Errno::from_raw_os_error(errno) {
-        Errno::MFILE => format!("{path} cannot be read: {}", descriptor_limit()),
-        Errno::ACCESS => format!("{path} cannot be read; {}", Identity::of_this_thread()),
-        _ => format!("{path} cannot be read"),
+        Errno::MFILE => format!("cannot read {path}: {}", descriptor_limit()),
+        Errno::ACCESS => format!("cannot read {path}; {}", Identity::of_this_thread()),
+        _ => format!("cannot read {path}"),
     };
     Cause::Io {
         source: io::Error::from_raw_os_error(errno),
@@ -109,7 +109,7 @@ pub fn read_failed(path: &str, error: &io::Error) -> Cause {
     }
 }
 
-/// Who may open the file, and who we are.
+/// Says who may open the file, and as whom this thread runs.
 fn denied(path: &Path, error: Errno) -> String {
     let us = Identity::of_this_thread();
     let shown = path.display();
@@ -119,7 +119,7 @@ fn denied(path: &Path, error: Errno) -> String {
     });
     if let Some(folder) = shut {
         return format!(
-            "the mode of the folder {} forbids to look into it; {us}",
+            "the mode of the folder {} forbids access to its files; {us}",
             folder.display()
         );
     }
@@ -134,7 +134,7 @@ fn denied(path: &Path, error: Errno) -> String {
         && statvfs(path).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::NODEV))
     {
         return format!(
-            "the file system of {shown} is mounted with nodev, which forbids to open devices"
+            "the file system of {shown} is mounted with nodev, which forbids opening devices"
         );
     }
     let (mode, uid, gid) = (file.mode() & 0o7777, file.uid(), file.gid());
@@ -149,28 +149,28 @@ fn denied(path: &Path, error: Errno) -> String {
     let (owner, group) = (named(uid, USERS), named(gid, GROUPS));
     if overrides {
         return format!(
-            "{shown} is of user {owner} and group {group} with mode {mode:04o}, somebody outside of this user \
-             namespace, whose root has no rights on it (/proc/self/uid_map, gid_map): let the user who started it open \
-             the file, and keep his groups (podman: --group-add keep-groups)"
+            "{shown} belongs to user {owner} and group {group} with mode {mode:04o}, who are outside of this user \
+             namespace; its root has no rights on it (/proc/self/uid_map, gid_map). Let the user who started the \
+             container open the file, and keep that user's groups (podman: --group-add keep-groups)"
         );
     }
     let remedy = if mode & READ_WRITE << 3 == READ_WRITE << 3 && uid != us.user {
         format!("let this user join group {group}")
     } else {
-        "a udev rule gives it another mode".to_owned()
+        "change its mode by a udev rule".to_owned()
     };
     format!(
-        "{shown} is of user {owner} and group {group} with mode {mode:04o}; {us}; {remedy}, or run as another user"
+        "{shown} belongs to user {owner} and group {group} with mode {mode:04o}; {us}; {remedy}, or run as another user"
     )
 }
 
 /// Whether RDMA devices belong to all network namespaces (Y) or to one each (N).
 const NETNS_MODE: &str = "/sys/module/ib_core/parameters/netns_mode";
 
-/// Files that belong to one device each. That of librdmacm (`rdma_cm`) is for all of them, whatever the mode.
+/// Files that belong to one device each. librdmacm's file (`rdma_cm`) serves all devices, whatever the mode.
 const OF_ONE_DEVICE: [&str; 3] = ["uverbs", "umad", "issm"];
 
-/// What EPERM means: a mode that forbids would be EACCES. `netns_mode` is what stands in [`NETNS_MODE`].
+/// Explains EPERM; a forbidding file mode would be EACCES. `netns_mode` is the content of [`NETNS_MODE`].
 fn forbidden(path: &Path, netns_mode: Option<&str>) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_of_one_device = OF_ONE_DEVICE.iter().any(|kind| name.starts_with(kind));
@@ -190,7 +190,7 @@ fn forbidden(path: &Path, netns_mode: Option<&str>) -> String {
     }
 }
 
-/// The user namespace of this process, by what it maps.
+/// The user namespace of this process, by its mappings.
 #[derive(Debug)]
 struct UserNamespace {
     users: String,
@@ -198,7 +198,7 @@ struct UserNamespace {
 }
 
 impl UserNamespace {
-    /// What a user or group that is not mapped looks like, unless sysctl kernel.overflowuid says otherwise.
+    /// How an unmapped user or group shows, unless sysctl kernel.overflowuid says otherwise.
     const NOBODY: u32 = 65534;
 
     fn of_this_process() -> Self {
@@ -209,17 +209,17 @@ impl UserNamespace {
         }
     }
 
-    /// Whether it is the first one of the system, which maps all to themselves.
+    /// Returns whether this is the system's initial namespace, which maps every id to itself.
     fn is_initial(&self) -> bool {
         self.users.split_whitespace().eq(["0", "0", "4294967295"])
     }
 
-    /// Whether capabilities of this namespace count for a file of that user and group.
+    /// Returns whether capabilities of this namespace apply to a file of that user and group.
     fn owns(&self, user: u32, group: u32) -> bool {
         self.is_initial() || Self::maps(&self.users, user) && Self::maps(&self.groups, group)
     }
 
-    /// Lines of `first outside count`.
+    /// Parses lines of `first outside count`.
     fn maps(map: &str, number: u32) -> bool {
         number != Self::NOBODY
             && map.lines().any(|line| {
@@ -234,16 +234,16 @@ impl UserNamespace {
     }
 }
 
-/// The bits of a class of a file's mode that a device needs.
+/// The mode bits that a device file must grant.
 const READ_WRITE: u32 = 0o6;
 const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
 
-/// Whom the kernel takes this thread for.
+/// The identity that the kernel uses for this thread's file access.
 #[derive(Debug)]
 struct Identity {
     user: u32,
-    /// The effective group, and the others.
+    /// The effective group and the supplementary ones.
     groups: Vec<u32>,
 }
 
@@ -261,7 +261,8 @@ impl Identity {
         }
     }
 
-    /// Whether the mode of a file lets it be read and written. One class of the mode counts, the first that fits.
+    /// Returns whether the mode of a file allows reading and writing. Only the first class of the mode that
+    /// matches counts.
     fn may_use(&self, mode: u32, owner: u32, group: u32) -> bool {
         let class = if owner == self.user {
             mode >> 6
@@ -290,8 +291,8 @@ impl fmt::Display for Identity {
     }
 }
 
-/// `104 (rdma)`, or the number alone if the machine's own file has no such entry. A directory service is not asked: that
-/// can take any time, and those who own devices are the machine's own.
+/// Returns `104 (rdma)`, or only the number if the local file has no such entry. Directory services are not
+/// consulted, because they can take any time, and owners of devices are local.
 fn named(number: u32, file: &str) -> String {
     let text = fs::read(file).unwrap_or_default();
     match name_of(number, &String::from_utf8_lossy(&text)) {
@@ -300,7 +301,7 @@ fn named(number: u32, file: &str) -> String {
     }
 }
 
-/// The name of a number in lines of `name:password:number:...`.
+/// Looks up a number in lines of `name:password:number:...`.
 fn name_of(number: u32, lines: &str) -> Option<&str> {
     lines.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -313,8 +314,9 @@ fn is_capable(of: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(of))
 }
 
-/// What ENOMEM or EAGAIN of a device's resources means: the kernel's control groups answer EAGAIN, all else ENOMEM, but for
-/// memory of a process that locks all of its own. `wanted` bytes of memory were to be locked, if that is known.
+/// Explains ENOMEM or EAGAIN from creating a device's resources. The kernel's control groups return EAGAIN;
+/// everything else returns ENOMEM, except locked memory in a process that locks all of its memory. `wanted` is
+/// the number of bytes to lock, if known.
 pub fn resource_limit(errno: Errno, device: &str, wanted: Option<usize>) -> String {
     let memory = memory_limit(wanted);
     if errno != Errno::AGAIN {
@@ -322,42 +324,42 @@ pub fn resource_limit(errno: Errno, device: &str, wanted: Option<usize>) -> Stri
     }
     match control_group_limits(device) {
         Some(limits) => format!(
-            "the rdma control group of this process limits {limits}; whoever runs this container or unit can raise it"
+            "the rdma control group of this process limits {limits}; raise it where this container or unit is configured"
         ),
         None => format!(
-            "an rdma control group has no more of them: no limit shows in the control groups that this process sees \
+            "an rdma control group has none left: no limit shows in the control groups that this process sees \
              (rdma.max in /sys/fs/cgroup), but it may be in one above; or {memory}"
         ),
     }
 }
 
-/// How much memory a device may be given.
+/// Describes the limit of memory that devices may use.
 fn memory_limit(wanted: Option<usize>) -> String {
-    // The kernel asks for the capability in the first user namespace.
+    // The kernel requires the capability in the initial user namespace.
     let is_exempt =
         is_capable(CapabilitySet::IPC_LOCK) && UserNamespace::of_this_process().is_initial();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     match getrlimit(Resource::Memlock).current {
         Some(limit) if !is_exempt => locked_memory(limit, pinned(&status), wanted),
         _ => {
-            "the device has no room for it, or the system no memory; the limit of locked memory (ulimit -l) does not \
+            "the device or the system is out of memory; the limit of locked memory (ulimit -l) does not \
              count for this process"
                 .to_owned()
         }
     }
 }
 
-/// What a limit of locked memory has to do with it, `pinned` bytes being in use.
+/// Describes how a limit of locked memory relates to the failure; `pinned` bytes are in use.
 fn locked_memory(limit: u64, pinned: u64, wanted: Option<usize>) -> String {
     let has = format!(
-        "this process may lock {} KiB of memory and devices have {} KiB of it",
+        "this process may lock {} KiB of memory, and devices use {} KiB of it",
         limit / 1024,
         pinned / 1024
     );
     let raise = "raise ulimit -l (/etc/security/limits.conf, LimitMEMLOCK= of systemd), or give it CAP_IPC_LOCK";
     match wanted {
         Some(wanted) if pinned.saturating_add(wanted as u64) <= limit => format!(
-            "{has}, which leaves enough for {} KiB: the device has no room for it, or the system no memory",
+            "{has}, which leaves enough for {} KiB: the device or the system is out of memory",
             wanted.div_ceil(1024)
         ),
         Some(wanted) => format!(
@@ -365,22 +367,22 @@ fn locked_memory(limit: u64, pinned: u64, wanted: Option<usize>) -> String {
             wanted.div_ceil(1024)
         ),
         None => format!(
-            "{has}: if it needs more, {raise}; else the device has no room for it, or the system no memory"
+            "{has}: if it needs more, {raise}; else the device or the system is out of memory"
         ),
     }
 }
 
-/// Bytes that devices have locked, from /proc/self/status.
+/// Returns the bytes that devices have locked, from /proc/self/status.
 fn pinned(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     number.unwrap_or(0) * 1024
 }
 
-/// The limits for a device in the control groups of this process: `/group: rxe0 hca_handle=0`.
+/// Returns the limits for a device in the control groups of this process, as `/group: rxe0 hca_handle=0`.
 fn control_group_limits(device: &str) -> Option<String> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    // `0::/path` is of the second version, `5:rdma:/path` of the first.
+    // `0::/path` is version 2, `5:rdma:/path` version 1.
     let path = own.lines().find_map(|line| {
         let path = line.strip_prefix("0::")?;
         Some((format!("/sys/fs/cgroup{path}"), "/sys/fs/cgroup"))
@@ -406,7 +408,7 @@ fn control_group_limits(device: &str) -> Option<String> {
         })
 }
 
-/// The limits of a device in lines of `device hca_handle=2 hca_object=max`; `None` if it has none.
+/// Returns the limits of a device from lines of `device hca_handle=2 hca_object=max`, or `None` if it has none.
 fn limits_of<'a>(device: &str, lines: &'a str) -> Option<&'a str> {
     let limits = lines
         .lines()
@@ -418,13 +420,13 @@ fn limits_of<'a>(device: &str, lines: &'a str) -> Option<&'a str> {
         .then_some(limits)
 }
 
-/// How many descriptors there may be.
+/// Describes the limit of file descriptors.
 pub fn descriptor_limit() -> String {
     match getrlimit(Resource::Nofile).current {
-        Some(limit) => format!(
-            "no descriptor below the limit of {limit} is free: the process has as many open as it may (ulimit -n)"
-        ),
-        None => "the process has as many descriptors open as it may (ulimit -n)".to_owned(),
+        Some(limit) => {
+            format!("the process has reached its limit of {limit} open descriptors (ulimit -n)")
+        }
+        None => "the process has reached its limit of open descriptors (ulimit -n)".to_owned(),
     }
 }
 
@@ -445,7 +447,7 @@ mod tests {
             (0o660, 0, 105, false),
             (0o666, 0, 0, true),
             (0o664, 0, 0, false),
-            // Owner and group cannot do what all others can.
+            // Owner and group lack what all others may do.
             (0o066, 1000, 104, false),
             (0o606, 0, 104, false),
         ] {
@@ -468,7 +470,7 @@ mod tests {
         assert_eq!(named(0, "/nonexistent"), "0");
     }
 
-    /// A file in a folder of this test, and its path.
+    /// Creates a file in a temporary folder; returns both.
     fn file() -> (tempfile::TempDir, std::path::PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("uverbs1");
@@ -476,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_told_from_a_link_to_one_and_from_a_file() {
+    fn missing_file_dangling_link_and_file_have_different_errors() {
         let (folder, path) = file();
         let there_is_no = format!("there is no {}", path.display());
         assert!(absent(&path).starts_with(&there_is_no));
@@ -491,14 +493,14 @@ mod tests {
         let deep = path.join("file");
         assert!(absent(&deep).contains("there is no"), "{}", absent(&deep));
         std::os::unix::fs::symlink("/nonexistent/uverbs1", &path).unwrap();
-        assert!(absent(&path).contains("is a link to /nonexistent/uverbs1, which is missing"));
+        assert!(absent(&path).contains("is a link to /nonexistent/uverbs1, which does not exist"));
         fs::remove_file(&path).unwrap();
         fs::write(&path, "").unwrap();
-        assert!(absent(&path).contains("is there now"));
+        assert!(absent(&path).contains("exists now"));
     }
 
     #[test]
-    fn a_folder_that_is_missing_is_told_from_an_empty_one() {
+    fn missing_and_empty_folders_have_different_errors() {
         let text = absent(Path::new("/nonexistent/infiniband/umad0"));
         assert!(
             text.contains("there is no /nonexistent/infiniband either"),
@@ -514,12 +516,12 @@ mod tests {
             let Cause::Io { likely, .. } = open_failed(path, Errno::NXIO.raw_os_error()) else {
                 panic!()
             };
-            assert_eq!(likely.contains("no driver behind it"), is_said, "{likely}");
+            assert_eq!(likely.contains("has no driver"), is_said, "{likely}");
         }
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel who this is")]
+    #[cfg_attr(miri, ignore = "asks the kernel for the thread's identity")]
     fn eperm_is_no_matter_of_the_mode() {
         let path = Path::new("/dev/infiniband/uverbs0");
         let exclusive = forbidden(path, Some("N\n"));
@@ -528,14 +530,14 @@ mod tests {
                 && exclusive.contains("netns_mode is N")
         );
         assert!(exclusive.contains("control group"));
-        // Devices that belong to all are no cause.
+        // Devices of all namespaces exclude this cause.
         let shared = forbidden(path, Some("Y\n"));
         assert!(
             !shared.contains("namespace") && shared.contains("DeviceAllow="),
             "{shared}"
         );
         assert!(forbidden(path, None).contains("rdma system show"));
-        // Nor is one that is for all devices.
+        // So does a file that serves all devices.
         let for_all = Path::new("/dev/infiniband/rdma_cm");
         for mode in [Some("N"), Some("Y"), None] {
             let text = forbidden(for_all, mode);
@@ -558,13 +560,13 @@ mod tests {
             groups: "         0          0 4294967295\n".into(),
         };
         assert!(initial.owns(0, 104) && initial.owns(65534, 65534));
-        // Podman without root: one's own user is root, and a range of others follows.
+        // Podman without root: the user is mapped to root, followed by a range of others.
         let rootless = UserNamespace {
             users: "0 1000 1\n1 100000 65536\n".into(),
             groups: "0 1000 1\n1 100000 65536\n".into(),
         };
         assert!(rootless.owns(0, 0) && rootless.owns(65536, 1));
-        // The machine's root and its group rdma look like nobody.
+        // The machine's root and its group rdma show as nobody.
         assert!(!rootless.owns(65534, 65534) && !rootless.owns(0, 65534));
         assert!(!rootless.owns(65537, 0) && !rootless.is_initial());
     }
@@ -577,7 +579,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("ulimit -l"), "{text}");
-        // As much as is left.
+        // Exactly the rest.
         let text = locked_memory(64 << 10, 16 << 10, Some(48 << 10));
         assert!(
             text.contains("leaves enough") && !text.contains("raise"),
@@ -592,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_another_device_or_without_a_number_are_none() {
+    fn limits_of_another_device_or_without_a_number_are_ignored() {
         let lines = "rxe0 hca_handle=max hca_object=max\nrxe1 hca_handle=2 hca_object=max\n";
         assert_eq!(
             limits_of("rxe1", lines),
@@ -603,11 +605,11 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the kernel who this is")]
-    fn a_module_that_is_loaded_is_not_said_to_be_missing() {
+    #[cfg_attr(miri, ignore = "asks the kernel for the thread's identity")]
+    fn a_loaded_module_is_not_reported_as_missing() {
         let missing = io::Error::from_raw_os_error(Errno::NOENT.raw_os_error());
         let path = "/sys/class/infiniband_mad/abi_version";
-        // Every kernel has parameters of its own.
+        // Every kernel has the built-in module `kernel`.
         let text = class_unreadable(path, &missing, "kernel").to_string();
         assert!(
             text.contains("the module kernel is loaded") && !text.contains("modprobe"),
@@ -618,7 +620,7 @@ mod tests {
         let denied = io::Error::from_raw_os_error(Errno::ACCESS.raw_os_error());
         let text = class_unreadable(path, &denied, "no_such_module").to_string();
         assert!(
-            text.contains("cannot be read; this process runs as") && !text.contains("modprobe"),
+            text.contains("; this process runs as") && !text.contains("modprobe"),
             "{text}"
         );
     }

@@ -1,4 +1,4 @@
-//! The crate's one error: which operation failed, on what, and why.
+//! The error type of the crate: which operation failed, with which inputs, and why.
 
 use std::fmt;
 use std::io;
@@ -7,15 +7,15 @@ use std::time::Duration;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An operation that failed, the inputs that it failed on, and the cause.
+/// A failed operation, with its inputs and the cause.
 ///
-/// It reads `ibv_open_device(mlx5_0): Permission denied (os error 13): …what to do…`.
+/// Prints as `ibv_open_device(mlx5_0): Permission denied (os error 13): …what to do…`.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}({inputs}): {cause}")]
 pub struct Error {
     operation: &'static str,
     inputs: String,
-    // Shown in the text above, so not once more as its source.
+    // Part of the text above, so it is not also the source.
     cause: Cause,
 }
 
@@ -29,7 +29,7 @@ impl Error {
         }
     }
 
-    /// A failed call of a C library that set `errno`.
+    /// Returns the error for a C function that failed and set `errno`.
     pub(crate) fn errno(
         operation: &'static str,
         inputs: impl fmt::Display,
@@ -47,17 +47,17 @@ impl Error {
         )
     }
 
-    /// The operation, by the name that its man page has.
+    /// Returns the operation, by the name of its man page.
     pub fn operation(&self) -> &'static str {
         self.operation
     }
 
-    /// What it was given.
+    /// Returns the operation's inputs as text.
     pub fn inputs(&self) -> &str {
         &self.inputs
     }
 
-    /// Why it failed.
+    /// Returns the cause.
     pub fn cause(&self) -> &Cause {
         &self.cause
     }
@@ -66,7 +66,7 @@ impl Error {
         self.cause
     }
 
-    /// The system's error number, if the cause has one.
+    /// Returns the system's error number, if the cause has one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.cause.raw_os_error()
     }
@@ -76,25 +76,25 @@ impl Error {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A library or the kernel answered with an error number.
+    /// A library or the kernel returned an error number.
     #[error("{source}{}", Aside(likely))]
     Io {
         /// The error number.
         source: io::Error,
-        /// What it most likely means here and what to do; may be empty.
+        /// Likely reason and remedy; may be empty.
         likely: String,
     },
 
-    /// The kernel does not offer it, or in a version that does not fit.
+    /// The kernel lacks the feature, or offers an incompatible version of it.
     #[error("{0}")]
     NotSupported(String),
 
-    /// There is no device that would do.
-    #[error("there is no {wanted}; devices here: {}", Listed(present))]
+    /// No device matches.
+    #[error("no {wanted}; devices here: {}", Listed(present))]
     NoDevice {
-        /// What was looked for.
+        /// The device or kind of device that was requested.
         wanted: String,
-        /// The devices that there are.
+        /// The devices that exist.
         present: Vec<String>,
     },
 
@@ -107,27 +107,27 @@ pub enum Cause {
         why: String,
     },
 
-    /// More than one device fits.
-    #[error("{} devices fit, {}; name one", fitting.len(), fitting.join(", "))]
+    /// More than one device matches.
+    #[error("{} devices match, {}; name one", fitting.len(), fitting.join(", "))]
     Ambiguous {
-        /// The devices that fit.
+        /// The devices that match.
         fitting: Vec<String>,
     },
 
-    /// An argument that cannot be.
+    /// Invalid argument.
     #[error("{0}")]
     Invalid(String),
 
-    /// No room is left, for now.
+    /// A queue or table is full at the moment.
     #[error("{0}")]
     Full(String),
 
-    /// Nobody answered in time.
+    /// No answer in time.
     #[error("no answer within {} ms{}", limit.as_millis(), Aside(likely))]
     TimedOut {
-        /// How long it was waited for.
+        /// How long the operation waited.
         limit: Duration,
-        /// What it most likely means here; may be empty.
+        /// Likely reason; may be empty.
         likely: String,
     },
 
@@ -135,36 +135,38 @@ pub enum Cause {
     #[error("out of memory")]
     OutOfMemory,
 
-    /// The context is not one of the libmana that was asked.
-    #[error("the device is driven by {driver}, and not by the libmana that was asked, {library}")]
+    /// The context's driver is not the libmana in use.
+    #[error("the device's driver is {driver}, not the loaded libmana {library}")]
     NotMana {
         /// The file of the driver library.
         driver: String,
-        /// The file of the libmana that was asked.
+        /// The file of the loaded libmana.
         library: String,
     },
 
-    /// The device's driver library does not offer the operation.
-    #[error("the device's driver library does not offer it")]
+    /// The device's driver library does not support the operation.
+    #[error("the device's driver library does not support this operation")]
     NotOffered,
 
-    /// A native library cannot be loaded.
-    #[error("{library} cannot be loaded ({reason}); {remedy}")]
+    /// A native library failed to load.
+    #[error("cannot load {library} ({reason}); {remedy}")]
     NoLibrary {
-        /// Its file name, or the path that was given.
+        /// Its file name, or the path given by the caller.
         library: String,
-        /// What the dynamic loader says.
+        /// The dynamic loader's message.
         reason: String,
         /// What to do.
         remedy: &'static str,
     },
 
     /// A native library lacks a function.
-    #[error("{library} has no {symbol}: it is too old, or another library; {remedy}")]
+    #[error(
+        "{library} has no function {symbol}: it is too old, or not the expected library; {remedy}"
+    )]
     NoSymbol {
-        /// Its file name, or the path that was given.
+        /// Its file name, or the path given by the caller.
         library: String,
-        /// The function.
+        /// The missing function.
         symbol: &'static str,
         /// What to do.
         remedy: &'static str,
@@ -180,7 +182,7 @@ impl Cause {
     }
 }
 
-/// Text after a colon, or nothing.
+/// Prints a text after a colon, or nothing if it is empty.
 struct Aside<'a>(&'a str);
 
 impl fmt::Display for Aside<'_> {

@@ -10,17 +10,17 @@ use crate::errno::{errno_of, last_errno};
 use crate::error::{Error, Result};
 use crate::teardown;
 
-/// A C object that exactly one function ends.
+/// A C object with exactly one function that destroys it.
 pub trait Object {
     /// The name of that function.
     const DESTROY: &'static str;
-    /// What keeps it from ending, if it answers `EBUSY`.
+    /// What keeps the object in use if destroying it returns `EBUSY`.
     const HELD_BY: &'static str;
 
-    /// Calls that function.
+    /// Calls the destroy function.
     ///
     /// # Safety
-    /// `object` is one that libibverbs made, and is not used any more if this returns 0.
+    /// `object` was made by libibverbs, and is not used again if this returns 0.
     unsafe fn destroy(object: *mut Self) -> c_int;
 }
 
@@ -48,23 +48,23 @@ object! {
     ibv_ah ibv_destroy_ah held by "a request in flight";
 }
 
-/// An object that this handle alone ends.
+/// Owns a C object: only this handle destroys it.
 pub struct Handle<T: Object> {
     object: NonNull<T>,
     has_ended: bool,
 }
 
-// SAFETY: libibverbs ties none of its objects to a thread: all state lies in the object, behind the lock in it or in the
-// kernel. What it does not lock (polling, posting) is behind a lock of this crate.
+// SAFETY: libibverbs ties no object to a thread: their state is in the object, behind its own lock, or in the
+// kernel. What libibverbs does not lock (polling, posting) is behind a lock of this crate.
 unsafe impl<T: Object> Send for Handle<T> {}
-// SAFETY: as above; a shared handle gives out nothing but the pointer.
+// SAFETY: as above; a shared handle gives access to the pointer only.
 unsafe impl<T: Object> Sync for Handle<T> {}
 
 impl<T: Object> Handle<T> {
-    /// Takes what a constructor of libibverbs returned: NULL becomes the error that `fault` makes of `errno`.
+    /// Takes the result of a libibverbs constructor; for NULL returns the error that `fault` makes of `errno`.
     ///
     /// # Safety
-    /// `object` is NULL or was just made, and nobody else ends it.
+    /// `object` is NULL or was just made, and only this handle destroys it.
     pub unsafe fn take(object: *mut T, fault: impl FnOnce(i32) -> Error) -> Result<Self> {
         match NonNull::new(object) {
             Some(object) => Ok(Self {
@@ -75,30 +75,30 @@ impl<T: Object> Handle<T> {
         }
     }
 
-    /// The object, alive as long as this handle has not [ended](Self::end).
+    /// Returns the object, which is alive until this handle has [ended](Self::end) it.
     pub fn as_ptr(&self) -> *mut T {
         self.object.as_ptr()
     }
 
-    /// Ends the object. If that fails the object stays, for ever.
+    /// Destroys the object. If that fails, it is leaked.
     pub fn destroy(mut self) -> Result<()> {
         self.end()
     }
 
-    /// As [`destroy`](Self::destroy), for an owner with more to do around it: the first call ends the object, and others
-    /// do nothing. The pointer is dead from then on.
+    /// Like [`destroy`](Self::destroy), for an owner that must do more around it: the first call destroys the
+    /// object, later calls do nothing. The pointer is dangling from then on.
     pub fn end(&mut self) -> Result<()> {
         if mem::replace(&mut self.has_ended, true) {
             return Ok(());
         }
-        // SAFETY: made by libibverbs, and ended here alone, once.
+        // SAFETY: libibverbs made it, and only this call destroys it, once.
         let errno = errno_of(unsafe { T::destroy(self.object.as_ptr()) });
         if errno == 0 {
             return Ok(());
         }
         let likely = match rustix::io::Errno::from_raw_os_error(errno) {
             rustix::io::Errno::BUSY => format!("{} still uses it", T::HELD_BY),
-            rustix::io::Errno::IO => "the device is gone".to_owned(),
+            rustix::io::Errno::IO => "the device was removed".to_owned(),
             _ => String::new(),
         };
         Err(Error::errno(
@@ -109,7 +109,7 @@ impl<T: Object> Handle<T> {
         ))
     }
 
-    /// Whether the object was ended, or cannot be.
+    /// Returns whether the object was destroyed, or cannot be.
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }

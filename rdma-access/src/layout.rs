@@ -1,4 +1,4 @@
-//! Compares the layout of the C structures that this crate declares itself with the installed headers'.
+//! Compares the layout of the C structures that this crate declares with the installed headers.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::{cm, mana, umad};
 /// A structure: its name in C, size and alignment, and its members with their offsets.
 struct Layout {
     name: &'static str,
-    /// Absent where only the first members are declared.
+    /// `None` where only the first members are declared.
     size: Option<usize>,
     alignment: usize,
     members: Vec<(&'static str, usize)>,

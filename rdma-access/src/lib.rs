@@ -1,24 +1,24 @@
-//! RDMA devices and ports from Rust: opened safely, and with the reason when that fails.
+//! Safe access to RDMA devices and ports. Errors say why an operation failed.
 //!
 //! | module | what it reaches | C library | feature |
 //! | --- | --- | --- | --- |
-//! | [`address`] | addresses and identifiers: how they are shown, parsed and compared | none | always there |
+//! | [`address`] | addresses and identifiers: print, parse, compare | none | always |
 //! | [`verbs`] | devices, contexts, ports | libibverbs | `verbs` |
 //! | [`ud`] | datagrams: queue pairs, completions, buffers, multicast | libibverbs | `verbs` |
 //! | [`umad`] | management datagrams: SMI and GSI ports | libibumad, at run time | `umad` |
-//! | [`cm`] | the device behind an IP address | librdmacm, at run time | `cm` |
+//! | [`cm`] | finds the device of an IP address | librdmacm, at run time | `cm` |
 //! | [`mana`] | buffer allocators of MANA adapters | libmana, at run time | `mana` |
 //!
-//! All features are default ones. Without them the crate needs no C library and depends on thiserror alone.
+//! All features are on by default. Without them the crate needs no C library and depends on thiserror alone.
 //!
-//! # Rules that hold everywhere
-//! - An object holds what it was made from, so parents end after their children whatever the order of dropping.
-//! - Ending can fail. `close` gives the error; dropping hands it to [`set_teardown_report`].
-//! - Every [`Error`] names the operation, what it was given and the likely cause.
-//! - Numbers are in host byte order; a [`Gid`] is bytes in the order of the wire.
-//! - Every type may be sent to and shared with other threads unless its page says otherwise.
+//! # Rules for the whole crate
+//! - An object keeps its parent alive, so you may drop objects in any order.
+//! - Destroying an object can fail. `close` returns the error; `drop` passes it to [`set_teardown_report`].
+//! - Every [`Error`] names the operation, its inputs and the likely cause.
+//! - Numbers are in host byte order; a [`Gid`] holds its bytes in wire order.
+//! - Every type is `Send` and `Sync` unless its page says otherwise.
 
-// Some helpers are called by the modules of one feature only.
+// Some helpers are used by one feature only.
 #![cfg_attr(
     not(all(feature = "cm", feature = "mana", feature = "umad")),
     allow(dead_code)
@@ -60,7 +60,7 @@ pub use port::{LinkLayer, PortAttributes, PortState};
 #[cfg(any(feature = "umad", feature = "verbs"))]
 pub use teardown::set_teardown_report;
 
-/// What the page above says of threads.
+/// Checks what the crate's page says about threads.
 #[cfg(all(feature = "cm", feature = "mana", feature = "umad"))]
 const _: () = {
     const fn any_thread<T: Send + Sync>() {}

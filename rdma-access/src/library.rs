@@ -1,4 +1,4 @@
-//! Native libraries that are looked up at run time, because a distribution may lack them.
+//! Loads native libraries at run time, because a distribution may lack them.
 
 use std::ffi::{CStr, c_void};
 use std::num::NonZero;
@@ -10,40 +10,40 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::error::{Cause, Error, Result};
 
-/// What is known of a library before it is loaded.
+/// A kind of library, as known before it is loaded.
 #[derive(Debug)]
 pub struct Kind {
-    /// The file by which the dynamic loader finds the system's own.
+    /// File name by which the dynamic loader finds the system's library.
     pub file: &'static str,
-    /// What is being done while it is loaded, for errors.
+    /// Operation to name in errors while the library is loaded.
     pub operation: &'static str,
-    /// What helps where it is missing.
+    /// Remedy if the library is missing.
     pub remedy: &'static str,
-    /// Whether it is never unloaded: it has made itself known to others, or keeps open what it never closes.
+    /// Whether to keep it loaded: it registered itself elsewhere, or keeps open what it never closes.
     pub stays: bool,
 }
 
-/// A library that stays loaded as long as something of it is in use.
+/// A library that stays loaded as long as any part of it is in use.
 #[derive(Clone, Debug)]
 pub struct NativeLibrary {
     library: Arc<Library>,
     kind: &'static Kind,
-    /// Its file name, or the path that was given.
+    /// Its file name, or the path given by the caller.
     name: String,
-    /// Whether a library that the process has preloaded or is linked with may take the place of single functions.
+    /// Whether a preloaded or linked library may replace single functions.
     interposable: bool,
 }
 
 impl NativeLibrary {
-    /// The system's library, found as the dynamic loader finds it. As for a program that is linked with it, a preloaded
-    /// library's functions take precedence.
+    /// Loads the system's library, as the dynamic loader finds it. Functions of a preloaded library take
+    /// precedence, as in a program that is linked with it.
     pub fn system(kind: &'static Kind) -> Result<Self> {
         Self::load(kind.file.into(), true, kind)
     }
 
-    /// The library in a file, and nothing in its place.
+    /// Loads the library from a file; nothing can replace its functions.
     pub fn in_file(kind: &'static Kind, path: &Path) -> Result<Self> {
-        // A bare name would be looked for elsewhere.
+        // The loader would search for a bare name elsewhere.
         let path = if path.components().count() == 1 {
             Path::new(".").join(path)
         } else {
@@ -55,8 +55,8 @@ impl NativeLibrary {
     fn load(path: PathBuf, interposable: bool, kind: &'static Kind) -> Result<Self> {
         let name = path.display().to_string();
         let stays = if kind.stays { libc::RTLD_NODELETE } else { 0 };
-        // SAFETY: loading runs the library's constructors; it is one of the distribution's, or the one that the caller
-        // names.
+        // SAFETY: loading runs the library's constructors; it is the distribution's library, or one that the
+        // caller chose.
         match unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL | stays) } {
             Ok(library) => Ok(Self {
                 library: Arc::new(library),
@@ -65,7 +65,7 @@ impl NativeLibrary {
                 interposable,
             }),
             Err(error) => {
-                // The loader's words are the source of what libloading says.
+                // libloading wraps the loader's message, so the message is its source.
                 let source = std::error::Error::source(&error).map(ToString::to_string);
                 let reason = source.unwrap_or_else(|| error.to_string());
                 let cause = Cause::NoLibrary {
@@ -78,10 +78,11 @@ impl NativeLibrary {
         }
     }
 
-    /// A function, if there is one.
+    /// Looks up a function.
     ///
     /// # Safety
-    /// `F` is the type of a pointer to the function of that name. It is not called after the library is dropped.
+    /// `F` is the pointer type of the function of that name. The caller does not call it after dropping the
+    /// library.
     pub unsafe fn find<F: Copy>(&self, symbol: &'static str) -> Option<F> {
         if self.interposable
             // SAFETY: the caller's promise.
@@ -95,7 +96,7 @@ impl NativeLibrary {
             .map(|function| *function)
     }
 
-    /// A function that has to be there.
+    /// Looks up a required function.
     ///
     /// # Safety
     /// As for [`find`](Self::find).
@@ -112,8 +113,8 @@ impl NativeLibrary {
     }
 }
 
-/// What helps against what the dynamic loader says. A library that is there is not missing: its file may be of another
-/// machine, lack a library of its own, or be out of reach for this process.
+/// Returns the remedy for the dynamic loader's message. A library that exists is not missing: its file may be
+/// for another machine, lack a library it needs, or be inaccessible to this process.
 fn remedy(kind: &Kind, name: &str, reason: &str) -> &'static str {
     let is_missing = reason.split_once(name).is_some_and(|(_, rest)| {
         rest.starts_with(": cannot open shared object file: No such file")
@@ -121,28 +122,28 @@ fn remedy(kind: &Kind, name: &str, reason: &str) -> &'static str {
     if is_missing {
         kind.remedy
     } else {
-        "the library is there, so what the loader says of it has to be mended"
+        "the library exists; fix what the loader reports"
     }
 }
 
 /// A library or program in memory.
 #[derive(Debug)]
 pub struct Image {
-    /// Where it begins.
+    /// Its start address.
     pub start: NonZero<usize>,
     /// Its file.
     pub file: String,
 }
 
-/// The library or program that an address is in.
+/// Returns the library or program that contains an address.
 pub fn image_of(address: *const c_void) -> Option<Image> {
-    // SAFETY: all zero is a value of this struct of pointers.
+    // SAFETY: all zeros is a valid value of this struct of pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: the address is only compared, and the information may be written.
+    // SAFETY: the address is only compared, and `info` is writable.
     let found = unsafe { libc::dladdr(address, &raw mut info) };
     let start = NonZero::new(info.dli_fbase.addr()).filter(|_| found != 0)?;
     let file = NonNull::new(info.dli_fname.cast_mut()).map(|name| {
-        // SAFETY: a text that stays as long as the image.
+        // SAFETY: the text lives as long as the image.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) };
         name.to_string_lossy().into_owned()
     });
@@ -172,15 +173,15 @@ mod tests {
             ),
             (
                 "libnl-3.so.200: cannot open shared object file: No such file or directory",
-                "the library is there",
+                "the library exists",
             ),
             (
                 "libibumad.so.3: cannot open shared object file: Too many open files",
-                "the library is there",
+                "the library exists",
             ),
             (
                 "libibumad.so.3: wrong ELF class: ELFCLASS32",
-                "the library is there",
+                "the library exists",
             ),
         ] {
             let remedy = remedy(&KIND, "libibumad.so.3", reason);
@@ -190,7 +191,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "loads a library")]
-    fn what_the_loader_says_of_a_file_is_told_from_its_absence() {
+    fn a_file_that_does_not_load_and_a_missing_file_have_different_remedies() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("libibumad.so.3");
         let error = NativeLibrary::in_file(&KIND, &path).unwrap_err();
@@ -199,6 +200,9 @@ mod tests {
         std::fs::write(&path, "no library").unwrap();
         let error = NativeLibrary::in_file(&KIND, &path).unwrap_err();
         assert!(error.to_string().contains("too short"), "{error}");
-        assert!(error.to_string().contains("has to be mended"), "{error}");
+        assert!(
+            error.to_string().contains("fix what the loader reports"),
+            "{error}"
+        );
     }
 }

@@ -1,30 +1,30 @@
-//! Buffer allocators of Microsoft's MANA adapters: `manadv_set_context_attr(3)`. libmana (libmana.so.1) is looked up at
-//! run time.
+//! Buffer allocators of Microsoft's MANA adapters: `manadv_set_context_attr(3)`. libmana (libmana.so.1) is
+//! loaded at run time.
 //!
-//! An allocator gives the memory of queues to the driver library, for programs that want it in a place of their own
-//! (DPDK's, on huge pages).
+//! With an allocator, a program chooses the memory of the driver library's queues (DPDK, for example, puts them
+//! on huge pages).
 //!
-//! # Where this differs from libmana
+//! # Differences from libmana
 //! | case | libmana | here | why |
 //! | --- | --- | --- | --- |
-//! | a context of another driver | writes into whatever follows the context | [`Cause::NotMana`], nothing is written | the function trusts its caller; the memory is another driver's |
+//! | a context of another driver | writes into whatever follows the context | [`Cause::NotMana`], writes nothing | the function trusts its caller; the memory belongs to another driver |
 //! | name of the attribute | the man page says `MANADV_SET_CTX_ATTR_BUF_ALLOCATORS`, of type `uint8_t` | the header's `MANADV_CTX_ATTR_BUF_ALLOCATORS` (0), a struct of `alloc`, `free`, `data` | the page is wrong |
-//! | how long the allocator has to live | unsaid | as long as the context, which owns it | it is called until the last queue is gone |
-//! | a request for 0 bytes | handed to `alloc` | NULL, without asking | no queue is empty |
-//! | `free` of NULL | handed to `free` | nothing | |
-//! | a panic of the allocator | would unwind into C, which ends the process | NULL (the queue's creation fails with ENOMEM), or a leak; told to [`set_teardown_report`](crate::set_teardown_report) | |
-//! | setting it again | the old one is forgotten, its memory freed by the new | [`Cause::Invalid`] | memory goes back to who gave it |
-//! | `dlclose` of it | libibverbs goes on looking at the driver that it was | it stays loaded once it is | the memory would be gone, and the process crash |
-//! | libmana not installed, or without the function | does not start | [`Cause::NoLibrary`], [`Cause::NoSymbol`] | |
+//! | lifetime of the allocator | not documented | as long as the context, which owns it | the driver calls it until the last queue is destroyed |
+//! | a request for 0 bytes | calls `alloc` | returns NULL without calling it | no queue is empty |
+//! | `free` of NULL | calls `free` | does nothing | |
+//! | a panic of the allocator | unwinds into C, which aborts the process | NULL (creating the queue fails with ENOMEM), or a leak; reported to [`set_teardown_report`](crate::set_teardown_report) | |
+//! | setting it again | replaces the old allocator, and the new one frees its memory | [`Cause::Invalid`] | the allocator that gave memory must free it |
+//! | `dlclose` of libmana | libibverbs still uses the registered driver | libmana stays loaded | the process would crash |
+//! | libmana missing, or without the function | the program does not start | [`Cause::NoLibrary`], [`Cause::NoSymbol`] | |
 //!
-//! # How far this is proven
-//! No such adapter was at hand. Tested is that the real libmana of rdma-core 44, 56 and 65, given a made-up context,
-//! stores exactly the three words that are meant; and that a library which calls the allocator back gets what is
-//! promised here. A queue on real hardware was never made.
+//! # What is tested
+//! No such adapter was available. The tests show that the real libmana of rdma-core 44, 56 and 65, given a fake
+//! context, stores exactly the three expected words, and that a library which calls the allocator gets the
+//! behaviour described here. No queue was created on real hardware.
 //!
 //! # Threads
-//! The driver calls an allocator from whichever thread makes or ends a queue, several at a time: [`Allocator`] is `Send`
-//! and `Sync`.
+//! The driver calls an allocator from any thread that creates or destroys a queue, possibly several at a time:
+//! [`Allocator`] is `Send` and `Sync`.
 
 mod buffer;
 mod shim;
@@ -47,7 +47,7 @@ static LIBRARY: Kind = Kind {
     file: "libmana.so.1",
     operation: "load libmana",
     remedy: "install rdma-core's driver libraries, 44 or later (Debian: ibverbs-providers)",
-    // libibverbs knows it as a driver once it is loaded, and looks at it from then on.
+    // Once loaded, it is registered as a driver with libibverbs, which keeps using it.
     stays: true,
 };
 const OPERATION: &str = "manadv_set_context_attr";
@@ -63,16 +63,16 @@ pub(crate) struct manadv_ctx_allocators {
     pub data: *mut c_void,
 }
 
-/// Gives memory to a device's queues.
+/// Allocates memory for a device's queues.
 ///
-/// A method that panics is taken to have given nothing ([`alloc`](Self::alloc)), or to have lost the buffer
-/// ([`free`](Self::free)).
+/// If a method panics, the panic is caught: [`alloc`](Self::alloc) then counts as having returned `None`, and
+/// [`free`](Self::free) as having leaked the buffer.
 pub trait Allocator: Send + Sync + 'static {
-    /// Memory of at least `size` bytes, which is never 0, beginning at a page of 4096 bytes. `None`, or memory that does
-    /// not do, makes the creation of the queue fail with ENOMEM.
+    /// Returns memory of at least `size` bytes, aligned to 4096. `size` is never 0. If this returns `None` or
+    /// unsuitable memory, creating the queue fails with ENOMEM.
     fn alloc(&self, size: usize) -> Option<Buffer>;
 
-    /// Takes a buffer back, whose queue is gone. Dropping it is enough unless it belongs somewhere.
+    /// Takes a buffer back after its queue was destroyed. By default drops it.
     fn free(&self, buffer: Buffer) {
         drop(buffer);
     }
@@ -93,15 +93,15 @@ struct Functions {
 }
 
 impl Mana {
-    /// Loads the system's libmana: the same one that drives MANA devices.
+    /// Loads the system's libmana, which is also the driver of MANA devices.
     ///
     /// # Errors
-    /// [`Cause::NoLibrary`]; [`Cause::NoSymbol`]: it is of rdma-core before 44.
+    /// [`Cause::NoLibrary`]; [`Cause::NoSymbol`] if it is older than rdma-core 44.
     pub fn load() -> Result<Self> {
         Self::of(NativeLibrary::system(&LIBRARY)?)
     }
 
-    /// Loads the libmana in a file. It is of use with contexts only that were opened by the same file.
+    /// Loads libmana from a file. It works only with contexts that the same file opened.
     ///
     /// # Errors
     /// [`Cause::NoLibrary`], [`Cause::NoSymbol`].
@@ -110,7 +110,7 @@ impl Mana {
     }
 
     fn of(library: NativeLibrary) -> Result<Self> {
-        // SAFETY: the type is that of the header's function, and the library stays with it.
+        // SAFETY: the type is the header's, and the library is kept with the function.
         let set_context_attribute = unsafe { library.get(OPERATION) }?;
         Ok(Self {
             functions: Arc::new(Functions {
@@ -120,16 +120,17 @@ impl Mana {
         })
     }
 
-    /// Has `allocator` give the memory of all queues that are made in `context` from now on. The context owns it.
+    /// Makes `allocator` allocate the memory of all queues that are created in `context` from now on. The
+    /// context owns it.
     ///
     /// # Errors
-    /// [`Cause::NotMana`] if the context's driver is not this libmana; [`Cause::Invalid`] if the context has an allocator;
-    /// what the function fails with.
+    /// [`Cause::NotMana`] if the context's driver is not this libmana; [`Cause::Invalid`] if the context
+    /// already has an allocator; else the function's own error.
     pub fn set_allocator(&self, context: &Context, allocator: impl Allocator) -> Result<()> {
         let mut slot = context.mana_allocator().lock();
         if slot.is_some() {
             let cause = Cause::Invalid(
-                "the context has an allocator, whose memory may be in use".to_owned(),
+                "the context already has an allocator, whose memory may be in use".to_owned(),
             );
             return Err(Error::new(OPERATION, context.name(), cause));
         }
@@ -141,7 +142,7 @@ impl Mana {
     }
 
     /// # Safety
-    /// `context` is alive, and `shim` stays in its place as long as it is.
+    /// `context` is alive, and `shim` does not move while it is.
     unsafe fn install(
         &self,
         context: *mut ibv_context,
@@ -149,19 +150,19 @@ impl Mana {
         shim: &Arc<Shim>,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        if let Some(cause) = unsafe { self.stranger(context) } {
+        if let Some(cause) = unsafe { self.other_driver(context) } {
             return Err(Error::new(OPERATION, name, cause));
         }
         // SAFETY: it is libmana's context.
         unsafe { self.call(context, name, shim) }
     }
 
-    /// The driver of a context, if it is not this libmana: else its functions are in it. Nothing else that a context tells
-    /// (names, numbers of vendors) says which library's memory it is, and of which version.
+    /// Returns the error if the context's driver is not this libmana, which shows by where its functions are.
+    /// Nothing else in a context (names, vendor ids) identifies the library and its version.
     ///
     /// # Safety
     /// `context` is alive.
-    unsafe fn stranger(&self, context: *mut ibv_context) -> Option<Cause> {
+    unsafe fn other_driver(&self, context: *mut ibv_context) -> Option<Cause> {
         // SAFETY: the caller's promise.
         let function = unsafe { (*context).ops.post_send };
         let ours = image_of(self.functions.set_context_attribute as *const c_void);
@@ -181,11 +182,11 @@ impl Mana {
     }
 
     /// # Safety
-    /// `context` is libmana's, or memory that may be written wherever libmana keeps the three words; `shim` stays in its
-    /// place as long as the context.
+    /// `context` is libmana's, or memory that is writable wherever libmana stores the three words; `shim` does
+    /// not move as long as the context is alive.
     unsafe fn call(&self, context: *mut ibv_context, name: &str, shim: &Arc<Shim>) -> Result<()> {
         let mut attribute = shim.to_c();
-        // SAFETY: the caller's promise; the attribute is of the type that its number says, and is copied.
+        // SAFETY: the caller's promise; the attribute has the type of its number, and libmana copies it.
         let returned = unsafe {
             (self.functions.set_context_attribute)(
                 context,

@@ -2,12 +2,12 @@
 
 use crate::address::Lid;
 
-/// `struct ibv_port_attr`, without what only a subnet manager or a tuner needs.
+/// A subset of `struct ibv_port_attr`: the fields that matter to more than a subnet manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortAttributes {
     /// Logical state.
     pub state: PortState,
-    /// What it is linked to.
+    /// Link layer.
     pub link_layer: LinkLayer,
     /// Base LID; 0 without one.
     pub lid: Lid,
@@ -17,15 +17,16 @@ pub struct PortAttributes {
     pub sm_lid: Lid,
     /// Service level to the subnet manager.
     pub sm_sl: u8,
-    /// Largest MTU, as the code of the architecture: 1 for 256 bytes, each next one twice as much.
+    /// Largest MTU, as the architecture's code: 1 is 256 bytes, each further step doubles it.
     pub max_mtu: u8,
-    /// MTU in use, as the code of the architecture.
+    /// MTU in use, as the architecture's code.
     pub active_mtu: u8,
-    /// Width in use (1, 2, 4, 8, 16: 1x, 4x, 8x, 12x, 2x).
+    /// Active width (1, 2, 4, 8, 16: 1x, 4x, 8x, 12x, 2x).
     pub active_width: u8,
-    /// Speed of a lane (1 SDR, 2 DDR, 4 QDR, 8 FDR10, 16 FDR, 32 EDR, 64 HDR; faster ones need a newer query).
+    /// Active speed of a lane (1 SDR, 2 DDR, 4 QDR, 8 FDR10, 16 FDR, 32 EDR, 64 HDR; faster ones need a newer
+    /// query).
     pub active_speed: u8,
-    /// Expected time of an answer from the subnet manager: 4.096 us * 2^n.
+    /// Expected response time of the subnet manager: 4.096 us * 2^n.
     pub subnet_timeout: u8,
     /// Length of the GID table.
     pub gid_table_length: u16,
@@ -50,12 +51,12 @@ impl PortState {
     pub const ACTIVE: Self = Self(4);
 }
 
-/// What a port is linked to (`IBV_LINK_LAYER_*`).
+/// A port's link layer (`IBV_LINK_LAYER_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkLayer(pub u8);
 
 impl LinkLayer {
-    /// Older kernels say this of InfiniBand.
+    /// Reported by older kernels for InfiniBand.
     pub const UNSPECIFIED: Self = Self(0);
     /// InfiniBand.
     pub const INFINIBAND: Self = Self(1);

@@ -1,4 +1,4 @@
-//! What failed when nobody could be given an error: the end of an object that was dropped.
+//! Reports errors that no caller can receive: those from destroying an object in `drop`.
 
 use std::io::Write as _;
 
@@ -9,14 +9,15 @@ use crate::error::Error;
 static REPORT: RwLock<fn(&Error)> = RwLock::new(on_stderr);
 
 fn on_stderr(error: &Error) {
-    // Not by `eprintln!`, which panics without a stderr to write to.
+    // Not `eprintln!`, which panics if stderr is closed.
     let _ = writeln!(std::io::stderr(), "rdma-access: {error}");
 }
 
-/// Sets who is told when the end of a dropped object fails; stderr unless this is called.
+/// Sets the function that gets the error if destroying a dropped object fails; the default prints it to stderr.
 ///
-/// One for the whole process, called on the thread that drops, possibly from within a driver: it must not panic. What could not be destroyed is leaked, with the memory
-/// that a device might still write to. Close an object by its `close` to get the error instead.
+/// It is one function for the whole process. It runs on the thread that drops, possibly inside a driver, and
+/// must not panic. An object that could not be destroyed is leaked, with the memory that a device might still
+/// write to. Call `close` on an object to get its error instead.
 pub fn set_teardown_report(report: fn(&Error)) {
     *REPORT.write() = report;
 }

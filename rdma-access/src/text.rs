@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_char};
 
-/// The text in a C array, up to its NUL, the array's end or the first byte that is no UTF-8 (names are ASCII).
+/// Returns the text in a C array, up to its NUL, the array's end or the first byte that is not UTF-8 (names are
+/// ASCII).
 pub fn of_array(array: &[c_char]) -> &str {
     // SAFETY: c_char and u8 have the same size and no invalid values.
     let bytes = unsafe { std::slice::from_raw_parts(array.as_ptr().cast::<u8>(), array.len()) };

@@ -1,4 +1,4 @@
-//! Unreliable datagrams over verbs, with memory that cannot be touched while a device uses it.
+//! Unreliable datagrams over verbs. A program cannot touch memory while a device uses it.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -32,34 +32,34 @@
 //! ```
 //!
 //! # Buffers
-//! A [`Slot`] of a [`MemoryRegion`] is the only way to its bytes. Posting consumes the slot, and the completion gives it
-//! back: while the device may write, nobody can read. A queue pair that ends releases what was still posted to it.
+//! A [`Slot`] of a [`MemoryRegion`] is the only access to its bytes. Posting consumes the slot, and the
+//! completion returns it, so nothing can read the bytes while the device may write them. When a queue pair
+//! ends, its posted slots go back to their regions.
 //!
 //! # Completions
-//! A completion queue knows what is posted to its queue pairs, so a completion comes with its slot and the number (the
-//! token) that the poster gave; an identifier that the queue does not know is skipped. What is posted and not yet polled
-//! never exceeds the queue's capacity, so it cannot overrun. The event protocol is that of `ibv_req_notify_cq(3)`: arm,
+//! A completion queue knows the requests posted to its queue pairs, so a completion comes with its slot and the
+//! token (a number) of the poster; an unknown identifier is skipped. The requests posted and not yet polled
+//! never exceed the queue's capacity, so it cannot overrun. For events, follow `ibv_req_notify_cq(3)`: arm,
 //! poll until nothing comes, and only then wait.
 //!
-//! # Where this differs from libibverbs
+//! # Differences from libibverbs
 //! | case | libibverbs | here | why |
 //! | --- | --- | --- | --- |
-//! | `ibv_create_qp` | any type, state RESET | UD, brought to RTS | what a datagram needs, in one step |
-//! | completions | asked for by request (`IBV_SEND_SIGNALED`) | every request has one | it brings the buffer back |
-//! | `wr_id` | the caller's, taken as it comes back | a number of this crate's, looked up; the caller's token beside it | a stale or foreign number finds nothing |
-//! | more requests than the completion queue holds | the queue overruns, and is dead | [`Cause::Full`], with the slot | |
-//! | `ibv_get_cq_event` | blocks; events to be acknowledged, or `ibv_destroy_cq` hangs | never blocks, acknowledged at once | |
-//! | `ibv_destroy_*` in a wrong order | `EBUSY`, or memory that a device still writes to | cannot happen; what fails all the same is told and leaked, never freed | |
-//! | `ibv_attach_mcast`, `ibv_detach_mcast` | two calls | one guard; LID and MGID in host order and wire order by type | |
-//! | an address of another protection domain | a failed completion, which stops the queue pair | [`Cause::Invalid`] before posting | |
+//! | `ibv_create_qp` | any type, state RESET | UD, brought to RTS | one step to a usable queue pair |
+//! | completions | only for requests with `IBV_SEND_SIGNALED` | for every request | the completion returns the buffer |
+//! | `wr_id` | the caller's number, returned unchecked | this crate's number, looked up in a table; the caller's token comes with it | a stale or foreign number finds nothing |
+//! | more requests than the completion queue holds | the queue overruns and breaks | [`Cause::Full`], with the slot | |
+//! | `ibv_get_cq_event` | blocks; without acknowledging events, `ibv_destroy_cq` hangs | never blocks, acknowledges at once | |
+//! | `ibv_destroy_*` in a wrong order | `EBUSY`, or memory that a device still writes to | cannot happen; an object that still cannot be destroyed is reported and leaked, never freed | |
+//! | `ibv_attach_mcast`, `ibv_detach_mcast` | two calls | one guard; the types fix the byte order of LID and MGID | |
+//! | an address of another protection domain | the completion fails and stops the queue pair | [`Cause::Invalid`] before posting | |
 //!
 //! # Threads and processes
-//! A process that forks keeps its memory regions if the kernel is 5.12 or later; before, pages that parent and child share
-//! can be the wrong ones for the device, and it is up to the program to call `ibv_fork_init(3)` first.
+//! A process that forks keeps its memory regions on kernels from 5.12. On older kernels the device may use the
+//! wrong copy of pages that parent and child share; the program must call `ibv_fork_init(3)` first.
 //!
-//! Everything here may be used from any thread. libibverbs' drivers lock their queues unless told otherwise by
-//! environment variables (`MLX5_SINGLE_THREADED` and its kin); a lock of this crate around posting and polling holds
-//! then as well.
+//! Any thread may use everything here. libibverbs' drivers lock their queues unless environment variables (such
+//! as `MLX5_SINGLE_THREADED`) disable that; the locks of this crate around posting and polling hold even then.
 
 mod address;
 mod channel;

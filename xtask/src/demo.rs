@@ -8,10 +8,10 @@ use crate::{built, cargo, heading, setup};
 const BUILD: Duration = Duration::from_secs(1800);
 const SHOW: Duration = Duration::from_secs(120);
 
-/// Whose versions are shown: the programs that the run is made of, none of them ours.
+/// The packages whose versions the demo prints; the distribution's programs in the run.
 const SHOWN_PACKAGES: [&str; 4] = ["ibacm", "rdma-core", "opensm", "ibsim-utils"];
 
-/// Sets up, builds, and lets `loader-test` show the daemon at work.
+/// Sets up, builds, and runs `loader-test` to demonstrate the daemon.
 pub fn run() -> Result<(), Error> {
     setup::ensure_for_demo()?;
 

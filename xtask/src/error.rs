@@ -3,10 +3,10 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-/// Why a command of xtask did not succeed.
+/// Error from a command of xtask.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Only the user can install what is missing.
+    /// The user must install what is missing.
     #[error("{0}")]
     SetupNeeded(String),
 
@@ -26,25 +26,25 @@ pub enum Error {
         output: String,
     },
 
-    #[error("cannot make sense of what `{command}` prints")]
+    #[error("cannot parse the output of `{command}`")]
     Unreadable { command: String },
 
-    #[error("`{command}` was stopped: its budget of {} s is used up", budget.as_secs())]
+    #[error("stopped `{command}`: it exceeded its budget of {} s", budget.as_secs())]
     OverBudget { command: String, budget: Duration },
 
-    #[error("`{command}` left processes behind, now killed: {}", processes.join(", "))]
+    #[error("`{command}` left processes behind, which were killed: {}", processes.join(", "))]
     LeftBehind {
         command: String,
         processes: Vec<String>,
     },
 
-    #[error("tier `{tier}` ran no test: a run that tests nothing proves nothing")]
+    #[error("tier `{tier}` ran no test")]
     NoTest { tier: &'static str },
 
-    #[error("tier `{tier}` tests rdma-access or mcast-sa, which --without-verbs leaves out")]
+    #[error("tier `{tier}` needs rdma-access or mcast-sa, which --without-verbs leaves out")]
     NothingToTest { tier: &'static str },
 
-    #[error("failed: {}; the output above says what", tiers.join(", "))]
+    #[error("failed: {}; see the output above", tiers.join(", "))]
     TiersFailed { tiers: Vec<&'static str> },
 
     #[error("not built: {}; run `cargo build --workspace`", path.display())]
@@ -63,10 +63,10 @@ pub enum Error {
         source: io::Error,
     },
 
-    #[error("`{command}` did not give what was expected: {output}")]
+    #[error("unexpected output of `{command}`: {output}")]
     Unexpected { command: String, output: String },
 
-    /// The tests in it failed, or it did not run them.
+    /// The tests in it failed, or did not run.
     #[error("the virtual machine {0}")]
     VirtualMachine(String),
 
@@ -75,12 +75,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether nothing else is to be tried: the user wants to stop, or has to install something first.
+    /// Returns whether to stop the whole run: the user wants to stop, or must install something first.
     pub fn ends_everything(&self) -> bool {
         matches!(self, Self::Interrupted(_) | Self::SetupNeeded(_))
     }
 
-    /// 2: the user has to install something; 128 + n: ended by signal n; 1: all else.
+    /// Exit status: 2 if the user must install something, 128 + n if ended by signal n, else 1.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::SetupNeeded(_) => ExitCode::from(2),

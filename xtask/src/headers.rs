@@ -1,4 +1,4 @@
-//! Writes `include/acm_prov_abi.h`, the provider interface for C and C++ authors, from the Rust mirror.
+//! Generates `include/acm_prov_abi.h`, the provider interface for C and C++ authors, from the Rust mirror.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::error::Error;
 use crate::supervise::{self, Budget};
 use crate::{cargo, setup};
 
-/// Enough for a cold build of the test.
+/// Time limit, enough for a cold build of the test.
 const BUDGET: Duration = Duration::from_secs(900);
 
-/// Runs the test that holds the header against the mirror, and has it write the header instead.
+/// Runs the test that compares the header with the mirror, in the mode that writes the header instead.
 pub fn run() -> Result<(), Error> {
     setup::ensure_for_build(true)?;
     let mut generate = cargo(&[

@@ -4,25 +4,25 @@ use crate::error::Error;
 use crate::supervise::{self, Budget};
 use crate::{cargo, heading, setup};
 
-/// Enough for a cold build of everything on two cores.
+/// Time limit, enough for a cold build of everything on two cores.
 const BUDGET: Duration = Duration::from_secs(900);
 
-/// Sets up, then checks the format, clippy on everything, and the documentation, warnings being errors.
+/// Sets up, then checks the format, clippy on everything, and the documentation. Every warning is an error.
 pub fn run() -> Result<(), Error> {
-    // Build scripts, which clippy runs, need some of it.
+    // clippy runs build scripts, which need some of it.
     setup::ensure_for_build(true)?;
     let budget = Budget::start(BUDGET);
     heading("format");
     supervise::run(&mut cargo(&["fmt", "--all", "--", "--check"]), budget)?;
     for (what, selection) in [
-        // Together the features could hide what is unused, or missing, without them.
+        // All features together may hide code that is unused, or missing, without them.
         (
             "clippy, default features",
             ["--workspace", "--all-targets"].as_slice(),
         ),
         (
-            // In the workspace the providers ask for its features.
-            "clippy, the SDK as a first provider takes it",
+            // In the workspace the providers enable its features.
+            "clippy, the SDK with default features",
             &["--package", "acm-prov-api"],
         ),
         (
@@ -40,7 +40,7 @@ pub fn run() -> Result<(), Error> {
     supervise::run(doc.env("RUSTDOCFLAGS", "-D warnings"), budget)
 }
 
-/// How the crates of the workspace may depend on each other.
+/// The allowed dependencies between the crates of the workspace.
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,7 @@ mod tests {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Each crate of the workspace, with those that it or its tests are built from.
+    /// Returns each crate of the workspace with its dependencies in the workspace, those of its tests included.
     fn crates() -> BTreeMap<String, BTreeSet<String>> {
         let metadata = output_of(&[
             "metadata",
@@ -74,7 +74,7 @@ mod tests {
                 let local = dependencies
                     .filter(|dependency| dependency["path"].is_string())
                     .map(text)
-                    // A crate that names itself asks for features in its own tests.
+                    // A crate depends on itself to enable features in its own tests.
                     .filter(|other| *other != name);
                 let local = local.collect();
                 (name, local)

@@ -1,6 +1,6 @@
-//! Everything that a developer or CI does here: set-up, tests, lints, the demonstration.
+//! The commands for developers and CI: set-up, tests, lints, the demonstration.
 //!
-//! It builds with nothing but a Rust toolchain, since it is what installs the rest.
+//! It builds with nothing but a Rust toolchain, because it installs everything else.
 
 mod demo;
 mod error;
@@ -29,25 +29,27 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the distribution's own ibacm resolve paths through a provider written in Rust.
+    /// Demonstrate the distribution's own ibacm with a provider written in Rust.
     Demo,
-    /// Install what is missing, build, and run the tests tier by tier.
+    /// Install what is missing, build, and run the tests, tier by tier.
     Test(test::Options),
-    /// Run every check on every faulty provider, which takes some minutes: no check may fail but those that a fault declares.
+    /// Run every check on every faulty provider (some minutes): only the checks that a fault declares may fail.
     Matrix,
     /// Check the format, clippy and the documentation; any warning is an error.
     Lint,
-    /// Look for undefined behaviour in the unsafe code, by Miri; installs a nightly toolchain's Miri if it is missing.
+    /// Look for undefined behaviour in the unsafe code with Miri; installs Miri for the nightly toolchain if it
+    /// is missing.
     Miri,
-    /// Write the C header anew, from the Rust mirror.
+    /// Generate the C header from the Rust mirror.
     Headers,
     /// Run the tests that need a kernel with RDMA devices, in a virtual machine.
     Vm,
-    /// Start a job on 1600 simulated hosts with the real daemon and OpenSM, beside the stock provider: times and SA queries.
+    /// Start a job on 1600 simulated hosts with the real daemon and OpenSM; compare times and SA queries with
+    /// the stock provider's.
     Storm(performance::StormOptions),
-    /// Measure everything that docs/performance.md has figures of, and write them there; takes about a quarter of an hour.
+    /// Measure all figures of docs/performance.md and write them there; takes about a quarter of an hour.
     Performance(performance::Options),
-    /// Only unpack the packages of other releases that tests compare with.
+    /// Only unpack packages of other releases, for tests that compare with them.
     Trees,
     /// Only install what is missing.
     Setup,
@@ -76,7 +78,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `cargo` with `arguments`, the same one that runs xtask.
+/// Returns `cargo` with `arguments`, the same cargo that runs xtask.
 fn cargo(arguments: &[&str]) -> std::process::Command {
     let mut command =
         std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -84,7 +86,7 @@ fn cargo(arguments: &[&str]) -> std::process::Command {
     command
 }
 
-/// A command as one would type it in a shell, for messages.
+/// Returns a command in shell syntax, for messages.
 fn shown(command: &std::process::Command) -> String {
     let program = std::path::Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());
@@ -104,7 +106,7 @@ fn shown(command: &std::process::Command) -> String {
         .join(" ")
 }
 
-/// A program or library of this workspace: it stands beside xtask, which cargo has built as well.
+/// Returns the path of a program or library of this workspace; cargo builds it into xtask's own folder.
 fn built(name: &str) -> Result<std::path::PathBuf, error::Error> {
     let own = std::env::current_exe().map_err(|source| error::Error::System {
         operation: "find the folder of built programs",
@@ -118,7 +120,7 @@ fn built(name: &str) -> Result<std::path::PathBuf, error::Error> {
     }
 }
 
-/// Announces a step of the work.
+/// Prints a heading for a step.
 fn heading(text: &str) {
     println!("\n=== {text}");
 }

@@ -1,4 +1,4 @@
-//! Every check on every faulty provider: no check fails but those that a fault declares.
+//! Runs every check on every faulty provider: only the checks that a fault declares may fail.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use crate::supervise::{self, Budget};
 use crate::test::{Engine, Selection, Tally};
 use crate::{heading, setup};
 
-/// Several times what it takes on two idle cores.
+/// Time limit, several times the usual time on two idle cores.
 const BUDGET: Duration = Duration::from_secs(900);
 
-/// Sets up, builds and runs it.
+/// Sets up, builds and runs the matrix.
 pub fn run() -> Result<(), Error> {
     setup::ensure_for_build(true)?;
     let engine = Engine::find();

@@ -1,6 +1,6 @@
-//! Runs what Miri can run of the two crates that hold the workspace's `unsafe` code: it finds undefined behaviour that
-//! tests pass over. What Miri cannot run (files opened in ways that it does not know, C libraries, the kernel's answers)
-//! is left out here or marked `cfg_attr(miri, ignore)`, with the reason.
+//! Runs tests of the two crates with `unsafe` code under Miri, which finds undefined behaviour that tests miss.
+//! Tests that Miri cannot run (unknown ways to open files, C libraries, the kernel's answers) are left out here
+//! or marked `cfg_attr(miri, ignore)`, with the reason.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use crate::error::Error;
 use crate::supervise::{self, Budget};
 use crate::{heading, setup, trees};
 
-/// From nothing, on two cores; several times what it takes on an idle machine.
+/// Time limit with a cold build on two cores, several times the usual time on an idle machine.
 const BUDGET: Duration = Duration::from_secs(3600);
 
-/// Miri is of nightly toolchains alone.
+/// Only nightly toolchains have Miri.
 const TOOLCHAIN: &str = "+nightly";
 
 /// One call of `cargo miri test`.
 struct Run {
     what: &'static str,
     selection: &'static [&'static str],
-    /// Beginnings of the names of tests that are left out, and why.
+    /// Prefixes of the names of tests that are left out, with the reasons.
     skipped: &'static [(&'static str, &'static str)],
 }
 
@@ -39,7 +39,7 @@ const RUNS: [Run; 3] = [
             ),
             (
                 "door::check",
-                "takes tables for bytes, which have no provenance",
+                "reads tables as bytes, which have no provenance",
             ),
         ],
     },
@@ -66,7 +66,7 @@ const RUNS: [Run; 3] = [
     },
 ];
 
-/// Sets up, and runs all.
+/// Sets up and runs everything.
 pub fn run() -> Result<(), Error> {
     setup::ensure()?;
     let budget = Budget::start(BUDGET);
@@ -88,7 +88,7 @@ pub fn run() -> Result<(), Error> {
     Ok(())
 }
 
-/// Installs what is missing. A nightly toolchain that is there stays the one that it is.
+/// Installs missing components. Does not update an installed nightly toolchain.
 fn rustup() -> std::process::Command {
     let toolchain = TOOLCHAIN.trim_start_matches('+');
     let mut version = std::process::Command::new("cargo");
@@ -114,7 +114,7 @@ fn command<'a>(
     selection: &[&str],
     skipped: impl Iterator<Item = &'a str>,
 ) -> std::process::Command {
-    // Not the cargo that runs xtask: that is another toolchain's.
+    // Not the cargo that runs xtask, which belongs to another toolchain.
     let mut command = std::process::Command::new("cargo");
     command.args([TOOLCHAIN, "miri", "test"]).args(selection);
     command.arg("--");
@@ -124,7 +124,7 @@ fn command<'a>(
     for variable in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "RUSTDOC"] {
         command.env_remove(variable);
     }
-    // Tests use clocks and files; a core is for the whole process, and never freed.
+    // Tests use clocks and files. A core lives as long as the process and is never freed.
     command.env("PROPTEST_CASES", "4");
     command.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks");
     command

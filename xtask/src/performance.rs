@@ -1,4 +1,4 @@
-//! What is measured: built as it is shipped, then run.
+//! Measures the release builds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::supervise::{self, Budget};
 use crate::{cargo, heading, setup, trees};
 
-/// Several times what each takes on two idle cores.
+/// Time limits, several times the usual times on two idle cores.
 const BUILD: Duration = Duration::from_secs(3600);
 const RUN: Duration = Duration::from_secs(7200);
 
@@ -18,7 +18,7 @@ const PROVIDERS: [&str; 2] = ["libibacm_path_cache.so", "libibacm_mcast_sa.so"];
 
 #[derive(clap::Args)]
 pub struct StormOptions {
-    /// How often the providers take turns
+    /// Number of rounds, in which the providers take turns
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: u16,
     /// More arguments for `loader-test storm`
@@ -28,7 +28,7 @@ pub struct StormOptions {
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// How often the providers take turns
+    /// Number of rounds, in which the providers take turns
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: u16,
 }
@@ -61,7 +61,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     put_into(&page, "bench", &bench)?;
 
     let arguments = ["--markdown".to_owned(), storm.display().to_string()];
-    // What it judges is told in the end; the figures count all the same.
+    // A failed comparison is reported at the end; the figures are still valid.
     let verdict = run_storm(&folder, options.rounds, &arguments);
     put_into(&page, "storm", &storm)?;
 
@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     verdict
 }
 
-/// Builds what is measured, in the folder that is returned.
+/// Builds what is measured; returns the folder with the programs.
 fn build() -> Result<PathBuf, Error> {
     setup::ensure_for_daemon()?;
     setup::ensure_for_build(true)?;
@@ -106,7 +106,7 @@ fn documents(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Replaces the part of a page between `<!-- NAME -->` and `<!-- end -->` by a file.
+/// Replaces the part of a page between `<!-- NAME -->` and `<!-- end -->` with the content of a file.
 fn put_into(page: &Path, name: &str, file: &Path) -> Result<(), Error> {
     let read = |path: &Path| {
         fs::read_to_string(path).map_err(|source| Error::File {
@@ -117,7 +117,7 @@ fn put_into(page: &Path, name: &str, file: &Path) -> Result<(), Error> {
     };
     let text = replaced(&read(page)?, name, &read(file)?).ok_or_else(|| Error::Unexpected {
         command: page.display().to_string(),
-        output: format!("no part <!-- {name} --> that ends with <!-- end -->"),
+        output: format!("found no part between <!-- {name} --> and <!-- end -->"),
     })?;
     fs::write(page, text).map_err(|source| Error::File {
         operation: "write",

@@ -1,17 +1,17 @@
-//! Brings in the programs and headers that the workspace builds and tests with.
+//! Installs the programs and headers that the workspace needs to build and test.
 
 mod debian;
 mod elsewhere;
 
 use crate::error::Error;
 
-/// One thing that has to be on the machine.
+/// A requirement of the workspace.
 #[derive(Clone, Copy)]
 struct Need {
-    /// The Debian package that brings it.
+    /// The Debian package that contains it.
     package: &'static str,
     why: &'static str,
-    /// Files of it that are used: a program, a header or a library.
+    /// The files that are used: programs, headers or libraries.
     files: &'static [File],
 }
 
@@ -24,7 +24,7 @@ enum File {
 
 use File::{Header, Library, Program};
 
-/// What compiles Rust with a C shim, and what cargo links with.
+/// The compiler and linker for Rust and the C shims.
 const COMPILER: &[Need] = &[
     Need {
         package: "gcc",
@@ -38,7 +38,7 @@ const COMPILER: &[Need] = &[
     },
 ];
 
-/// What ibverbs-sys is built with.
+/// What building ibverbs-sys needs.
 const VERBS: &[Need] = &[
     Need {
         package: "libibverbs-dev",
@@ -62,7 +62,7 @@ const VERBS: &[Need] = &[
     },
     Need {
         package: "python3-minimal",
-        why: "the build of ibverbs-sys asks for it",
+        why: "the build of ibverbs-sys checks for it",
         files: &[Program("python3")],
     },
     Need {
@@ -72,7 +72,7 @@ const VERBS: &[Need] = &[
     },
 ];
 
-/// What the simulated fabric and the daemon on it are made of.
+/// The simulated fabric and the daemon on it.
 const FABRIC: &[Need] = &[
     Need {
         package: "ibacm",
@@ -100,7 +100,7 @@ const FABRIC: &[Need] = &[
     },
 ];
 
-/// What tests compare with or look through.
+/// What tests compare with or examine with.
 const COMPARED: &[Need] = &[
     Need {
         package: "g++",
@@ -109,7 +109,7 @@ const COMPARED: &[Need] = &[
     },
     Need {
         package: "valgrind",
-        why: "looks at the memory of the example providers",
+        why: "checks the memory use of the example providers",
         files: &[Program("valgrind")],
     },
     Need {
@@ -136,17 +136,17 @@ const MACHINE: &[Need] = &[Need {
     files: &[Program("qemu-system-x86_64")],
 }];
 
-/// Installs whatever is missing; fails with the line to run where only the user can.
+/// Installs what is missing. If only the user can install it, fails with the command line to run.
 pub fn ensure() -> Result<(), Error> {
     bring(&[COMPILER, VERBS, FABRIC, COMPARED, MACHINE])
 }
 
-/// The same for what the demonstration needs.
+/// Like [`ensure`], for the demonstration.
 pub fn ensure_for_demo() -> Result<(), Error> {
     bring(&[COMPILER, FABRIC])
 }
 
-/// The same for what the workspace is built with; without what ibverbs-sys needs if nothing of it is built.
+/// Like [`ensure`], for the build; without `with_verbs`, leaves out what ibverbs-sys needs.
 pub fn ensure_for_build(with_verbs: bool) -> Result<(), Error> {
     match with_verbs {
         true => bring(&[COMPILER, VERBS]),
@@ -154,7 +154,7 @@ pub fn ensure_for_build(with_verbs: bool) -> Result<(), Error> {
     }
 }
 
-/// The same for the tests with the distribution's programs.
+/// Like [`ensure`], for the tests with the distribution's programs.
 pub fn ensure_for_daemon() -> Result<(), Error> {
     bring(&[COMPILER, FABRIC, COMPARED])
 }
@@ -168,7 +168,7 @@ fn bring(groups: &[&'static [Need]]) -> Result<(), Error> {
     }
 }
 
-/// Name and version of each Debian package of `names` that is installed; empty where there is no dpkg.
+/// Returns name and version of each installed Debian package of `names`; empty without dpkg.
 pub fn versions(names: &[&str]) -> Result<Vec<(String, String)>, Error> {
     debian::versions(names)
 }

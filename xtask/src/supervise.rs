@@ -1,4 +1,4 @@
-//! Runs a command within a budget of time, and sees to it that nothing survives it.
+//! Runs a command with a time limit, and ends all processes that it started.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, ExitStatus, Stdio};
@@ -14,11 +14,11 @@ use supervisor::{Leftovers, Supervised};
 use crate::error::Error;
 use crate::shown;
 
-/// How long a stopped command may clean up before it and all that it started is killed.
+/// How long a stopped command may clean up before its processes are killed.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
-/// A share of time, spent by one command after the other.
+/// A time budget that several commands share.
 #[derive(Clone, Copy)]
 pub struct Budget {
     whole: Duration,
@@ -34,25 +34,25 @@ impl Budget {
     }
 }
 
-/// Runs a command that may leave processes behind on purpose (a compiler cache leaves its server).
+/// Runs a command that may leave processes behind (a compiler cache leaves its server).
 pub fn run(command: &mut Command, budget: Budget) -> Result<(), Error> {
     Supervision::of(command, budget, PATIENCE)?.until_the_end(command, Leftovers::Keep)
 }
 
-/// Runs a command that must clean up after itself: what it leaves behind is killed and makes it fail.
+/// Runs a command that must not leave processes behind: they are killed, and the command counts as failed.
 pub fn run_clean(command: &mut Command, budget: Budget) -> Result<(), Error> {
     Supervision::of(command, budget, PATIENCE)?
         .until_the_end(command, Leftovers::EndAfter(PATIENCE))
 }
 
-/// Which of a command's streams is read.
+/// The stream of a command that is read.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Stream {
     Output,
     Errors,
 }
 
-/// The same, and hands each line of one of its streams to `line` after passing it on.
+/// Like [`run_clean`], and passes each line of one of the streams to `line` after printing it.
 pub fn run_clean_reading(
     command: &mut Command,
     stream: Stream,
@@ -114,12 +114,12 @@ impl Supervision {
                     pass_on(errors, &mut line);
                 }
             });
-            // When it returns nobody is left who could hold the pipe.
+            // When this returns, no process holds the pipe any more.
             self.wait(&mut child)
         })
     }
 
-    /// Waits for the end of the command and of what it left behind; over budget or on a signal, stops it.
+    /// Waits until the command and its leftover processes end; stops them when over budget or on a signal.
     fn wait(&self, child: &mut Supervised) -> Result<(), Error> {
         loop {
             if let Some(status) = child.try_wait().map_err(waiting)? {
@@ -159,10 +159,10 @@ impl Supervision {
         })
     }
 
-    /// Lets the command clean up, then ends whatever is left of it. A terminal's Ctrl-C has not reached it: it has a process
-    /// group of its own.
+    /// Lets the command clean up, then kills what is left. A Ctrl-C in the terminal has not reached it, because
+    /// it has its own process group.
     fn stop(&self, child: &mut Supervised) -> Result<(), Error> {
-        // It may have ended by itself in the meantime.
+        // It may already have ended.
         let _ = child.signal(Signal::TERM);
         let deadline = Instant::now() + self.patience;
         while Instant::now() < deadline && !child.has_ended().map_err(waiting)? {
@@ -179,7 +179,7 @@ fn waiting(source: std::io::Error) -> Error {
     }
 }
 
-/// Number of the signal that told xtask to stop, 0 without one. Kept between commands.
+/// Returns the number of the signal that xtask received, 0 without one. The value is kept between commands.
 fn received_signal() -> Result<Arc<AtomicUsize>, Error> {
     static RECEIVED: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
     if let Some(received) = RECEIVED.get() {
@@ -202,7 +202,7 @@ fn pass_on(output: impl Read, line: &mut impl FnMut(&str)) {
     let mut reader = BufReader::new(output);
     let mut bytes = Vec::new();
     while matches!(reader.read_until(b'\n', &mut bytes), Ok(count) if count > 0) {
-        // With our own output closed there is nobody to tell, but the command must not block.
+        // If our own output is closed, the output is lost, but the command must not block.
         let _ = std::io::stdout().write_all(&bytes);
         line(String::from_utf8_lossy(&bytes).trim_end());
         bytes.clear();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ignores_the_request_to_end_is_killed() {
+    fn a_command_that_ignores_sigterm_is_killed() {
         let script = "trap '' TERM; sleep 600";
         let (outcome, _) = run_shell(script, SHORT, SHORT);
         assert!(
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_daemon_left_behind_is_named_and_killed() {
-        // It has its name before the command ends.
+        // Wait until exec has renamed the process.
         let script = "setsid sleep 600 & until grep -qx sleep /proc/$!/comm; do sleep 0.01; done";
         let (outcome, _) = run_shell(script, PLENTY, SHORT);
         let Err(Error::LeftBehind { processes, .. }) = outcome else {

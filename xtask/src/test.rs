@@ -1,4 +1,4 @@
-//! The tests, tier by tier.
+//! Runs the tests, tier by tier.
 
 mod engine;
 mod selection;
@@ -20,16 +20,17 @@ use tier::Tier;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Run this tier alone (and the build, which the others need)
+    /// Run only this tier (and the build, which the others need)
     #[arg(long, value_enum)]
     tier: Option<Tier>,
-    /// Leave out rdma-access and mcast-sa, which need what ibverbs-sys is built with, and the tiers that test them
+    /// Leave out rdma-access and mcast-sa, which need the packages that ibverbs-sys needs, and the tiers that
+    /// test them
     #[arg(long)]
     without_verbs: bool,
 }
 
-/// Runs the tiers one after the other, each whatever became of those before it, and says in the end which failed. Only a
-/// build that fails and a signal end the run.
+/// Runs the tiers in order, also after a failure, and reports at the end which failed. Only a failed build or a
+/// signal ends the run early.
 pub fn run(options: &Options) -> Result<(), Error> {
     if let Some(tier) = options.tier
         && options.without_verbs
@@ -103,7 +104,7 @@ fn run_tier(
                     own.read(line);
                 });
             if engine.runs_only_ignored(&command) {
-                // It leaves out all others, which run elsewhere.
+                // The filtered tests run elsewhere.
                 own.ignored = 0;
             }
             tally.add(own);

@@ -1,5 +1,5 @@
-//! Packages of Debian's suites, unpacked into the target folder and not installed: a kernel, and other releases of
-//! rdma-core to compare with.
+//! Packages of Debian's suites, unpacked into the target folder but not installed: a kernel, and other releases
+//! of rdma-core to compare with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use crate::heading;
 use crate::shown;
 use crate::supervise::{self, Budget};
 
-/// Some 90 MB come over the network.
+/// Time limit for downloading some 90 MB.
 const BUDGET: Duration = Duration::from_secs(600);
 
-/// What is unpacked of a suite.
+/// The packages to unpack from a suite.
 struct Suite {
     name: &'static str,
     packages: &'static [&'static str],
-    /// Packages of the newest kernel: what this one depends on.
+    /// A package that depends on the packages of the newest kernel.
     kernel: Option<&'static str>,
 }
 
@@ -34,7 +34,7 @@ const RDMA_CORE: &[&str] = &[
 ];
 
 const SUITES: &[Suite] = &[
-    // The virtual machine's: its kernel, its tools with their libraries, and librpma to compare with.
+    // For the virtual machine: its kernel, its tools with their libraries, and librpma to compare with.
     Suite {
         name: "bookworm",
         packages: &[
@@ -68,12 +68,12 @@ const SUITES: &[Suite] = &[
     },
 ];
 
-/// Where the trees are: `debian` in cargo's target folder.
+/// Returns the folder of the trees: `debian` in cargo's target folder.
 pub fn folder() -> Result<PathBuf, Error> {
     Ok(target()?.join("debian"))
 }
 
-/// Cargo's target folder: this executable lies two levels below.
+/// Returns cargo's target folder, two levels above this executable.
 pub fn target() -> Result<PathBuf, Error> {
     let executable = std::env::current_exe().map_err(|source| Error::System {
         operation: "find the running executable",
@@ -86,7 +86,7 @@ pub fn target() -> Result<PathBuf, Error> {
         .to_owned())
 }
 
-/// Unpacks what is not there yet.
+/// Unpacks missing trees.
 pub fn ensure() -> Result<(), Error> {
     let folder = folder()?;
     let budget = Budget::start(BUDGET);
@@ -97,7 +97,7 @@ pub fn ensure() -> Result<(), Error> {
 }
 
 impl Suite {
-    /// What a complete tree was made from.
+    /// Returns what a complete tree was made from.
     fn recipe(&self) -> String {
         let kernel = self.kernel.into_iter();
         let words: Vec<&str> = self.packages.iter().copied().chain(kernel).collect();
@@ -120,7 +120,7 @@ impl Suite {
         let words: Vec<&str> = packages.iter().map(String::as_str).collect();
         let mut download = apt.command("apt-get", &["download"]);
         supervise::run(download.args(words).current_dir(&apt.archives), budget)?;
-        // Never half a tree under its final name.
+        // A tree gets its final name only when it is complete.
         let new = folder.join(format!("{}.new", self.name));
         let _ = fs::remove_dir_all(&new);
         create(&new)?;
@@ -136,13 +136,13 @@ impl Suite {
             source,
         })?;
         write(&stamp, &self.recipe())?;
-        // The archives are not needed any more.
+        // The archives are no longer needed.
         let _ = fs::remove_dir_all(&apt.folder);
         Ok(())
     }
 }
 
-/// An apt with its own sources and lists, which knows nothing of what is installed.
+/// An apt with its own sources and lists, independent of what is installed.
 struct Apt {
     folder: PathBuf,
     archives: PathBuf,
@@ -191,7 +191,7 @@ impl Apt {
         command
     }
 
-    /// The one package that a package depends on first.
+    /// Returns the first dependency of a package.
     fn dependency(&self, package: &str) -> Result<String, Error> {
         let mut command = self.command("apt-cache", &["depends", package]);
         let text = output(&mut command)?;
@@ -207,7 +207,7 @@ impl Apt {
     }
 }
 
-/// The mirror of Debian that the machine's own apt uses.
+/// Returns the Debian mirror that the machine's own apt uses.
 fn mirror() -> Result<String, Error> {
     let mut command = Command::new("apt-get");
     let format = "$(REPO_URI)\t$(LABEL)";
@@ -216,7 +216,7 @@ fn mirror() -> Result<String, Error> {
     let targets = || text.lines().filter_map(|line| line.split_once('\t'));
     targets()
         .find(|(_, label)| *label == "Debian")
-        // The label is known once the lists are there.
+        // The label is known once apt has the lists.
         .or_else(|| targets().find(|(uri, _)| uri.trim_end_matches('/').ends_with("/debian")))
         .map(|(uri, _)| uri.to_owned())
         .ok_or_else(|| Error::Unexpected {
@@ -225,7 +225,7 @@ fn mirror() -> Result<String, Error> {
         })
 }
 
-/// What a command prints on standard output.
+/// Runs a command; returns its standard output.
 pub fn output(command: &mut Command) -> Result<String, Error> {
     let output = command.output().map_err(|source| Error::Spawn {
         command: shown(command),
@@ -241,7 +241,7 @@ pub fn output(command: &mut Command) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The files of a folder, folders in it not included.
+/// Returns the files of a folder, without subfolders.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = fs::read_dir(folder).map_err(|source| Error::System {
         operation: "read a folder of packages",

@@ -1,5 +1,5 @@
-//! Runs rdma-access's tests of a real kernel in a virtual machine: Debian's kernel under qemu's software emulation, with
-//! soft-RoCE devices. What the tests print comes out here as it does of any test.
+//! Runs rdma-access's kernel tests in a virtual machine: Debian's kernel under qemu's software emulation, with
+//! soft-RoCE devices. The output of the tests is passed on.
 
 mod image;
 
@@ -11,11 +11,11 @@ use crate::error::Error;
 use crate::supervise::{self, Budget, Stream};
 use crate::{cargo, heading, setup, trees};
 
-/// The build of the tests, from nothing.
+/// Time limit for a cold build of the tests.
 const BUILD_BUDGET: Duration = Duration::from_secs(1800);
-/// The image and the machine, from power on to power off; several times what they take.
+/// Time limit from making the image to power off, several times the usual time.
 const RUN_BUDGET: Duration = Duration::from_secs(420);
-/// What `init` names its runs.
+/// The names of the runs in `init`.
 const RUNS: [&str; 5] = [
     "without-modules",
     "exclusive",
@@ -24,7 +24,7 @@ const RUNS: [&str; 5] = [
     "kernel",
 ];
 
-/// Sets up, builds, boots and judges.
+/// Sets up, builds, boots and checks the result.
 pub fn alone() -> Result<(), Error> {
     setup::ensure()?;
     trees::ensure()?;
@@ -43,7 +43,7 @@ pub fn alone() -> Result<(), Error> {
     Ok(())
 }
 
-/// Boots and judges what is built. `line` gets what the machine prints.
+/// Boots and checks what is built. `line` gets the machine's output.
 pub fn run(budget: Budget, mut line: impl FnMut(&str) + Send) -> Result<(), Error> {
     let executable = build(budget)?;
     let expected = count_tests(&executable)?;
@@ -56,9 +56,9 @@ pub fn run(budget: Budget, mut line: impl FnMut(&str) + Send) -> Result<(), Erro
     report.judge(expected)
 }
 
-/// The executable of the tests.
+/// Returns the executable of the tests.
 fn build(budget: Budget) -> Result<std::path::PathBuf, Error> {
-    // With the features and packages of all tests, or cargo would compile anew for this one.
+    // With the features and packages of all tests, or cargo would compile again for this one.
     let arguments = [
         "test",
         "--workspace",
@@ -81,7 +81,7 @@ fn build(budget: Budget) -> Result<std::path::PathBuf, Error> {
     })
 }
 
-/// How many tests the machine is to run: all that need it.
+/// Returns how many tests must run in the machine.
 fn count_tests(executable: &Path) -> Result<usize, Error> {
     let mut list = Command::new(executable);
     let text = trees::output(list.args(["--ignored", "--list", "--format", "terse"]))?;
@@ -112,16 +112,16 @@ fn qemu(image: &image::Image) -> Command {
     command
 }
 
-/// What the machine said.
+/// The machine's output, parsed.
 #[derive(Debug, Default)]
 struct Report {
-    /// The run that is going on.
+    /// The current run.
     current: Option<String>,
-    /// Runs that ended, with their exit status and how many tests passed.
+    /// Finished runs, with their exit status and the number of passed tests.
     ended: Vec<(String, String, usize)>,
-    /// What `init` could not do.
+    /// The step of `init` that failed.
     failure: Option<String>,
-    /// Tests that passed in it.
+    /// Number of tests that passed in the current run.
     in_run: usize,
 }
 
@@ -152,16 +152,16 @@ impl Report {
     fn judge(&self, expected: usize) -> Result<(), Error> {
         let failed = |what: String| Err(Error::VirtualMachine(what));
         if let Some(what) = &self.failure {
-            return failed(format!("could not be set up: {what}"));
+            return failed(format!("failed to set up: {what}"));
         }
         if self.ended.is_empty() && self.current.is_none() {
             return failed("did not boot".to_owned());
         }
         for name in RUNS {
             match self.ended.iter().find(|(ended, ..)| ended == name) {
-                None => return failed(format!("did not get to the end of the run {name}")),
+                None => return failed(format!("did not finish the run {name}")),
                 Some((_, status, _)) if status != "0" => {
-                    return failed(format!("ran {name} with failing tests (status {status})"));
+                    return failed(format!("ran {name} with failed tests (status {status})"));
                 }
                 Some((_, _, 0)) => return failed(format!("ran no test in {name}")),
                 Some(_) => {}
@@ -215,13 +215,13 @@ mod tests {
         for (cut, words) in [
             (0, "did not boot"),
             (1, "did not boot"),
-            (2, "end of the run without-modules"),
-            (4, "end of the run exclusive"),
-            (7, "end of the run without-driver"),
-            (10, "end of the run in-a-container"),
-            (13, "end of the run kernel"),
-            (14, "end of the run kernel"),
-            (16, "end of the run kernel"),
+            (2, "finish the run without-modules"),
+            (4, "finish the run exclusive"),
+            (7, "finish the run without-driver"),
+            (10, "finish the run in-a-container"),
+            (13, "finish the run kernel"),
+            (14, "finish the run kernel"),
+            (16, "finish the run kernel"),
         ] {
             let error = judged(&GOOD[..cut]).unwrap_err();
             assert!(error.contains(words), "{cut}: {error}");
@@ -241,7 +241,7 @@ mod tests {
         assert!(
             judged(&lines)
                 .unwrap_err()
-                .contains("failing tests (status 101)")
+                .contains("failed tests (status 101)")
         );
         let mut lines = GOOD;
         lines[15] = "test result: ok. 0 passed; 0 failed; 0 ignored";

@@ -8,14 +8,14 @@ use super::{Be16, Be64, ibv_path_record};
 /// [`acm_hdr::version`] of every message.
 pub const ACM_VERSION: u8 = 1;
 
-/// The bits of [`acm_hdr::opcode`] that tell the operation.
+/// The bits of [`acm_hdr::opcode`] that hold the operation.
 pub const ACM_OP_MASK: u8 = 0x0F;
-/// The bit of [`acm_hdr::opcode`] that marks an answer.
+/// The bit of [`acm_hdr::opcode`] that marks a response.
 pub const ACM_OP_ACK: u8 = 0x80;
 
 codes! {
-    /// What a message asks for; an answer has [`ACM_OP_ACK`] set besides. C has plain `ACM_OP_`
-    /// constants. `acm.h`
+    /// The operation of a message; a response also has [`ACM_OP_ACK`] set. C has plain `ACM_OP_` constants.
+    /// `acm.h`
     pub struct AcmOpcode(u8), prefix "ACM_OP_" {
         /// Resolve an address to a path.
         RESOLVE = 0x01,
@@ -27,48 +27,48 @@ codes! {
 }
 
 codes! {
-    /// How a request ended. C has plain `ACM_STATUS_` constants. `acm.h`
+    /// The result of a request. C has plain `ACM_STATUS_` constants. `acm.h`
     pub struct AcmStatus(u8), prefix "ACM_STATUS_" {
-        /// Answered.
+        /// Success.
         SUCCESS = 0,
         /// Out of memory.
         ENOMEM = 1,
         /// The request is not valid.
         EINVAL = 2,
-        /// There is no such destination, or none is known yet.
+        /// The destination does not exist, or is not known yet.
         ENODATA = 3,
         /// Not connected.
         ENOTCONN = 5,
-        /// Nobody answered in time.
+        /// No answer in time.
         ETIMEDOUT = 6,
-        /// The source address is not one of this host's.
+        /// The source address is not an address of this host.
         ESRCADDR = 7,
-        /// The source address is of a type that cannot be used.
+        /// The type of the source address is not supported.
         ESRCTYPE = 8,
         /// The destination address is not valid.
         EDESTADDR = 9,
-        /// The destination address is of a type that cannot be used.
+        /// The type of the destination address is not supported.
         EDESTTYPE = 10,
     }
 }
 
-/// Flag of an [`acm_ep_addr_data`]: ask the SA, whatever a cache knows. `acm.h`
+/// Flag of an [`acm_ep_addr_data`]: ask the SA even if the answer is cached. `acm.h`
 pub const ACM_FLAGS_QUERY_SA: u32 = 1 << 31;
-/// Flag of an [`acm_ep_addr_data`]: answer at once from what is known. `acm.h`
+/// Flag of an [`acm_ep_addr_data`]: answer at once from what is cached. `acm.h`
 pub const ACM_FLAGS_NODELAY: u32 = 1 << 30;
 
-/// Bytes of an [`acm_hdr`]. `acm.h`
+/// Length of an [`acm_hdr`] in bytes. `acm.h`
 pub const ACM_MSG_HDR_LENGTH: usize = 16;
-/// Bytes of an address. `acm.h`
+/// Length of an address in bytes. `acm.h`
 pub const ACM_MAX_ADDRESS: usize = 64;
-/// Bytes of an [`acm_ep_addr_data`]. `acm.h`
+/// Length of an [`acm_ep_addr_data`] in bytes. `acm.h`
 pub const ACM_MSG_EP_LENGTH: usize = 72;
-/// Bytes of a provider's name with its NUL. `acm.h`
+/// Maximum length of a provider's name in bytes, including its NUL. `acm.h`
 pub const ACM_MAX_PROV_NAME: usize = 64;
-/// Bytes behind the header of the longest message: eight entries. `acm.h`
+/// Maximum length of a message in bytes after the header: eight entries. `acm.h`
 pub const ACM_MSG_DATA_LENGTH: usize = ACM_MSG_EP_LENGTH * 8;
 
-/// The head of every message, 16 bytes. `acm.h`
+/// The header of every message, 16 bytes. `acm.h`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct acm_hdr {
@@ -76,16 +76,16 @@ pub struct acm_hdr {
     pub version: u8,
     /// The operation.
     pub opcode: AcmOpcode,
-    /// In an answer, how it ended.
+    /// In a response, the result.
     pub status: AcmStatus,
-    /// On the way from the core to a provider's `resolve`: `src_out`, `src_index`, `dst_index`
-    /// (C has macros of these names). In counters' answers the number of counters. For a
-    /// [`PATH`](AcmEpType::PATH) request whatever the client sent.
+    /// When the core calls a provider's `resolve`: `src_out`, `src_index`, `dst_index` (C has macros of these
+    /// names). In responses with counters, the number of counters. In a [`PATH`](AcmEpType::PATH) request,
+    /// whatever the client sent.
     pub data: [u8; 3],
-    /// Bytes of the whole message. In host byte order in a resolve message, big-endian in the
-    /// others: which, only the opcode tells.
+    /// Length of the whole message in bytes. In host byte order in a resolve message, big-endian in all others;
+    /// only the opcode tells which.
     pub length: u16,
-    /// The client's own mark, to be returned unchanged; no byte order.
+    /// The client's transaction ID, returned unchanged; no byte order.
     pub tid: u64,
 }
 
@@ -119,21 +119,21 @@ codes! {
 }
 
 impl AcmEpType {
-    /// A GID, 16 bytes. The core takes it from clients although `acm.h` does not name it (ibacm's
-    /// own header for its network protocol does).
+    /// A GID, 16 bytes. The core accepts it from clients although `acm.h` does not define it (the header of
+    /// ibacm's network protocol does).
     pub const ADDRESS_GID: Self = Self(0x0004);
-    /// A LID, 2 bytes in network byte order. The core takes it from clients although `acm.h` does
-    /// not name it (ibacm's own header for its network protocol does).
+    /// A LID, 2 bytes in network byte order. The core accepts it from clients although `acm.h` does not define
+    /// it (the header of ibacm's network protocol does).
     pub const ADDRESS_LID: Self = Self(0x0005);
 }
 
-/// An address or a path, as the type beside it says. `acm.h`
+/// An address or a path; the entry's `type` says which. `acm.h`
 ///
-/// Bytes past an address's own length are whatever the sender left there.
+/// Bytes after an address's own length have any content.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union acm_ep_info {
-    /// An address's bytes, in network byte order.
+    /// An address in network byte order.
     pub addr: [u8; ACM_MAX_ADDRESS],
     /// A name; not always NUL-terminated.
     pub name: [u8; ACM_MAX_ADDRESS],
@@ -142,16 +142,16 @@ pub union acm_ep_info {
 }
 
 impl acm_ep_info {
-    /// The 64 bytes, whatever they mean.
+    /// Returns the 64 bytes, whatever they mean.
     pub const fn bytes(&self) -> &[u8; ACM_MAX_ADDRESS] {
         // SAFETY: every variant fills all 64 bytes without padding, and bytes have no invalid value.
         unsafe { &self.addr }
     }
 
-    /// The 64 bytes read as a path record.
+    /// Returns the 64 bytes as a path record.
     pub const fn path(&self) -> &ibv_path_record {
-        // SAFETY: every variant fills all 64 bytes, the union is aligned for the record, and a
-        // record of integers and bytes has no invalid value.
+        // SAFETY: every variant fills all 64 bytes, the union has the record's alignment, and every byte
+        // pattern is a valid record.
         unsafe { &self.path }
     }
 }
@@ -188,10 +188,10 @@ pub const ACM_EP_FLAG_DEST: u32 = 1 << 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct acm_ep_addr_data {
-    /// In a request `ACM_EP_FLAG_` and `ACM_FLAGS_` bits, in an answer `IBV_PATH_FLAG_` bits; in
-    /// host byte order.
+    /// In a request `ACM_EP_FLAG_` and `ACM_FLAGS_` bits, in a response `IBV_PATH_FLAG_` bits; in host byte
+    /// order.
     pub flags: u32,
-    /// What `info` holds, in host byte order.
+    /// The kind of `info`, in host byte order.
     pub r#type: AcmEpType,
     /// Zero.
     pub reserved: u16,
@@ -211,33 +211,33 @@ impl Default for acm_ep_addr_data {
     }
 }
 
-/// A resolve message of any length; only on the local socket, so only addresses and paths are in
+/// A resolve message of any length. It is used on the local socket only, so only addresses and paths are in
 /// network byte order. `acm.h`
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct acm_resolve_msg {
-    /// The head.
+    /// The header.
     pub hdr: acm_hdr,
-    /// The entries begin here.
+    /// Start of the entries.
     pub data: [acm_ep_addr_data; 0],
 }
 
 codes! {
-    /// A counter: an index into the counters' array. C has a nameless enum. `acm.h`
+    /// A counter: its index in the array of counters. C has a nameless enum. `acm.h`
     pub struct AcmCounter(c_int), prefix "ACM_CNTR_" {
-        /// Requests that ended in an error.
+        /// Requests that failed.
         ERROR = 0,
         /// Resolve requests.
         RESOLVE = 1,
-        /// Requests answered with no data.
+        /// Requests answered with ENODATA.
         NODATA = 2,
-        /// Addresses asked for on the network.
+        /// Address queries on the network.
         ADDR_QUERY = 3,
-        /// Addresses found in the cache.
+        /// Address cache hits.
         ADDR_CACHE = 4,
-        /// Routes asked for on the network.
+        /// Route queries on the network.
         ROUTE_QUERY = 5,
-        /// Routes found in the cache.
+        /// Route cache hits.
         ROUTE_CACHE = 6,
     }
 }
@@ -249,9 +249,9 @@ pub const ACM_MAX_COUNTER: usize = 7;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct acm_perf_msg {
-    /// The head.
+    /// The header.
     pub hdr: acm_hdr,
-    /// The counters begin here.
+    /// Start of the counters.
     pub data: [Be64; 0],
 }
 
@@ -263,17 +263,17 @@ pub struct acm_ep_config_data {
     pub dev_guid: Be64,
     /// The port's number, from 1.
     pub port_num: u8,
-    /// How many ports the device has.
+    /// The device's number of ports.
     pub phys_port_cnt: u8,
     /// Zero.
     pub rsvd: [u8; 2],
     /// The endpoint's P_Key.
     pub pkey: Be16,
-    /// How many addresses follow.
+    /// The number of addresses that follow.
     pub addr_cnt: Be16,
     /// The provider's name, NUL-terminated.
     pub prov_name: [u8; ACM_MAX_PROV_NAME],
-    /// The addresses' texts begin here.
+    /// Start of the addresses' texts.
     pub addrs: [acm_ep_info; 0],
 }
 
@@ -281,33 +281,33 @@ pub struct acm_ep_config_data {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct acm_ep_query_msg {
-    /// The head.
+    /// The header.
     pub hdr: acm_hdr,
-    /// The endpoints begin here.
+    /// Start of the endpoints.
     pub data: [acm_ep_config_data; 0],
 }
 
-/// A message with room for the longest one, 592 bytes. `acm.h`
+/// A message with room for the maximum length, 592 bytes. `acm.h`
 ///
-/// Bytes past `hdr.length` are garbage.
+/// Bytes after `hdr.length` are undefined.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct acm_msg {
-    /// The head.
+    /// The header.
     pub hdr: acm_hdr,
-    /// What follows the head; nameless in C.
+    /// The part after the header; nameless in C.
     pub body: acm_msg_body,
 }
 
-/// What follows the head of a message; a nameless union inside `struct acm_msg`. `acm.h`
+/// The part of a message after the header; a nameless union inside `struct acm_msg`. `acm.h`
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union acm_msg_body {
     /// The bytes.
     pub data: [u8; ACM_MSG_DATA_LENGTH],
-    /// A resolve message's entries begin here.
+    /// Start of a resolve message's entries.
     pub resolve_data: [acm_ep_addr_data; 0],
-    /// The counters begin here, in network byte order.
+    /// Start of the counters, in network byte order.
     pub perf_data: [Be64; 0],
     /// An endpoint.
     pub ep_data: acm_ep_config_data,
@@ -326,7 +326,7 @@ impl Default for acm_msg {
 }
 
 impl fmt::Debug for acm_msg {
-    /// Shows the head only: what the body holds, if anything, the head alone does not tell.
+    /// Formats the header only, because it alone does not say what the body holds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("acm_msg")
             .field("hdr", &self.hdr)

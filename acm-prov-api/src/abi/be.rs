@@ -13,12 +13,12 @@ macro_rules! big_endian {
         pub struct $name($host);
 
         impl $name {
-            /// Puts a number of the host's byte order into network byte order.
+            /// Converts from host byte order.
             pub const fn from_host(value: $host) -> Self {
                 Self(value.to_be())
             }
 
-            /// The number in the host's byte order.
+            /// Converts to host byte order.
             pub const fn to_host(self) -> $host {
                 $host::from_be(self.0)
             }
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn bytes_lie_in_network_order() {
-        // The stored number's bytes in memory, lowest address first.
+        // The bytes in memory, lowest address first.
         assert_eq!(Be16::from_host(0x0102).0.to_ne_bytes(), [1, 2]);
         assert_eq!(Be32::from_host(0x0102_0304).0.to_ne_bytes(), [1, 2, 3, 4]);
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Codes that cross the C boundary.
 
-/// Declares a newtype for a family of C constants: an unknown value stays what it is, a known one
-/// is an associated constant and shows its C name in `Debug`.
+/// Declares a newtype for a family of C constants. An unknown value is kept; a known one is an associated
+/// constant and prints its C name in `Debug`.
 macro_rules! codes {
     (
         $(#[$type_doc:meta])*
@@ -21,7 +21,7 @@ macro_rules! codes {
             pub const NAMED: &'static [(&'static str, Self)] =
                 &[$( (concat!($prefix, stringify!($code)), Self::$code), )*];
 
-            /// The C name of the code, or `None` when the header has no name for the value.
+            /// Returns the C name of the code; `None` if the header does not name the value.
             pub fn name(self) -> Option<&'static str> {
                 Self::NAMED.iter().find(|(_, code)| *code == self).map(|(name, _)| *name)
             }

@@ -2,8 +2,8 @@
 
 use super::{Be16, Be32, Be64, ibv_gid};
 
-/// The bit of [`ibv_path_record::reversible_numpath`] that asks for, or tells of, a path that works
-/// in both directions. `sa.h`
+/// The bit of [`ibv_path_record::reversible_numpath`] for a path that works in both directions: a constraint in
+/// a query, a fact in a response. `sa.h`
 pub const IBV_PATH_RECORD_REVERSIBLE: u8 = 0x80;
 
 /// A PathRecord as the SA sends it, 64 bytes. `sa.h`; InfiniBand Architecture Specification,
@@ -13,7 +13,7 @@ pub const IBV_PATH_RECORD_REVERSIBLE: u8 = 0x80;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(C)]
 pub struct ibv_path_record {
-    /// The service that the path is for; 0 when none was named.
+    /// The service id of the path; 0 if none was named.
     pub service_id: Be64,
     /// The destination port's GID.
     pub dgid: ibv_gid,
@@ -27,7 +27,7 @@ pub struct ibv_path_record {
     pub flowlabel_hoplimit: Be32,
     /// Traffic class of a global route.
     pub tclass: u8,
-    /// [`IBV_PATH_RECORD_REVERSIBLE`], and the number of paths asked for in bits 6 to 0.
+    /// [`IBV_PATH_RECORD_REVERSIBLE`]; the number of requested paths in bits 6 to 0.
     pub reversible_numpath: u8,
     /// The partition, membership bit 0x8000 included.
     pub pkey: Be16,
@@ -37,9 +37,9 @@ pub struct ibv_path_record {
     pub mtu: u8,
     /// Selector in bits 7 and 6, an [`ibv_rate`](super::ibv_rate) code in the others.
     pub rate: u8,
-    /// Selector in bits 7 and 6; the others are n of 4.096 us x 2^n.
+    /// Selector in bits 7 and 6; the other bits are n of 4.096 us x 2^n.
     pub packetlifetime: u8,
-    /// 0 is the most preferred of several paths.
+    /// Preference among several paths; 0 is the highest.
     pub preference: u8,
     /// Zero.
     pub reserved: [u8; 6],
@@ -47,20 +47,20 @@ pub struct ibv_path_record {
 
 /// The path serves general services (management). `sa.h`
 pub const IBV_PATH_FLAG_GMP: u32 = 1 << 0;
-/// The first choice. `sa.h`
+/// The primary path. `sa.h`
 pub const IBV_PATH_FLAG_PRIMARY: u32 = 1 << 1;
-/// The path to fail over to. `sa.h`
+/// The alternate path, for failover. `sa.h`
 pub const IBV_PATH_FLAG_ALTERNATE: u32 = 1 << 2;
-/// From here to there. `sa.h`
+/// From this host to the other side. `sa.h`
 pub const IBV_PATH_FLAG_OUTBOUND: u32 = 1 << 3;
-/// From there to here. `sa.h`
+/// From the other side to this host. `sa.h`
 pub const IBV_PATH_FLAG_INBOUND: u32 = 1 << 4;
-/// From there to here, written as its reverse. `sa.h`
+/// From the other side to this host, written as the reverse path. `sa.h`
 pub const IBV_PATH_FLAG_INBOUND_REVERSE: u32 = 1 << 5;
 /// One record for both directions. `sa.h`
 pub const IBV_PATH_FLAG_BIDIRECTIONAL: u32 = IBV_PATH_FLAG_OUTBOUND | IBV_PATH_FLAG_INBOUND_REVERSE;
 
-/// A path and what it is good for, as the kernel and librdmacm exchange it. `sa.h`
+/// A path and its use, as the kernel and librdmacm exchange it. `sa.h`
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(C)]
 pub struct ibv_path_data {

@@ -1,4 +1,4 @@
-//! What the provider interface uses of `<infiniband/umad.h>` (libibumad): a MAD's envelope.
+//! The part of `<infiniband/umad.h>` (libibumad) that the provider interface uses: a MAD's envelope.
 
 use core::fmt;
 use core::net::Ipv6Addr;
@@ -7,11 +7,11 @@ use super::{Be16, Be32, Be64};
 
 /// A GID inside a MAD: 16 bytes in network byte order, aligned to 4. `umad.h`
 ///
-/// Not to be cast from or to [`ibv_gid`](super::ibv_gid), whose alignment is 8.
+/// Do not cast it from or to [`ibv_gid`](super::ibv_gid), whose alignment is 8.
 #[derive(Clone, Copy)]
 #[repr(C, align(4))]
 pub union umad_gid {
-    /// The 16 bytes as they go over the wire.
+    /// The 16 bytes in wire order.
     pub raw: [u8; 16],
     /// Eight groups of 16 bits.
     pub raw_be16: [Be16; 8],
@@ -21,23 +21,23 @@ pub union umad_gid {
 
 /// The two halves of a GID; a nameless structure inside `union umad_gid`. `umad.h`
 ///
-/// Packed, unlike the nameless structure in C: that is how it fits a union aligned to 4.
+/// Packed, unlike the nameless structure in C, so that it fits a union aligned to 4.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(C, packed)]
 pub struct umad_gid_global {
     /// The subnet's prefix.
     pub subnet_prefix: Be64,
-    /// The port's GUID, as a rule.
+    /// Usually the port's GUID.
     pub interface_id: Be64,
 }
 
 impl umad_gid {
-    /// A GID from its 16 bytes in wire order.
+    /// Makes a GID of its 16 bytes in wire order.
     pub const fn from_bytes(raw: [u8; 16]) -> Self {
         Self { raw }
     }
 
-    /// The 16 bytes in wire order.
+    /// Returns the 16 bytes in wire order.
     pub const fn bytes(&self) -> [u8; 16] {
         // SAFETY: every variant fills all 16 bytes, and bytes have no invalid value.
         unsafe { self.raw }
@@ -45,7 +45,7 @@ impl umad_gid {
 }
 
 impl Default for umad_gid {
-    /// The GID `::`, which stands for "none".
+    /// Returns the GID `::`, which means "none".
     fn default() -> Self {
         Self::from_bytes([0; 16])
     }
@@ -57,9 +57,9 @@ impl fmt::Debug for umad_gid {
     }
 }
 
-/// Where a MAD goes to or comes from. `umad.h`
+/// The other side of a MAD: its destination or its source. `umad.h`
 ///
-/// For a MAD to the SA the core fills it in.
+/// For a MAD to the SA, the core fills it in.
 #[derive(Clone, Copy, Default, Debug)]
 #[repr(C)]
 pub struct ib_mad_addr {
@@ -71,9 +71,9 @@ pub struct ib_mad_addr {
     pub lid: Be16,
     /// The service level.
     pub sl: u8,
-    /// The low bits of the local LID, as many as the port's LMC says.
+    /// The low bits of the local LID; the port's LMC says how many.
     pub path_bits: u8,
-    /// Non-zero when the fields of a global route (the following ones) count.
+    /// Non-zero if the fields of a global route (those that follow) are valid.
     pub grh_present: u8,
     /// Index of the local GID.
     pub gid_index: u8,
@@ -91,7 +91,7 @@ pub struct ib_mad_addr {
     pub reserved: [u8; 6],
 }
 
-/// The envelope of a MAD that is handed to or read from the kernel; the MAD follows. `umad.h`
+/// The envelope of a MAD that is written to or read from the kernel; the MAD follows. `umad.h`
 ///
 /// Numbers are in host byte order unless the address says otherwise.
 #[derive(Clone, Copy, Default, Debug)]
@@ -99,16 +99,16 @@ pub struct ib_mad_addr {
 pub struct ib_user_mad {
     /// The kernel agent that sends or receives.
     pub agent_id: u32,
-    /// 0, or the errno with which sending failed: 110 (`ETIMEDOUT`) when nobody answered.
+    /// 0, or the errno of the failure: 110 (`ETIMEDOUT`) without a response.
     pub status: u32,
-    /// How long to wait for an answer before the next try, in milliseconds; 0 expects none.
+    /// Time to wait for a response before the next try, in milliseconds; 0 expects no response.
     pub timeout_ms: u32,
-    /// How often to send again after the first time.
+    /// Number of further tries.
     pub retries: u32,
-    /// Bytes of envelope and MAD.
+    /// Length of envelope and MAD in bytes.
     pub length: u32,
     /// The other side.
     pub addr: ib_mad_addr,
-    /// The MAD begins here.
+    /// Start of the MAD.
     pub data: [u8; 0],
 }

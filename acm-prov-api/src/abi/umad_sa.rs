@@ -8,24 +8,24 @@ use super::{Be16, Be64, umad_hdr, umad_rmpp_hdr};
 /// [`umad_hdr::class_version`] of the SA class.
 pub const UMAD_SA_CLASS_VERSION: u8 = 2;
 
-/// SA method: all records that match.
+/// SA method: get all matching records.
 pub const UMAD_SA_METHOD_GET_TABLE: u8 = 0x12;
-/// SA method: the answer to [`UMAD_SA_METHOD_GET_TABLE`].
+/// SA method: the response to [`UMAD_SA_METHOD_GET_TABLE`].
 pub const UMAD_SA_METHOD_GET_TABLE_RESP: u8 = 0x92;
 /// SA method: delete a record, leave a multicast group.
 pub const UMAD_SA_METHOD_DELETE: u8 = 0x15;
-/// SA method: the answer to [`UMAD_SA_METHOD_DELETE`].
+/// SA method: the response to [`UMAD_SA_METHOD_DELETE`].
 pub const UMAD_SA_METHOD_DELETE_RESP: u8 = 0x95;
-/// SA method: paths between several ports.
+/// SA method: get paths between several ports.
 pub const UMAD_SA_METHOD_GET_MULTI: u8 = 0x14;
-/// SA method: the answer to [`UMAD_SA_METHOD_GET_MULTI`].
+/// SA method: the response to [`UMAD_SA_METHOD_GET_MULTI`].
 pub const UMAD_SA_METHOD_GET_MULTI_RESP: u8 = 0x94;
-/// SA method: the route that a path takes.
+/// SA method: get the route of a path.
 pub const UMAD_SA_METHOD_GET_TRACE_TABLE: u8 = 0x13;
 
-/// SA status (high byte of the MAD's): done.
+/// SA status (high byte of the MAD's status): success.
 pub const UMAD_SA_STATUS_SUCCESS: u8 = 0;
-/// SA status: no resources now.
+/// SA status: no resources at the moment.
 pub const UMAD_SA_STATUS_NO_RESOURCES: u8 = 1;
 /// SA status: the request is not valid.
 pub const UMAD_SA_STATUS_REQ_INVALID: u8 = 2;
@@ -39,7 +39,7 @@ pub const UMAD_SA_STATUS_INVALID_GID: u8 = 5;
 pub const UMAD_SA_STATUS_INSUF_COMPS: u8 = 6;
 /// SA status: denied.
 pub const UMAD_SA_STATUS_REQ_DENIED: u8 = 7;
-/// SA status: done, but another priority is suggested.
+/// SA status: success, but the SA suggests another priority.
 pub const UMAD_SA_STATUS_PRI_SUGGESTED: u8 = 8;
 
 /// SA attribute: NodeRecord.
@@ -90,10 +90,10 @@ pub const UMAD_SA_ATTR_CABLE_INFO_REC: u16 = 0x003D;
 /// SA attribute: PortInfoExtendedRecord.
 pub const UMAD_SA_ATTR_PORT_INFO_EXT_REC: u16 = 0x003E;
 
-/// Bytes of data in an SA MAD.
+/// Length of the data in an SA MAD, in bytes.
 pub const UMAD_LEN_SA_DATA: usize = 200;
 
-/// ClassPortInfo CapabilityMask of the SA: the optional records.
+/// ClassPortInfo CapabilityMask of the SA: optional records.
 pub const UMAD_SA_CAP_MASK_IS_SUBNET_OPT_REC_SUP: u16 = 1 << 8;
 /// ClassPortInfo CapabilityMask of the SA: multicast.
 pub const UMAD_SA_CAP_MASK_IS_UD_MCAST_SUP: u16 = 1 << 9;
@@ -141,12 +141,12 @@ pub const UMAD_SA_SELECTOR_GREATER_THAN: u8 = 0;
 pub const UMAD_SA_SELECTOR_LESS_THAN: u8 = 1;
 /// Selector of MTU, rate or packet lifetime: the value.
 pub const UMAD_SA_SELECTOR_EXACTLY: u8 = 2;
-/// Selector of MTU or rate: as much as there is.
+/// Selector of MTU or rate: the largest available.
 pub const UMAD_SA_SELECTOR_LARGEST_AVAIL: u8 = 3;
-/// Selector of packet lifetime: as little as there is.
+/// Selector of packet lifetime: the smallest available.
 pub const UMAD_SA_SELECTOR_SMALLEST_AVAIL: u8 = 3;
 
-/// Where the selector stands in the byte of an MTU, rate or packet lifetime.
+/// Position of the selector in the byte of an MTU, rate or packet lifetime.
 pub const UMAD_SA_SELECTOR_SHIFT: u8 = 6;
 /// The bits of such a byte that hold the value.
 pub const UMAD_SA_RATE_MTU_PKT_LIFE_MASK: u8 = 0x3f;
@@ -164,11 +164,11 @@ pub struct umad_sa_packet {
     /// The SM_Key, in network byte order; zero in a client's request. A byte array because it is
     /// not aligned.
     pub sm_key: [u8; 8],
-    /// Distance from one record to the next, in units of 8 bytes.
+    /// Distance between records, in units of 8 bytes.
     pub attr_offset: Be16,
     /// Zero.
     pub reserved: Be16,
-    /// Which components of the record are asked for.
+    /// The components of the record that the query constrains.
     pub comp_mask: Be64,
     /// The record, in network byte order.
     pub data: [u8; UMAD_LEN_SA_DATA],

@@ -39,14 +39,14 @@ pub const UMAD_SA_MCM_COMP_MASK_HOP_LIMIT: u64 = 1 << 14;
 pub const UMAD_SA_MCM_COMP_MASK_SCOPE: u64 = 1 << 15;
 /// Component of MCMemberRecord: the join state.
 pub const UMAD_SA_MCM_COMP_MASK_JOIN_STATE: u64 = 1 << 16;
-/// Component of MCMemberRecord: joined on another's behalf.
+/// Component of MCMemberRecord: joined on behalf of another port.
 pub const UMAD_SA_MCM_COMP_MASK_PROXY_JOIN: u64 = 1 << 17;
 
 /// Join state: sends and receives.
 pub const UMAD_SA_MCM_JOIN_STATE_FULL_MEMBER: u8 = 1 << 0;
-/// Join state: receives, and does not keep the group alive.
+/// Join state: receives; does not keep the group alive.
 pub const UMAD_SA_MCM_JOIN_STATE_NON_MEMBER: u8 = 1 << 1;
-/// Join state: sends only, and does not keep the group alive.
+/// Join state: sends only; does not keep the group alive.
 pub const UMAD_SA_MCM_JOIN_STATE_SEND_ONLY_NON_MEMBER: u8 = 1 << 2;
 /// Join state: sends only.
 pub const UMAD_SA_MCM_JOIN_STATE_SEND_ONLY_FULL_MEMBER: u8 = 1 << 3;
@@ -80,16 +80,16 @@ pub struct umad_sa_mcmember_record {
     pub pkey: Be16,
     /// Selector in bits 7 and 6, an [`ibv_rate`](super::ibv_rate) code in the others.
     pub rate: u8,
-    /// Selector in bits 7 and 6; the others are n of 4.096 us x 2^n.
+    /// Selector in bits 7 and 6; the other bits are n of 4.096 us x 2^n.
     pub pkt_life: u8,
     /// Service level in bits 31 to 28, flow label in bits 27 to 8, hop limit in bits 7 to 0.
     pub sl_flow_hop: Be32,
     /// Scope in bits 7 to 4, join state in bits 3 to 0.
     pub scope_state: u8,
-    /// Bit 7: joined on another's behalf, as the SA found out.
+    /// Bit 7: joined on behalf of another port, set by the SA.
     pub proxy_join: u8,
     /// Zero.
     pub reserved: [u8; 2],
-    /// Fills the record up to a multiple of 8 bytes.
+    /// Pads the record to a multiple of 8 bytes.
     pub pad: [u8; 4],
 }

@@ -51,32 +51,32 @@ pub const UMAD_CLASS_VENDOR_RANGE2_END: u8 = 0x4F;
 pub const UMAD_METHOD_GET: u8 = 0x01;
 /// Method: write an attribute; at the SA: create a record, join a group.
 pub const UMAD_METHOD_SET: u8 = 0x02;
-/// Method: the answer to [`UMAD_METHOD_GET`] and [`UMAD_METHOD_SET`].
+/// Method: the response to [`UMAD_METHOD_GET`] and [`UMAD_METHOD_SET`].
 pub const UMAD_METHOD_GET_RESP: u8 = 0x81;
-/// Method: a datagram that expects no answer.
+/// Method: a datagram without a response.
 pub const UMAD_METHOD_SEND: u8 = 0x03;
-/// Method: something happened.
+/// Method: a notice of an event.
 pub const UMAD_METHOD_TRAP: u8 = 0x05;
-/// Method: a trap passed on to a subscriber.
+/// Method: a trap forwarded to a subscriber.
 pub const UMAD_METHOD_REPORT: u8 = 0x06;
-/// Method: the answer to [`UMAD_METHOD_REPORT`].
+/// Method: the response to [`UMAD_METHOD_REPORT`].
 pub const UMAD_METHOD_REPORT_RESP: u8 = 0x86;
-/// Method: a trap was heard, stop repeating it.
+/// Method: a trap was received, stop repeating it.
 pub const UMAD_METHOD_TRAP_REPRESS: u8 = 0x07;
-/// The bit that makes a method an answer.
+/// The bit that marks a method as a response.
 pub const UMAD_METHOD_RESP_MASK: u8 = 0x80;
 
-/// Status: done.
+/// Status: success.
 pub const UMAD_STATUS_SUCCESS: u16 = 0x0000;
 /// Status: busy, try again.
 pub const UMAD_STATUS_BUSY: u16 = 0x0001;
-/// Status: ask elsewhere.
+/// Status: redirected, send the request elsewhere.
 pub const UMAD_STATUS_REDIRECT: u16 = 0x0002;
 /// Status, invalid field code: the version of base or class is not supported.
 pub const UMAD_STATUS_BAD_VERSION: u16 = 1 << 2;
 /// Status, invalid field code: the method is not supported.
 pub const UMAD_STATUS_METHOD_NOT_SUPPORTED: u16 = 2 << 2;
-/// Status, invalid field code: the method does not go with the attribute.
+/// Status, invalid field code: the attribute does not support the method.
 pub const UMAD_STATUS_ATTR_NOT_SUPPORTED: u16 = 3 << 2;
 /// Status, invalid field code: a value in the attribute or its modifier is not valid.
 pub const UMAD_STATUS_INVALID_ATTR_VALUE: u16 = 7 << 2;
@@ -87,26 +87,26 @@ pub const UMAD_STATUS_CLASS_MASK: u16 = 0xFF00;
 
 /// Attribute of several classes: what the class at this port supports.
 pub const UMAD_ATTR_CLASS_PORT_INFO: u16 = 0x0001;
-/// Attribute of several classes: a trap's content.
+/// Attribute of several classes: the content of a trap.
 pub const UMAD_ATTR_NOTICE: u16 = 0x0002;
 /// Attribute of several classes: a subscription to traps.
 pub const UMAD_ATTR_INFORM_INFO: u16 = 0x0003;
 
 /// [`umad_rmpp_hdr::rmpp_version`] of a MAD that uses RMPP.
 pub const UMAD_RMPP_VERSION: u8 = 1;
-/// The bit of [`umad_rmpp_hdr::rmpp_rtime_flags`] that says that RMPP is in use.
+/// The bit of [`umad_rmpp_hdr::rmpp_rtime_flags`] that says that RMPP is active.
 pub const UMAD_RMPP_FLAG_ACTIVE: u8 = 1;
 
-/// Bytes of data behind the header of a plain MAD.
+/// Length of the data after the header of a plain MAD, in bytes.
 pub const UMAD_LEN_DATA: usize = 232;
-/// Bytes of data behind the header of an RMPP MAD.
+/// Length of the data after the header of an RMPP MAD, in bytes.
 pub const UMAD_LEN_RMPP_DATA: usize = 220;
-/// Bytes of data in a device management MAD.
+/// Length of the data in a device management MAD, in bytes.
 pub const UMAD_LEN_DM_DATA: usize = 192;
-/// Bytes of data in a vendor's MAD with an OUI.
+/// Length of the data in a vendor's MAD with an OUI, in bytes.
 pub const UMAD_LEN_VENDOR_DATA: usize = 216;
 
-/// The 24 bytes that every MAD begins with.
+/// The header of every MAD, 24 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct umad_hdr {
@@ -114,27 +114,27 @@ pub struct umad_hdr {
     pub base_version: u8,
     /// A `UMAD_CLASS_` code.
     pub mgmt_class: u8,
-    /// The class's own version, 2 for the SA.
+    /// The version of the class, 2 for the SA.
     pub class_version: u8,
     /// A `UMAD_METHOD_` or `UMAD_SA_METHOD_` code.
     pub method: u8,
-    /// 0 in a request. In an answer a class's own code in the high byte and a `UMAD_STATUS_` code
-    /// in the low one: either means failure.
+    /// 0 in a request. In a response, a code of the class in the high byte and a `UMAD_STATUS_` code in the low
+    /// byte: either one means failure.
     pub status: Be16,
-    /// For directed routes only.
+    /// Used for directed routes only.
     pub class_specific: Be16,
-    /// Chosen by the sender, repeated in the answer. Only the low 32 bits are the sender's: the
-    /// kernel overwrites the others.
+    /// Chosen by the sender and repeated in the response. Only the low 32 bits are the sender's: the kernel
+    /// overwrites the high ones.
     pub tid: Be64,
     /// A `UMAD_ATTR_` or `UMAD_SA_ATTR_` code.
     pub attr_id: Be16,
     /// Zero.
     pub resv: Be16,
-    /// Which part or port of the attribute; 0 at the SA.
+    /// Part or port of the attribute; 0 for the SA.
     pub attr_mod: Be32,
 }
 
-/// The 12 bytes behind [`umad_hdr`] that split a long message into segments.
+/// The 12 bytes after [`umad_hdr`], which divide a long message into segments.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(C)]
 pub struct umad_rmpp_hdr {
@@ -148,7 +148,7 @@ pub struct umad_rmpp_hdr {
     pub rmpp_status: u8,
     /// The segment's number, from 1.
     pub seg_num: Be32,
-    /// In data the payload's bytes, in an acknowledgement the new window's last segment.
+    /// In data the length of the payload in bytes, in an acknowledgement the last segment of the new window.
     pub paylen_newwin: Be32,
 }
 

@@ -1,4 +1,4 @@
-//! The little of `<infiniband/verbs.h>` (libibverbs) that the provider interface touches.
+//! The small part of `<infiniband/verbs.h>` (libibverbs) that the provider interface uses.
 
 use core::ffi::{c_int, c_uint};
 use core::fmt;
@@ -8,9 +8,9 @@ use core::net::Ipv6Addr;
 
 use super::{Be16, Be64};
 
-/// An open device of libibverbs; only ever seen behind a pointer. `verbs.h`
+/// An open device of libibverbs, used only through a pointer. `verbs.h`
 ///
-/// The core opens it and keeps it open for as long as the process lives.
+/// The core opens it and keeps it open as long as the process lives.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ibv_context {
@@ -24,7 +24,7 @@ pub struct ibv_context {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union ibv_gid {
-    /// The 16 bytes as they go over the wire.
+    /// The 16 bytes in wire order.
     pub raw: [u8; 16],
     /// The two halves.
     pub global: ibv_gid_global,
@@ -34,19 +34,19 @@ pub union ibv_gid {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(C)]
 pub struct ibv_gid_global {
-    /// The subnet's prefix, `fe80::/64` when nothing else was configured.
+    /// The subnet's prefix, by default `fe80::/64`.
     pub subnet_prefix: Be64,
-    /// The port's GUID, as a rule.
+    /// Usually the port's GUID.
     pub interface_id: Be64,
 }
 
 impl ibv_gid {
-    /// A GID from its 16 bytes in wire order.
+    /// Makes a GID of its 16 bytes in wire order.
     pub const fn from_bytes(raw: [u8; 16]) -> Self {
         Self { raw }
     }
 
-    /// The 16 bytes in wire order.
+    /// Returns the 16 bytes in wire order.
     pub const fn bytes(&self) -> [u8; 16] {
         // SAFETY: both variants fill all 16 bytes, and bytes have no invalid value.
         unsafe { self.raw }
@@ -54,7 +54,7 @@ impl ibv_gid {
 }
 
 impl Default for ibv_gid {
-    /// The GID `::`, which stands for "none".
+    /// Returns the GID `::`, which means "none".
     fn default() -> Self {
         Self::from_bytes([0; 16])
     }
@@ -83,7 +83,7 @@ impl fmt::Debug for ibv_gid {
 codes! {
     /// An asynchronous event: C's `enum ibv_event_type`. `verbs.h`
     ///
-    /// Of these the core hands only [`CLIENT_REREGISTER`](Self::CLIENT_REREGISTER) to providers.
+    /// The core passes only [`CLIENT_REREGISTER`](Self::CLIENT_REREGISTER) to providers.
     pub struct ibv_event_type(c_uint), prefix "IBV_EVENT_" {
         /// A completion queue is in error.
         CQ_ERR = 0,
@@ -95,7 +95,7 @@ codes! {
         QP_ACCESS_ERR = 3,
         /// Data arrived on a queue pair that is not yet ready to send.
         COMM_EST = 4,
-        /// A queue pair's send queue ran empty as asked.
+        /// A queue pair's send queue was drained as requested.
         SQ_DRAINED = 5,
         /// A connection moved to its alternate path.
         PATH_MIG = 6,
@@ -119,7 +119,7 @@ codes! {
         SRQ_LIMIT_REACHED = 15,
         /// The last receive of a queue pair with a shared receive queue is done.
         QP_LAST_WQE_REACHED = 16,
-        /// The subnet manager wants every client to subscribe and join anew.
+        /// The subnet manager asks every client to subscribe and join again.
         CLIENT_REREGISTER = 17,
         /// A port's GID table changed.
         GID_CHANGE = 18,
@@ -129,7 +129,7 @@ codes! {
 }
 
 codes! {
-    /// A path MTU: C's `enum ibv_mtu`, the code that InfiniBand uses on the wire too. `verbs.h`
+    /// A path MTU: C's `enum ibv_mtu`, which is also InfiniBand's code on the wire. `verbs.h`
     pub struct ibv_mtu(c_uint), prefix "" {
         /// 256 bytes.
         IBV_MTU_256 = 1,
@@ -145,11 +145,11 @@ codes! {
 }
 
 codes! {
-    /// A path rate: C's `enum ibv_rate`, the code that InfiniBand uses on the wire too. `verbs.h`
+    /// A path rate: C's `enum ibv_rate`, which is also InfiniBand's code on the wire. `verbs.h`
     ///
     /// The codes are not in the order of the speeds.
     pub struct ibv_rate(c_uint), prefix "" {
-        /// As fast as the port can; also what the core's `acm_get_rate` says of speeds that it does not know.
+        /// The maximum of the port; the core's `acm_get_rate` also returns it for unknown speeds.
         IBV_RATE_MAX = 0,
         /// 2.5 Gb/s.
         IBV_RATE_2_5_GBPS = 2,
@@ -203,7 +203,7 @@ codes! {
 codes! {
     /// The state of a port's link: C's `enum ibv_port_state`. `verbs.h`
     pub struct ibv_port_state(c_uint), prefix "IBV_PORT_" {
-        /// No state; used by InfiniBand to leave a state as it is.
+        /// No state; in a request, InfiniBand's code for "do not change the state".
         NOP = 0,
         /// No link.
         DOWN = 1,
@@ -218,7 +218,7 @@ codes! {
     }
 }
 
-/// [`_compat_ibv_port_attr::link_layer`] of a driver that does not tell; InfiniBand. `verbs.h`
+/// [`_compat_ibv_port_attr::link_layer`] of a driver that does not report it: InfiniBand. `verbs.h`
 pub const IBV_LINK_LAYER_UNSPECIFIED: u8 = 0;
 /// [`_compat_ibv_port_attr::link_layer`] of an InfiniBand port. `verbs.h`
 pub const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
@@ -227,9 +227,8 @@ pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 
 /// A port's attributes as the exported function `ibv_query_port` writes them.
 ///
-/// `verbs.h` names the type and leaves it incomplete. Its fields are those that `struct
-/// ibv_port_attr` had when the function's symbol version was fixed; that structure has grown
-/// since and does so still, this one never will.
+/// `verbs.h` declares the type without its fields. They are those that `struct ibv_port_attr` had when the
+/// function's symbol version was fixed. That structure still grows; this one never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct _compat_ibv_port_attr {
@@ -251,17 +250,17 @@ pub struct _compat_ibv_port_attr {
     pub qkey_viol_cntr: u32,
     /// Entries in the P_Key table.
     pub pkey_tbl_len: u16,
-    /// The port's base LID, in host byte order; 0 before the subnet manager assigned one.
+    /// The port's base LID, in host byte order; 0 until the subnet manager assigns one.
     pub lid: u16,
     /// The subnet manager's LID, in host byte order.
     pub sm_lid: u16,
-    /// LID mask control: the port answers to 2^lmc LIDs from its base LID on.
+    /// LID mask control: the port has 2^lmc LIDs, starting at its base LID.
     pub lmc: u8,
-    /// A code for the number of virtual lanes.
+    /// The code of the number of virtual lanes.
     pub max_vl_num: u8,
     /// The service level that reaches the subnet manager.
     pub sm_sl: u8,
-    /// PortInfo's SubnetTimeOut: the subnet's longest delay is 4.096 us x 2^subnet_timeout.
+    /// PortInfo's SubnetTimeOut: the subnet's maximum delay is 4.096 us x 2^subnet_timeout.
     pub subnet_timeout: u8,
     /// PortInfo's InitTypeReply.
     pub init_type_reply: u8,
@@ -278,7 +277,7 @@ pub struct _compat_ibv_port_attr {
 }
 
 impl Default for _compat_ibv_port_attr {
-    /// All zero: to be filled by `ibv_query_port`.
+    /// Returns all zeros, to be filled by `ibv_query_port`.
     fn default() -> Self {
         Self {
             state: ibv_port_state(0),
@@ -306,16 +305,16 @@ impl Default for _compat_ibv_port_attr {
     }
 }
 
-/// `ibv_query_port`: fills `port_attr` with the attributes of the port that `port_num` names
-/// (1 and up). 0, or an errno. libibverbs, symbol version `IBVERBS_1.1`.
+/// `ibv_query_port`: fills `port_attr` with the attributes of port `port_num` (from 1). Returns 0 or an errno.
+/// libibverbs, symbol version `IBVERBS_1.1`.
 pub type ibv_query_port_fn = unsafe extern "C" fn(
     context: *mut ibv_context,
     port_num: u8,
     port_attr: *mut _compat_ibv_port_attr,
 ) -> c_int;
 
-/// `ibv_query_pkey`: stores the P_Key at `index` (0 and up) of the port's table; a hole reads as
-/// 0x0000 or 0x8000. 0, or non-zero on failure. libibverbs, symbol version `IBVERBS_1.1`.
+/// `ibv_query_pkey`: stores the P_Key at `index` (from 0) of the port's table; an empty entry reads as 0x0000
+/// or 0x8000. Returns 0, or non-zero on failure. libibverbs, symbol version `IBVERBS_1.1`.
 pub type ibv_query_pkey_fn = unsafe extern "C" fn(
     context: *mut ibv_context,
     port_num: u8,
@@ -323,8 +322,8 @@ pub type ibv_query_pkey_fn = unsafe extern "C" fn(
     pkey: *mut Be16,
 ) -> c_int;
 
-/// `ibv_query_gid`: stores the GID at `index` (0 and up) of the port's table. 0, or non-zero on
-/// failure. libibverbs, symbol version `IBVERBS_1.1`.
+/// `ibv_query_gid`: stores the GID at `index` (from 0) of the port's table. Returns 0, or non-zero on failure.
+/// libibverbs, symbol version `IBVERBS_1.1`.
 pub type ibv_query_gid_fn = unsafe extern "C" fn(
     context: *mut ibv_context,
     port_num: u8,

@@ -1,10 +1,11 @@
-//! Counts the instructions of a cached resolve of path-cache, and shows them beside those that are kept, and beside stock's.
+//! Counts the instructions of a cached resolve of path-cache, and prints them with the recorded counts and with
+//! stock's.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use benches::count::Error;
-use benches::kept::{self, Counts};
+use benches::recorded::{self, Counts};
 
 const STOCK: &str = "/usr/lib/x86_64-linux-gnu/ibacm/libibacmp.so";
 
@@ -30,9 +31,9 @@ fn run(records: bool) -> Result<ExitCode, Error> {
     }
     let counts = Counts::make(&built.program, &libraries)?;
     if records {
-        counts.write(&kept::file())?;
+        counts.write(&recorded::file())?;
     }
-    let comparison = counts.compare(&Counts::read(&kept::file())?);
+    let comparison = counts.compare(&Counts::read(&recorded::file())?);
     print!("{comparison}");
     Ok(u8::from(comparison.is_regression()).into())
 }

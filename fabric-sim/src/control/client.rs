@@ -1,4 +1,4 @@
-//! The test's side.
+//! The test's side of the control socket.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -9,39 +9,39 @@ use super::message::{Answer, Command, LinkStatus, PortStatus};
 use crate::model::event::PortEvent;
 use crate::model::link_faults::LinkFaults;
 
-/// A program that does not answer within this is not going to.
+/// Maximum time to wait for a response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why a command did not succeed.
+/// Error from a command.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The adapter refused it, for the reason given.
+    /// The adapter refused the command.
     #[error("{command:?} was refused: {reason}")]
     Refused {
-        /// The line.
+        /// The command.
         command: String,
-        /// The answer.
+        /// The reason.
         reason: String,
     },
-    /// Nobody answers.
+    /// The connection failed.
     #[error("control socket {}: {error}", path.display())]
     Io {
-        /// Where.
+        /// The socket's path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// An answer of another kind, or none at all.
-    #[error("{command:?} was answered with {answer:?}")]
+    /// An unexpected response, or none.
+    #[error("unexpected response {answer:?} to {command:?}")]
     Answer {
-        /// The line.
+        /// The command.
         command: String,
-        /// The answer.
+        /// The response.
         answer: String,
     },
 }
 
-/// A connection to an adapter's control socket. See the [module](super) for what its commands do.
+/// A connection to an adapter's control socket. The [module](super) describes the commands.
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
@@ -52,7 +52,7 @@ impl Client {
     /// Connects to the socket at a path.
     ///
     /// # Errors
-    /// If nobody serves it.
+    /// If no process serves it.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, ControlError> {
         let path = path.as_ref();
         match UnixStream::connect(path) {
@@ -64,10 +64,10 @@ impl Client {
         }
     }
 
-    /// Over a connection to the socket at a path, for callers whose path is too long for an address.
+    /// Uses a connection to the socket at a path, for callers whose path is too long for a socket address.
     ///
     /// # Errors
-    /// If the connection takes no time limit.
+    /// If setting the time limit fails.
     pub fn over(stream: UnixStream, path: impl Into<PathBuf>) -> Result<Self, ControlError> {
         let path = path.into();
         match stream.set_read_timeout(Some(PATIENCE)) {
@@ -79,10 +79,10 @@ impl Client {
         }
     }
 
-    /// Sends a line and returns the answer.
+    /// Sends a line and returns the response.
     ///
     /// # Errors
-    /// If it is refused, or the connection fails.
+    /// If the adapter refuses the command, or the connection fails.
     pub fn send(&mut self, line: &str) -> Result<Answer, ControlError> {
         let mut answer = String::new();
         let exchanged = self
@@ -114,7 +114,7 @@ impl Client {
         }
     }
 
-    /// Sends a command, and takes of its answer what `expected` finds in it.
+    /// Sends a command and extracts the expected response.
     fn command<R>(
         &mut self,
         command: Command,
@@ -136,7 +136,7 @@ impl Client {
         self.command(Command::Event { port, event }, done)
     }
 
-    /// Reads what the adapter knows of a port.
+    /// Reads the adapter's state of a port.
     ///
     /// # Errors
     /// If the adapter has no such port, or the connection fails.
@@ -147,7 +147,8 @@ impl Client {
         })
     }
 
-    /// Sets what happens to datagrams that leave a port; the default is nothing. Counting and chance begin anew.
+    /// Sets the faults of datagrams that leave a port; the default is no faults. Restarts counts and random
+    /// sequence.
     ///
     /// # Errors
     /// If a percentage or the delay is too large, the adapter has no such port, or the connection fails.
@@ -155,7 +156,7 @@ impl Client {
         self.command(Command::SetFaults { port, faults }, done)
     }
 
-    /// Reads what happens to datagrams that leave a port, and to how many it did since that was set.
+    /// Reads the faults of datagrams that leave a port, and their counts since they were last set.
     ///
     /// # Errors
     /// If the adapter has no such port, or the connection fails.

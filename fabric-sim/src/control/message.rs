@@ -7,10 +7,10 @@ use crate::model::event::PortEvent;
 use crate::model::link_faults::{LinkCounts, LinkFaults};
 use crate::model::port::PortSnapshot;
 
-/// Bytes of a line, its newline included.
+/// Maximum length of a line in bytes, including its newline.
 pub const MAX_LINE: usize = 256;
 
-/// A line to the adapter.
+/// A command to the adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Command {
@@ -20,30 +20,30 @@ pub(super) enum Command {
     SetFaults { port: u8, faults: LinkFaults },
 }
 
-/// The adapter's line in answer.
+/// The adapter's response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It is done.
+    /// Success.
     Done,
-    /// What is known of the port.
+    /// The state of the port.
     Status(PortStatus),
     /// The faults of the port's link.
     Faults(LinkStatus),
-    /// Nothing was done, for this reason.
+    /// The command was refused for this reason and changed nothing.
     Error(String),
 }
 
-/// A link's faults, and their counts since they were set.
+/// A link's faults, and their counts since they were last set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkStatus {
-    /// What happens.
+    /// The faults.
     pub faults: LinkFaults,
-    /// To how many datagrams it did.
+    /// How often each fault occurred.
     pub counts: LinkCounts,
 }
 
-/// What an adapter knows of a port.
+/// An adapter's state of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortStatus {
     /// PortState: 1 down, 2 initialize, 3 armed, 4 active.
@@ -54,15 +54,15 @@ pub struct PortStatus {
     pub lmc: u8,
     /// The subnet manager's LID.
     pub sm_lid: u16,
-    /// The SL towards it.
+    /// The SL to the subnet manager.
     pub sm_sl: u8,
-    /// Whether a subnet manager was found there.
+    /// Whether a subnet manager was found at that LID.
     pub manager_present: bool,
     /// Upper half of the GIDs.
     pub gid_prefix: u64,
     /// GUID of the port.
     pub guid: u64,
-    /// The P_Keys that are not 0, by index.
+    /// The non-zero P_Keys, by index.
     pub pkeys: Vec<u16>,
 }
 
@@ -84,8 +84,8 @@ impl From<&PortSnapshot> for PortStatus {
     }
 }
 
-/// Does what a line says.
-pub(super) fn obey(line: &[u8], adapter: &Adapter) -> Answer {
+/// Executes the command in a line.
+pub(super) fn execute(line: &[u8], adapter: &Adapter) -> Answer {
     let command = match serde_json::from_slice(line) {
         Ok(command) => command,
         Err(error) => return Answer::Error(format!("not a command: {error}")),
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::model::link_faults::MAX_DELAY;
 
-    /// As the documentation of the protocol has them.
+    /// The examples in the protocol's documentation.
     #[test]
     fn commands_and_answers_are_lines_of_json() {
         let faults = LinkFaults {
@@ -192,11 +192,11 @@ mod tests {
                 "delay is 60001 ms, at most 60000",
             ),
         ] {
-            let Answer::Error(error) = obey(line.as_bytes(), &adapter) else {
-                panic!("{line:?} was obeyed");
+            let Answer::Error(error) = execute(line.as_bytes(), &adapter) else {
+                panic!("{line:?} was executed");
             };
             assert!(error.contains(part), "{line:?}: {error}");
         }
-        assert!(matches!(obey(b"\xff", &adapter), Answer::Error(_)));
+        assert!(matches!(execute(b"\xff", &adapter), Answer::Error(_)));
     }
 }

@@ -1,4 +1,4 @@
-//! The side inside the program.
+//! The adapter's side of the control socket.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -6,35 +6,35 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
-use super::message::{Answer, MAX_LINE, obey};
+use super::message::{Answer, MAX_LINE, execute};
 use crate::config;
 use crate::model::adapter::Adapter;
 use crate::report::report;
 
-/// Connections served at a time; further ones are refused.
+/// Maximum number of open connections; further ones are refused.
 const MAX_CONNECTIONS: usize = 32;
 
-/// Why there is no control socket.
+/// Error from creating the control socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Somebody answers there.
+    /// Another process serves it.
     #[error("control socket {} is in use by another process; give each its own path", .0.display())]
     InUse(PathBuf),
-    /// There is something that is no socket.
-    #[error("control socket {} cannot be made: there is something else of that name", .0.display())]
+    /// The path exists and is not a socket.
+    #[error("cannot create the control socket {}: the path exists and is not a socket", .0.display())]
     NoSocket(PathBuf),
-    /// Anything else.
-    #[error("control socket {} cannot be made: {error}", path.display())]
+    /// Any other error.
+    #[error("cannot create the control socket {}: {error}", path.display())]
     Io {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
 }
 
-/// Makes the socket that the environment asks for, once in a process. What goes wrong is said on stderr: a program that
-/// is tested does not fail for its test's sake.
+/// Creates the socket that the environment requests, once in a process. Reports errors on stderr, so that the
+/// tested program does not fail because of its test.
 pub fn serve_once(adapters: &[Arc<Adapter>]) {
     static ONCE: Once = Once::new();
     let (Some(path), Some(adapter)) = (config::control_path(), adapters.first()) else {
@@ -47,17 +47,17 @@ pub fn serve_once(adapters: &[Arc<Adapter>]) {
     });
 }
 
-/// Serves an adapter at a path, in threads of its own, as long as the process lives.
+/// Serves an adapter at a path, in own threads, as long as the process lives.
 ///
 /// # Errors
-/// If the socket cannot be made.
+/// If creating the socket fails.
 pub fn serve(path: &Path, adapter: Arc<Adapter>) -> Result<(), ServeError> {
     let listener = bind(path)?;
     std::thread::spawn(move || {
         let live = Arc::new(());
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
-                // Out of descriptors, most likely: not to be asked again at once.
+                // Probably out of descriptors: do not retry at once.
                 std::thread::sleep(std::time::Duration::from_millis(100));
                 continue;
             };
@@ -68,7 +68,7 @@ pub fn serve(path: &Path, adapter: Arc<Adapter>) -> Result<(), ServeError> {
             }
             let (adapter, live) = (adapter.clone(), live.clone());
             std::thread::spawn(move || {
-                // A client that goes away is none of our business.
+                // The client disconnected; nothing to do.
                 let _ = talk(&stream, &adapter);
                 drop(live);
             });
@@ -101,7 +101,7 @@ fn talk(stream: &UnixStream, adapter: &Adapter) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     while let Some(line) = next_line(&mut reader)? {
         let answer = match line {
-            Some(line) => obey(&line, adapter),
+            Some(line) => execute(&line, adapter),
             None => Answer::Error(format!("the line is longer than {MAX_LINE} bytes")),
         };
         say(stream, &answer)?;
@@ -115,8 +115,8 @@ fn say(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-/// The next line without its newline, `Some(None)` for one that is too long, `None` at the end: a last line without a
-/// newline is no command, its client was cut off.
+/// Returns the next line without its newline; `Some(None)` for one that is too long; `None` at the end. A last
+/// line without a newline is dropped, because its client was cut off.
 fn next_line(reader: &mut impl BufRead) -> io::Result<Option<Option<Vec<u8>>>> {
     let mut too_long = false;
     loop {

@@ -1,4 +1,4 @@
-//! The adapter: identity, ports, and who is told what happens to them.
+//! The adapter: identity, ports, and the contexts that receive their events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -19,13 +19,13 @@ use super::port::PortSnapshot;
 use super::queue_pair::{Limits, QueuePair};
 use crate::fd_queue::FdQueue;
 
-/// Events that a context keeps at most for a program that does not read them; what comes then is lost.
+/// Maximum number of unread events per context; further ones are lost.
 const EVENT_CAPACITY: usize = 4096;
 
-/// The numbers of queue pairs, unless [others](Adapter::number_queue_pairs) are set.
+/// Default numbers of queue pairs, unless [set](Adapter::number_queue_pairs).
 const QUEUE_PAIR_NUMBERS: RangeInclusive<u32> = 0x40..=0x00ff_fffe;
 
-/// Who the adapter is. Host byte order.
+/// The adapter's identity. Host byte order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the device, such as `ibsim0`.
@@ -36,15 +36,15 @@ pub struct Identity {
     pub node_guid: u64,
     /// GUID of the system.
     pub system_image_guid: u64,
-    /// Vendor.
+    /// Vendor ID.
     pub vendor_id: u32,
-    /// Device.
+    /// Device ID.
     pub device_id: u16,
     /// Revision.
     pub revision: u32,
 }
 
-/// What a port is connected to. It is a property of the port, not of its state.
+/// The network of a port; it does not change with the port's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkLayer {
     /// An InfiniBand subnet.
@@ -63,11 +63,11 @@ pub struct NoSuchPort {
     count: usize,
 }
 
-/// A simulated adapter. All methods may be called from any thread.
+/// A simulated adapter. Any thread may call all methods.
 pub struct Adapter {
     identity: Identity,
     ports: BTreeMap<u8, Port>,
-    /// The queues of the contexts, each of which gets every event.
+    /// The event queues of the contexts, each of which gets every event.
     listeners: Mutex<Vec<Weak<FdQueue<AsyncEvent>>>>,
     queue_pairs: RwLock<QueuePairs>,
 }
@@ -79,7 +79,7 @@ struct Port {
     link: Link,
 }
 
-/// The queue pairs that there are, by number.
+/// The existing queue pairs, by number.
 pub(super) type QueuePairsByNumber = HashMap<u32, Weak<QueuePair>>;
 
 struct QueuePairs {
@@ -89,7 +89,7 @@ struct QueuePairs {
 }
 
 impl QueuePairs {
-    /// A number that is not in use; numbers used before come as late as possible.
+    /// Returns an unused number; a number is reused as late as possible.
     fn take_number(&mut self) -> u32 {
         self.known.retain(|_, pair| pair.strong_count() > 0);
         let (first, last) = self.numbers.clone().into_inner();
@@ -113,12 +113,12 @@ impl fmt::Debug for Adapter {
 }
 
 impl Adapter {
-    /// An adapter with ports 1 to `ports.len()`, all InfiniBand's.
+    /// Creates an adapter with ports 1 to `ports.len()`, all of them InfiniBand.
     pub fn new(identity: Identity, ports: Vec<PortSnapshot>) -> Arc<Self> {
         Self::mixed(identity, ports, BTreeMap::new())
     }
 
-    /// As [`new`](Self::new), with the link layers of ports that are not InfiniBand's.
+    /// Like [`new`](Self::new), with the link layers of ports that are not InfiniBand.
     pub fn mixed(
         identity: Identity,
         ports: Vec<PortSnapshot>,
@@ -145,29 +145,29 @@ impl Adapter {
         })
     }
 
-    /// Who it is.
+    /// Returns its identity.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// How many ports it has.
+    /// Returns the number of ports.
     pub fn port_count(&self) -> u8 {
         self.ports.keys().next_back().copied().unwrap_or(0)
     }
 
-    /// What is known of a port; ports count from 1.
+    /// Returns the state of a port; ports count from 1.
     pub fn port(&self, number: u8) -> Option<Arc<PortSnapshot>> {
         Some(self.ports.get(&number)?.snapshot.read().clone())
     }
 
-    /// What a port is connected to.
+    /// Returns the network of a port.
     pub fn link_layer(&self, number: u8) -> LinkLayer {
         self.ports
             .get(&number)
             .map_or_else(LinkLayer::default, |port| port.link_layer)
     }
 
-    /// As [`port`](Self::port), with an error that says what is wrong.
+    /// Like [`port`](Self::port), with an error that names the missing port.
     ///
     /// # Errors
     /// If there is no such port.
@@ -181,8 +181,8 @@ impl Adapter {
             .ok_or_else(|| self.no_such_port(number))
     }
 
-    /// Makes `snapshot` what is known of a port, and raises the events that this makes, which it returns. Memberships
-    /// [may end](super::membership) by it.
+    /// Sets the state of a port, raises the events of the change and returns them. Memberships [may
+    /// end](super::membership) by it.
     ///
     /// # Errors
     /// If there is no such port.
@@ -198,7 +198,7 @@ impl Adapter {
             *current = Arc::new(snapshot);
             events
         };
-        // Before anybody hears of it, and joins again.
+        // Before programs get the event and join again.
         if events.iter().copied().any(Memberships::end_with) {
             port.memberships.lock().clear();
         }
@@ -211,7 +211,7 @@ impl Adapter {
         Ok(events)
     }
 
-    /// Raises an event without anything having changed.
+    /// Raises an event without a change.
     ///
     /// # Errors
     /// If there is no such port.
@@ -231,10 +231,10 @@ impl Adapter {
         }
     }
 
-    /// A queue that gets every event from now on, until it is dropped.
+    /// Creates a queue that gets every event from now on, until it is dropped.
     ///
     /// # Errors
-    /// What `eventfd(2)` says.
+    /// The error of `eventfd(2)`.
     pub fn listen(&self) -> io::Result<Arc<FdQueue<AsyncEvent>>> {
         let queue = Arc::new(FdQueue::new(EVENT_CAPACITY)?);
         let mut listeners = self.listeners.lock();
@@ -249,7 +249,7 @@ impl Adapter {
         }
     }
 
-    /// A queue pair in the state RESET.
+    /// Creates a queue pair in the state RESET.
     pub fn create_queue_pair(
         self: &Arc<Self>,
         memory: Arc<MemoryRegions>,
@@ -271,19 +271,19 @@ impl Adapter {
         pair
     }
 
-    /// How many queue pairs there are.
+    /// Returns the number of existing queue pairs.
     pub fn queue_pair_count(&self) -> usize {
         let pairs = self.queue_pairs.read();
         let alive = pairs.known.values();
         alive.filter(|pair| pair.strong_count() > 0).count()
     }
 
-    /// A queue pair by its number.
+    /// Returns a queue pair by its number.
     pub fn queue_pair(&self, number: u32) -> Option<Arc<QueuePair>> {
         self.queue_pairs.read().known.get(&number)?.upgrade()
     }
 
-    /// Which numbers queue pairs get from now on, in turn, beginning with `first`.
+    /// Sets the numbers of new queue pairs: in turn, starting at `first`.
     pub fn number_queue_pairs(&self, numbers: RangeInclusive<u32>, first: u32) {
         let mut pairs = self.queue_pairs.write();
         pairs.next = first.clamp(*numbers.start(), *numbers.end());
@@ -294,7 +294,7 @@ impl Adapter {
         RwLockReadGuard::map(self.queue_pairs.read(), |pairs| &pairs.known)
     }
 
-    /// Where datagrams go from now on that leave a port.
+    /// Sets the destination of datagrams that leave a port.
     ///
     /// # Errors
     /// If there is no such port.
@@ -307,7 +307,7 @@ impl Adapter {
         Some(&self.ports.get(&port)?.link)
     }
 
-    /// What happens to datagrams that leave a port from now on. Counting and chance begin anew.
+    /// Sets the faults of datagrams that leave a port. Restarts counts and random sequence.
     ///
     /// # Errors
     /// If there is no such port.
@@ -316,7 +316,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// What happens to datagrams that leave a port, and to how many it did since that was set.
+    /// Returns the faults of datagrams that leave a port, and their counts since they were last set.
     ///
     /// # Errors
     /// If there is no such port.
@@ -324,7 +324,7 @@ impl Adapter {
         Ok(self.whole_port(port)?.link.faults())
     }
 
-    /// The SA has made a port a member of a group, or a member in further ways.
+    /// Records that the SA granted a port a membership in a group, or further join states.
     ///
     /// # Errors
     /// If there is no such port.
@@ -333,7 +333,8 @@ impl Adapter {
         Ok(())
     }
 
-    /// The SA has ended a port's membership in a group, in some ways or, with [`JoinState::ALL`], altogether.
+    /// Records that the SA ended a port's membership in a group: some join states or, with [`JoinState::ALL`],
+    /// all.
     ///
     /// # Errors
     /// If there is no such port.
@@ -342,7 +343,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// The groups that a port is a member of, in no order.
+    /// Returns the groups that a port is a member of, in any order.
     ///
     /// # Errors
     /// If there is no such port.

@@ -11,17 +11,17 @@ use parking_lot::Mutex;
 use super::event::AsyncEvent;
 use crate::fd_queue::FdQueue;
 
-/// Largest number of entries of a completion queue.
+/// Maximum number of entries of a completion queue.
 pub const MAX_ENTRIES: usize = 1 << 22;
 
-/// Events that a channel keeps at most. A queue that is not armed anew adds none, so only as many queues on one channel
-/// could reach it.
+/// Maximum number of events in a channel. A queue adds no event until it is armed again, so reaching it takes
+/// as many queues on one channel.
 const CHANNEL_CAPACITY: usize = 1 << 16;
 
-/// How a work request ended: `enum ibv_wc_status`, as far as UD needs it.
+/// The result of a work request: `enum ibv_wc_status`, the part that UD needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Status {
-    /// It did what it should.
+    /// Success.
     #[default]
     Success,
     /// The message is longer than the receive buffer, or than a UD message may be.
@@ -37,27 +37,27 @@ pub enum Status {
 pub struct Completion {
     /// The work request's id.
     pub wr_id: u64,
-    /// How it ended.
+    /// The result.
     pub status: Status,
     /// Whether it was a receive.
     pub receive: bool,
-    /// Bytes received, the 40 of the GRH included.
+    /// Number of bytes received, including the 40 of the GRH.
     pub byte_len: u32,
     /// Immediate data, network byte order.
     pub immediate: Option<u32>,
     /// The queue pair that it belongs to.
     pub qp_num: u32,
-    /// The queue pair that sent.
+    /// The sender's queue pair.
     pub source_qp: u32,
     /// Whether the first 40 bytes of the buffer hold a GRH.
     pub grh: bool,
     /// Index of the P_Key.
     pub pkey_index: u16,
-    /// LID that sent.
+    /// Source LID.
     pub source_lid: u16,
     /// Service level.
     pub sl: u8,
-    /// By what the LID that it came to differs from the port's first; 0 for multicast.
+    /// Offset of the destination LID from the port's base LID; 0 for multicast.
     pub path_bits: u8,
 }
 
@@ -69,17 +69,17 @@ pub struct CompletionChannel {
 
 impl CompletionChannel {
     /// # Errors
-    /// What `eventfd(2)` says.
+    /// The error of `eventfd(2)`.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             events: FdQueue::new(CHANNEL_CAPACITY)?,
         })
     }
 
-    /// Takes the next event: the queue that it is about. Events of queues that exist no more are skipped.
+    /// Removes the next event and returns its queue. Skips events of destroyed queues.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none and the descriptor does not block.
+    /// `WouldBlock` if there is none and the descriptor is non-blocking.
     pub fn next_event(&self) -> io::Result<Arc<CompletionQueue>> {
         loop {
             if let Some(queue) = self.events.pop()?.upgrade() {
@@ -88,13 +88,13 @@ impl CompletionChannel {
         }
     }
 
-    /// The descriptor to poll.
+    /// Returns the descriptor to poll.
     pub fn fd(&self) -> RawFd {
         self.events.as_raw_fd()
     }
 }
 
-/// What a completion queue will tell its channel.
+/// What a completion queue signals on its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Armed {
     No,
@@ -121,7 +121,7 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// A queue of `capacity` entries that tells `channel`, and `errors` when it overruns.
+    /// Creates a queue of `capacity` entries that signals on `channel`, and on `errors` if it overruns.
     pub fn new(
         capacity: usize,
         channel: Option<Arc<CompletionChannel>>,
@@ -141,7 +141,7 @@ impl CompletionQueue {
         })
     }
 
-    /// Adds a completion. A full queue loses it, as hardware does, and tells `IBV_EVENT_CQ_ERR` once.
+    /// Adds a completion. A full queue loses it, as hardware does, and raises `IBV_EVENT_CQ_ERR` once.
     pub fn add(&self, completion: Completion, solicited: bool) {
         let mut entries = self.entries.lock();
         if entries.waiting.len() >= self.capacity {
@@ -165,12 +165,12 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the oldest completion.
+    /// Removes the oldest completion.
     pub fn poll(&self) -> Option<Completion> {
         self.entries.lock().waiting.pop_front()
     }
 
-    /// Tells the channel about the next completion that is added (`solicited_only`: or the next solicited or failed).
+    /// Arms the queue: it signals the next completion (`solicited_only`: the next solicited or failed one).
     pub fn arm(&self, solicited_only: bool) {
         let mut entries = self.entries.lock();
         entries.armed = match (entries.armed, solicited_only) {
@@ -179,7 +179,7 @@ impl CompletionQueue {
         };
     }
 
-    /// Forgets the completions of a queue pair that is destroyed.
+    /// Removes the completions of a destroyed queue pair.
     pub fn forget(&self, qp_num: u32) {
         self.entries
             .lock()
@@ -187,17 +187,17 @@ impl CompletionQueue {
             .retain(|completion| completion.qp_num != qp_num);
     }
 
-    /// Keeps a number for the owner, who finds his own handle by it when the channel names this queue.
+    /// Stores a number for the owner, who finds the C handle by it when the channel returns this queue.
     pub fn set_cookie(&self, cookie: usize) {
         self.cookie.store(cookie, Ordering::Release);
     }
 
-    /// The number kept by [`set_cookie`](Self::set_cookie), else 0.
+    /// Returns the number stored by [`set_cookie`](Self::set_cookie), else 0.
     pub fn cookie(&self) -> usize {
         self.cookie.load(Ordering::Acquire)
     }
 
-    /// The channel that it tells.
+    /// Returns its channel.
     pub fn channel(&self) -> Option<&Arc<CompletionChannel>> {
         self.channel.as_ref()
     }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overrun_is_told_once_and_loses_the_newest() {
+    fn an_overrun_is_reported_once_and_loses_the_newest() {
         let (_channel, errors, queue) = rig(1);
         for wr_id in 1..=3 {
             queue.add(completion(wr_id), false);

@@ -1,37 +1,38 @@
-//! Datagrams, where those go that leave a port, and which of them arrive.
+//! Datagrams: the paths on which they leave a port, and the rules of what arrives.
 //!
-//! | a datagram is lost | |
+//! | a datagram is lost | if |
 //! | --- | --- |
-//! | at the sender | its port is not ACTIVE or not InfiniBand's; it goes to a multicast LID and the port has joined no group of that LID |
-//! | on the way | its port's [link faults](super::link_faults); nobody has its LID |
-//! | at the receiver | its port is not ACTIVE, or has a smaller MTU; unicast: another LID, a GRH with another port's GID, no such queue pair; multicast: the port receives no group of that LID, no GRH, no queue pair attached to (MGID, MLID); the queue pair is of another port or not ready to receive, its Q_Key differs, its P_Key is of another partition or both are limited members; no receive is posted |
+//! | at the sender | the port is not ACTIVE or not InfiniBand; the destination is a multicast LID and the port has joined no group with that LID |
+//! | on the path | the port's [link faults](super::link_faults) say so; no port has the destination LID |
+//! | at the receiver | the port is not ACTIVE, or has a smaller MTU; unicast: another LID, a GRH with another port's GID, no such queue pair; multicast: the port receives no group with that LID, no GRH, no queue pair attached to (MGID, MLID); the queue pair belongs to another port or is not ready to receive, its Q_Key differs, its P_Key is in another partition or both are limited members; no receive is posted |
 //!
-//! A real switch may forward a multicast of a port that has not joined, depending on where the members are. Here it never
-//! does, so that a program that relies on it is found.
+//! A real switch may forward a multicast from a port that has not joined, depending on where the members are.
+//! This one never does, so that tests find programs that rely on it.
 //!
-//! What a port sends to itself the adapter turns round: unicast to a LID of its own, and multicast to the other queue pairs
-//! that are attached. The sender does not get its own multicast. None of that sees the link's faults.
+//! The adapter loops back what a port sends to itself: unicast to one of its own LIDs, and multicast to its
+//! other attached queue pairs. A sender does not receive its own multicast. Link faults do not apply to
+//! looped-back datagrams.
 
 use super::queue_pair::{MULTICAST_LID_BASE, MULTICAST_QPN};
 use crate::smp::PERMISSIVE_LID;
 
-/// The longest payload that any port sends: an MTU of 4096 bytes.
+/// Maximum payload of any port: an MTU of 4096 bytes.
 pub const MAX_PAYLOAD: usize = 4096;
 
-/// A UD datagram between queue pairs. Host byte order, where nothing else is said.
+/// A UD datagram between queue pairs. Host byte order unless noted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Datagram {
-    /// LID that sent it.
+    /// Source LID.
     pub source_lid: u16,
-    /// Queue pair that sent it.
+    /// Source queue pair.
     pub source_qp: u32,
-    /// LID that it goes to; multicast from 0xC000 to 0xFFFE.
+    /// Destination LID; multicast from 0xC000 to 0xFFFE.
     pub destination_lid: u16,
-    /// Queue pair that it goes to; 0xffffff for multicast.
+    /// Destination queue pair; 0xffffff for multicast.
     pub destination_qp: u32,
     /// Its GRH, if it has one.
     pub grh: Option<GlobalRouteHeader>,
-    /// Q_Key that it carries.
+    /// Its Q_Key.
     pub qkey: u32,
     /// P_Key of the sender.
     pub pkey: u16,
@@ -41,16 +42,16 @@ pub struct Datagram {
     pub immediate: Option<u32>,
     /// Whether the sender asked for a solicited event.
     pub solicited: bool,
-    /// What it carries, without a GRH.
+    /// Its payload, without a GRH.
     pub payload: Vec<u8>,
 }
 
-/// The part of a GRH that is not the same in all datagrams.
+/// The variable part of a GRH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GlobalRouteHeader {
-    /// GID that sent it.
+    /// Source GID.
     pub source: [u8; 16],
-    /// GID that it goes to.
+    /// Destination GID.
     pub destination: [u8; 16],
     /// Traffic class.
     pub traffic_class: u8,
@@ -61,13 +62,13 @@ pub struct GlobalRouteHeader {
 }
 
 impl Datagram {
-    /// Whether it goes to a group: by its LID, as switches see it.
+    /// Returns whether its destination is a group, by its LID, as switches decide.
     pub fn is_multicast(&self) -> bool {
         (MULTICAST_LID_BASE..PERMISSIVE_LID).contains(&self.destination_lid)
     }
 
-    /// The group that it goes to, as (MGID, MLID), if it is a well-formed multicast: to the queue pair that stands for all
-    /// members, with a GRH that names a group.
+    /// Returns its group as (MGID, MLID), if it is a well-formed multicast: to the multicast queue pair number,
+    /// with a GRH that names a group.
     pub fn group(&self) -> Option<([u8; 16], u16)> {
         let gid = self.grh?.destination;
         (self.is_multicast() && self.destination_qp == MULTICAST_QPN && gid[0] == 0xff)
@@ -75,8 +76,9 @@ impl Datagram {
     }
 }
 
-/// What a port's cable leads to: a [`Switch`](super::switch::Switch) in this process, or the [wires](crate::wires) to other
-/// processes. UD is unreliable: a send completes when the datagram is handed over, whatever becomes of it.
+/// The other end of a port's cable: a [`Switch`](super::switch::Switch) in this process, or the
+/// [wires](crate::wires) to other processes. UD is unreliable: a send completes when the datagram is handed
+/// over, even if it is lost later.
 pub trait DataPath: Send + Sync {
     /// Takes a datagram that leaves the port. Must not wait for its receiver.
     fn send(&self, datagram: &Datagram);

@@ -1,4 +1,5 @@
-//! Which datagrams leave a port, and which queue pairs get those that arrive: the rules of [`super::data_path`].
+//! Applies the rules of [`super::data_path`]: which datagrams leave a port, and which queue pairs receive those
+//! that arrive.
 
 use std::sync::{Arc, Weak};
 
@@ -8,7 +9,7 @@ use super::port::PortSnapshot;
 use super::queue_pair::QueuePair;
 
 impl Adapter {
-    /// Sends a datagram of one of the adapter's queue pairs.
+    /// Sends a datagram from one of the adapter's queue pairs.
     pub(super) fn send(&self, port: u8, datagram: Datagram) {
         let Some((snapshot, link)) = self.usable(port).zip(self.link(port)) else {
             return;
@@ -22,12 +23,12 @@ impl Adapter {
         } else if !snapshot.has_lid(datagram.destination_lid) {
             link.send(datagram);
         } else if !self.give_to_pair(port, &snapshot, &datagram) {
-            // Another process may have the queue pair, behind the same port.
+            // Another process at the same port may have the queue pair.
             link.send_unharmed(&datagram);
         }
     }
 
-    /// Takes a datagram that comes to a port by its cable. One that is not for it, or that it may not receive, is lost.
+    /// Handles a datagram that arrives at a port. Drops it if it is not for the port, or may not be received.
     pub fn arrive(&self, port: u8, datagram: &Datagram) {
         let Some(snapshot) = self.usable(port) else {
             return;
@@ -67,7 +68,7 @@ impl Adapter {
         }
     }
 
-    /// False: there is no such queue pair in this process.
+    /// Returns false if this process has no such queue pair.
     fn give_to_pair(&self, port: u8, snapshot: &PortSnapshot, datagram: &Datagram) -> bool {
         let pair = self
             .queue_pairs()

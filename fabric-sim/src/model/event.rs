@@ -21,14 +21,14 @@ pub enum PortEvent {
     PkeyChange,
     /// The subnet manager's LID or SL changed.
     SmChange,
-    /// The subnet manager asks for subscriptions and multicast memberships to be made anew.
+    /// The subnet manager asks ports to subscribe and join multicast groups again.
     ClientReregister,
     /// Its GID table changed.
     GidChange,
 }
 
 impl PortEvent {
-    /// All of them.
+    /// All port events.
     pub const ALL: [Self; 7] = [
         Self::PortActive,
         Self::PortErr,
@@ -39,7 +39,7 @@ impl PortEvent {
         Self::GidChange,
     ];
 
-    /// The number in `enum ibv_event_type`.
+    /// Returns the number in `enum ibv_event_type`.
     pub fn code(self) -> i32 {
         match self {
             Self::PortActive => 9,
@@ -52,7 +52,7 @@ impl PortEvent {
         }
     }
 
-    /// The name in `enum ibv_event_type`, without `IBV_EVENT_`.
+    /// Returns the name in `enum ibv_event_type`, without `IBV_EVENT_`.
     pub fn name(self) -> &'static str {
         match self {
             Self::PortActive => "PORT_ACTIVE",
@@ -75,7 +75,7 @@ impl fmt::Display for PortEvent {
 /// An asynchronous event as a context receives it.
 #[derive(Clone, Debug)]
 pub enum AsyncEvent {
-    /// Of a port, by its number.
+    /// An event of a port, with its number.
     Port(PortEvent, u8),
     /// A completion queue overran (`IBV_EVENT_CQ_ERR`).
     CqErr(Weak<CompletionQueue>),

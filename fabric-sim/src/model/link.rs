@@ -16,7 +16,7 @@ pub(super) struct Link(Arc<Shared>);
 struct Shared {
     path: RwLock<Arc<dyn DataPath>>,
     state: Mutex<State>,
-    /// Signalled when the timer's thread has something else to wait for.
+    /// Signals the timer thread that its next deadline changed.
     changed: Condvar,
 }
 
@@ -25,7 +25,7 @@ struct State {
     faults: LinkFaults,
     chance: Chance,
     counts: LinkCounts,
-    /// By the time to send it, and in the order of coming.
+    /// Held datagrams, by time to send and order of arrival.
     held: BTreeMap<Turn, Datagram>,
     /// Those of `held` that wait to be overtaken.
     to_be_overtaken: Vec<Turn>,
@@ -50,7 +50,7 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.0.state.lock().closed = true;
         self.0.changed.notify_all();
-        // The timer's thread may keep the rest for a moment; what hangs on the path goes now.
+        // The timer thread may keep the rest alive for a moment, so release the path now.
         self.set_path(Arc::new(Nowhere));
     }
 }
@@ -58,11 +58,11 @@ impl Drop for Link {
 impl Link {
     pub(super) fn set_path(&self, path: Arc<dyn DataPath>) {
         let old = std::mem::replace(&mut *self.0.path.write(), path);
-        // Outside the lock: dropping it can do anything.
+        // Outside the lock, because dropping it may run any code.
         drop(old);
     }
 
-    /// Sends by way of the faults.
+    /// Sends a datagram, applying the faults.
     pub(super) fn send(&self, datagram: Datagram) {
         let mut state = self.0.state.lock();
         if state.faults.is_none() && state.to_be_overtaken.is_empty() {
@@ -84,19 +84,19 @@ impl Link {
         self.0.send_all(at_once);
     }
 
-    /// Sends what does not go by the link but is turned round at the port.
+    /// Sends a datagram that is looped back at the port, without faults.
     pub(super) fn send_unharmed(&self, datagram: &Datagram) {
         self.0.path().send(datagram);
     }
 
-    /// Loses what is held: the port is lost.
+    /// Loses the held datagrams, because the port was lost.
     pub(super) fn lose_held(&self) {
         let mut state = self.0.state.lock();
         state.held.clear();
         state.to_be_overtaken.clear();
     }
 
-    /// Replaces the faults; counting and chance begin anew. What is held already goes when its time comes.
+    /// Replaces the faults; counts and random sequence restart. Datagrams already held are sent when due.
     pub(super) fn set_faults(&self, faults: LinkFaults) {
         let mut state = self.0.state.lock();
         state.chance = Chance(faults.seed);
@@ -116,7 +116,7 @@ impl Link {
             .spawn(move || shared.send_what_is_due());
         if let Err(error) = started {
             report_once(&format!(
-                "no thread for a link's delays ({error}): what it held back is lost"
+                "cannot start the thread for a link's delays ({error}): its held datagrams are lost"
             ));
             self.lose_held();
             self.0.state.lock().has_timer = false;
@@ -157,7 +157,7 @@ impl Shared {
 }
 
 impl State {
-    /// What is to be sent now.
+    /// Applies the faults; returns the datagrams to send now.
     fn judge(&mut self, mut datagram: Datagram, now: Instant) -> Vec<Datagram> {
         let faults = self.faults;
         let [drop, corrupt, duplicate, reorder] = [(); 4].map(|()| self.chance.percent());
@@ -196,7 +196,7 @@ impl State {
             return copies;
         }
         for (index, copy) in copies.into_iter().enumerate() {
-            // The overtaken were counted before.
+            // Overtaken datagrams were counted before.
             let is_held = self.hold(copy, now + faults.delay).is_some();
             self.counts.delayed += u64::from(is_held && index < new);
         }
@@ -234,7 +234,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// 0 to 99.
+    /// Returns a number from 0 to 99.
     fn percent(&mut self) -> u8 {
         (self.next() % 100) as u8
     }

@@ -1,42 +1,43 @@
-//! Faults of a link, on demand: what happens to datagrams that leave a port. What comes to it is left alone; that is for the
-//! faults of the ports that it comes from.
+//! Link faults on demand, for datagrams that leave a port. For datagrams that arrive at a port, set the faults
+//! of the ports that send them.
 //!
-//! Each datagram is looked at in this order: lost, or else one bit of its payload turned, sent twice, held back until the
-//! next one has overtaken it (or [`OVERTAKING`] has passed), and at last delayed. All that can come together.
+//! Each datagram is lost, or else gets these faults in this order: one bit of its payload flipped, sent twice,
+//! held back until the next one overtakes it (or [`OVERTAKING`] has passed), and delayed. One datagram can have
+//! all of them.
 //!
-//! On hardware a datagram with a wrong bit is lost, since its checksum does not match. Here it arrives: it stands for a
-//! peer that sends nonsense.
+//! On hardware a datagram with a wrong bit is lost, because its checksum does not match. Here it arrives: it
+//! stands for a peer that sends garbage.
 //!
-//! Chance is a sequence that follows from the seed. Every datagram takes the same share of it whatever is asked for, so the
-//! fate of the n-th datagram depends on the seed, on n and on the percentages alone.
+//! Chance is a pseudorandom sequence from the seed. Every datagram consumes the same part of it whatever the
+//! percentages are, so the fate of the n-th datagram depends only on the seed, on n and on the percentages.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How long a datagram is held back at most for another to overtake it.
+/// Maximum time that a datagram waits to be overtaken.
 pub const OVERTAKING: Duration = Duration::from_millis(50);
-/// Datagrams that a link holds back or delays at most; what comes then is lost.
+/// Maximum number of datagrams that a link holds; further ones are lost.
 pub const MAX_HELD: usize = 4096;
-/// The longest delay.
+/// Maximum delay.
 pub const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// Faults of a link. The default is none.
+/// Faults of a link. The default has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinkFaults {
     /// Percentage of datagrams that are lost, 0 to 100.
     pub drop: u8,
-    /// Percentage that is sent twice.
+    /// Percentage sent twice.
     pub duplicate: u8,
-    /// Percentage that the next datagram overtakes.
+    /// Percentage overtaken by the next datagram.
     pub reorder: u8,
-    /// Percentage with a bit turned.
+    /// Percentage with a bit flipped.
     pub corrupt: u8,
-    /// By how much all others are late; in JSON, whole milliseconds.
+    /// Delay of all other datagrams; in JSON, whole milliseconds.
     #[serde(with = "milliseconds")]
     pub delay: Duration,
-    /// Where chance begins.
+    /// Seed of the pseudorandom sequence.
     pub seed: u64,
 }
 
@@ -51,12 +52,12 @@ pub struct TooLarge {
 }
 
 impl LinkFaults {
-    /// Whether nothing happens to any datagram.
+    /// Returns whether there are no faults.
     pub fn is_none(&self) -> bool {
         Self { seed: 0, ..*self } == Self::default()
     }
 
-    /// Checks values that come from outside.
+    /// Checks values from outside.
     ///
     /// # Errors
     /// A percentage above 100, or a delay above [`MAX_DELAY`].
@@ -106,19 +107,19 @@ mod milliseconds {
     }
 }
 
-/// What a link did to the datagrams that left the port since its faults were set.
+/// Counts of a link's faults since they were last set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkCounts {
-    /// Datagrams that left the port, however they fared.
+    /// Datagrams that left the port, whatever their fate.
     pub sent: u64,
-    /// Lost, because of `drop` or because too many were held already.
+    /// Lost, because of `drop` or because too many were held.
     pub dropped: u64,
     /// Sent twice.
     pub duplicated: u64,
     /// Held back to be overtaken.
     pub reordered: u64,
-    /// With a bit turned.
+    /// With a bit flipped.
     pub corrupted: u64,
-    /// Sent late, duplicates included.
+    /// Delayed, duplicates included.
     pub delayed: u64,
 }

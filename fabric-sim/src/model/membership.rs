@@ -1,20 +1,21 @@
-//! Membership of a port in multicast groups, as the subnet administrator (SA) has granted it.
+//! Membership of a port in multicast groups, as granted by the subnet administrator (SA).
 //!
-//! A switch forwards a multicast by its LID alone, to the ports that the subnet manager has put into its table for that
-//! LID: those that joined a group with it. Which of a port's queue pairs get the datagram is the adapter's affair, see
+//! A switch forwards a multicast by its LID alone, to the ports that the subnet manager entered for that LID:
+//! those that joined a group with it. The adapter decides which of a port's queue pairs get the datagram, see
 //! [`QueuePair::attach`](super::queue_pair::QueuePair::attach).
 //!
-//! Memberships end when the port is lost, and when a subnet manager asks for registration anew: it became master and knows
-//! of none, or the port is new to it. A new LID alone ends none: OpenSM knows members by their GUIDs and switches forward to
-//! ports; the stock provider does not join again when its LID changes. (The kernel's own users of multicast do, on all three
-//! events.) Raising an event [by hand](super::adapter::Adapter::inject) ends none.
+//! Memberships end when the port is lost, and when a subnet manager asks for registration again, because it
+//! became master without knowing the members, or because the port is new to it. A new LID does not end them:
+//! OpenSM identifies members by GUID and switches forward to ports; the stock provider does not join again when
+//! its LID changes. (The kernel's own users of multicast join again on all three events.) Raising an event [by
+//! hand](super::adapter::Adapter::inject) ends none.
 
 use std::collections::HashMap;
 use std::ops::BitOr;
 
 use super::event::PortEvent;
 
-/// JoinState of an MCMemberRecord: a set of ways to be a member.
+/// JoinState of an MCMemberRecord: a set of states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JoinState(u8);
 
@@ -28,20 +29,20 @@ impl JoinState {
     /// Sends; keeps the group alive.
     pub const SEND_ONLY_FULL_MEMBER: Self = Self(8);
 
-    /// All of them.
+    /// All states.
     pub const ALL: Self = Self(0xf);
 
-    /// From the four bits of the record.
+    /// Makes a state of the four bits of the record.
     pub fn from_bits(bits: u8) -> Self {
         Self(bits & 0xf)
     }
 
-    /// Whether a port in this state gets the group's datagrams.
+    /// Returns whether a port in this state receives the group's datagrams.
     pub fn receives(self) -> bool {
         self.0 & (Self::FULL_MEMBER | Self::NON_MEMBER).0 != 0
     }
 
-    /// Whether it is no state at all.
+    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -64,14 +65,14 @@ impl BitOr for JoinState {
 pub struct Membership {
     /// The group's GID.
     pub mgid: [u8; 16],
-    /// The group's LID, which the SA gives it.
+    /// The group's LID, assigned by the SA.
     pub mlid: u16,
-    /// In which ways.
+    /// The join states.
     pub state: JoinState,
 }
 
 impl Membership {
-    /// A full member's.
+    /// Makes a full membership.
     pub fn full(mgid: [u8; 16], mlid: u16) -> Self {
         Self {
             mgid,
@@ -86,7 +87,7 @@ impl Membership {
 pub(super) struct Memberships(HashMap<[u8; 16], (u16, JoinState)>);
 
 impl Memberships {
-    /// States add up, unless the group is a new one of the same GID.
+    /// Adds the states to those of the same group; replaces them if the group has a new LID.
     pub(super) fn join(&mut self, membership: Membership) {
         let Membership { mgid, mlid, state } = membership;
         if state.is_empty() {
@@ -109,7 +110,7 @@ impl Memberships {
         }
     }
 
-    /// Whether the event that a port raises for a change of it ends its memberships.
+    /// Returns whether this event of a port ends its memberships.
     pub(super) fn end_with(event: PortEvent) -> bool {
         matches!(event, PortEvent::PortErr | PortEvent::ClientReregister)
     }
@@ -118,12 +119,12 @@ impl Memberships {
         self.0.clear();
     }
 
-    /// Whether switches forward what the port sends to this LID.
+    /// Returns whether switches forward what the port sends to this LID.
     pub(super) fn sends_to(&self, lid: u16) -> bool {
         self.0.values().any(|(mlid, _)| *mlid == lid)
     }
 
-    /// Whether switches forward to the port what is sent to this LID.
+    /// Returns whether switches forward datagrams to this LID to the port.
     pub(super) fn receives_from(&self, lid: u16) -> bool {
         self.0
             .values()

@@ -1,16 +1,16 @@
-//! Memory regions, and the copies between them and datagrams.
+//! Memory regions, and copying between them and datagrams.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 
-/// A piece of a registered region, as a work request names it (`struct ibv_sge`).
+/// A segment of a registered region in a work request (`struct ibv_sge`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it begins.
+    /// Its start address.
     pub addr: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: u32,
     /// The key of its region.
     pub lkey: u32,
@@ -23,7 +23,7 @@ struct Region {
     local_write: bool,
 }
 
-/// A segment lies outside its region, its key is unknown, or the region may not be written.
+/// A segment is outside its region, its key is unknown, or the region is not writable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("segment of {} bytes at {:#x} is not within a memory region of key {:#x} that allows it", .0.length, .0.addr, .0.lkey)]
 pub struct ProtectionError(pub Segment);
@@ -40,8 +40,8 @@ impl MemoryRegions {
     /// Registers `length` bytes from `addr` and returns the key.
     ///
     /// # Safety
-    /// The memory must be readable, and writable if `local_write`, until the key is deregistered; while requests that
-    /// name the key are posted, nobody else may write it (or, for receives, read it).
+    /// The memory must be readable, and writable if `local_write`, until the key is deregistered. While
+    /// requests with the key are posted, nothing else may write it (or, for receives, read it).
     pub unsafe fn register(&self, addr: u64, length: u64, local_write: bool) -> u32 {
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
         self.regions.write().insert(
@@ -55,7 +55,7 @@ impl MemoryRegions {
         key
     }
 
-    /// Forgets a region. False: there was none of that key.
+    /// Deregisters a region. Returns false if there is no such key.
     pub fn deregister(&self, key: u32) -> bool {
         self.regions.write().remove(&key).is_some()
     }
@@ -63,7 +63,7 @@ impl MemoryRegions {
     /// Copies the bytes of the segments.
     ///
     /// # Errors
-    /// If a segment is not within its region.
+    /// If a segment is outside its region.
     pub fn gather(&self, segments: &[Segment]) -> Result<Vec<u8>, ProtectionError> {
         let regions = self.regions.read();
         let mut bytes = Vec::new();
@@ -75,10 +75,10 @@ impl MemoryRegions {
         Ok(bytes)
     }
 
-    /// Writes `bytes` over the segments, leaving what is behind them as it was. The segments must have the room.
+    /// Writes `bytes` to the segments, which must have enough room. The rest of the segments stays unchanged.
     ///
     /// # Errors
-    /// If a segment is not within a region that may be written; then nothing is written.
+    /// If a segment is not in a writable region; then nothing is written.
     pub fn scatter(&self, segments: &[Segment], bytes: &[u8]) -> Result<(), ProtectionError> {
         let regions = self.regions.read();
         for segment in segments.iter().filter(|segment| segment.length > 0) {
@@ -88,8 +88,8 @@ impl MemoryRegions {
         for segment in segments {
             let (now, later) = rest.split_at(rest.len().min(segment.length as usize));
             if !now.is_empty() {
-                // SAFETY: the segment lies within a registered region, writable by the promise made to `register`, and
-                // `now` is no longer than it.
+                // SAFETY: the segment is in a registered region, writable by the promise made to `register`,
+                // and `now` is not longer.
                 unsafe {
                     std::ptr::copy_nonoverlapping(now.as_ptr(), segment.addr as *mut u8, now.len())
                 };
@@ -121,7 +121,7 @@ fn check(
 }
 
 /// # Safety
-/// The segment must be readable for the returned lifetime.
+/// The segment is readable for the returned lifetime.
 unsafe fn slice(segment: &Segment) -> &[u8] {
     // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts(segment.addr as *const u8, segment.length as usize) }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_within_a_region() {
+    fn refuses_segments_outside_a_region() {
         let regions = MemoryRegions::default();
         let mut buffer = [0; 8];
         // SAFETY: the buffer outlives its use through the key.

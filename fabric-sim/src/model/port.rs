@@ -1,4 +1,4 @@
-//! What is known of a port, and the events that a change of it makes.
+//! A port's state, and the events of its changes.
 
 use super::event::PortEvent;
 use crate::smp::PortInfo;
@@ -17,12 +17,12 @@ pub struct PortSnapshot {
     pub pkeys: Vec<u16>,
     /// The GUID table, unused entries (0) included: the lower halves of the GIDs.
     pub guids: Vec<u64>,
-    /// Whether a subnet manager sits at the port with the LID `info.sm_lid`.
+    /// Whether a subnet manager is at the port with LID `info.sm_lid`.
     pub manager_present: bool,
 }
 
 impl PortSnapshot {
-    /// A port of which nothing is known but that it is down.
+    /// Returns a port that is down, with nothing else known.
     pub fn down() -> Self {
         let info = PortInfo {
             state: STATE_DOWN,
@@ -35,59 +35,60 @@ impl PortSnapshot {
         }
     }
 
-    /// A GID of the table in network byte order; `None` past its end.
+    /// Returns a GID of the table in network byte order; `None` beyond its end.
     pub fn gid(&self, index: usize) -> Option<[u8; 16]> {
         let guid = *self.guids.get(index)?;
         Some((u128::from(self.info.gid_prefix) << 64 | u128::from(guid)).to_be_bytes())
     }
 
-    /// Whether it passes data.
+    /// Returns whether it passes data.
     pub fn is_active(&self) -> bool {
         self.info.state == STATE_ACTIVE
     }
 
-    /// Bytes of the longest payload that it passes.
+    /// Returns its maximum payload in bytes.
     pub fn mtu(&self) -> usize {
         128 << self.info.neighbor_mtu.clamp(1, 5)
     }
 
-    /// The bits of a LID in which its own LIDs differ.
+    /// Returns the bits in which its own LIDs differ.
     fn path_mask(&self) -> u16 {
         (1 << self.info.lmc.min(7)) - 1
     }
 
-    /// Whether a LID is one of its own, of which there are 2^LMC.
+    /// Returns whether a LID is one of its 2^LMC own.
     pub fn has_lid(&self, lid: u16) -> bool {
         let base = self.info.lid & !self.path_mask();
         base != 0 && lid & !self.path_mask() == base
     }
 
-    /// By what one of its LIDs differs from the first.
+    /// Returns the offset of one of its LIDs from the base LID.
     pub fn path_bits(&self, lid: u16) -> u8 {
         (lid & self.path_mask()) as u8
     }
 
-    /// Its LID with such path bits; those beyond its LMC do not count.
+    /// Returns its LID with these path bits; bits beyond its LMC are ignored.
     pub fn lid_with(&self, path_bits: u8) -> u16 {
         self.info.lid | u16::from(path_bits) & self.path_mask()
     }
 
-    /// Whether a GID is in its table. An unused entry's is not.
+    /// Returns whether a GID is in its table; unused entries do not count.
     pub fn has_gid(&self, gid: &[u8; 16]) -> bool {
         let used = (0..self.guids.len()).filter(|index| self.guids[*index] != 0);
         used.into_iter()
             .any(|index| self.gid(index).as_ref() == Some(gid))
     }
 
-    /// The events, in their order, that an adapter raises when this port becomes `next`.
+    /// Returns the events, in order, that an adapter raises when this port becomes `next`.
     ///
-    /// Order and conditions are those of the kernel's drivers: the port is reported lost first and active last, so that
-    /// who reopens it on `PORT_ACTIVE` finds everything in place.
+    /// Order and conditions are those of the kernel's drivers: the loss of the port comes first and its
+    /// activation last, so that a program that reopens it on `PORT_ACTIVE` finds everything in place.
     ///
-    /// `CLIENT_REREGISTER` is a subnet manager's word: OpenSM sets ClientReregister in the PortInfo of each port that is
-    /// new to it, and in all of them when it has just become master. ibsim does not keep that bit. So an active port is
-    /// told when it became active, when the manager's LID changed, and when a manager came (back) to that LID. A bit that
-    /// is seen set, by a source other than ibsim, counts when it was clear before.
+    /// `CLIENT_REREGISTER` comes from a subnet manager: OpenSM sets ClientReregister in the PortInfo of each
+    /// port that is new to it, and of all ports when it becomes master. ibsim does not keep that bit, so it is
+    /// derived: an active port gets the event when it became active, when the manager's LID changed, and when a
+    /// manager appeared (again) at that LID. A bit that is set, from a source other than ibsim, counts if it
+    /// was clear before.
     pub fn events_of_change_to(&self, next: &Self) -> Vec<PortEvent> {
         let (old, new) = (&self.info, &next.info);
         let was_active = old.state == STATE_ACTIVE;
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changed_is_no_event() {
+    fn without_a_change_there_is_no_event() {
         assert_eq!(events(|_| {}), []);
         assert_eq!(events(|port| port.info.pkey_violations = 3), []);
     }
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_down_is_told_when_it_comes_up() {
+    fn a_port_that_comes_up_gets_a_client_reregister() {
         let down = |present| {
             let mut port = active();
             port.info.state = STATE_DOWN;
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_was_not_active_is_not_lost() {
+    fn a_port_that_was_not_active_raises_no_port_error() {
         let mut initialize = active();
         initialize.info.state = 2;
         let mut down = active();

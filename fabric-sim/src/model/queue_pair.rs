@@ -10,11 +10,11 @@ use super::completion::{Completion, CompletionQueue, Status};
 use super::data_path::{Datagram, GlobalRouteHeader};
 use super::memory::{MemoryRegions, Segment};
 
-/// The queue pair number that stands for "all members of the group".
+/// The destination queue pair number of multicast datagrams.
 pub const MULTICAST_QPN: u32 = 0x00ff_ffff;
 /// The first multicast LID.
 pub const MULTICAST_LID_BASE: u16 = 0xc000;
-/// Bytes of a GRH, which precede every received UD message.
+/// Length of a GRH, which precedes every received UD message.
 pub const GRH_SIZE: usize = 40;
 
 /// State of a queue pair (`enum ibv_qp_state`, with its numbers).
@@ -26,16 +26,16 @@ pub enum State {
     Reset = 0,
     /// Receives may be posted.
     Init = 1,
-    /// Receives are filled.
+    /// Receives complete.
     ReadyToReceive = 2,
     /// Sends may be posted.
     ReadyToSend = 3,
-    /// Everything posted is flushed.
+    /// All posted requests are flushed.
     Error = 6,
 }
 
 impl State {
-    /// From the number in `enum ibv_qp_state`; the states of draining are not simulated.
+    /// Returns the state for a number of `enum ibv_qp_state`; the draining states are not simulated.
     pub fn from_code(code: i32) -> Option<Self> {
         [
             Self::Reset,
@@ -49,7 +49,7 @@ impl State {
     }
 }
 
-/// What to change of a queue pair; `None` leaves as it is.
+/// A change of a queue pair; `None` leaves a value unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// State.
@@ -62,24 +62,24 @@ pub struct Change {
     pub qkey: Option<u32>,
     /// PSN of the first send.
     pub sq_psn: Option<u32>,
-    /// Whether something is asked for that UD queue pairs do not have.
+    /// Whether it contains attributes that UD queue pairs do not have.
     pub other: bool,
 }
 
 /// Limits of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Receives posted at once.
+    /// Maximum number of posted receives.
     pub max_recv_wr: u32,
-    /// Segments of a send.
+    /// Maximum number of segments of a send.
     pub max_send_sge: u32,
-    /// Segments of a receive.
+    /// Maximum number of segments of a receive.
     pub max_recv_sge: u32,
-    /// Bytes of an inline send.
+    /// Maximum length of an inline send in bytes.
     pub max_inline_data: u32,
 }
 
-/// Where a send goes (`struct ibv_ah_attr`, as far as UD needs it).
+/// The destination of a send (`struct ibv_ah_attr`, the part that UD needs).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressVector {
     /// LID.
@@ -90,16 +90,16 @@ pub struct AddressVector {
     pub source_path_bits: u8,
     /// Port to send from.
     pub port: u8,
-    /// GRH, when there is one.
+    /// The GRH, if any.
     pub grh: Option<Route>,
 }
 
 /// The GRH's part of an [`AddressVector`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Route {
-    /// GID that it goes to.
+    /// Destination GID.
     pub dgid: [u8; 16],
-    /// Index of the GID that it comes from.
+    /// Index of the source GID.
     pub sgid_index: u8,
     /// Traffic class.
     pub traffic_class: u8,
@@ -112,48 +112,48 @@ pub struct Route {
 /// A send.
 #[derive(Clone, Debug)]
 pub struct SendRequest {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
-    /// What to send, unless `inline`.
+    /// The data, unless `inline`.
     pub segments: Vec<Segment>,
-    /// What to send, copied when posted.
+    /// The data, copied when posted.
     pub inline: Option<Vec<u8>>,
-    /// Where it goes.
+    /// The address.
     pub address: AddressVector,
-    /// The queue pair that it goes to.
+    /// The destination queue pair.
     pub remote_qpn: u32,
-    /// The Q_Key that it carries; with the top bit set the queue pair's own.
+    /// The Q_Key; if the top bit is set, the queue pair's own is used.
     pub remote_qkey: u32,
     /// Immediate data, network byte order.
     pub immediate: Option<u32>,
-    /// Whether success makes a completion (failure always does).
+    /// Whether success completes (failure always does).
     pub signaled: bool,
-    /// Whether the receiver is told a solicited event.
+    /// Whether it raises a solicited event at the receiver.
     pub solicited: bool,
 }
 
 /// A receive.
 #[derive(Clone, Debug)]
 pub struct RecvRequest {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
-    /// Where the message goes, behind 40 bytes for the GRH.
+    /// The buffer, starting with 40 bytes for the GRH.
     pub segments: Vec<Segment>,
 }
 
-/// Why a queue pair refused something.
+/// Error from a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QpError {
-    /// Not in this state.
+    /// The state does not allow it.
     #[error("the queue pair is in state {0:?}, which does not allow it")]
     State(State),
     /// Too many segments, or inline data too long.
     #[error("the request has more segments or inline data than the queue pair was created for")]
     Limit,
-    /// No room.
+    /// The queue is full.
     #[error("the queue is full")]
     Full,
-    /// An argument that makes no sense.
+    /// An invalid argument.
     #[error("{0}")]
     Argument(&'static str),
 }
@@ -202,17 +202,17 @@ impl QueuePair {
         }
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Its limits.
+    /// Returns its limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// State, P_Key index, port, Q_Key and PSN as last changed.
+    /// Returns state, P_Key index, port, Q_Key and PSN as last changed.
     pub fn attributes(&self) -> Change {
         let inner = self.inner.lock();
         Change {
@@ -225,12 +225,12 @@ impl QueuePair {
         }
     }
 
-    /// Changes state and attributes; a transition takes exactly the attributes that the specification allows it (volume
-    /// 1, section 11.2.5.2, table for UD).
+    /// Changes state and attributes. A transition requires exactly the attributes that the specification lists
+    /// for it (volume 1, section 11.2.5.2, table for UD).
     ///
     /// # Errors
-    /// `Argument` when an attribute is missing, out of place or out of range; `State` for a transition that does not
-    /// exist. Nothing is changed then.
+    /// `Argument` if an attribute is missing, not allowed or out of range; `State` for an invalid transition.
+    /// On error nothing changes.
     pub fn modify(&self, change: Change) -> Result<(), QpError> {
         let mut inner = self.inner.lock();
         let from = inner.state;
@@ -321,10 +321,10 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Posts a send. UD is done with it at once: its completion is there when this returns.
+    /// Posts a send. UD completes it at once: its completion is there when this returns.
     ///
     /// # Errors
-    /// If the state or the limits do not allow it. What a send does wrong later is a failed completion.
+    /// If the state or the limits do not allow it. A later failure of the send is a failed completion.
     pub fn post_send(&self, request: SendRequest) -> Result<(), QpError> {
         let (state, pkey_index, port, own_qkey) = {
             let inner = self.inner.lock();
@@ -429,10 +429,10 @@ impl QueuePair {
         }
     }
 
-    /// Receives this group's datagrams from now on. Attaching twice is attaching once.
+    /// Receives this group's datagrams from now on. Attaching twice has no further effect.
     ///
     /// # Errors
-    /// `Argument` if it is no multicast GID or LID, as in the kernel.
+    /// `Argument` if it is not a multicast GID or LID, as in the kernel.
     pub fn attach(&self, gid: [u8; 16], lid: u16) -> Result<(), QpError> {
         if gid[0] != 0xff {
             return Err(QpError::Argument("not a multicast GID"));
@@ -446,10 +446,10 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The reverse of [`attach`](Self::attach).
+    /// Reverses [`attach`](Self::attach).
     ///
     /// # Errors
-    /// `Argument` if it is not attached to that group by that LID.
+    /// `Argument` if it is not attached to that group and LID.
     pub fn detach(&self, gid: [u8; 16], lid: u16) -> Result<(), QpError> {
         if self.inner.lock().groups.remove(&(gid, lid)) {
             Ok(())
@@ -458,13 +458,13 @@ impl QueuePair {
         }
     }
 
-    /// Whether it is attached to a group, (MGID, MLID).
+    /// Returns whether it is attached to a group, (MGID, MLID).
     pub(super) fn is_attached(&self, group: &([u8; 16], u16)) -> bool {
         self.inner.lock().groups.contains(group)
     }
 
-    /// Takes a datagram that came to a port into the oldest receive. One that comes to another port or in the wrong state,
-    /// with another Q_Key or partition, or while nothing is posted, is lost, as UD does.
+    /// Receives a datagram that arrived at a port into the oldest posted receive. Loses it, as UD does, if it
+    /// arrived at another port, the state or Q_Key or partition is wrong, or no receive is posted.
     pub(super) fn receive(&self, port: u8, datagram: &Datagram, path_bits: u8) {
         let mut inner = self.inner.lock();
         if !matches!(inner.state, State::ReadyToReceive | State::ReadyToSend)
@@ -491,7 +491,7 @@ impl QueuePair {
 
         let mut message = match datagram.grh {
             Some(_) => global_route_header(datagram).to_vec(),
-            // Its place in the buffer is left as it was: adapters write nothing there.
+            // Adapters leave that part of the buffer unchanged.
             None => self.first_bytes(&request.segments),
         };
         message.extend_from_slice(&datagram.payload);
@@ -521,7 +521,7 @@ impl QueuePair {
         self.complete_receive(completion, datagram.solicited);
     }
 
-    /// What lies where a GRH would.
+    /// Returns the bytes in the place of a GRH.
     fn first_bytes(&self, segments: &[Segment]) -> Vec<u8> {
         let mut bytes = self.memory.gather(segments).unwrap_or_default();
         bytes.resize(GRH_SIZE, 0);
@@ -542,21 +542,21 @@ impl QueuePair {
         }
     }
 
-    /// Takes its completions back: called when the owner destroys it.
+    /// Removes its completions; called when the owner destroys it.
     pub fn forget_completions(&self) {
         self.send_cq.forget(self.number);
         self.recv_cq.forget(self.number);
     }
 }
 
-/// One partition, and at least one of the two a full member.
+/// Returns whether both are in one partition and at least one is a full member.
 fn same_partition(one: u16, other: u16) -> bool {
     one & 0x7fff != 0 && one & 0x7fff == other & 0x7fff && (one | other) & 0x8000 != 0
 }
 
-/// The GRH of a received message; undefined (here: zero) without one.
+/// Returns the GRH of a received message; without one it is undefined (here: zero).
 fn global_route_header(datagram: &Datagram) -> [u8; GRH_SIZE] {
-    /// What lies between the GRH and the payload: BTH and DETH; and behind it: the invariant CRC.
+    /// Length of the headers between GRH and payload (BTH and DETH) and of the invariant CRC after it.
     const AROUND: usize = 12 + 8 + 4;
     const IP_VERSION: u32 = 6;
     const NEXT_HEADER_IBA: u8 = 0x1b;

@@ -1,4 +1,4 @@
-//! A switch for adapters in one process: the fabric of tests that need neither ibsim nor another process.
+//! A switch for adapters in one process, for tests that need neither ibsim nor another process.
 //!
 //! ```
 //! use fabric_sim::model::adapter::{Adapter, Identity};
@@ -15,7 +15,7 @@
 //!     Adapter::new(Identity::default(), vec![port])
 //! });
 //! Switch::connecting(&adapters);
-//! // The subnet administrator's part: both have joined a group, whose datagrams are forwarded to them from now on.
+//! // In place of the subnet administrator: both have joined a group, and get its datagrams from now on.
 //! let mgid = [0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 3, 4, 0, 0, 0, 0, 0, 0, 0];
 //! for adapter in &adapters {
 //!     adapter.joined(1, Membership::full(mgid, 0xc000))?;
@@ -31,15 +31,15 @@ use parking_lot::RwLock;
 use super::adapter::{Adapter, NoSuchPort};
 use super::data_path::{DataPath, Datagram};
 
-/// A switch that forwards every datagram to all other ports that are connected; each takes what is for it. The ports that
-/// are connected keep it alive, and not the other way round. All methods may be called from any thread.
+/// A switch that forwards every datagram to all other connected ports; each port takes what is for it.
+/// Connected ports keep the switch alive, not the reverse. Any thread may call all methods.
 #[derive(Debug, Default)]
 pub struct Switch {
     outlets: RwLock<Vec<Outlet>>,
     next_cable: AtomicU64,
 }
 
-/// A port that is connected.
+/// A connected port.
 #[derive(Clone, Debug)]
 struct Outlet {
     cable: u64,
@@ -47,7 +47,7 @@ struct Outlet {
     port: u8,
 }
 
-/// A cable from a switch to a port, which holds it.
+/// A cable from a switch to a port; the port owns it.
 struct Cable {
     switch: Arc<Switch>,
     number: u64,
@@ -76,19 +76,19 @@ impl Drop for Cable {
 }
 
 impl Switch {
-    /// A switch to which all ports of some adapters are connected.
+    /// Creates a switch and connects all ports of some adapters to it.
     pub fn connecting(adapters: &[Arc<Adapter>]) -> Arc<Self> {
         let switch = Arc::<Self>::default();
         for adapter in adapters {
             for port in 1..=adapter.port_count() {
-                // There is such a port.
+                // The port exists.
                 let _ = switch.connect(adapter, port);
             }
         }
         switch
     }
 
-    /// Connects a port, in place of whatever it was connected to.
+    /// Connects a port, replacing its earlier connection.
     ///
     /// # Errors
     /// If the adapter has no such port.

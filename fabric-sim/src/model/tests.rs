@@ -1,4 +1,4 @@
-//! Adapters, queue pairs and queues together, without a fabric.
+//! Adapters, queue pairs and completion queues together, without a fabric.
 
 mod delivery;
 mod links;
@@ -46,7 +46,7 @@ fn every_listener_hears_every_event_in_order() {
 }
 
 #[test]
-fn a_send_completes_though_nobody_receives() {
+fn a_send_completes_without_a_receiver() {
     let host = Host::ready(5);
     host.send(
         b"hello",
@@ -164,7 +164,7 @@ fn groups_are_checked_as_the_kernel_does() {
 }
 
 #[test]
-fn what_does_not_match_is_lost() {
+fn mismatched_datagrams_are_lost() {
     let (sender, receiver) = (Host::ready(5), Host::new(6));
     wire(&[&sender, &receiver]);
     receiver.make_ready(1); // another partition

@@ -1,7 +1,8 @@
-//! The `umad_*` functions that programs call instead of libibumad's (rdma-core 44, `man 3 umad_open_port` and its kin).
+//! The `umad_*` functions that replace libibumad's (rdma-core 44, `man 3 umad_open_port` and related pages).
 //!
-//! Only those that open ports, register agents and move MADs: what looks at CAs stays libibumad's own. A port's number is
-//! a descriptor that polls readable when a MAD waits, as in the kernel; so `umad_get_fd` returns it unchanged.
+//! Only the functions that open ports, register agents and transfer MADs; libibumad's own functions still read
+//! CAs. A port's number is a descriptor that polls readable when a MAD has arrived, as in the kernel, so
+//! `umad_get_fd` returns it unchanged.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::os::fd::BorrowedFd;
@@ -15,7 +16,7 @@ use super::port::SendError;
 use super::registry::OpenPort;
 use crate::report::{report, set_errno};
 
-/// Longest MAD that may be sent: libibumad segments longer ones by RMPP, which ibsim does not carry.
+/// Maximum length of a sent MAD: libibumad segments longer ones by RMPP, which ibsim does not support.
 const MAX_MAD: usize = crate::smp::MAD_SIZE;
 
 fn failed(error: &LowerError) -> c_int {
@@ -37,7 +38,7 @@ pub unsafe extern "C" fn umad_open_port(name: *const c_char, number: c_int) -> c
     OpenPort::open(name.as_deref(), number).unwrap_or_else(|error| failed(&error))
 }
 
-/// The port for subnet management (since rdma-core 53); here the same port serves both.
+/// Opens the port for subnet management (since rdma-core 53); here the same port serves both.
 ///
 /// # Safety
 /// As for [`umad_open_port`].
@@ -54,7 +55,7 @@ pub extern "C" fn umad_close_port(port: c_int) -> c_int {
     0
 }
 
-/// The descriptor to poll.
+/// Returns the descriptor to poll.
 #[unsafe(no_mangle)]
 pub extern "C" fn umad_get_fd(port: c_int) -> c_int {
     port
@@ -157,7 +158,7 @@ pub struct UmadRegAttr {
 }
 
 /// # Safety
-/// `attr` is NULL or points to the struct, `agent_id` is NULL or may be written.
+/// `attr` is NULL or points to the struct, `agent_id` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_register2(
     port: c_int,
@@ -169,7 +170,7 @@ pub unsafe extern "C" fn umad_register2(
     else {
         return libc::EINVAL;
     };
-    // The one flag there is asks for RMPP in user space, which changes nothing here.
+    // The only flag asks for RMPP in user space, which changes nothing here.
     attr.flags = 0;
     let vendor = (0x30..=0x4f).contains(&attr.mgmt_class);
     let [_, oui @ ..] = attr.oui.to_be_bytes();
@@ -189,7 +190,7 @@ pub unsafe extern "C" fn umad_register2(
     }
 }
 
-/// Unregisters an agent; requests that it has out are forgotten.
+/// Unregisters an agent; forgets its requests in flight.
 #[unsafe(no_mangle)]
 pub extern "C" fn umad_unregister(port: c_int, agent: c_int) -> c_int {
     let known = OpenPort::of(port).is_some_and(|open| open.unregister(agent.cast_unsigned()));
@@ -207,7 +208,7 @@ fn refused(errno: c_int) -> c_int {
 }
 
 /// # Safety
-/// `umad` points to header and MAD, `length` being the MAD's.
+/// `umad` points to header and MAD; `length` is the MAD's length.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_send(
     port: c_int,
@@ -242,14 +243,14 @@ pub unsafe extern "C" fn umad_send(
     }
 }
 
-/// Waits until a MAD is there: 0, `-ETIMEDOUT` or `-EIO`.
+/// Waits for a MAD: returns 0, `-ETIMEDOUT` or `-EIO`.
 #[unsafe(no_mangle)]
 pub extern "C" fn umad_poll(port: c_int, timeout_ms: c_int) -> c_int {
     if OpenPort::of(port).is_none() {
         return refused(libc::EBADF);
     }
-    // SAFETY: the descriptor is open: it is in the table of open ports. A program that closes it meanwhile in another
-    // thread gets what `poll` makes of that.
+    // SAFETY: the descriptor is in the table of open ports, so it is open. If another thread of the program
+    // closes it meanwhile, `poll` reports that.
     let fd = unsafe { BorrowedFd::borrow_raw(port) };
     let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -263,11 +264,11 @@ pub extern "C" fn umad_poll(port: c_int, timeout_ms: c_int) -> c_int {
     }
 }
 
-/// Receives a MAD and returns its agent, or a negative `errno` value. A MAD that the buffer has no room for stays, with
-/// the length that it needs in `*length`.
+/// Receives a MAD and returns its agent, or a negative `errno` value. If the buffer is too small, keeps the MAD
+/// and stores its length in `*length`.
 ///
 /// # Safety
-/// `umad` is NULL or points to room for the header and `*length` bytes; `length` is NULL or points to an int.
+/// `umad` is NULL or has room for the header and `*length` bytes; `length` is NULL or points to an int.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_recv(
     port: c_int,
@@ -310,7 +311,7 @@ pub unsafe extern "C" fn umad_recv(
     match packet {
         Ok(Some(packet)) => {
             let bytes = packet.bytes();
-            // SAFETY: the caller's promise; the packet is no longer than header and room.
+            // SAFETY: the caller's promise; the packet is not longer than header and room.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), umad.cast(), bytes.len()) };
             packet.agent().cast_signed()
         }

@@ -1,5 +1,5 @@
-//! Multicast memberships, learnt from the subnet administrator's answers to the program (InfiniBand Architecture
-//! Specification, volume 1, sections 15.2.5.17 MCMemberRecord, 15.4.4 administration query).
+//! Learns multicast memberships from the subnet administrator's responses to the program (InfiniBand
+//! Architecture Specification, volume 1, sections 15.2.5.17 MCMemberRecord, 15.4.4 administration query).
 
 use crate::model::adapter::Adapter;
 use crate::model::membership::{JoinState, Membership};
@@ -24,7 +24,7 @@ const MLID: usize = 36;
 const SCOPE_AND_JOIN_STATE: usize = 48;
 const RECORD_SIZE: usize = 52;
 
-/// The fields of an MCMemberRecord that count here. Host byte order, GIDs in network byte order.
+/// The fields of an MCMemberRecord that this crate uses. Host byte order, GIDs in network byte order.
 struct McMemberRecord {
     mgid: [u8; 16],
     port_gid: [u8; 16],
@@ -33,7 +33,7 @@ struct McMemberRecord {
 }
 
 impl McMemberRecord {
-    /// Of a MAD of the SA's with that attribute.
+    /// Parses an SA MAD with that attribute.
     fn read(packet: &Packet) -> Option<Self> {
         let mad = packet.mad();
         if packet.class() != CLASS_SUBNET_ADMINISTRATION
@@ -52,23 +52,23 @@ impl McMemberRecord {
     }
 }
 
-/// Tells an adapter if an answer makes its port a member of a group, or ends that.
+/// Updates an adapter if a response makes its port a member of a group, or ends a membership.
 ///
-/// A join is answered by GetResp, as a query is; only the request tells them apart. Which ways of being a member a Delete
-/// ends is said by the request: SAs differ in what they answer. Who joins for another port is none of ours.
-pub(super) fn heed(adapter: &Adapter, port: u8, request: &Packet, answer: &Packet) {
-    let (Some(asked), Some(granted)) =
+/// GetResp answers both a join and a query; only the request tells them apart. The request says which join
+/// states a Delete ends, since SAs differ in their responses. Joins on behalf of other ports are ignored.
+pub(super) fn apply_response(adapter: &Adapter, port: u8, request: &Packet, answer: &Packet) {
+    let (Some(requested), Some(granted)) =
         (McMemberRecord::read(request), McMemberRecord::read(answer))
     else {
         return;
     };
     let is_ours = adapter
         .port(port)
-        .is_some_and(|known| known.has_gid(&asked.port_gid));
+        .is_some_and(|known| known.has_gid(&requested.port_gid));
     if answer.mad()[STATUS..STATUS + 2] != [0, 0] || !is_ours {
         return;
     }
-    // There is such a port.
+    // The port exists.
     let _ = match (request.method(), answer.method()) {
         (METHOD_SET, METHOD_GET_RESP) => adapter.joined(
             port,
@@ -78,7 +78,7 @@ pub(super) fn heed(adapter: &Adapter, port: u8, request: &Packet, answer: &Packe
                 state: granted.state,
             },
         ),
-        (METHOD_DELETE, METHOD_DELETE_RESP) => adapter.left(port, &asked.mgid, asked.state),
+        (METHOD_DELETE, METHOD_DELETE_RESP) => adapter.left(port, &requested.mgid, requested.state),
         _ => Ok(()),
     };
 }
@@ -117,7 +117,7 @@ mod tests {
         };
         let adapter = Adapter::new(Identity::default(), vec![port]);
         for (request, answer) in exchanges {
-            heed(&adapter, 1, request, answer);
+            apply_response(&adapter, 1, request, answer);
         }
         adapter.memberships(1).unwrap()
     }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_no_member() {
+    fn a_delete_ends_the_membership() {
         let leave =
             |changes: Changes<'_>| (mad(METHOD_DELETE, &[]), mad(METHOD_DELETE_RESP, changes));
         assert_eq!(after(&[joined(), leave(&[])]), []);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_answer_is_none() {
+    fn a_short_response_is_ignored() {
         let (request, answer) = joined();
         for length in [24, 57, 107] {
             let bytes = answer.bytes()[..super::super::packet::HEADER_SIZE + length].to_vec();

@@ -1,7 +1,7 @@
 //! The libibumad below.
 //!
-//! Loaded by name, so that its own functions are called even where this crate's `umad_*` take their place for everybody
-//! else.
+//! Loaded by name, so that its own functions are called even where this crate's `umad_*` functions replace them
+//! for the rest of the process.
 
 use std::ffi::{CString, c_char, c_int, c_long, c_void};
 use std::io;
@@ -14,9 +14,9 @@ use crate::smp::MAD_SIZE;
 
 const LIBRARY: &str = "libibumad.so.3";
 
-/// Bytes of a CA's name with its NUL (`UMAD_CA_NAME_LEN`).
+/// Length of a CA's name including its NUL (`UMAD_CA_NAME_LEN`).
 pub const CA_NAME_LEN: usize = 20;
-/// Ports that `umad_ca_t` has room for, port 0 included (`UMAD_CA_MAX_PORTS`).
+/// Room for ports in `umad_ca_t`, port 0 included (`UMAD_CA_MAX_PORTS`).
 pub const CA_MAX_PORTS: usize = 10;
 
 /// `umad_port_t`.
@@ -57,10 +57,10 @@ pub struct UmadCa {
     pub ports: [*mut UmadPort; CA_MAX_PORTS],
 }
 
-/// Why the library below did not do what it was asked.
+/// Error from the library below.
 #[derive(Debug, thiserror::Error)]
 pub enum LowerError {
-    /// It is not there, or too old.
+    /// It is missing, or too old.
     #[error("cannot load {LIBRARY}: {0}; install libibumad3")]
     Load(#[from] libloading::Error),
     /// One of its functions failed.
@@ -68,19 +68,19 @@ pub enum LowerError {
     Call {
         /// The function.
         function: &'static str,
-        /// What it was given.
+        /// Its arguments.
         arguments: String,
         /// `errno`.
         error: io::Error,
     },
-    /// A name with a NUL in it.
+    /// The name contains a NUL.
     #[error("{0:?} is not a CA's name")]
     Name(String),
 }
 
 impl LowerError {
     fn call(function: &'static str, arguments: String, result: c_int) -> Self {
-        // Some return a negative errno value, some -1 and set errno.
+        // Some functions return a negative errno value, some -1 and set errno.
         let error = if result < -1 {
             io::Error::from_raw_os_error(-result)
         } else {
@@ -93,7 +93,7 @@ impl LowerError {
         }
     }
 
-    /// The `errno` value to give to a C program.
+    /// Returns the `errno` value for a C program.
     pub fn errno(&self) -> c_int {
         match self {
             Self::Load(_) => libc::ENOSYS,
@@ -103,7 +103,7 @@ impl LowerError {
     }
 }
 
-/// A channel adapter as libibumad shows it.
+/// A channel adapter as libibumad lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelAdapter {
     /// Its name.
@@ -112,11 +112,11 @@ pub struct ChannelAdapter {
     pub firmware: String,
     /// Its highest port number.
     pub port_count: u8,
-    /// The ports that are shown.
+    /// The listed ports.
     pub ports: Vec<u8>,
 }
 
-/// What an agent registers for (`umad_register` and its kin).
+/// Parameters of an agent (`umad_register` and related functions).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Registration {
     /// Management class.
@@ -127,11 +127,11 @@ pub struct Registration {
     pub rmpp_version: u8,
     /// OUI of a vendor class from 0x30 to 0x4f.
     pub oui: Option<[u8; 3]>,
-    /// Methods of requests that are to be received, a bit each.
+    /// Request methods to receive, one bit each.
     pub methods: [u64; 2],
 }
 
-/// The functions below. Each is that of `<infiniband/umad.h>`.
+/// The functions below, as in `<infiniband/umad.h>`.
 pub struct Libibumad {
     umad_get_cas_names: Symbol<unsafe extern "C" fn(*mut [c_char; CA_NAME_LEN], c_int) -> c_int>,
     umad_get_ca: Symbol<unsafe extern "C" fn(*const c_char, *mut UmadCa) -> c_int>,
@@ -150,7 +150,7 @@ pub struct Libibumad {
 }
 
 impl Libibumad {
-    /// The library, loaded at the first call and for ever.
+    /// Returns the library, which is loaded at the first call and never unloaded.
     ///
     /// # Errors
     /// If it cannot be loaded.
@@ -184,13 +184,13 @@ impl Libibumad {
         }
     }
 
-    /// The channel adapters there are.
+    /// Lists the channel adapters.
     ///
     /// # Errors
-    /// If one that is named cannot be read.
+    /// If a listed adapter cannot be read.
     pub fn channel_adapters(&self) -> Result<Vec<ChannelAdapter>, LowerError> {
         let mut names = [[0; CA_NAME_LEN]; 32];
-        // SAFETY: room for as many names as are asked for.
+        // SAFETY: there is room for that many names.
         let count = unsafe { (self.umad_get_cas_names)(names.as_mut_ptr(), 32) };
         let count = usize::try_from(count).unwrap_or(0).min(names.len());
         names[..count]
@@ -201,7 +201,7 @@ impl Libibumad {
 
     fn channel_adapter(&self, name: &str) -> Result<ChannelAdapter, LowerError> {
         let c_name = CString::new(name).map_err(|_| LowerError::Name(name.to_owned()))?;
-        // SAFETY: all-zero is a value of this struct of numbers and pointers.
+        // SAFETY: all zeros is a valid value of this struct of numbers and pointers.
         let mut ca: UmadCa = unsafe { std::mem::zeroed() };
         // SAFETY: a NUL-terminated name and a struct to fill.
         let result = unsafe { (self.umad_get_ca)(c_name.as_ptr(), &mut ca) };
@@ -223,7 +223,7 @@ impl Libibumad {
         Ok(found)
     }
 
-    /// The CA and port that a name (`None`: any) and number (0: any) mean.
+    /// Returns the CA and port for a name (`None`: any) and number (0: any).
     ///
     /// # Errors
     /// If there is none.
@@ -240,7 +240,7 @@ impl Libibumad {
         let pointer = c_name
             .as_ref()
             .map_or(std::ptr::null(), |name| name.as_ptr());
-        // SAFETY: all-zero is a value of this struct of numbers and pointers.
+        // SAFETY: all zeros is a valid value of this struct of numbers and pointers.
         let mut port: UmadPort = unsafe { std::mem::zeroed() };
         // SAFETY: NULL or a NUL-terminated name, and a struct to fill.
         let result = unsafe { (self.umad_get_port)(pointer, number, &mut port) };
@@ -253,7 +253,7 @@ impl Libibumad {
         Ok(found)
     }
 
-    /// Opens a port; the number is for the other functions.
+    /// Opens a port; returns its number for the other functions.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -274,11 +274,11 @@ impl Libibumad {
     /// Registers an agent of an open port and returns its id.
     ///
     /// # Errors
-    /// If it is refused.
+    /// If the registration is refused.
     pub fn register(&self, port: c_int, registration: &Registration) -> Result<u32, LowerError> {
         let class = c_int::from(registration.class);
         let mut methods = registration.methods.map(u64::cast_signed);
-        // SAFETY: an OUI of three bytes and a mask of 16, as the prototypes ask.
+        // SAFETY: an OUI of three bytes and a mask of 16, as in the prototypes.
         let id = unsafe {
             match registration.oui {
                 Some(mut oui) => (self.umad_register_oui)(
@@ -301,10 +301,10 @@ impl Libibumad {
             .map_err(|_| LowerError::call("umad_register", format!("{registration:?}"), id))
     }
 
-    /// Sends a packet. The layer below is asked for no time-out: those are ours.
+    /// Sends a packet. The layer below gets no timeout: this crate keeps the timeouts.
     ///
     /// # Errors
-    /// If it could not be sent.
+    /// If sending failed.
     pub fn send(&self, port: c_int, agent: u32, packet: &mut Packet) -> Result<(), LowerError> {
         let length = (packet.bytes().len() - HEADER_SIZE) as c_int;
         // SAFETY: header and MAD of that length.
@@ -328,14 +328,14 @@ impl Libibumad {
         Ok(())
     }
 
-    /// Waits for a packet, but not longer than told. `None`: none came.
+    /// Waits for a packet, at most `wait`. `None`: none arrived.
     pub fn receive(&self, port: c_int, wait: std::time::Duration) -> Option<Packet> {
         let mut bytes = vec![0; HEADER_SIZE + MAD_SIZE];
         let mut length = MAD_SIZE as c_int;
         let wait = c_int::try_from(wait.as_millis())
             .unwrap_or(c_int::MAX)
             .max(1);
-        // SAFETY: room for the header and as many bytes of MAD as told.
+        // SAFETY: there is room for the header and that many bytes of MAD.
         let result =
             unsafe { (self.umad_recv)(port, bytes.as_mut_ptr().cast(), &mut length, wait) };
         if result < 0 {

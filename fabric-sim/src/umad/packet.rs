@@ -4,9 +4,9 @@ use std::mem::offset_of;
 
 use super::user_mad::{ib_mad_addr, ib_user_mad};
 
-/// Bytes of the header (`umad_size()`).
+/// Length of the header (`umad_size()`).
 pub const HEADER_SIZE: usize = size_of::<ib_user_mad>();
-/// Bytes of the MAD header, which is all of a timed-out request that the kernel gives back.
+/// Length of the MAD header, which is all that the kernel returns of a timed-out request.
 pub const MAD_HEADER_SIZE: usize = 24;
 
 const AGENT_ID: usize = offset_of!(ib_user_mad, agent_id);
@@ -18,21 +18,21 @@ const ADDR: usize = offset_of!(ib_user_mad, addr);
 const ADDR_QPN: usize = ADDR + offset_of!(ib_mad_addr, qpn);
 const ADDR_LID: usize = ADDR + offset_of!(ib_mad_addr, lid);
 
-/// Method TrapRepress, an answer without the response bit.
+/// Method TrapRepress, a response without the response bit.
 const METHOD_TRAP_REPRESS: u8 = 0x07;
 const RESPONSE_BIT: u8 = 0x80;
 
-/// Header and MAD, one behind the other as `umad_send` and `umad_recv` have them.
+/// Header followed by MAD, as for `umad_send` and `umad_recv`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet(Vec<u8>);
 
 impl Packet {
-    /// Header and MAD; `None` if that is shorter than the two headers.
+    /// Makes a packet of header and MAD; `None` if it is shorter than the two headers.
     pub fn from_bytes(bytes: Vec<u8>) -> Option<Self> {
         (bytes.len() >= HEADER_SIZE + MAD_HEADER_SIZE).then_some(Self(bytes))
     }
 
-    /// A MAD addressed to a LID's queue pair.
+    /// Makes a MAD addressed to a queue pair at a LID.
     pub fn new(mad: &[u8; crate::smp::MAD_SIZE], lid: u16, qpn: u32) -> Self {
         let mut bytes = vec![0; HEADER_SIZE];
         bytes[ADDR_QPN..ADDR_QPN + 4].copy_from_slice(&qpn.to_be_bytes());
@@ -41,17 +41,17 @@ impl Packet {
         Self(bytes)
     }
 
-    /// Header and MAD.
+    /// Returns header and MAD.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Header and MAD, to be handed to libibumad.
+    /// Returns header and MAD, to pass to libibumad.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.0
     }
 
-    /// The MAD.
+    /// Returns the MAD.
     pub fn mad(&self) -> &[u8] {
         &self.0[HEADER_SIZE..]
     }
@@ -64,17 +64,17 @@ impl Packet {
         self.0[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
     }
 
-    /// The agent that it comes from or goes to.
+    /// Returns the agent that it comes from or goes to.
     pub fn agent(&self) -> u32 {
         self.word(AGENT_ID)
     }
 
-    /// 0, or an `errno` value.
+    /// Returns 0 or an `errno` value.
     pub fn status(&self) -> u32 {
         self.word(STATUS)
     }
 
-    /// Writes what libibumad writes when it sends.
+    /// Sets the fields that libibumad sets when it sends.
     pub fn set_sent_by(&mut self, agent: u32, timeout_ms: u32, retries: u32) {
         for (offset, value) in [
             (AGENT_ID, agent),
@@ -85,8 +85,8 @@ impl Packet {
         }
     }
 
-    /// Writes what the kernel writes when it hands a received packet to an agent. A MAD is 256 bytes on the wire, whatever
-    /// its sender gave to `umad_send`; umad2sim passes the sender's number on.
+    /// Sets the fields that the kernel sets when it passes a received packet to an agent. A MAD is 256 bytes on
+    /// the wire, whatever length its sender passed to `umad_send`; umad2sim passes the sender's length on.
     pub fn set_received_by(&mut self, agent: u32) {
         self.0.resize(HEADER_SIZE + crate::smp::MAD_SIZE, 0);
         let length = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
@@ -101,7 +101,8 @@ impl Packet {
         }
     }
 
-    /// Makes a sent request what the kernel gives back of it in the end: status 110 and the headers alone.
+    /// Turns a sent request into the packet that the kernel returns after the timeout: status 110 and the
+    /// headers only.
     pub fn time_out(&mut self) {
         self.0.truncate(HEADER_SIZE + MAD_HEADER_SIZE);
         self.set_word(STATUS, libc::ETIMEDOUT.cast_unsigned());
@@ -109,27 +110,28 @@ impl Packet {
         self.0[HEADER_SIZE + 8..HEADER_SIZE + 12].copy_from_slice(&agent.to_be_bytes());
     }
 
-    /// Management class.
+    /// Returns the management class.
     pub fn class(&self) -> u8 {
         self.mad()[1]
     }
 
-    /// Method, with its response bit.
+    /// Returns the method, with its response bit.
     pub fn method(&self) -> u8 {
         self.mad()[3]
     }
 
-    /// The half of the transaction id that is the program's own; the kernel (and umad2sim) overwrite the other.
+    /// Returns the program's half of the transaction id; the kernel (and umad2sim) overwrites the other half.
     pub fn transaction(&self) -> u32 {
         u32::from_be_bytes(self.mad()[12..16].try_into().expect("four bytes"))
     }
 
-    /// The agent that sent the request that this is or answers, as umad2sim wrote it into the transaction id.
+    /// Returns the agent that sent the request, as umad2sim wrote it into the transaction id of request and
+    /// response.
     pub fn asking_agent(&self) -> u32 {
         u32::from(u16::from_be_bytes([self.mad()[10], self.mad()[11]]))
     }
 
-    /// Whether it answers a request.
+    /// Returns whether it is a response.
     pub fn is_response(&self) -> bool {
         self.method() & RESPONSE_BIT != 0 || self.method() == METHOD_TRAP_REPRESS
     }

@@ -1,12 +1,13 @@
-//! A management port, shared by all who open it, with the kernel's time-outs.
+//! A management port with the kernel's timeouts, shared by all its openers.
 //!
-//! One port of the library below is opened once, never closed, and its agents are never unregistered but used again:
-//! umad2sim 0.10 gives all answers of a management class to the descriptor that registered it last, and crashes on an
-//! answer to one that is closed. Answers find their agent by the agent id in their transaction id instead.
+//! A port of the library below is opened once and never closed, and its agents are never unregistered but
+//! reused. umad2sim 0.10 passes all responses of a management class to the descriptor that registered it last,
+//! and crashes on a response to a closed one. Here responses find their agent by the agent id in their
+//! transaction id instead.
 //!
-//! ibsim gives a MAD that it cannot deliver back at once, with status 110. The kernel knows no such thing: a MAD without
-//! an answer is silence until its time is up. So these are dropped here and the deadline decides, unless the agent is
-//! this crate's own and [wants to know](Undeliverable::GiveBack).
+//! ibsim returns a MAD that it cannot deliver at once, with status 110. The kernel does not: a MAD without a
+//! response is silent until its timeout. So this module drops these returned MADs and lets the deadline decide,
+//! unless the agent is this crate's own and [requests them](Undeliverable::GiveBack).
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,25 +23,25 @@ use super::transactions::{Due, Duplicate, Key, Transactions};
 use crate::fd_queue::FdQueue;
 use crate::model::adapter::Adapter;
 
-/// Where an agent's packets go.
+/// The queue of an agent's packets.
 pub type Inbox = FdQueue<Packet>;
 
-/// How long the receiving thread waits at a time; it notices within this that it is to end.
+/// Maximum time that the receiving thread waits before it checks whether to end.
 const RECEIVE_SLICE: Duration = Duration::from_millis(100);
 
-/// How long a process that ends waits for answers that are still to come.
+/// How long a process that exits waits for outstanding responses.
 const LAST_ANSWERS: Duration = Duration::from_millis(250);
 
-/// Agents of one kind out of use, from which on they are used again. umad2sim has room for 32 in all.
+/// Minimum number of unused agents of one kind before they are reused. umad2sim has room for 32 in all.
 const MANY_SPARES: usize = 8;
 
-/// Why a packet was not sent.
+/// Error from sending a packet.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// No such agent of this port.
+    /// The port has no such agent.
     #[error("agent {0} is not registered on this port")]
     NoSuchAgent(u32),
-    /// The same request is out.
+    /// The same request is in flight.
     #[error(transparent)]
     Duplicate(#[from] Duplicate),
     /// The layer below refused it.
@@ -51,12 +52,12 @@ pub enum SendError {
     Ending,
 }
 
-/// What is to become of a request of an agent that ibsim cannot deliver.
+/// What to do with an agent's request that ibsim cannot deliver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undeliverable {
-    /// Nothing until its time is up, as with the kernel.
+    /// Wait for its timeout, as the kernel does.
     Hold,
-    /// It is given back at once, as timed out.
+    /// Return it at once, as timed out.
     GiveBack,
 }
 
@@ -69,17 +70,18 @@ struct Agent {
 #[derive(Default)]
 struct State {
     agents: HashMap<u32, Agent>,
-    /// Agents of the layer below that nobody uses now, the longest unused first.
+    /// Unused agents of the layer below, the longest unused first.
     spare: Vec<(Registration, u32)>,
     transactions: Transactions,
-    /// `exit` was called: nothing is sent any more,
+    /// `exit` was called: nothing is sent any more.
     ending: bool,
-    /// nor received.
+    /// Nothing is received any more.
     ended: bool,
 }
 
 impl State {
-    /// The agent of that kind that is out of use longest, if there are so many that it surely gets no late answers.
+    /// Returns the longest unused agent of that kind, if there are so many that it surely gets no late
+    /// responses.
     fn take_spare(&mut self, registration: &Registration) -> Option<u32> {
         let same = |(spare, _): &(Registration, u32)| spare == registration;
         if self.spare.iter().filter(|spare| same(spare)).count() < MANY_SPARES {
@@ -94,15 +96,15 @@ impl State {
     }
 }
 
-/// See the module's text. All methods may be called from any thread.
+/// A shared management port, see the module. Any thread may call all methods.
 pub struct MadPort {
     library: &'static Libibumad,
     below: i32,
     state: Mutex<State>,
-    /// Signalled when a request begins or ends to wait, so that the next deadline may be another one.
+    /// Signals that a request started or stopped waiting, so that the next deadline may have changed.
     waiting_changed: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The adapter whose port this is, by number, which is told of its memberships.
+    /// The adapter and number of this port, to update with its memberships.
     adapter: Mutex<Option<(Weak<Adapter>, u8)>>,
 }
 
@@ -114,7 +116,7 @@ fn open_ports() -> &'static OpenPorts {
 }
 
 impl MadPort {
-    /// The port of that name (`None`: any) and number (0: any), opened the first time.
+    /// Opens the port with that name (`None`: any) and number (0: any), or returns it if it is open.
     ///
     /// # Errors
     /// If there is no such port or it cannot be opened.
@@ -146,12 +148,12 @@ impl MadPort {
         Ok(port)
     }
 
-    /// Tells an adapter from now on of the memberships that the SA gives to its port and takes.
-    pub fn tell_memberships(&self, adapter: &Arc<Adapter>, port: u8) {
+    /// Reports to an adapter the memberships that the SA grants to its port and ends.
+    pub fn report_memberships(&self, adapter: &Arc<Adapter>, port: u8) {
         *self.adapter.lock() = Some((Arc::downgrade(adapter), port));
     }
 
-    /// Registers an agent whose packets go to `inbox`, for as long as that lives.
+    /// Registers an agent whose packets go to `inbox`, until `inbox` is dropped.
     ///
     /// # Errors
     /// If the layer below refuses it.
@@ -177,7 +179,7 @@ impl MadPort {
         Ok(id)
     }
 
-    /// Forgets an agent and its requests. False: there was none of that id.
+    /// Removes an agent and its requests. Returns false if there is none with that id.
     pub fn unregister(&self, id: u32) -> bool {
         let mut state = self.state.lock();
         let Some(agent) = state.agents.remove(&id) else {
@@ -188,11 +190,11 @@ impl MadPort {
         true
     }
 
-    /// Sends a packet for an agent. A request with a time-out either gets an answer into the agent's inbox or comes back
-    /// there, once, with status 110 and its own headers.
+    /// Sends a packet for an agent. For a request with a timeout, the agent's inbox gets either a response or,
+    /// once, the request's headers with status 110.
     ///
     /// # Errors
-    /// If it was not sent; then nothing comes back.
+    /// If sending failed; then nothing is returned.
     pub fn send(
         &self,
         id: u32,
@@ -232,7 +234,7 @@ impl MadPort {
             })
     }
 
-    /// Whether the process is at its end, so that nothing is sent any more.
+    /// Returns whether the process is exiting, so that nothing is sent any more.
     pub fn is_ending(&self) -> bool {
         self.state.lock().ending
     }
@@ -242,7 +244,7 @@ impl MadPort {
             let begin = Instant::now();
             match self.library.receive(self.below, RECEIVE_SLICE) {
                 Some(packet) => self.dispatch(packet),
-                // umad2sim's poll can fail at once when it was woken for nothing.
+                // umad2sim's poll may fail at once after a spurious wake-up.
                 None if begin.elapsed() < Duration::from_millis(1) => {
                     std::thread::sleep(Duration::from_millis(1))
                 }
@@ -261,7 +263,7 @@ impl MadPort {
         }
     }
 
-    /// Who gets a packet. Ends the transaction that it answers.
+    /// Returns the receivers of a packet. Ends the transaction that it answers.
     fn receivers(&self, packet: &Packet) -> Vec<(u32, Arc<Inbox>)> {
         let mut state = self.state.lock();
         if packet.is_response() {
@@ -272,11 +274,11 @@ impl MadPort {
             self.waiting_changed.notify_all();
             let inbox = state.inbox(id);
             drop(state);
-            // Before the program hears of it, and attaches.
+            // Before the program sees the response and attaches.
             if let Some((adapter, port)) = &*self.adapter.lock()
                 && let Some(adapter) = adapter.upgrade()
             {
-                joins::heed(&adapter, *port, &request, packet);
+                joins::apply_response(&adapter, *port, &request, packet);
             }
             return inbox.map(|inbox| (id, inbox)).into_iter().collect();
         }
@@ -294,7 +296,7 @@ impl MadPort {
             .collect()
     }
 
-    /// Takes a request that ibsim could not deliver.
+    /// Handles a request that ibsim could not deliver.
     fn give_back(&self, mut packet: Packet) {
         let id = packet.asking_agent();
         let mut state = self.state.lock();
@@ -340,7 +342,7 @@ impl MadPort {
 
     fn act(&self, key: Key, due: Due, inbox: Option<Arc<Inbox>>) {
         match due {
-            // A retry that cannot be sent is a lost one: the next deadline comes.
+            // A retry that cannot be sent counts as lost until the next deadline.
             Due::Resend(mut packet) => drop(self.library.send(self.below, key.agent, &mut packet)),
             Due::TimedOut(mut packet) => {
                 packet.time_out();
@@ -351,7 +353,7 @@ impl MadPort {
         }
     }
 
-    /// Waits for what is out, for a moment, and ends the threads.
+    /// Waits for outstanding responses, for a moment, and ends the threads.
     fn end(&self) {
         let mut state = self.state.lock();
         state.ending = true;
@@ -371,8 +373,8 @@ impl MadPort {
     }
 }
 
-/// umad2sim's own exit handler frees what our threads wait on, and hangs if something arrives meanwhile. It was registered
-/// when the first port was opened, so ours, registered after, runs before it.
+/// umad2sim's own exit handler frees what our threads wait on, and hangs if a packet arrives meanwhile. It was
+/// registered when the first port was opened, so ours, registered later, runs first.
 fn end_ports_at_exit() {
     extern "C" fn end() {
         let ports: Vec<_> = open_ports().lock().values().cloned().collect();
@@ -380,7 +382,7 @@ fn end_ports_at_exit() {
             port.end();
         }
     }
-    // SAFETY: a function that takes and returns nothing; the library that holds it stays loaded (it is preloaded or part
-    // of the program).
+    // SAFETY: the function has no arguments and no result; the library that contains it stays loaded (it is
+    // preloaded or part of the program).
     unsafe { libc::atexit(end) };
 }

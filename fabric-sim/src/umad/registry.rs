@@ -1,4 +1,4 @@
-//! The ports that the program has open, by the descriptor that it was given.
+//! The program's open ports, by their descriptors.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, RawFd};
@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use super::lower::{LowerError, Registration};
 use super::port::{Inbox, MadPort, Undeliverable};
 
-/// Packets that a port keeps for a program that does not read them; what comes then is lost.
+/// Maximum number of unread packets of a port; further ones are lost.
 const INBOX_CAPACITY: usize = 65536;
 
 /// A port as `umad_open_port` opened it.
@@ -27,10 +27,10 @@ fn open_ports() -> &'static Open {
 }
 
 impl OpenPort {
-    /// Opens a port and returns the descriptor that stands for it.
+    /// Opens a port and returns its descriptor.
     ///
     /// # Errors
-    /// If there is no such port, or no descriptor left.
+    /// If there is no such port, or no free descriptor.
     pub fn open(name: Option<&str>, number: i32) -> Result<RawFd, LowerError> {
         let port = MadPort::open(name, number)?;
         let inbox = Inbox::new(INBOX_CAPACITY).map_err(|error| LowerError::Call {
@@ -48,12 +48,12 @@ impl OpenPort {
         Ok(fd)
     }
 
-    /// The port that a descriptor stands for.
+    /// Returns the port of a descriptor.
     pub fn of(fd: RawFd) -> Option<Arc<Self>> {
         open_ports().read().get(&fd).cloned()
     }
 
-    /// Closes it; its agents are gone. False: it was not open.
+    /// Closes it and removes its agents. Returns false if it was not open.
     pub fn close(fd: RawFd) -> bool {
         let Some(open) = open_ports().write().remove(&fd) else {
             return false;
@@ -67,7 +67,7 @@ impl OpenPort {
     /// Registers an agent.
     ///
     /// # Errors
-    /// If it is refused.
+    /// If the registration is refused.
     pub fn register(&self, registration: Registration) -> Result<u32, LowerError> {
         let id = self
             .port
@@ -76,7 +76,7 @@ impl OpenPort {
         Ok(id)
     }
 
-    /// Unregisters an agent. False: it is not this port's.
+    /// Unregisters an agent. Returns false if it does not belong to this port.
     pub fn unregister(&self, id: u32) -> bool {
         let mut agents = self.agents.lock();
         let Some(index) = agents.iter().position(|agent| *agent == id) else {
@@ -86,17 +86,17 @@ impl OpenPort {
         self.port.unregister(id)
     }
 
-    /// Whether an agent is this port's.
+    /// Returns whether an agent belongs to this port.
     pub fn has_agent(&self, id: u32) -> bool {
         self.agents.lock().contains(&id)
     }
 
-    /// The port behind it.
+    /// Returns the management port.
     pub fn port(&self) -> &MadPort {
         &self.port
     }
 
-    /// What has come for its agents.
+    /// Returns the packets for its agents.
     pub fn inbox(&self) -> &Inbox {
         &self.inbox
     }

@@ -1,18 +1,19 @@
-//! The kernel's bookkeeping of requests that wait for an answer (drivers/infiniband/core/mad.c and user_mad.c).
+//! The requests that wait for a response, as in the kernel (drivers/infiniband/core/mad.c and user_mad.c).
 //!
-//! A request sent with time-out T and R retries is sent again, unchanged, after each T without an answer, R times; T
-//! after the last it is given back. An answer counts once and only while its request waits. T = 0: no answer is awaited.
-//! No clock and no descriptor here: the caller tells the time and does what he is told.
+//! A request with timeout T and R retries is sent again, unchanged, after each T without a response, R times; T
+//! after the last try it is returned. A response counts once, and only while its request waits. T = 0 means
+//! that no response is expected. The module has no clock and no descriptor: the caller passes the time and does
+//! what the result says.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use super::packet::Packet;
 
-/// What an answer is recognised by.
+/// The key that matches a response with its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// The agent that asked.
+    /// The agent that sent the request.
     pub agent: u32,
     /// Management class.
     pub class: u8,
@@ -21,7 +22,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Of a request of `agent`, or of an answer to it.
+    /// Returns the key of a request of `agent`, or of a response to it.
     pub fn of(agent: u32, packet: &Packet) -> Self {
         Self {
             agent,
@@ -31,9 +32,10 @@ impl Key {
     }
 }
 
-/// The agent has a request of this class and transaction id out already; the kernel refuses a second (`EINVAL`).
+/// The agent already has a request with this class and transaction id in flight; the kernel refuses a second
+/// (`EINVAL`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a request with class {:#x} and transaction {:#x} of agent {} waits already", .0.class, .0.transaction, .0.agent)]
+#[error("agent {} already has a request with class {:#x} and transaction {:#x} in flight", .0.agent, .0.class, .0.transaction)]
 pub struct Duplicate(pub Key);
 
 #[derive(Debug)]
@@ -44,16 +46,16 @@ struct Waiting {
     deadline: Instant,
 }
 
-/// What is to be done about a request whose time has come.
+/// What to do with a request whose deadline passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Send it again.
     Resend(Packet),
-    /// Give it back as timed out.
+    /// Return it as timed out.
     TimedOut(Packet),
 }
 
-/// The requests of a port that wait.
+/// The waiting requests of a port.
 #[derive(Debug, Default)]
 pub struct Transactions {
     waiting: HashMap<Key, Waiting>,
@@ -61,10 +63,10 @@ pub struct Transactions {
 }
 
 impl Transactions {
-    /// Notes a request that is about to be sent.
+    /// Records a request that is about to be sent.
     ///
     /// # Errors
-    /// If the same is out already.
+    /// If the same request is in flight.
     pub fn start(
         &mut self,
         now: Instant,
@@ -90,30 +92,30 @@ impl Transactions {
         Ok(())
     }
 
-    /// Ends the waiting of a request, and returns it. `None`: none waited, so that its answer is to be dropped.
+    /// Ends the wait of a request and returns it. `None`: none was waiting, so drop the response.
     pub fn finish(&mut self, key: &Key) -> Option<Packet> {
         let waiting = self.waiting.remove(key)?;
         self.deadlines.remove(&(waiting.deadline, *key));
         Some(waiting.packet)
     }
 
-    /// Forgets an agent's requests.
+    /// Removes an agent's requests.
     pub fn forget_agent(&mut self, agent: u32) {
         self.waiting.retain(|key, _| key.agent != agent);
         self.deadlines.retain(|(_, key)| key.agent != agent);
     }
 
-    /// Whether no request waits.
+    /// Returns whether no request waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// When something is due next.
+    /// Returns the next deadline.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// What is due now, in the order of its deadlines.
+    /// Returns what is due, in order of deadlines.
     pub fn due(&mut self, now: Instant) -> Vec<(Key, Due)> {
         let mut due = Vec::new();
         while let Some((deadline, key)) = self.deadlines.first().copied()
@@ -125,7 +127,7 @@ impl Transactions {
             };
             if waiting.retries_left > 0 {
                 waiting.retries_left -= 1;
-                // Counted from now, as the kernel does: a late timer does not shorten the next wait.
+                // From now, as in the kernel: a late timer does not shorten the next wait.
                 waiting.deadline = now + waiting.timeout;
                 self.deadlines.insert((waiting.deadline, key));
                 due.push((key, Due::Resend(waiting.packet.clone())));

@@ -1,4 +1,4 @@
-//! The part of `<infiniband/verbs.h>` (rdma-core 44) that the exported functions speak.
+//! The part of `<infiniband/verbs.h>` (rdma-core 44) that the exported functions use.
 //!
 //! Names, order and types are those of the header; `tests/layout.rs` compares every size and offset with a C program
 //! compiled against the installed header. Fields whose header type is `__be16`, `__be32` or `__be64` hold network byte
@@ -32,7 +32,7 @@ pub struct ibv_device {
 pub const IBV_NODE_CA: c_int = 1;
 pub const IBV_TRANSPORT_IB: c_int = 0;
 
-/// A slot of the table that only programs of the first ABI called.
+/// A slot of the table that only programs with the first ABI call.
 pub type CompatSlot = Option<unsafe extern "C" fn() -> *mut c_void>;
 
 /// The table through which the header's inline functions call (`ibv_poll_cq`, `ibv_post_send`, ...).
@@ -135,8 +135,8 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// `struct ibv_port_attr`. The plain `ibv_query_port` writes it only up to and including `flags`: `port_cap_flags2`
-/// came later, and a caller of the older function has no room for it.
+/// `struct ibv_port_attr`. The plain `ibv_query_port` writes it only up to `flags`: `port_cap_flags2` was added
+/// later, and callers of the older function have no room for it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ibv_port_attr {
@@ -370,7 +370,7 @@ pub struct ibv_send_wr_ud {
     pub remote_qkey: u32,
 }
 
-/// The member `wr` of `struct ibv_send_wr`; only UD sends are simulated, the rest is its room.
+/// The member `wr` of `struct ibv_send_wr`; only UD sends are simulated, the rest is padding.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_send_wr_wr {

@@ -23,7 +23,7 @@ unsafe impl Opaque for ibv_cq {
     type Rust = Arc<CompletionQueue>;
 }
 
-/// The handle of a queue; `None` once that is destroyed.
+/// Returns the handle of a queue; `None` if it is destroyed.
 pub(super) fn handle_of(queue: &CompletionQueue) -> Option<*mut ibv_cq> {
     let cookie = queue.cookie();
     (cookie != 0).then_some(cookie as *mut ibv_cq)
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn ibv_create_cq(
         return null(libc::EINVAL);
     }
     // SAFETY: the caller's promise.
-    let told = unsafe { handle::rust(channel) }.cloned();
-    let queue = CompletionQueue::new(capacity, told, Arc::downgrade(&inner.events));
+    let channel_of_queue = unsafe { handle::rust(channel) }.cloned();
+    let queue = CompletionQueue::new(capacity, channel_of_queue, Arc::downgrade(&inner.events));
     let c = ibv_cq {
         context,
         channel,
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 }
 
 /// # Safety
-/// `channel` is NULL or from [`ibv_create_comp_channel`]; `cq` and `cq_context` are NULL or may be written.
+/// `channel` is NULL or from [`ibv_create_comp_channel`]; `cq` and `cq_context` are NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
@@ -164,8 +164,8 @@ pub unsafe extern "C" fn ibv_get_cq_event(
     }
 }
 
-/// Nothing waits for acknowledgements here, so their number does not matter: the stock provider acknowledges completions
-/// instead of events.
+/// Does nothing, because no function waits for acknowledgements; so it does not matter that the stock provider
+/// acknowledges completions instead of events.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_ack_cq_events(_cq: *mut ibv_cq, _count: c_uint) {}
 

@@ -15,7 +15,7 @@ use crate::model::adapter::Adapter;
 use crate::model::event::AsyncEvent;
 use crate::report::report;
 
-/// What an open context stands for.
+/// The Rust part of an open context.
 pub struct Context {
     pub(super) adapter: Arc<Adapter>,
     pub(super) events: Arc<FdQueue<AsyncEvent>>,
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
 }
 
 /// # Safety
-/// `context` is NULL or open; `event` is NULL or may be written.
+/// `context` is NULL or open; `event` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
@@ -131,14 +131,14 @@ pub unsafe extern "C" fn ibv_get_async_event(
     if event.is_null() {
         return minus_one(libc::EINVAL);
     }
-    // The queue itself is kept alive: another thread may close the context while this one waits.
+    // Keeps the queue alive: another thread may close the context while this one waits.
     let events = inner.events.clone();
     loop {
         let translated = match events.pop() {
             Ok(next) => translate(&next),
             Err(error) => return minus_one(error.raw_os_error().unwrap_or(libc::EAGAIN)),
         };
-        // One about something destroyed meanwhile is skipped.
+        // Skips an event about an object that was destroyed meanwhile.
         if let Some(translated) = translated {
             // SAFETY: the caller's promise.
             unsafe { event.write(translated) };
@@ -167,6 +167,6 @@ fn translate(event: &AsyncEvent) -> Option<ibv_async_event> {
     })
 }
 
-/// Nothing waits for acknowledgements here: destroying does not block.
+/// Does nothing: destroying does not wait for acknowledgements.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_ack_async_event(_event: *mut ibv_async_event) {}

@@ -23,8 +23,9 @@ unsafe impl Opaque for ibv_device {
     type Rust = Arc<Adapter>;
 }
 
-/// A device for each adapter, for ever: programs use devices after they freed the list (ibacm does), and expect a second
-/// list to name the same ones. By the adapter's address, since `install` can bring others.
+/// Returns the device of an adapter, which is never freed: programs use devices after they freed the list
+/// (ibacm does), and expect the same devices in a second list. The key is the adapter's address, since
+/// `install` may add others.
 fn device_of(adapter: &Arc<Adapter>) -> *mut ibv_device {
     static DEVICES: Mutex<Option<HashMap<usize, usize>>> = Mutex::new(None);
     let mut devices = DEVICES.lock();
@@ -49,7 +50,7 @@ fn describe(adapter: &Adapter) -> ibv_device {
     }
 }
 
-/// A NUL-terminated text in an array, cut if need be.
+/// Returns a NUL-terminated text in an array, truncated if needed.
 pub(super) fn c_text<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     for (to, from) in array[..N - 1].iter_mut().zip(text.bytes()) {
@@ -59,7 +60,7 @@ pub(super) fn c_text<const N: usize>(text: &str) -> [c_char; N] {
 }
 
 /// # Safety
-/// `count` is NULL or may be written.
+/// `count` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     if fault::strikes("ibv_get_device_list") {
@@ -81,7 +82,7 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
         return null(libc::ENOMEM);
     }
     for (index, adapter) in adapters.iter().enumerate() {
-        // SAFETY: the list has room for all adapters and the NULL that ends it.
+        // SAFETY: the list has room for all adapters and the final NULL.
         unsafe { list.add(index).write(device_of(adapter)) };
     }
     if !count.is_null() {
@@ -106,11 +107,11 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
     if device.is_null() {
         return null(libc::EINVAL);
     }
-    // SAFETY: devices live for ever.
+    // SAFETY: devices are never freed.
     unsafe { (&raw const (*device).name).cast() }
 }
 
-/// The node GUID, network byte order; 0 for NULL.
+/// Returns the node GUID in network byte order; 0 for NULL.
 ///
 /// # Safety
 /// `device` is NULL or from [`ibv_get_device_list`].
@@ -120,7 +121,7 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     unsafe { handle::rust(device) }.map_or(0, |adapter| adapter.identity().node_guid.to_be())
 }
 
-/// The kernel's index of a device: there is none.
+/// Returns that a device has no kernel index.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
     -1

@@ -1,7 +1,7 @@
-//! Failures on demand: whoever wants to see how a program takes a verb that fails lets each of its calls fail in turn.
+//! Failures on demand: a test can let each verb call of a program fail in turn.
 //!
-//! Calls that make or ask for something are counted; those that end something, and the data path, are not: they do not
-//! fail on hardware that works.
+//! Counts calls that create or query objects. Calls that destroy objects, and the data path, are not counted:
+//! they do not fail on working hardware.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,12 +12,12 @@ struct Plan {
     calls: Vec<&'static str>,
 }
 
-/// Keeps programs that want no failures from taking the lock.
+/// Saves programs without failures from taking the lock.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 static PLAN: Mutex<Option<Plan>> = Mutex::new(None);
 
-/// Counts the calls of this process from now on, and lets the one of this number, from 0, fail: `ENOMEM`. With
-/// `usize::MAX` none does.
+/// Starts counting this process's calls, and lets the one with this number, from 0, fail with `ENOMEM`. With
+/// `usize::MAX` none fails.
 pub fn fail_call(number: usize) {
     *PLAN.lock() = Some(Plan {
         number,
@@ -26,7 +26,7 @@ pub fn fail_call(number: usize) {
     ACTIVE.store(true, Ordering::Release);
 }
 
-/// Counts no more and lets nothing fail; the calls since [`fail_call`], by name.
+/// Stops counting and failing; returns the names of the calls since [`fail_call`].
 pub fn stop() -> Vec<&'static str> {
     ACTIVE.store(false, Ordering::Release);
     PLAN.lock()
@@ -35,7 +35,7 @@ pub fn stop() -> Vec<&'static str> {
         .unwrap_or_default()
 }
 
-/// Whether this call is to fail.
+/// Returns whether this call must fail.
 pub(super) fn strikes(call: &'static str) -> bool {
     if !ACTIVE.load(Ordering::Acquire) {
         return false;

@@ -1,17 +1,17 @@
-//! The structs that programs hold pointers to, each with what it stands for behind it.
+//! The structs that programs hold pointers to, each followed by its Rust data.
 
 use std::ffi::c_int;
 
 use crate::report::set_errno;
 
-/// A C struct that programs see, followed by Rust data that they do not.
+/// A C struct for programs, followed by Rust data for this crate.
 #[repr(C)]
 pub struct Handle<C, R> {
     c: C,
     rust: R,
 }
 
-/// Says which Rust data follows a C struct.
+/// Declares which Rust data follows a C struct.
 ///
 /// # Safety
 /// Every pointer to the struct that a program can get must come from [`create`].
@@ -25,7 +25,7 @@ pub fn create<C: Opaque>(c: C, rust: C::Rust) -> *mut C {
     Box::into_raw(Box::new(Handle { c, rust })).cast()
 }
 
-/// The data behind a handle; `None` for NULL. Borrows nothing of the C struct, which the program may write.
+/// Returns the data of a handle; `None` for NULL. Does not borrow the C struct, which the program may write.
 ///
 /// # Safety
 /// `pointer` is NULL or a handle from [`create`] that is not destroyed while the reference is used.
@@ -46,13 +46,13 @@ pub unsafe fn destroy<C: Opaque>(pointer: *mut C) {
     drop(unsafe { Box::from_raw(pointer.cast::<Handle<C, C::Rust>>()) });
 }
 
-/// NULL with `errno` set.
+/// Sets `errno` and returns NULL.
 pub fn null<T>(errno: c_int) -> *mut T {
     set_errno(errno);
     std::ptr::null_mut()
 }
 
-/// -1 with `errno` set.
+/// Sets `errno` and returns -1.
 pub fn minus_one(errno: c_int) -> c_int {
     set_errno(errno);
     -1

@@ -1,5 +1,5 @@
-//! Verbs that are not simulated. They are here so that libibverbs' own never get a handle made by this crate: each fails
-//! with `ENOSYS` and says its name once on stderr.
+//! Verbs that are not simulated. They are exported so that libibverbs' own never get a handle made by this
+//! crate: each fails with `ENOSYS` and prints its name once on stderr.
 
 use std::ffi::{c_int, c_void};
 
@@ -12,8 +12,8 @@ fn name(verb: &str) {
     set_errno(libc::ENOSYS);
 }
 
-/// Exported verbs by what they return on failure. Their arguments do not matter: the C calling convention lets a
-/// function ignore them.
+/// Exported verbs by their return value on failure. Their arguments are omitted: the C calling convention lets
+/// a function ignore them.
 macro_rules! not_simulated {
     ($($failure:ident: $($verb:ident)*;)*) => {
         $($(
@@ -46,7 +46,7 @@ not_simulated! {
     nothing: ibv_unimport_dm ibv_unimport_mr ibv_unimport_pd;
 }
 
-/// Whether data arrive in order: not promised.
+/// Returns that in-order delivery of data is not guaranteed.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_qp_data_in_order() -> c_int {
     0

@@ -1,4 +1,4 @@
-//! What a device and its ports are: `man 3 ibv_query_device`, `ibv_query_port`, `ibv_query_gid`, `ibv_query_pkey`.
+//! Queries of devices and ports: `man 3 ibv_query_device`, `ibv_query_port`, `ibv_query_gid`, `ibv_query_pkey`.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::model::completion::MAX_ENTRIES;
 use crate::model::port::PortSnapshot;
 use crate::smp::PortInfo;
 
-/// Requests that a queue takes at most.
+/// Maximum number of requests in a queue.
 pub(super) const MAX_QP_WR: u32 = 16384;
-/// Segments that a request has at most.
+/// Maximum number of segments of a request.
 pub(super) const MAX_SGE: u32 = 32;
-/// Bytes that are sent inline at most.
+/// Maximum length of an inline send in bytes.
 pub(super) const MAX_INLINE: u32 = 1024;
 
 /// CapabilityMask bit IsExtendedSpeedsSupported.
@@ -27,7 +27,7 @@ const CAP_EXTENDED_SPEEDS: u32 = 1 << 14;
 const MANY: c_int = 1 << 16;
 
 /// # Safety
-/// `context` is NULL or open; `attr` is NULL or may be written.
+/// `context` is NULL or open; `attr` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn ibv_query_device(
         .filter_map(|port| adapter.port(port))
         .map(|port| port.pkeys.len())
         .max();
-    // SAFETY: all-zero is a value of this struct of numbers.
+    // SAFETY: all zeros is a valid value of this struct of numbers.
     let mut filled: ibv_device_attr = unsafe { std::mem::zeroed() };
     filled.fw_ver = c_text(&identity.firmware);
     filled.node_guid = identity.node_guid.to_be();
@@ -115,7 +115,7 @@ fn port_attributes(port: &PortSnapshot, link_layer: LinkLayer) -> ibv_port_attr 
     }
 }
 
-/// 1 SDR, 2 DDR, 4 QDR, 16 FDR, 32 EDR, 64 HDR, 128 NDR: the extended speeds follow the others.
+/// Returns the code: 1 SDR, 2 DDR, 4 QDR, 16 FDR, 32 EDR, 64 HDR, 128 NDR; extended speeds follow the others.
 fn active_speed(info: &PortInfo) -> u8 {
     if info.capability_mask & CAP_EXTENDED_SPEEDS != 0 && info.speed_ext_active != 0 {
         info.speed_ext_active << 4
@@ -124,10 +124,10 @@ fn active_speed(info: &PortInfo) -> u8 {
     }
 }
 
-/// Fills all but the last field: the caller may be a program for which the struct ended there.
+/// Fills all but the last field: for an older program the struct ends there.
 ///
 /// # Safety
-/// `context` is NULL or open; `attr` is NULL or may be written up to `port_cap_flags2`.
+/// `context` is NULL or open; `attr` is NULL or writable up to `port_cap_flags2`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn ibv_query_port(
 }
 
 /// # Safety
-/// `context` is NULL or open; `gid` is NULL or may be written.
+/// `context` is NULL or open; `gid` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_gid(
     context: *mut ibv_context,
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn ibv_query_gid(
 }
 
 /// # Safety
-/// `context` is NULL or open; `entry` is NULL or `entry_size` bytes may be written to it.
+/// `context` is NULL or open; `entry` is NULL or has `entry_size` writable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_gid_ex(
     context: *mut ibv_context,
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     let found = port
         .zip(usize::try_from(index).ok())
         .and_then(|(port, index)| port.gid(index));
-    // An unused entry is ENODATA, as the kernel has it.
+    // An unused entry is ENODATA, as in the kernel.
     let Some(raw) = found else {
         return libc::EINVAL;
     };
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
 }
 
 /// # Safety
-/// `context` is NULL or open; `pkey` is NULL or may be written (network byte order).
+/// `context` is NULL or open; `pkey` is NULL or writable (network byte order).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_pkey(
     context: *mut ibv_context,
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
     }
 }
 
-/// The index of a P_Key (network byte order, membership bit included), or -1.
+/// Returns the index of a P_Key (network byte order, membership bit included), or -1.
 ///
 /// # Safety
 /// `context` is NULL or open.
@@ -276,10 +276,10 @@ pub unsafe extern "C" fn ibv_get_pkey_index(
         .unwrap_or_else(|| minus_one(libc::EINVAL))
 }
 
-/// The kind of a GID: all are InfiniBand's.
+/// Stores the type of a GID: always InfiniBand.
 ///
 /// # Safety
-/// `context` is NULL or open; `kind` is NULL or may be written.
+/// `context` is NULL or open; `kind` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,

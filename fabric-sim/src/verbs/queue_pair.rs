@@ -18,7 +18,7 @@ use crate::model::queue_pair::{
     Change, Limits, QpError, QueuePair, RecvRequest, SendRequest, State,
 };
 
-/// What a queue pair stands for.
+/// The Rust part of a queue pair.
 pub struct Pair {
     inner: Arc<QueuePair>,
     signal_all: bool,
@@ -38,7 +38,8 @@ fn errno(error: QpError) -> c_int {
 }
 
 /// # Safety
-/// `pd` is NULL or from `ibv_alloc_pd`; `attr` is NULL or may be read and written, its queues from `ibv_create_cq`.
+/// `pd` is NULL or from `ibv_alloc_pd`; `attr` is NULL or readable and writable, its queues from
+/// `ibv_create_cq`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
@@ -171,10 +172,10 @@ pub unsafe extern "C" fn ibv_modify_qp(
     0
 }
 
-/// Fills what a UD queue pair has, whatever the mask asks for.
+/// Fills all attributes of a UD queue pair, whatever the mask.
 ///
 /// # Safety
-/// `qp` is NULL or from [`ibv_create_qp`]; `attr` and `init` are NULL or may be written.
+/// `qp` is NULL or from [`ibv_create_qp`]; `attr` and `init` are NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
@@ -252,7 +253,7 @@ unsafe fn segments(list: *const ibv_sge, count: c_int) -> Option<Vec<Segment>> {
     )
 }
 
-/// The bytes of an inline send, which need no region.
+/// Copies the bytes of an inline send, which need no region.
 ///
 /// # Safety
 /// The segments are readable.
@@ -276,7 +277,7 @@ unsafe fn read_send(pair: &Pair, wr: &ibv_send_wr) -> Result<SendRequest, c_int>
     if !matches!(wr.opcode, IBV_WR_SEND | IBV_WR_SEND_WITH_IMM) {
         return Err(libc::EINVAL);
     }
-    // SAFETY: of a send on a UD queue pair, `ud` is the member that counts; the rest is the caller's promise.
+    // SAFETY: for a send on a UD queue pair, `ud` is the valid member; the rest is the caller's promise.
     let (ud, address) = unsafe { (wr.wr.ud, handle::rust(wr.wr.ud.ah)) };
     let address = address.ok_or(libc::EINVAL)?;
     // SAFETY: the caller's promise.
@@ -303,7 +304,7 @@ unsafe fn read_send(pair: &Pair, wr: &ibv_send_wr) -> Result<SendRequest, c_int>
 /// `ibv_post_send`.
 ///
 /// # Safety
-/// `qp` is NULL or from [`ibv_create_qp`]; `wr` is a list of send requests; `bad` is NULL or may be written.
+/// `qp` is NULL or from [`ibv_create_qp`]; `wr` is a list of send requests; `bad` is NULL or writable.
 pub(super) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     mut wr: *mut ibv_send_wr,
@@ -333,7 +334,7 @@ pub(super) unsafe extern "C" fn post_send(
 /// `ibv_post_recv`.
 ///
 /// # Safety
-/// `qp` is NULL or from [`ibv_create_qp`]; `wr` is a list of receive requests; `bad` is NULL or may be written.
+/// `qp` is NULL or from [`ibv_create_qp`]; `wr` is a list of receive requests; `bad` is NULL or writable.
 pub(super) unsafe extern "C" fn post_recv(
     qp: *mut ibv_qp,
     mut wr: *mut ibv_recv_wr,

@@ -10,19 +10,19 @@ use crate::model::adapter::Adapter;
 use crate::model::memory::MemoryRegions;
 use crate::model::queue_pair::{AddressVector, Route};
 
-/// What a protection domain stands for. Whatever is made in it holds its regions, so that it knows when it is in use.
+/// The Rust part of a protection domain. Objects made in it hold its regions, so it knows whether it is in use.
 pub struct Domain {
     pub(super) adapter: Arc<Adapter>,
     pub(super) memory: Arc<MemoryRegions>,
 }
 
-/// What a memory region stands for.
+/// The Rust part of a memory region.
 pub struct Region {
     memory: Arc<MemoryRegions>,
     key: u32,
 }
 
-/// What an address handle stands for.
+/// The Rust part of an address handle.
 pub struct Address {
     pub(super) vector: AddressVector,
     _memory: Arc<MemoryRegions>,
@@ -80,8 +80,8 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 }
 
 /// # Safety
-/// `pd` is NULL or from [`ibv_alloc_pd`]; the memory is there until the region is deregistered, and nobody uses it while
-/// a request that names it is posted.
+/// `pd` is NULL or from [`ibv_alloc_pd`]; the memory exists until the region is deregistered, and nothing else
+/// uses it while a request with it is posted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr(
     pd: *mut ibv_pd,
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
     )
 }
 
-/// As `ibv_reg_mr`; another address than the memory's own for the network to use is not simulated.
+/// Like `ibv_reg_mr`; a network address other than the memory's own is not simulated.
 ///
 /// # Safety
 /// As for [`ibv_reg_mr`].
@@ -231,13 +231,13 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     0
 }
 
-/// Nothing here is shared with a device, so a fork does no harm.
+/// Does nothing: no memory is shared with a device, so a fork does no harm.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_fork_init() -> c_int {
     0
 }
 
-/// `IBV_FORK_UNNEEDED`.
+/// Returns `IBV_FORK_UNNEEDED`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_is_fork_initialized() -> c_int {
     2

@@ -1,11 +1,11 @@
 //! Names of events: `man 3 ibv_event_type_str`.
 //!
-//! It needs no device, but what links this crate instead of libibverbs needs it; the stock provider does. The other
-//! functions of libibverbs that take no handle stay libibverbs' own.
+//! The function needs no device, but programs that link this crate instead of libibverbs need it; the stock
+//! provider does. libibverbs' other functions without a handle stay its own.
 
 use std::ffi::{CStr, c_char, c_int};
 
-/// The name of an asynchronous event.
+/// Returns the name of an asynchronous event.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_event_type_str(event: c_int) -> *const c_char {
     const NAMES: [&CStr; 20] = [

@@ -18,20 +18,21 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use super::WiresError;
 use crate::model::adapter::Adapter;
 
-/// Processes that can have one node open.
+/// Maximum number of processes that have one node open.
 const SLOTS: u8 = 255;
-/// Numbers below stay free, as with hardware, which has special queue pairs there.
+/// Lower numbers stay unused, as on hardware, where they are special queue pairs.
 const FIRST_NUMBER: u32 = 0x40;
 const LAST_NUMBER: u32 = 0xfffe;
 
-/// A folder is written to without its time being changed for as long as the kernel's coarse clock stands still, a few
-/// milliseconds. A list that is read this long after the last change has all of it.
+/// The kernel's coarse clock stands still for a few milliseconds, in which a folder can change without a change
+/// of its time. A list that is read this long after the last change is complete.
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// See the module's text.
+/// A fabric's folder.
 pub(super) struct Folder {
     path: PathBuf,
-    /// Sockets are named relative to this: a path to a socket must not be longer than 107 bytes, and this folder's may be.
+    /// Sockets are named relative to this: a path to a socket is limited to 107 bytes, and the folder's path
+    /// may be longer.
     descriptor: OwnedFd,
     known: Mutex<Known>,
 }
@@ -39,7 +40,7 @@ pub(super) struct Folder {
 #[derive(Default)]
 struct Known {
     sockets: Arc<Vec<Socket>>,
-    /// The folder's time of change when that was read, if nothing can have been missed.
+    /// The folder's change time when the list was read, if the list is complete.
     read_at: Option<(i64, i64)>,
 }
 
@@ -77,12 +78,12 @@ impl Folder {
         SocketAddrUnix::new(format!("/proc/self/fd/{folder}/{name}").as_str())
     }
 
-    /// The sockets in the folder.
+    /// Returns the sockets in the folder.
     pub(super) fn sockets(&self) -> Result<Arc<Vec<Socket>>, Errno> {
         let mut known = self.known.lock();
-        // Before it is read: what changes meanwhile shows as a change.
+        // Before reading it, so that a change meanwhile is noticed.
         let stat = fstat(&self.descriptor)?;
-        // Signed or not, depending on which way rustix reaches the kernel.
+        // Signed or not, depending on rustix' backend.
         let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
         let changed_at = (stat.st_mtime, nanoseconds);
         if known.read_at == Some(changed_at) {
@@ -101,7 +102,7 @@ impl Folder {
         Ok(known.sockets.clone())
     }
 
-    /// Makes a socket, in place of one that a process left behind in the same slot.
+    /// Creates a socket, replacing one that an earlier process left behind in the same slot.
     pub(super) fn bind(&self, name: &str) -> Result<OwnedFd, WiresError> {
         let bind = || -> Result<OwnedFd, Errno> {
             let socket = socket_with(
@@ -142,7 +143,7 @@ fn is_socket_name(name: &str) -> bool {
     matches!(parts[..], [guid, slot, port] if hex(guid, 16) && hex(slot, 2) && hex(port, 2))
 }
 
-/// A process's place at a node. Nobody else has it as long as this lives.
+/// A process's slot at a node. No other process has it as long as this lives.
 pub(super) struct Slot {
     node_guid: u64,
     number: u8,
@@ -151,7 +152,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Takes the first that is free.
+    /// Takes the first free slot.
     pub(super) fn take(folder: &Folder, node_guid: u64) -> Result<Self, WiresError> {
         for number in 0..SLOTS {
             let name = format!("{node_guid:016x}-{number:02x}.lock");
@@ -182,13 +183,13 @@ impl Slot {
         })
     }
 
-    /// The name of the socket of a port.
+    /// Returns the socket name of a port.
     pub(super) fn socket_name(&self, port: u8) -> String {
         format!("{:016x}-{:02x}-{port:02x}", self.node_guid, self.number)
     }
 
-    /// Keeps the numbers of this process apart from those of others. They begin anywhere, as those of hardware that was
-    /// used before, unless told.
+    /// Keeps this process's queue pair numbers apart from those of others. They start anywhere, as on used
+    /// hardware, unless `first` is given.
     pub(super) fn number_queue_pairs(&self, adapter: &Adapter, first: Option<u16>) {
         let highest = u32::from(self.number) << 16;
         let first = first.unwrap_or_else(|| RandomState::new().build_hasher().finish() as u16);

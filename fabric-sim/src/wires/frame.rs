@@ -1,10 +1,10 @@
-//! A datagram's bytes on a wire; the table is in [`super`].
+//! A datagram's bytes on a wire; [`super`] has the table.
 
 use crate::model::data_path::{Datagram, GlobalRouteHeader, MAX_PAYLOAD};
 
-/// Bytes of a frame in front of its payload.
+/// Length of a frame without its payload.
 pub const HEADER: usize = 72;
-/// Bytes of the longest frame.
+/// Maximum length of a frame.
 pub const MAX_FRAME: usize = HEADER + MAX_PAYLOAD;
 
 const MAGIC: [u8; 4] = *b"FSUD";
@@ -18,23 +18,21 @@ const MAX_FLOW_LABEL: u32 = 0x000f_ffff;
 /// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAFrame {
-    /// Nothing of this fabric's.
-    #[error("it does not begin as frames do")]
+    /// They do not start with `FSUD`.
+    #[error("it does not start with FSUD")]
     Foreign,
-    /// From a process with another release of this library.
-    #[error(
-        "its version is {0}, and {VERSION} is spoken here: use one release of fabric-sim in all processes"
-    )]
+    /// The sender uses another release of this library.
+    #[error("its version is {0}, not {VERSION}: use one release of fabric-sim in all processes")]
     Version(u8),
-    /// Its length is not what its header says.
+    /// The length does not match the header.
     #[error("its length is wrong")]
     Length,
-    /// A field has a value that no datagram has.
+    /// A field is out of range.
     #[error("its {0} is out of range")]
     Field(&'static str),
 }
 
-/// The bytes of a datagram. A payload longer than [`MAX_PAYLOAD`] is cut.
+/// Returns the bytes of a datagram. Truncates a payload longer than [`MAX_PAYLOAD`].
 pub fn encode(datagram: &Datagram) -> Vec<u8> {
     let payload = &datagram.payload[..datagram.payload.len().min(MAX_PAYLOAD)];
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
@@ -63,15 +61,15 @@ pub fn encode(datagram: &Datagram) -> Vec<u8> {
     frame
 }
 
-/// Reads the bytes of a datagram, which may come from anybody.
+/// Parses the bytes of a datagram, from an untrusted sender.
 ///
 /// # Errors
-/// If they are not exactly one.
+/// If they are not exactly one frame.
 pub fn parse(bytes: &[u8]) -> Result<Datagram, NotAFrame> {
     if !bytes.starts_with(&MAGIC) {
         return Err(NotAFrame::Foreign);
     }
-    // The version comes before the length: the header of another may be shorter.
+    // Check the version before the length: another version's header may be shorter.
     match bytes.get(4) {
         Some(&VERSION) => {}
         Some(version) => return Err(NotAFrame::Version(*version)),
@@ -197,7 +195,8 @@ mod tests {
         assert_eq!(parse(b"FSUD\x02"), Err(NotAFrame::Version(2)));
     }
 
-    /// Any byte changed in any way is read or refused, and what is read is written the same.
+    /// Any byte is changed in any way: the frame is parsed or refused, and a parsed one encodes to the same
+    /// bytes.
     #[test]
     fn no_byte_breaks_it() {
         let frame = encode(&full());

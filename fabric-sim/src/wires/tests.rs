@@ -1,4 +1,4 @@
-//! Adapters on wires; what is one process in reality is one adapter here.
+//! Adapters on wires; one adapter here stands for one process.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A process at the node whose one port has that LID.
+/// A process at the node whose only port has that LID.
 fn process(folder: &Path, lid: u16) -> Host {
     let port = (*adapter(lid).port(1).unwrap()).clone();
     let identity = Identity {
@@ -33,7 +33,7 @@ fn process(folder: &Path, lid: u16) -> Host {
     host
 }
 
-/// The next that comes in, for which a receive is posted again.
+/// Returns the next received completion and posts the receive again.
 fn next(host: &Host) -> Completion {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -55,7 +55,7 @@ fn send(from: &Host, to: &Host, payload: &[u8]) {
     from.send(payload, at(lid), to.pair.number());
 }
 
-/// Wires keep the order: once this has come, everything that was sent before has come or never will.
+/// Wires keep the order: once this datagram has arrived, earlier ones have arrived or are lost.
 fn assert_next_is(from: &Host, to: &Host, text: &[u8]) {
     send(from, to, text);
     let came = next(to);
@@ -88,7 +88,7 @@ fn unicast_and_multicast_go_from_process_to_process() {
     let came = next(&b);
     assert_eq!(payload(&b, &came), b"to all");
     assert!(came.grh);
-    // The one has not joined, the other has sent it.
+    // The first has not joined, the second sent it.
     assert_next_is(&b, &c, b"after it");
     assert_next_is(&b, &a, b"after it");
 }
@@ -166,7 +166,7 @@ fn strangers_are_dropped() {
 #[test]
 fn a_slot_that_was_left_is_taken_over() {
     let folder = folder();
-    // Of a process that was killed: nobody holds the lock, and nobody is behind the socket.
+    // Left by a killed process: no process holds the lock or the socket.
     let name = folder.path().join("0000000000000005-00-01");
     drop(UnixDatagram::bind(&name).unwrap());
     drop(UnixDatagram::bind(folder.path().join("0000000000000009-00-01")).unwrap());
@@ -185,7 +185,7 @@ fn wires_end_with_their_adapter() {
     assert_next_is(&a, &b, b"hello");
     drop(b);
     let deadline = Instant::now() + Duration::from_secs(60);
-    // Its receiver may hold it for a moment.
+    // The receiving thread may hold it for a moment.
     while weak.strong_count() > 0
         || names(folder.path()).contains(&"0000000000000006-00-01".to_owned())
     {
@@ -198,15 +198,15 @@ fn wires_end_with_their_adapter() {
 }
 
 #[test]
-fn nobody_waits_for_a_receiver_that_takes_nothing() {
+fn a_full_receiver_does_not_block_the_sender() {
     let folder = folder();
     let [a, b] = [5, 6].map(|lid| process(folder.path(), lid));
-    // The kernel keeps a few datagrams for it, ten on many systems.
+    // The kernel queues a few datagrams for it, ten on many systems.
     let slow = UnixDatagram::bind(folder.path().join("000000000000000a-00-01")).unwrap();
     for number in 0..200u8 {
         send(&a, &b, &[number; 4]);
     }
-    // B has had them all without the slow one having taken any, as many as it has posted receives for.
+    // B has received as many as it has posted receives, while the slow one has taken none.
     let came = next(&b);
     assert_eq!(payload(&b, &came).len(), 4);
     slow.set_read_timeout(Some(Duration::from_secs(60)))
@@ -222,9 +222,10 @@ fn nobody_waits_for_a_receiver_that_takes_nothing() {
     }
 }
 
-/// The folder's time of change can be too coarse to tell them all apart: before Linux 6.13 it goes by a clock of milliseconds.
+/// The folder's change time may be too coarse to separate the changes: before Linux 6.13 the clock has a
+/// resolution of milliseconds.
 #[test]
-fn who_comes_just_now_is_seen() {
+fn a_process_that_just_joined_gets_the_next_datagram() {
     let folder = folder();
     let a = process(folder.path(), 5);
     for number in 0..50u8 {
@@ -249,7 +250,7 @@ fn folders_may_have_long_names() {
 }
 
 #[test]
-fn what_is_wrong_with_a_folder_is_said() {
+fn errors_of_the_folder_are_reported() {
     let folder = folder();
     let missing = folder.path().join("missing");
     let adapter = adapter(5);
@@ -263,13 +264,13 @@ fn what_is_wrong_with_a_folder_is_said() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("0000000000000000-00-01 cannot be made"),
+        error.contains("cannot create 0000000000000000-00-01"),
         "{error}"
     );
 }
 
 #[test]
-fn the_first_number_can_be_told() {
+fn the_first_number_can_be_set() {
     let folder = folder();
     let [one, other] = [adapter(5), adapter(5)];
     for adapter in [&one, &other] {

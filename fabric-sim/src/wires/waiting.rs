@@ -1,4 +1,4 @@
-//! Frames for sockets that take nothing just now.
+//! Frames for sockets that are full.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 
 use super::folder::Socket;
 
-/// How long a frame waits for its receiver at most.
+/// Maximum time that a frame waits for its receiver.
 pub const LIFETIME: Duration = Duration::from_millis(500);
-/// Frames that wait for one receiver at most.
+/// Maximum number of frames that wait for one receiver.
 pub const MOST_WAITING: usize = 4096;
 
-/// What became of a frame that was offered to a socket.
+/// Result of offering a frame to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// It is gone: taken, or lost for good.
+    /// Done: sent, or lost.
     Done,
     /// The receiver is full.
     Full,
 }
 
-/// The frames that wait, by the name of their socket, in order.
+/// The waiting frames, by the name of their socket, in order.
 #[derive(Default)]
 pub(super) struct Waiting(HashMap<String, Queue>);
 
@@ -30,7 +30,7 @@ struct Queue {
 }
 
 impl Waiting {
-    /// Hands a frame to a socket: behind those that wait for it.
+    /// Sends a frame to a socket, after those that wait for it.
     pub(super) fn hand(
         &mut self,
         socket: &Socket,
@@ -55,7 +55,8 @@ impl Waiting {
         }
     }
 
-    /// Hands over what can be, and loses what has waited too long. False: nothing waits any more.
+    /// Sends the waiting frames that can be sent, and drops those that waited too long. Returns false if no
+    /// frame waits any more.
     pub(super) fn hand_over(
         &mut self,
         now: Instant,
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_kept_and_others_do_not_wait() {
+    fn order_is_kept_and_other_sockets_do_not_wait() {
         let (mut waiting, now) = (Waiting::default(), Instant::now());
         let taken = RefCell::new(Vec::new());
         let busy = RefCell::new(true);
@@ -120,7 +121,7 @@ mod tests {
         }
         assert!(waiting.hand_over(now, offer));
         *busy.borrow_mut() = false;
-        // It would be taken, but has to stay behind the others.
+        // The socket would take it, but it must stay behind the others.
         waiting.hand(&socket("busy"), &frame(2), now, offer);
         assert!(!waiting.hand_over(now, offer));
         let expected = [

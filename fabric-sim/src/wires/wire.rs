@@ -17,15 +17,15 @@ use crate::model::adapter::Adapter;
 use crate::model::data_path::{DataPath, Datagram};
 use crate::report::report_once;
 
-/// How long to leave a receiver alone that takes nothing.
+/// How long to leave a full receiver alone.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What ends at a port. Dropping it removes the socket.
+/// A port's connection to the wires. Dropping it removes the socket.
 pub(super) struct Wire(Arc<Shared>);
 
 struct Shared {
     folder: Arc<Folder>,
-    /// Kept as long as the socket.
+    /// Held as long as the socket.
     _slot: Arc<Slot>,
     name: String,
     socket: OwnedFd,
@@ -38,12 +38,12 @@ struct Shared {
 #[derive(Default)]
 struct Outgoing {
     waiting: Waiting,
-    /// Whether a thread looks after those that wait.
+    /// Whether a thread serves the waiting frames.
     is_watched: bool,
 }
 
 impl Wire {
-    /// Makes a port's socket and receives from it, in a thread of its own.
+    /// Creates a port's socket and starts a thread that receives from it.
     pub(super) fn lay(
         folder: &Arc<Folder>,
         slot: &Arc<Slot>,
@@ -75,7 +75,7 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         self.0.ended.store(true, Ordering::Release);
-        // Neither fails but for a socket that is gone, which is what is wanted. The first wakes the receiver.
+        // Both fail only if the socket is already gone, as wanted. The first wakes the receiver.
         let _ = shutdown(&self.0.socket, Shutdown::Both);
         let _ = self.0.folder.remove(&self.0.name);
     }
@@ -87,7 +87,7 @@ impl DataPath for Wire {
         let sockets = match shared.folder.sockets() {
             Ok(sockets) => sockets,
             Err(error) => {
-                return report_once(&format!("the folder of the wires cannot be read: {error}"));
+                return report_once(&format!("cannot read the folder of the wires: {error}"));
             }
         };
         let frame: Arc<[u8]> = frame::encode(datagram).into();
@@ -105,8 +105,10 @@ impl DataPath for Wire {
                 .spawn(move || shared.hand_over_until_none_waits());
             match started {
                 Ok(_) => outgoing.is_watched = true,
-                // The next datagram tries it again.
-                Err(error) => report_once(&format!("datagrams wait for a thread: {error}")),
+                // The next datagram tries again.
+                Err(error) => report_once(&format!(
+                    "cannot start the thread for waiting datagrams: {error}"
+                )),
             }
         }
     }
@@ -122,10 +124,10 @@ impl Shared {
         match sendto(&self.socket, frame, flags, &socket.address) {
             Err(Errno::AGAIN | Errno::NOBUFS) => Offer::Full,
             Ok(_)
-            // Of a process that has ended.
+            // The receiver's process has ended.
             | Err(Errno::CONNREFUSED | Errno::NOENT | Errno::PIPE | Errno::CONNRESET) => Offer::Done,
             Err(error) => {
-                report_once(&format!("a datagram cannot be sent to a socket of the wires: {error}"));
+                report_once(&format!("cannot send a datagram to a socket of the wires: {error}"));
                 Offer::Done
             }
         }
@@ -152,14 +154,14 @@ impl Shared {
     }
 
     fn receive_until_ended(&self) {
-        // One byte more than a frame has, so that one that is too long shows.
+        // One byte more than a frame, so that an overlong one is detected.
         let mut buffer = vec![0; MAX_FRAME + 1];
         while !self.is_ended() {
             let length = match recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
                 Ok((_, length)) => length.min(buffer.len()),
                 Err(Errno::INTR) => continue,
                 Err(error) => {
-                    return report_once(&format!("nothing comes by the wires any more: {error}"));
+                    return report_once(&format!("receiving from the wires stopped: {error}"));
                 }
             };
             if self.is_ended() {
@@ -173,9 +175,7 @@ impl Shared {
                     adapter.arrive(self.port, &datagram);
                 }
                 Err(error) => {
-                    report_once(&format!(
-                        "something that came by the wires was dropped: {error}"
-                    ));
+                    report_once(&format!("dropped an invalid frame from the wires: {error}"));
                 }
             }
         }

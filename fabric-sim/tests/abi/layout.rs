@@ -1,4 +1,4 @@
-//! Every size, offset and constant of the mirrors, compared with what a C compiler makes of the installed headers.
+//! Compares every size, offset and constant of the mirror with the installed headers, by a C compiler.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,8 +16,8 @@ fn size_of_field<S, F>(_: fn(&S) -> &F) -> u64 {
     size_of::<F>() as u64
 }
 
-/// Size and alignment of structs, offset and size of their fields. A field of the mirror that is not listed does not
-/// compile. `field as path` where C has it under another name.
+/// Size and alignment of structs, offset and size of their fields. It does not compile if a field is missing in
+/// the list. `field as path` is for fields with another name in C.
 macro_rules! structs {
     ($facts:ident; $($rust:ident = $c:literal { $($field:ident $(as $path:literal)?),* $(,)? })*) => {$({
         #[allow(dead_code)]

@@ -1,4 +1,5 @@
-//! The mirrored structs against the installed headers, and the exported symbols against the installed libraries.
+//! Compares the mirrored structs with the installed headers, and the exported symbols with the installed
+//! libraries.
 
 mod layout;
 mod symbols;

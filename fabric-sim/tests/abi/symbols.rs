@@ -1,10 +1,10 @@
-//! What `libfabric_sim.so` exports and imports.
+//! The symbols that `libfabric_sim.so` exports and imports.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Functions of libibverbs that take no handle of a device or of anything made from one, so that libibverbs' own serve.
+/// Functions of libibverbs that take no handle of a device or of an object made from one; libibverbs' own work.
 const TAKE_NO_HANDLE: [&str; 14] = [
     "ibv_copy_ah_attr_from_kern",
     "ibv_copy_path_rec_from_kern",
@@ -41,7 +41,7 @@ fn nm(library: &Path, kind: &str) -> Vec<String> {
         .collect()
 }
 
-/// Built beside this test, since it is the same package's.
+/// Returns the library, which cargo builds next to this test, because it is in the same package.
 fn fabric_sim() -> PathBuf {
     let path = std::env::current_exe()
         .unwrap()
@@ -76,7 +76,7 @@ fn no_verb_of_libibverbs_gets_to_see_our_handles() {
     let exported = exported();
     let verbs: BTreeSet<_> = nm(&installed("libibverbs.so.1"), "--defined-only")
         .into_iter()
-        // The symbols that libibverbs shares with its own drivers are no programs' business.
+        // Symbols that libibverbs shares with its own drivers are not for programs.
         .filter(|symbol| !symbol.contains("PRIVATE"))
         .map(|symbol| symbol.split('@').next().unwrap().to_owned())
         .filter(|symbol| symbol.starts_with("ibv_") || symbol.starts_with("_ibv_"))
@@ -93,7 +93,7 @@ fn no_verb_of_libibverbs_gets_to_see_our_handles() {
 }
 
 #[test]
-fn what_ibacm_its_provider_and_ib_acme_call_is_there() {
+fn all_functions_that_ibacm_its_provider_and_ib_acme_call_are_exported() {
     let exported = exported();
     let programs = [
         installed("ibacm/libibacmp.so"),

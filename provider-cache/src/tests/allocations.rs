@@ -1,4 +1,4 @@
-//! What a request takes whose path is known: no memory, from the C table to the answer.
+//! A request for a cached path allocates no memory, from the C table to the answer.
 
 use acm_prov_api::prelude::*;
 use acm_stand_in::allocations::Allocations;
@@ -9,7 +9,7 @@ use super::{known, opened, peer};
 #[global_allocator]
 static ALLOCATOR: Allocations = Allocations;
 
-/// Asks until the SA is asked for nothing more; then a request must take no memory.
+/// Repeats the request until it causes no more SA queries; then it must not allocate memory.
 fn is_free_when_known(core: &mut ByHand, form: &str, request: &Request) {
     loop {
         let id = core.resolve(request);
@@ -29,7 +29,7 @@ fn is_free_when_known(core: &mut ByHand, form: &str, request: &Request) {
 }
 
 #[test]
-fn a_request_that_is_answered_from_memory_takes_none() {
+fn a_cached_answer_allocates_no_memory() {
     let folder = tempfile::tempdir().unwrap();
     let hosts = folder.path().join("hosts");
     let gid = peer(7);

@@ -1,5 +1,5 @@
-//! Long random histories of one port: requests, answers right, wrong, late and never, reregistrations and reopenings. What
-//! must hold of every one of them is checked after each step.
+//! Long random histories of one port: requests; responses that are right, wrong, late or missing;
+//! reregistrations and reopenings. Invariants are checked after each step.
 
 use std::collections::HashMap;
 
@@ -7,11 +7,11 @@ use acm_prov_api::abi::umad_sa_packet;
 
 use super::*;
 
-/// Histories of a kind, and steps of each.
+/// Number of histories of a kind, and of steps in each.
 const HISTORIES: u64 = 60;
 const STEPS: usize = 150;
 
-/// SplitMix64: a failing history is repeated by its number.
+/// SplitMix64, so that a failing history can be repeated by its number.
 struct Random(u64);
 
 impl Random {
@@ -31,11 +31,11 @@ impl Random {
 struct History {
     core: ByHand,
     random: Random,
-    /// The port has this LID in its current opening, and every opening has another.
+    /// The port's LID in its current opening; each opening has another LID.
     opening: u16,
-    /// Openings in which MADs were sent, by transaction id.
+    /// The opening in which each MAD was sent, by transaction id.
     sent_in: HashMap<u64, u16>,
-    /// Requests that were made, and in which opening.
+    /// The requests, with their openings.
     asked: Vec<(u64, u16)>,
 }
 
@@ -50,7 +50,7 @@ impl History {
         }
     }
 
-    /// MADs that were not seen before are of the current opening.
+    /// Assigns new MADs to the current opening.
     fn note_sent(&mut self) -> Vec<umad_sa_packet> {
         let questions = self.core.sa_queries();
         for question in &questions {
@@ -134,10 +134,10 @@ impl History {
         self.core.open();
     }
 
-    /// Every request has one answer, and none a path of an earlier opening.
+    /// Checks that every request has one answer, and no answer has a path of an earlier opening.
     fn all_are_answered(&mut self) {
         for (id, opening) in self.asked.drain(..) {
-            // A thread of the SDK's may be about to answer.
+            // A thread of the SDK may be about to answer.
             self.core.wait_for_answer(id);
             let answers = self.core.answers(id);
             assert_eq!(answers.len(), 1, "{answers:?}");
@@ -158,7 +158,7 @@ impl History {
     }
 }
 
-/// Says which history failed.
+/// Prints the number of the history that failed.
 struct Number(u64);
 
 impl Drop for Number {
@@ -173,7 +173,7 @@ impl Drop for Number {
 fn one_answer_each_and_no_more_mads_than_the_core_wants_over_all_openings() {
     for number in 0..HISTORIES {
         let _number = Number(number);
-        // Nobody's time is up within the history, and no MAD counts as lost.
+        // No deadline passes within the history, and no MAD counts as lost.
         let mut history = History::new(
             number,
             "timeout 600000\npath_cache_capacity 3\npath_cache_negative_ttl 5\npath_cache_stale_ttl 20\n",
@@ -202,7 +202,7 @@ fn everybody_is_answered_in_time_whatever_the_sa_does() {
         for _ in 0..STEPS {
             history.step();
         }
-        // The port stays open: nobody but the deadline answers those that still wait.
+        // The port stays open: only the deadline ends requests that still wait.
         for (id, _) in &history.asked {
             history.core.wait_for_answer(*id);
         }

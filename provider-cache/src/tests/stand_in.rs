@@ -1,4 +1,4 @@
-//! The provider under the stand-in core with an SA of its own.
+//! The provider under the stand-in core, which has its own SA.
 
 use acm_stand_in::FIRST_PORT;
 use acm_stand_in::fabric::Peer;
@@ -11,7 +11,7 @@ use acm_prov_api::policy::PolicyProvider;
 use crate::PathCache;
 
 #[test]
-fn a_storm_is_one_query_and_nothing_is_owed_in_the_end() {
+fn a_storm_is_one_query_and_leaves_no_open_requests() {
     let mut core = InProcess::load::<PolicyProvider<PathCache>>(&[]).expect("path-cache loads");
     let from = core.up(FIRST_PORT).expect("the port opens");
     core.sa().script(|_| Reaction::Hold);

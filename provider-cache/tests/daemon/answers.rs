@@ -1,4 +1,4 @@
-//! What is answered: by LID, GID, name and IP address, equal to what the SA says, and refused when there is no answer.
+//! Answers for LIDs, GIDs, names and IP addresses: equal to the SA's response, and refused if there is no path.
 
 use loader_test::client::{ACKNOWLEDGE, Answer, Destination, Entry, Status, entries, flag, kind};
 use loader_test::record::{Gid, Lid, PathRecord};
@@ -8,7 +8,7 @@ use crate::support::{
     NOBODYS_LID, ask, assert_equal, by_address, by_gid, by_lid, nobodys_gid, resolve, rig, sa_path,
 };
 
-/// Every address of every host, from every host, to ib_acme and to a client of our own.
+/// Resolves every address of every host, from every host, by ib_acme and by our own client.
 #[test]
 fn every_form_of_address_leads_to_the_path_that_the_sa_has() {
     let mut plan = rig();
@@ -90,13 +90,13 @@ fn addresses_are_their_own_bytes_and_nothing_else() {
         &right,
     );
 
-    // Without an end, a name of 64 bytes is a name of 64 bytes.
+    // Without a NUL, all 64 bytes are the name.
     let endless = Entry::new(kind::NAME, flag::DESTINATION, &[b'n'; 64]).unwrap();
     assert_eq!(send(host, &[source, endless]).status, Status::ENODATA);
     resolve(&rig, host, &by_address("node1", "node2"));
 }
 
-/// rdma_getaddrinfo sends both addresses and a path with what it knows already.
+/// rdma_getaddrinfo sends both addresses and the part of the path that it knows.
 #[test]
 fn addresses_with_a_path_of_hints_are_resolved() {
     let rig = rig()
@@ -135,7 +135,7 @@ fn addresses_with_a_path_of_hints_are_resolved() {
 }
 
 #[test]
-fn what_the_sa_does_not_know_is_no_data() {
+fn unknown_destinations_are_no_data() {
     let rig = rig()
         .address("Hca1", "node1")
         .address("Hca1", "10.1.0.1")
@@ -156,7 +156,7 @@ fn what_the_sa_does_not_know_is_no_data() {
 }
 
 #[test]
-fn a_path_that_cannot_be_is_refused_and_the_sa_is_not_asked() {
+fn an_impossible_path_is_refused_without_an_sa_query() {
     let rig = rig().start().unwrap();
     let host = rig.host("Hca1").unwrap();
     let lid = rig.lid("Hca2").unwrap();
@@ -189,7 +189,7 @@ fn a_path_that_cannot_be_is_refused_and_the_sa_is_not_asked() {
     resolve(&rig, host, &Destination::Lid(lid));
 }
 
-/// The flag QUERY_SA: the answer is the SA's own, whatever is cached.
+/// With the flag QUERY_SA, the answer comes from the SA, whatever is cached.
 #[test]
 fn a_query_asks_the_sa_each_time() {
     let rig = rig().start().unwrap();

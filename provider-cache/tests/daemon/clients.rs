@@ -1,4 +1,4 @@
-//! Clients that do not behave.
+//! Misbehaving clients.
 
 use loader_test::client::{Destination, entries};
 use loader_test::ibacm::Host;
@@ -7,15 +7,15 @@ use crate::support::{by_gid, by_lid, count_lines, resolve, rig, wait_for_lines};
 
 const CLIENTS: usize = 1000;
 
-/// Asks and is gone.
+/// Sends a request and disconnects.
 fn ask_and_vanish(host: &Host, destination: &Destination) {
     let mut client = host.connect().unwrap();
     client.send(&entries(destination, 0).unwrap()).unwrap();
 }
 
-/// The daemon has places for 1022 clients. One that vanished before its answer must give its place back.
+/// The daemon serves at most 1022 clients. A client that disconnects before its answer must free its place.
 #[test]
-fn a_thousand_who_vanish_before_their_answer_leave_the_daemon_alive_and_their_places_free() {
+fn a_thousand_clients_that_disconnect_before_their_answer_free_their_places() {
     let rig = rig()
         .option("timeout", 600_000)
         .option("retries", 0)
@@ -29,7 +29,7 @@ fn a_thousand_who_vanish_before_their_answer_leave_the_daemon_alive_and_their_pl
         for _ in 0..CLIENTS {
             ask_and_vanish(host, cold);
         }
-        // All have asked, none is answered, and the daemon has noticed that they are gone.
+        // All have sent their requests, none is answered, and the daemon has noticed that they disconnected.
         wait_for_lines(host, mark, "acm_svr_resolve_path: client", CLIENTS);
         wait_for_lines(host, mark, "client disconnected", CLIENTS);
         assert_eq!(count_lines(host, mark, "acm_resolve_response"), 0);
@@ -41,9 +41,9 @@ fn a_thousand_who_vanish_before_their_answer_leave_the_daemon_alive_and_their_pl
     host.check().unwrap();
 }
 
-/// The same, with answers that are there at once.
+/// The same with immediate answers.
 #[test]
-fn those_who_vanish_do_no_harm_when_the_answer_is_cached() {
+fn clients_that_disconnect_do_no_harm_when_the_answer_is_cached() {
     let rig = rig().start().unwrap();
     let host = rig.host("Hca2").unwrap();
     let known = by_gid(&rig, "Hca3");

@@ -1,4 +1,4 @@
-//! 1600 hosts.
+//! A fabric of 1600 hosts.
 
 use loader_test::acme;
 use loader_test::client::{Client, Destination, entries};
@@ -10,10 +10,10 @@ use crate::support::{PATIENCE, assert_equal, path_cache, printed_counters, sa_pa
 
 const HOSTS: usize = 1600;
 
-/// Every so many of them also by ib_acme: fifty.
+/// Interval of the hosts that are also resolved by ib_acme: fifty in all.
 const SAMPLE: usize = 32;
 
-/// Clients that ask at a time.
+/// Number of concurrent clients.
 const AT_ONCE: usize = 200;
 
 fn resolve_all(host: &Host, lids: &[Lid]) -> Vec<PathRecord> {
@@ -36,7 +36,7 @@ fn resolve_all(host: &Host, lids: &[Lid]) -> Vec<PathRecord> {
 }
 
 #[test]
-fn every_lid_of_a_fat_tree_of_1600_hosts_resolves_to_what_the_sa_says() {
+fn every_lid_of_a_fat_tree_of_1600_hosts_resolves_to_the_sas_path() {
     let rig = Rig::builder(path_cache())
         .net(FAT_TREE_1600)
         .host("H800")

@@ -1,4 +1,4 @@
-//! What is wrong with the files that an operator writes is said in the daemon's log, and the rest counts.
+//! Errors in an operator's files appear in the daemon's log, and the rest of the file takes effect.
 
 use std::fs;
 
@@ -11,12 +11,12 @@ use crate::support::{
     PATIENCE, ask, ask_until, assert_equal, by_address, by_lid, lines, resolve, rig,
 };
 
-/// The log that every operator gets.
+/// Logs only what every operator sees.
 fn plain() -> Builder {
     rig().option("log_level", 0).host("Hca1").host("Hca2")
 }
 
-/// The number of the line of the options file that begins so.
+/// Returns the number of the line of the options file that starts with this text.
 fn option_line(host: &Host, begin: &str) -> usize {
     let options = fs::read_to_string(host.directory().join("ibacm_opts.cfg")).unwrap();
     let line = options.lines().position(|line| line.starts_with(begin));
@@ -70,7 +70,7 @@ fn bad_options_are_reported_and_the_defaults_hold() {
     let plan = bad
         .iter()
         .fold(plain(), |plan, (key, value, _)| plan.option(*key, value));
-    // The last is a shared option with a good value: nothing is said about it.
+    // The last one is a shared option with a valid value, so nothing is logged.
     let rig = plan.option("route_prot", "sa").start().unwrap();
     let host = rig.host("Hca1").unwrap();
     for (key, value, reason) in bad {
@@ -89,7 +89,7 @@ fn bad_options_are_reported_and_the_defaults_hold() {
     }
     let reports = lines(host, Mark::default(), "ibacm_opts.cfg:");
     assert_eq!(reports.len(), bad.len(), "{reports:#?}");
-    // loopback_prot is local, though said otherwise, and the SA is not asked.
+    // The value of loopback_prot is invalid, so it is local, and there is no SA query.
     let mark = rig.opensm().log().end();
     resolve(&rig, host, &by_lid(&rig, "Hca2"));
     resolve(&rig, host, &by_lid(&rig, "Hca2"));
@@ -118,7 +118,7 @@ fn good_options_are_not_reported() {
         .unwrap();
     let host = rig.host("Hca1").unwrap();
     assert_eq!(lines(host, Mark::default(), "path-cache: "), [""; 0]);
-    // With loopback_prot none, its own path is the SA's as well.
+    // With loopback_prot none, the path to itself also comes from the SA.
     let mark = rig.opensm().log().end();
     resolve(&rig, host, &by_address("node1", "node1"));
     assert_eq!(rig.path_queries(host, mark).unwrap().len(), 1);
@@ -143,7 +143,7 @@ fn without_a_hosts_file_the_daemon_goes_on() {
         expect_line(host, report);
         assert_eq!(lines(host, Mark::default(), report).len(), 1);
         resolve(&rig, host, &by_lid(&rig, "Hca2"));
-        // What the file would say is not known, its own address is.
+        // The file's entries are unknown, its own address is known.
         let unknown = ask(host, &by_address("node1", "node2"));
         assert_eq!(unknown.status, Status::ENODATA);
         resolve(&rig, host, &by_address("node1", "node1"));
@@ -152,7 +152,7 @@ fn without_a_hosts_file_the_daemon_goes_on() {
 
 #[test]
 fn bad_lines_of_the_hosts_file_are_reported_and_the_others_count() {
-    // GIDs of the simulated fabric, as ibsim gives them out.
+    // GIDs that ibsim assigns in the simulated fabric.
     let gid = "fe80::10:4";
     let text = format!(
         "# a comment\r\n\
@@ -193,7 +193,7 @@ fn bad_lines_of_the_hosts_file_are_reported_and_the_others_count() {
     assert_eq!(skipped.status, Status::ENODATA);
 }
 
-/// Hosts come and go without a restart.
+/// Hosts appear and disappear without a restart.
 #[test]
 fn a_changed_hosts_file_is_read_again() {
     let rig = plain()
@@ -213,7 +213,7 @@ fn a_changed_hosts_file_is_read_again() {
     assert_equal(&answer.into_path().unwrap(), &path);
     assert_eq!(ask(host, &old).status, Status::ENODATA);
 
-    // Without the file, what it said last counts.
+    // Without the file, its last content stays in effect.
     let mark = host.log().end();
     fs::remove_file(&file).unwrap();
     host.log()

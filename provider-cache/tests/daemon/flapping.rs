@@ -1,4 +1,4 @@
-//! A port that comes and goes, many times, with questions under way.
+//! A port that goes down and up many times, with requests in flight.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, ask_until, by_lid, count_lines, resolve, rig};
 
 const REOPENINGS: usize = 200;
 
-/// Threads and descriptors of the daemon.
+/// Returns the number of threads and descriptors of the daemon.
 fn held(host: &Host) -> (usize, usize) {
     let pid = host.pid().unwrap();
     let entries = |folder: &str| {
@@ -21,7 +21,7 @@ fn held(host: &Host) -> (usize, usize) {
     (entries("task"), entries("fd"))
 }
 
-/// Every opening starts threads and follows files, and the SA is silent, so that MADs are left behind.
+/// Every opening starts threads and watches files, and the SA is silent, so that MADs are left in flight.
 #[test]
 fn two_hundred_reopenings_leave_no_thread_and_no_descriptor_and_the_daemon_resolves() {
     let dump = "Channel Adapter 0x0000000000000011, base LID 1, \"nobody\", port 1\n";
@@ -66,7 +66,7 @@ fn two_hundred_reopenings_leave_no_thread_and_no_descriptor_and_the_daemon_resol
         ask_until(host, destination, Status::SUCCESS);
         resolve(&rig, host, destination);
     }
-    // A client of before may have been counted: what leaks with a reopening is more than one.
+    // The first count may include a client; a leak at each reopening would be more than one.
     wait::until_true("the clients' descriptors to be closed", PATIENCE, || {
         let now = held(host);
         Ok(now.0 <= before.0 && now.1 <= before.1)

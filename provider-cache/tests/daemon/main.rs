@@ -1,7 +1,7 @@
 //! path-cache under the real daemon, with a real OpenSM on a simulated fabric.
 //!
-//! Every answer is compared with what the SA says, field by field, and where it matters with what OpenSM's log says that
-//! the SA was asked.
+//! Every answer is compared with the SA's response, field by field; some tests also count the SA queries in
+//! OpenSM's log.
 
 mod answers;
 mod clients;
@@ -22,12 +22,12 @@ mod products;
 #[path = "../../../loader-test/tests/on_fabric/mod.rs"]
 mod shared;
 
-/// What the shared tests are about.
+/// Parameters of the shared tests.
 mod subject {
     pub use crate::support::rig as builder;
 
     pub const IS_STOCK: bool = false;
 
-    /// The option that says whether service IDs and QoS classes count.
+    /// The option that says whether service IDs and QoS classes matter.
     pub const QOS_OPTION: &str = "path_cache_qos";
 }

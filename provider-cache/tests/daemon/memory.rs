@@ -1,4 +1,4 @@
-//! What is remembered, by the counters and by what OpenSM's log says that the SA was asked.
+//! What is cached, measured by the counters and by the SA queries in OpenSM's log.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,19 +15,19 @@ use crate::support::{
     printed_counters, reregister, resolve, rig, sa_path, stock_provider,
 };
 
-/// What an answer costs: what both sets of counters count for it, and how often the SA is asked.
+/// The cost of an answer: the increase of both sets of counters, and the number of SA queries.
 #[derive(Debug, PartialEq, Eq)]
 struct Cost {
-    /// What `ib_acme -P` shows.
+    /// Counters of `ib_acme -P`.
     daemon: Counters,
-    /// What `ib_acme -P s -s ADDRESS` shows.
+    /// Counters of `ib_acme -P s -s ADDRESS`.
     endpoint: Counters,
-    /// Path queries of the daemon in OpenSM's log.
+    /// The daemon's path queries in OpenSM's log.
     queries: usize,
 }
 
 impl Cost {
-    /// Both sets count one request, and `set`.
+    /// Both sets count one request, and what `set` adds.
     fn of_one(queries: usize, set: impl FnOnce(&mut Counters)) -> Self {
         let mut counters = Counters {
             error: 0,
@@ -65,7 +65,7 @@ impl Cost {
 
 const OWN_NAME: &str = "node1";
 
-/// Asks for a host by each form of address, each host by one, twice.
+/// Resolves hosts by each form of address, one host a form, twice.
 fn each_form_twice(library: PathBuf) -> Vec<(&'static str, Cost)> {
     let (own_ip, other_own_ip) = ("10.1.0.1", "10.1.0.9");
     let rig = Rig::builder(library)
@@ -153,16 +153,16 @@ fn the_second_answer_comes_from_the_cache_and_is_counted_as_stock_counts_it() {
     assert_eq!(ours, each_form_twice(stock_provider()));
 }
 
-/// How often the SA is asked while `act` runs.
+/// Returns the number of SA queries while `act` runs.
 fn queries_in(rig: &Rig, host: &Host, act: impl FnOnce()) -> usize {
     let mark = rig.opensm().log().end();
     act();
     rig.path_queries(host, mark).unwrap().len()
 }
 
-/// Stock asks for each form anew.
+/// Stock sends a query for each form.
 #[test]
-fn a_lid_and_a_gid_are_asked_for_once_whoever_names_them() {
+fn a_lid_and_a_gid_cost_one_query_each() {
     for (library, queries) in [(path_cache(), 2), (stock_provider(), 3)] {
         let rig = Rig::builder(&library)
             .address("Hca1", OWN_NAME)
@@ -179,7 +179,7 @@ fn a_lid_and_a_gid_are_asked_for_once_whoever_names_them() {
     }
 }
 
-/// `ib_acme -c` wants an answer from the cache or none.
+/// With `ib_acme -c` the answer comes from the cache, or there is none.
 #[test]
 fn with_nodelay_there_is_no_data_at_once_and_the_lookup_starts() {
     let rig = rig().start().unwrap();
@@ -191,7 +191,7 @@ fn with_nodelay_there_is_no_data_at_once_and_the_lookup_starts() {
         (resolution, printed)
     };
 
-    // With the SA silent, an answer can only be one that waits for nothing.
+    // The SA is silent, so only a cached answer is possible.
     let mark = rig.opensm().log().end();
     rig.opensm().stop().unwrap();
     for _ in 0..3 {
@@ -232,7 +232,7 @@ fn no_data_is_remembered_for_the_time_that_the_option_says() {
 }
 
 #[test]
-fn what_was_not_used_goes_first_when_the_cache_is_full() {
+fn a_full_cache_evicts_unused_paths_first() {
     let rig = rig().option("path_cache_capacity", 2).start().unwrap();
     let host = rig.host("Hca1").unwrap();
     let resolve = |node: &str| resolve(&rig, host, &by_lid(&rig, node));
@@ -249,7 +249,7 @@ fn what_was_not_used_goes_first_when_the_cache_is_full() {
     assert_eq!(asked(&["Hca2"]), 1, "it was not kept");
 }
 
-/// A service ID is part of the query where it counts.
+/// If service IDs matter, the query contains the service ID.
 #[test]
 fn queries_with_a_service_id_are_kept_apart() {
     let rig = rig().option("path_cache_qos", "on").start().unwrap();
@@ -290,7 +290,7 @@ fn touching_the_flush_file_drops_everything() {
             assert_eq!(ask(host, &nobody).status, Status::ENODATA);
         })
     };
-    // First it comes into being, then it changes.
+    // First the file is created, then it changes.
     for _ in 0..2 {
         assert!(ask_all() == 3 && ask_all() == 0);
         let mark = host.log().end();
@@ -303,7 +303,7 @@ fn touching_the_flush_file_drops_everything() {
     assert_eq!(ask_all(), 0, "a file that vanishes flushes nothing");
 }
 
-/// With the SA there, a path from before a re-registration is asked for anew, and kept again.
+/// If the SA responds, a path from before a reregistration is queried and cached again.
 #[test]
 fn after_a_reregistration_everything_is_asked_for_once_more() {
     let rig = rig().start().unwrap();

@@ -13,7 +13,7 @@ use crate::support::{
     send_all,
 };
 
-/// Deadlines that the tests do not reach but where they want to.
+/// Deadlines that pass only in tests that want it.
 const TIMEOUT: u32 = 4000;
 
 #[test]
@@ -43,21 +43,21 @@ fn while_the_cable_is_out_everybody_is_refused_and_afterwards_served() {
         for destination in &all {
             resolve(&rig, host, destination);
         }
-        // Nothing that was learnt before is left.
+        // Nothing learnt before is left.
         assert_eq!(rig.path_queries(host, mark).unwrap().len(), all.len());
     }
     host.check().unwrap();
 }
 
 #[test]
-fn who_waits_when_the_cable_is_pulled_is_answered() {
+fn waiting_clients_are_answered_when_the_cable_is_pulled() {
     let rig = rig()
         .option("timeout", TIMEOUT)
         .option("retries", 0)
         .start()
         .unwrap();
     let host = rig.host("Hca2").unwrap();
-    // More than the core is asked for at a time: some wait in the core, some in the provider.
+    // More than `sa_depth`: some wait in the core, some in the provider.
     let cold: Vec<Destination> = ["Hca1", "Hca3", "Hca4"]
         .iter()
         .cycle()
@@ -71,7 +71,7 @@ fn who_waits_when_the_cable_is_pulled_is_answered() {
     pull_cable(&rig, host);
     for (mut client, id) in waiting {
         let answer = client.receive(id).unwrap();
-        // By the close and not by the deadline.
+        // The close ends them, not the deadline.
         assert_eq!(answer.status, Status::ENOTCONN);
     }
     rig.opensm().resume().unwrap();
@@ -82,8 +82,8 @@ fn who_waits_when_the_cable_is_pulled_is_answered() {
     }
 }
 
-/// The port is opened anew while the SA works on a question: its answer belongs to nobody and is not kept, and what was
-/// known is not either.
+/// The port reopens while the SA works on a query: the response is dropped and not cached, and everything
+/// cached before is gone.
 #[test]
 fn nothing_outlives_a_reopening_and_late_answers_do_not_fill_the_cache() {
     let rig = rig()
@@ -110,7 +110,7 @@ fn nothing_outlives_a_reopening_and_late_answers_do_not_fill_the_cache() {
     assert_eq!(cached(&known), Status::ENODATA);
     let sa_mark = rig.opensm().log().end();
     rig.opensm().resume().unwrap();
-    // The late answer has come when the SA answers what is asked after it.
+    // Once the SA has answered the next query, the late response has arrived.
     resolve(&rig, host, &by_lid(&rig, "Hca4"));
     assert_eq!(cached(&cold), Status::ENODATA);
     ask_until(host, &cold, Status::SUCCESS);
@@ -120,7 +120,7 @@ fn nothing_outlives_a_reopening_and_late_answers_do_not_fill_the_cache() {
     assert_eq!(rig.path_queries(host, sa_mark).unwrap().len(), 1 + 3);
 }
 
-/// Sets a flag when it is dropped, by a panic too: who waits for the flag does not wait for ever.
+/// Sets a flag when dropped, also by a panic, so that nothing waits for the flag without end.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -129,7 +129,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Asks without a pause until told to stop, and gives back every path that was answered.
+/// Sends requests continuously until `stop` is set; returns every path in an answer.
 fn ask_on(host: &Host, destinations: &[Destination], stop: &AtomicBool) -> Vec<PathRecord> {
     let mut paths = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -142,7 +142,7 @@ fn ask_on(host: &Host, destinations: &[Destination], stop: &AtomicBool) -> Vec<P
     paths
 }
 
-/// The subnet manager gives the asking port another LID.
+/// The subnet manager gives the requesting port another LID.
 #[test]
 fn after_a_change_of_its_own_lid_no_answer_has_the_old_one() {
     let rig = rig()
@@ -180,7 +180,7 @@ fn after_a_change_of_its_own_lid_no_answer_has_the_old_one() {
         drop(stop_asking);
         asking.join().unwrap()
     });
-    // Both LIDs were answered, one after the other and never the old one again.
+    // Both LIDs appear in answers, the old one never after the new one.
     let first_new = during.iter().position(|path| path.slid() == new);
     let first_new = first_new.expect("an answer with the new LID");
     assert!(during[..first_new].iter().all(|path| path.slid() == old));
@@ -195,7 +195,7 @@ fn after_a_change_of_its_own_lid_no_answer_has_the_old_one() {
     assert_eq!(ask(host, &Destination::Lid(old)).status, Status::ENODATA);
 }
 
-/// The subnet manager gives a destination another LID, and tells everybody to register again.
+/// The subnet manager gives a destination another LID, and tells all ports to register again.
 #[test]
 fn after_a_change_of_a_destinations_lid_no_answer_leads_to_the_old_one() {
     let rig = rig()

@@ -1,4 +1,4 @@
-//! The SA stops answering: who is answered what, what the log says, and what happens when it answers again.
+//! The SA stops responding: the answers, the log lines, and the recovery.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use crate::support::{
 const TIMEOUT: Duration = Duration::from_millis(500);
 const RETRIES: u32 = 1;
 
-/// The provider's clock moves by the kernel's ticks, which are no longer than this.
+/// The provider's clock advances by the kernel's ticks, which are at most this long.
 const TICK: Duration = Duration::from_millis(10);
 
 const SILENT: &str = "SA not responding";
 const ANSWERS: &str = "SA responding again";
 
-/// Short deadlines, and of the log only what every operator sees.
+/// Short deadlines, and only the log lines that every operator sees.
 fn quick() -> Builder {
     rig()
         .option("timeout", TIMEOUT.as_millis())
@@ -33,9 +33,9 @@ fn quick() -> Builder {
 /// How OpenSM becomes silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Silence {
-    /// It is there and does nothing, as in a hang.
+    /// It runs but does nothing, as if hung.
     Stopped,
-    /// It is gone.
+    /// It was killed.
     Killed,
 }
 
@@ -55,7 +55,7 @@ impl Silence {
     }
 }
 
-/// Asserts that the SA is waited for as long as the options say, and not much longer.
+/// Asserts that a request waits as long as the options say, and not much longer.
 fn expect_timeout(host: &Host, destination: &Destination) {
     let asked = Instant::now();
     let answer = ask(host, destination);
@@ -70,7 +70,7 @@ fn expect_timeout(host: &Host, destination: &Destination) {
     );
 }
 
-fn known_paths_are_answered_and_others_time_out(silence: Silence) {
+fn cached_paths_are_answered_and_others_time_out(silence: Silence) {
     let rig = quick().start().unwrap();
     let host = rig.host("Hca2").unwrap();
     let [known, unknown] = [by_lid(&rig, "Hca3"), by_lid(&rig, "Hca4")];
@@ -78,9 +78,9 @@ fn known_paths_are_answered_and_others_time_out(silence: Silence) {
 
     silence.begin(&rig);
     let mark = host.log().end();
-    // What is cached needs no SA.
+    // Cached paths need no SA.
     assert_equal(&ask(host, &known).into_path().unwrap(), &learnt);
-    // What is stale is better than nothing, whether or not the SA is known to be silent.
+    // A stale path is the answer, whether or not the SA is known to be silent.
     reregister(host, &known);
     assert_equal(&ask(host, &known).into_path().unwrap(), &learnt);
     expect_timeout(host, &unknown);
@@ -99,7 +99,7 @@ fn known_paths_are_answered_and_others_time_out(silence: Silence) {
     assert_equal(&path, &sa_path(&rig, host, &unknown));
     let line = host.log().wait_for(mark, ANSWERS, PATIENCE).unwrap();
     assert!(line.contains("SM LID 1,"), "{line}");
-    // The stale path is stale no longer: the SA is asked, once, and then no more.
+    // The stale path is queried, once, and then fresh.
     wait::until_true("a fresh answer", PATIENCE, || {
         Ok(host.connect()?.resolve_cached(&known)?.status == Status::SUCCESS)
     })
@@ -119,13 +119,13 @@ fn known_paths_are_answered_and_others_time_out(silence: Silence) {
 }
 
 #[test]
-fn known_paths_are_answered_and_others_time_out_while_opensm_is_stopped() {
-    known_paths_are_answered_and_others_time_out(Silence::Stopped);
+fn cached_paths_are_answered_and_others_time_out_while_opensm_is_stopped() {
+    cached_paths_are_answered_and_others_time_out(Silence::Stopped);
 }
 
 #[test]
-fn known_paths_are_answered_and_others_time_out_while_opensm_is_gone() {
-    known_paths_are_answered_and_others_time_out(Silence::Killed);
+fn cached_paths_are_answered_and_others_time_out_while_opensm_is_killed() {
+    cached_paths_are_answered_and_others_time_out(Silence::Killed);
 }
 
 fn without_stale_paths_everything_times_out(silence: Silence) {
@@ -156,15 +156,15 @@ fn without_stale_paths_everything_times_out_while_opensm_is_gone() {
     without_stale_paths_everything_times_out(Silence::Killed);
 }
 
-/// The operator's line: port, SM LID, P_Key, since when, how many wait, last error.
+/// The operator's log line: port, SM LID, P_Key, how long silent, pending requests, last error.
 #[test]
-fn the_log_says_whose_silence_it_is() {
+fn the_log_names_the_silent_sa() {
     let rig = quick().start().unwrap();
     let host = rig.host("Hca2").unwrap();
     let unknown = by_lid(&rig, "Hca4");
     let mark = host.log().end();
     rig.kill_opensm().unwrap();
-    // Somebody always waits, and those who asked first know the SA's silence first. The daemon has no place for many.
+    // Requests wait all the time, and the first ones detect the silence. The daemon has room for few more.
     const MOST: usize = 200;
     let mut waiting: VecDeque<(Client, u64)> = VecDeque::new();
     let line = wait::until("the line in the log", PATIENCE, || {
@@ -199,12 +199,13 @@ fn the_log_says_whose_silence_it_is() {
     }
 }
 
-/// Two hundred ask one destination that nobody knows while the SA is silent: one query is sent, and answers them all.
+/// Two hundred clients ask for one unknown destination while the SA is silent: one query is sent, and answers
+/// them all.
 #[test]
-fn two_hundred_who_wait_for_one_path_cost_one_query() {
+fn two_hundred_clients_that_wait_for_one_path_cost_one_query() {
     const CLIENTS: usize = 200;
     let rig = rig()
-        // No second try before the SA is awake.
+        // There is no second try before the SA responds again.
         .option("timeout", 600_000)
         .option("retries", 0)
         .option("log_level", 2)
@@ -215,7 +216,7 @@ fn two_hundred_who_wait_for_one_path_cost_one_query() {
     let (mark, sa_mark) = (host.log().end(), rig.opensm().log().end());
     rig.opensm().stop().unwrap();
     let clients = send_all(host, &vec![destination.clone(); CLIENTS]);
-    // Every request was received, and none is answered.
+    // Every request has arrived, and none is answered.
     assert_eq!(
         count_lines(host, mark, "acm_svr_resolve_path: client"),
         CLIENTS
@@ -251,7 +252,7 @@ fn two_hundred_who_wait_for_one_path_cost_one_query() {
     wait_for_lines(host, mark, "acm_resolve_response: client", CLIENTS);
 }
 
-/// More are waited for than the core is asked for at a time: all are answered, each with its own path.
+/// More requests wait than `sa_depth`: all are answered, each with its own path.
 #[test]
 fn many_destinations_that_wait_are_each_answered_with_their_own_path() {
     let rig = rig()
@@ -276,7 +277,7 @@ fn many_destinations_that_wait_are_each_answered_with_their_own_path() {
     assert_eq!(rig.path_queries(host, mark).unwrap().len(), nodes.len());
 }
 
-/// After a failover the core asks the SA at the old LID until the port is opened again. The log says so.
+/// After a failover the core queries the SA at the old LID until the port reopens. The log says so.
 #[test]
 fn the_log_warns_when_the_subnet_manager_has_moved() {
     let rig = quick().host("Hca2").start().unwrap();
@@ -293,7 +294,7 @@ fn the_log_warns_when_the_subnet_manager_has_moved() {
     assert!(line.contains(&format!("SM LID is {now} now")), "{line}");
     assert!(line.contains(&format!("at SM LID {then} until")), "{line}");
 
-    // Known paths are answered meanwhile, others when the port has been opened anew.
+    // Cached paths are answered meanwhile, others after the port has reopened.
     assert_equal(&ask(host, &known).into_path().unwrap(), &learnt);
     expect_timeout(host, &unknown);
     pull_cable(&rig, host);

@@ -1,4 +1,4 @@
-//! What the tests share: the library under test, rigs, and questions with their right answers.
+//! Shared by the tests: the library under test, rigs, and requests with their expected answers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use loader_test::wait;
 
 use crate::products;
 
-/// How long a condition may take that normally comes true in a moment.
+/// Timeout for a condition that normally comes true in a moment.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The library under test.
+/// Returns the library under test.
 pub fn path_cache() -> PathBuf {
     products::folder().join("libibacm_path_cache.so")
 }
 
-/// Where the distribution's ibacm has the stock provider.
+/// Returns the path of the distribution's stock provider.
 pub fn stock_provider() -> PathBuf {
     let multiarch = std::fs::read_dir("/usr/lib").unwrap().flatten();
     let mut folders = multiarch
@@ -33,19 +33,19 @@ pub fn stock_provider() -> PathBuf {
         .expect("the stock provider libibacmp.so of the package ibacm")
 }
 
-/// A rig of four hosts with path-cache.
+/// Builds a rig of four hosts with path-cache.
 pub fn rig() -> Builder {
     Rig::builder(path_cache())
 }
 
-/// What the SA says about the path from `host` to a destination.
+/// Queries the SA for the path from `host` to a destination.
 #[track_caller]
 pub fn sa_path(rig: &Rig, host: &Host, destination: &Destination) -> PathRecord {
     let destination = rig.sa_destination(destination).unwrap();
     rig.sa_path(host.gid(), destination).unwrap()
 }
 
-/// Asserts that no field differs, those that a client does not need included.
+/// Asserts that all fields are equal, including those that a client does not need.
 #[track_caller]
 pub fn assert_equal(answered: &PathRecord, sa: &PathRecord) {
     let differences: Vec<String> = compare(answered, sa)
@@ -55,13 +55,13 @@ pub fn assert_equal(answered: &PathRecord, sa: &PathRecord) {
     assert!(differences.is_empty(), "{answered:?}: {differences:?}");
 }
 
-/// Resolves on a connection of its own.
+/// Resolves on a new connection.
 #[track_caller]
 pub fn ask(host: &Host, destination: &Destination) -> Answer {
     host.resolve(destination).unwrap()
 }
 
-/// Resolves, and asserts that the answer is what the SA says.
+/// Resolves, and asserts that the answer equals the SA's response.
 #[track_caller]
 pub fn resolve(rig: &Rig, host: &Host, destination: &Destination) -> PathRecord {
     let answer = ask(host, destination);
@@ -71,7 +71,7 @@ pub fn resolve(rig: &Rig, host: &Host, destination: &Destination) -> PathRecord 
     path
 }
 
-/// Waits until an answer of that status comes.
+/// Waits for an answer with that status.
 #[track_caller]
 pub fn ask_until(host: &Host, destination: &Destination, status: Status) -> Answer {
     wait::until(format!("{status:?} for {destination:?}"), PATIENCE, || {
@@ -96,16 +96,16 @@ pub fn by_address(source: &str, destination: &str) -> Destination {
     }
 }
 
-/// A GID of the rig's subnet that no port has.
+/// Returns a GID of the rig's subnet that no port has.
 pub fn nobodys_gid(rig: &Rig) -> Gid {
     Gid::new(rig.opensm().subnet_prefix(), 0xdead)
 }
 
-/// A LID that opensm gives to nobody in a small fabric.
+/// A LID that opensm does not assign in a small fabric.
 pub const NOBODYS_LID: Lid = Lid(0x1234);
 
-/// Sends a request for each destination, each on a connection of its own, and waits until the daemon has begun on all of
-/// them. Nothing is answered yet if the SA is silent.
+/// Sends a request for each destination, each on a new connection, and waits until the daemon has started on
+/// all of them. While the SA is silent, none is answered.
 pub fn send_all(host: &Host, destinations: &[Destination]) -> Vec<(Client, u64)> {
     let mark = host.log().end();
     let clients = destinations
@@ -125,7 +125,7 @@ pub fn send_all(host: &Host, destinations: &[Destination]) -> Vec<(Client, u64)>
     clients
 }
 
-/// Waits until the daemon's log has that many lines that contain `text`. Lines about requests need log level 2.
+/// Waits until the daemon's log has that many lines containing `text`. Lines about requests need log level 2.
 pub fn wait_for_lines(host: &Host, mark: Mark, text: &str, count: usize) {
     wait::until_true(format!("{count} times \"{text}\""), PATIENCE, || {
         host.check()?;
@@ -134,12 +134,12 @@ pub fn wait_for_lines(host: &Host, mark: Mark, text: &str, count: usize) {
     .unwrap();
 }
 
-/// Lines of the daemon's log that contain `text`.
+/// Counts the lines of the daemon's log that contain `text`.
 pub fn count_lines(host: &Host, mark: Mark, text: &str) -> usize {
     lines(host, mark, text).len()
 }
 
-/// The lines of the daemon's log that contain `text`.
+/// Returns the lines of the daemon's log that contain `text`.
 pub fn lines(host: &Host, mark: Mark, text: &str) -> Vec<String> {
     let log = host.log().since(mark).unwrap();
     log.lines()
@@ -148,8 +148,8 @@ pub fn lines(host: &Host, mark: Mark, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Raises CLIENT_REREGISTER and waits until the daemon has passed it on, which shows in what it has cached:
-/// `destination` is no longer answered without the SA.
+/// Raises CLIENT_REREGISTER and waits until the daemon has passed it on: then `destination` is no longer
+/// answered without the SA.
 pub fn reregister(host: &Host, destination: &Destination) {
     host.raise(PortEvent::ClientReregister).unwrap();
     wait::until_true("the cache to be stale", PATIENCE, || {
@@ -159,7 +159,7 @@ pub fn reregister(host: &Host, destination: &Destination) {
     .unwrap();
 }
 
-/// Pulls the cable of a daemon's port and waits until the daemon has noticed: it refuses what it would know.
+/// Unplugs the cable of a daemon's port and waits until the daemon has noticed: it refuses cached destinations.
 pub fn pull_cable(rig: &Rig, host: &Host) {
     rig.pull_cable(host.node()).unwrap();
     let own = Destination::Gid(host.gid());
@@ -169,7 +169,7 @@ pub fn pull_cable(rig: &Rig, host: &Host) {
     .unwrap();
 }
 
-/// How much two readings of the counters differ.
+/// Returns the difference of two readings of the counters.
 pub fn increase(before: &Counters, after: &Counters) -> Counters {
     Counters {
         error: after.error - before.error,
@@ -182,7 +182,8 @@ pub fn increase(before: &Counters, after: &Counters) -> Counters {
     }
 }
 
-/// Both counter sets as ib_acme prints them: the daemon's own and those of the endpoint that has the name.
+/// Returns both counter sets as ib_acme prints them: the daemon's own, and those of the endpoint with that
+/// name.
 pub fn printed_counters(host: &Host, name: &str) -> (Counters, Counters) {
     let own = host.acme(&["-P"], PATIENCE).unwrap();
     let endpoint = host

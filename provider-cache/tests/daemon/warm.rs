@@ -1,4 +1,4 @@
-//! Paths that outlive the daemon, and paths that are renewed before anybody asks.
+//! Paths that survive a restart of the daemon, and paths that are renewed before a client needs them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use loader_test::{record, wait};
 
 use crate::support::{PATIENCE, ask, assert_equal, by_gid, by_lid, resolve, rig, sa_path};
 
-/// A daemon that keeps a snapshot. Who waits for the SA waits longer than the test.
+/// A daemon with a snapshot. Requests to the SA wait longer than the test.
 fn snapshots() -> Builder {
     rig()
         .host("Hca1")
@@ -27,14 +27,14 @@ fn snapshots() -> Builder {
         .option("log_level", 0)
 }
 
-/// The snapshot's file, once there is one.
+/// Returns the snapshot's file once it exists.
 fn snapshot_file(host: &Host) -> Option<PathBuf> {
     let files = fs::read_dir(host.directory().join("paths")).ok()?;
     let mut files = files.map(|file| file.unwrap().path());
     files.find(|file| file.extension().is_none())
 }
 
-/// Waits until so many paths are in the file.
+/// Waits until the file has that many paths.
 fn wait_for_snapshot(host: &Host, paths: usize) -> Snapshot {
     wait::until(format!("{paths} paths in the file"), PATIENCE, || {
         host.check()?;
@@ -45,7 +45,7 @@ fn wait_for_snapshot(host: &Host, paths: usize) -> Snapshot {
     .unwrap()
 }
 
-/// Starts a daemon again that was killed, with the SA silent, once it has read the snapshot.
+/// Restarts a killed daemon while the SA is silent, and waits until it has read the snapshot.
 fn start_without_sa(rig: &Rig, host: &Host, paths: usize) {
     rig.opensm().stop().unwrap();
     rig.start_host(host).unwrap();
@@ -56,7 +56,7 @@ fn start_without_sa(rig: &Rig, host: &Host, paths: usize) {
 }
 
 #[test]
-fn a_daemon_that_is_killed_and_started_again_needs_no_sa_for_what_it_knew() {
+fn a_restarted_daemon_answers_its_cached_paths_without_the_sa() {
     let rig = snapshots().start().unwrap();
     let host = rig.host("Hca1").unwrap();
     let nodes = ["Hca1", "Hca2", "Hca3", "Hca4"];
@@ -76,7 +76,7 @@ fn a_daemon_that_is_killed_and_started_again_needs_no_sa_for_what_it_knew() {
     }
     let mark = rig.opensm().log().end();
     rig.opensm().resume().unwrap();
-    // What was used is renewed, once each, though nobody asks.
+    // Used paths are renewed, once each, without a request.
     wait::until_true("the renewals", PATIENCE, || {
         host.check()?;
         Ok(rig.path_queries(host, mark)?.len() == known.len())
@@ -132,7 +132,7 @@ fn a_snapshot_of_a_whole_subnet_answers_the_first_request() {
         let path = ask(host, &Destination::Gid(gid)).into_path().unwrap();
         assert_eq!((path.dgid(), path.sgid()), (gid, host.gid()));
     }
-    // What is not in it is asked for.
+    // Paths that are not in the snapshot are queried.
     let mut client: Client = host.connect().unwrap();
     let id = client.send(&entries(&cold, 0).unwrap()).unwrap();
     let mark = rig.opensm().log().end();
@@ -144,9 +144,9 @@ fn a_snapshot_of_a_whole_subnet_answers_the_first_request() {
     assert!(!asked.is_empty());
 }
 
-/// The SA is asked for what is in use, after a re-registration, though nobody asks for it; and not a second time.
+/// After a reregistration, paths in use are queried once, without a request.
 #[test]
-fn after_a_reregistration_what_is_in_use_is_renewed_and_answered_meanwhile() {
+fn after_a_reregistration_paths_in_use_are_renewed_and_answered_meanwhile() {
     let rig = rig().option("path_cache_renew", 1000).start().unwrap();
     let host = rig.host("Hca1").unwrap();
     let known = ["Hca2", "Hca3", "Hca4"].map(|node| by_lid(&rig, node));

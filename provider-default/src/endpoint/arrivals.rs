@@ -1,4 +1,4 @@
-//! Completions, and the datagrams that come with them: others' requests and their answers.
+//! Handles completions and received datagrams: other nodes' requests and answers.
 
 use acm_prov_api::LogLevel;
 use acm_prov_api::address::{Address, Gid, Lid};
@@ -17,7 +17,7 @@ use crate::resolver::{Claim, Peer};
 use crate::settings::RouteProtocol;
 use crate::wire::{self, Body, Datagram, Malformed};
 
-/// Where a datagram came from.
+/// The source of a datagram.
 #[derive(Clone, Copy)]
 struct Sender {
     gid: Gid,
@@ -26,7 +26,7 @@ struct Sender {
 }
 
 impl AcmEndpoint {
-    /// Takes completions; whether there may be more.
+    /// Takes completions; returns whether there may be more.
     pub(crate) fn take_completions(self: &Arc<Self>) -> bool {
         if let Err(error) = self.datagrams.arm() {
             self.log(LogLevel::ALWAYS, format_args!("{error}"));
@@ -50,7 +50,7 @@ impl AcmEndpoint {
                 break true;
             }
         };
-        // Slots have come free.
+        // Free slots may let requests go out.
         self.turn(now);
         more
     }
@@ -59,11 +59,11 @@ impl AcmEndpoint {
         let status = completion.status();
         if status == CompletionStatus::FLUSHED && !self.datagrams.is_in_use(completion.qp_number())
         {
-            // Of a queue pair that was replaced.
+            // It belongs to a queue pair that was replaced.
             return;
         }
         if status != CompletionStatus::SUCCESS {
-            // Adapters stop a queue pair at its first failure; what else was posted is flushed.
+            // Adapters stop a queue pair at its first failure and flush the other posted requests.
             self.broken(status);
             if status == CompletionStatus::FLUSHED {
                 return;
@@ -75,7 +75,7 @@ impl AcmEndpoint {
         if let Some(received) = completion.received() {
             self.received(now, received);
         }
-        // One that is not posted goes back to its region, and is posted with the next queue pair.
+        // Unposted slots return to the region and are posted on the next queue pair.
         if let Err(error) = self.datagrams.receive(completion.into_slot()) {
             let mut state = self.state.lock();
             state
@@ -85,7 +85,7 @@ impl AcmEndpoint {
         }
     }
 
-    /// The queue pair is of no use any more.
+    /// Records a broken queue pair.
     fn broken(&self, status: CompletionStatus) {
         let mut state = self.state.lock();
         if status != CompletionStatus::FLUSHED || state.renew_at.is_none() {
@@ -103,7 +103,7 @@ impl AcmEndpoint {
         }
     }
 
-    /// Takes a datagram in. `gid` becomes its sender's, as far as that is known.
+    /// Handles a datagram. Sets `gid` to its sender's GID once it is known.
     fn take(
         self: &Arc<Self>,
         now: Moment,
@@ -111,7 +111,7 @@ impl AcmEndpoint {
         gid: &mut Gid,
     ) -> Result<(), Dropped> {
         let grh = received.grh().ok_or(Dropped::NoGrh)?;
-        // A port may name itself by the default prefix.
+        // A port may use the default prefix for its own GID.
         let prefix = self.source().gid.subnet_prefix();
         *gid = Gid(grh.source.0).in_subnet(prefix);
         let sender = Sender {
@@ -120,7 +120,7 @@ impl AcmEndpoint {
             qp_number: received.source_qp(),
         };
         let of_a_port = !gid.is_zero() && !gid.is_multicast() && sender.lid.is_unicast();
-        // Queue pairs 0 and 1 are for management, the last one stands for multicast.
+        // Queue pairs 0 and 1 are for management, the last number means multicast.
         if !of_a_port || sender.qp_number.0 < 2 || sender.qp_number.0 >= Qpn::MULTICAST.0 {
             return Err(Dropped::NoSender);
         }
@@ -167,7 +167,7 @@ impl AcmEndpoint {
         state
             .resolver
             .answered(now, datagram.tid, peer, addresses)?;
-        // Before those who waited ask for a path, which they do when the lock is released.
+        // Before the waiting clients ask for a path, which happens when the lock is released.
         self.cache().seen(peer.gid, peer.lid);
         Ok(())
     }
@@ -204,7 +204,7 @@ impl AcmEndpoint {
                 disputed = Some(Dropped::ClaimsPreloaded(source));
             }
         } else if !matches!(source, Address::Gid(_) | Address::Lid(_)) {
-            // Whose a GID or LID is, the SA says.
+            // Only the SA knows who has a GID or LID.
             let own = state.own.first().copied();
             if state.resolver.claimed(now, source, peer, own) == Claim::Disputed {
                 disputed = Some(Dropped::ClaimsOthers(source));
@@ -234,7 +234,7 @@ impl AcmEndpoint {
         Ok(())
     }
 
-    /// Answers a request once there is a path back. The answer has been counted as one that is not ready.
+    /// Answers a request once there is a path back. The caller has counted the answer in `unready`.
     fn answer(self: &Arc<Self>, sender: Sender, tid: u64, group: &MulticastMember) {
         let datagram = Datagram {
             tid,
@@ -252,7 +252,7 @@ impl AcmEndpoint {
                     .address_in_group(group, sender.lid, sender.gid);
                 self.answer_ready(Some(Answer {
                     datagram,
-                    way: sender.way(attributes),
+                    peer_address: sender.peer_address(attributes),
                 }));
             }
             RouteProtocol::Sa => {
@@ -268,7 +268,7 @@ impl AcmEndpoint {
                             let attributes = endpoint.datagrams.address_on_path(&path, lmc);
                             Answer {
                                 datagram,
-                                way: sender.way(attributes),
+                                peer_address: sender.peer_address(attributes),
                             }
                         });
                         endpoint.answer_ready(answer);
@@ -286,7 +286,7 @@ impl AcmEndpoint {
         }
         state.answers.extend(answer);
         drop(state);
-        self.turn_and_tell(now);
+        self.turn_and_wake(now);
     }
 
     fn open_state(&self) -> Result<Locked<'_, State>, Dropped> {
@@ -299,7 +299,7 @@ impl AcmEndpoint {
     }
 }
 
-/// Holds an endpoint whose answer waits for a path.
+/// The endpoint of an answer that waits for a path.
 struct Unready(Weak<AcmEndpoint>);
 
 impl Sender {
@@ -311,7 +311,7 @@ impl Sender {
         }
     }
 
-    fn way(&self, attributes: rdma_access::ud::AddressAttributes) -> PeerAddress {
+    fn peer_address(&self, attributes: rdma_access::ud::AddressAttributes) -> PeerAddress {
         PeerAddress {
             attributes,
             qp_number: self.qp_number,

@@ -1,5 +1,5 @@
-//! Requests of clients for addresses that peers have: who has one says the group, and with `route_prot acm` also what the path is
-//! like. All else is the SDK's.
+//! Client requests for peers' addresses. The multicast group resolves the address; with `route_prot acm` its
+//! record also gives the path. The SDK handles everything else.
 
 use acm_prov_api::address::Address;
 use acm_prov_api::clock::Moment;
@@ -14,7 +14,7 @@ use super::AcmEndpoint;
 use crate::resolver::Peer;
 use crate::settings::RouteProtocol;
 
-/// A client that waits until it is known who has an address.
+/// A client that waits for the owner of an address.
 pub(super) struct Client {
     endpoint: Weak<AcmEndpoint>,
     request: KeptRequest,
@@ -34,19 +34,19 @@ impl Waiter for Client {
 }
 
 impl AcmEndpoint {
-    /// A client at `from` wants a path.
+    /// Handles a client's request for a path; `from` is its address.
     pub(crate) fn resolve(self: &Arc<Self>, from: &Address, request: ResolveRequest<'_>) {
         let is_own = |address: &Address| self.state.lock().own.contains(address);
         let elsewhere = |request: AddressRequest<'_>| self.resolve_peer(from, request);
         self.requests.resolve(request, is_own, elsewhere);
     }
 
-    /// A client wants the SA itself to be asked.
+    /// Handles a client's query to the SA.
     pub(crate) fn query(&self, request: QueryRequest) {
         self.requests.query(request);
     }
 
-    /// Answers with the path to a peer that is known, or asks the group who has the address.
+    /// Answers with the path to a known peer, or else asks the group who has the address.
     fn resolve_peer(self: &Arc<Self>, from: &Address, request: AddressRequest<'_>) {
         let now = Moment::now();
         let address = request.address();
@@ -74,10 +74,10 @@ impl AcmEndpoint {
             state.resolver.ask(now, address, *from, client);
             drop(state);
         }
-        self.turn_and_tell(now);
+        self.turn_and_wake(now);
     }
 
-    /// Answers a client that has waited for a peer.
+    /// Answers a client when its peer is known.
     fn peer_found(&self, peer: &Peer, request: KeptRequest) {
         match self.group_path(peer, &request) {
             Some(path) => request.answer(&path),
@@ -88,7 +88,8 @@ impl AcmEndpoint {
         }
     }
 
-    /// With `route_prot acm`, the path that the group's record gives to a peer, if it is what the client wants.
+    /// Returns the path to a peer from the group's record (`route_prot acm`), if it meets the client's
+    /// constraints.
     fn group_path(&self, peer: &Peer, request: &ResolveRequest<'_>) -> Option<PathRecord> {
         if self.settings.route_protocol != RouteProtocol::Acm {
             return None;
@@ -101,7 +102,7 @@ impl AcmEndpoint {
         query.check(&path).is_ok().then_some(path)
     }
 
-    /// What the group's record says of a path between two members.
+    /// Returns the path between two members from the group's record.
     fn path_by_group(&self, peer: &Peer, group: &MulticastMember) -> PathRecord {
         let mut path = PathRecord::default();
         path.set_sgid(self.source().gid)

@@ -1,4 +1,4 @@
-//! Joining the groups, and leaving them.
+//! Joins and leaves the multicast groups.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl AcmEndpoint {
             let State {
                 groups, listening, ..
             } = &mut *state;
-            // Requests come to the shared group; the other one only says what a path can do.
+            // Requests arrive in the shared group; the other one only describes the path.
             let attach = |index, member: &MulticastMember| {
                 if index == 0 {
                     let listens = self.datagrams.listen(member, listening.take());
@@ -56,7 +56,7 @@ impl AcmEndpoint {
             }
             groups::Outcome::Late => return,
         }
-        self.turn_and_tell(now);
+        self.turn_and_wake(now);
     }
 
     fn join_failed(&self, index: usize, error: &JoinError, rest: Duration) {
@@ -68,27 +68,28 @@ impl AcmEndpoint {
         self.log(
             LogLevel::ALWAYS,
             format_args!(
-                "not a member of the {which}: {error}; asking again in {} ms",
+                "not a member of the {which}: {error}; retrying in {} ms",
                 rest.as_millis()
             ),
         );
     }
 
-    /// The subnet manager has forgotten us.
+    /// Joins again after the subnet manager lost its state.
     pub(crate) fn reregister(self: &Arc<Self>) {
         let now = Moment::now();
         {
             let mut state = self.state.lock();
             state.groups.reregister(now);
-            // The LID of a peer is part of what the group says of a path; the SA knows it better.
+            // With `route_prot acm` the path contains a learnt LID, which may have changed. With the SA it does
+            // not matter.
             if self.settings.route_protocol == RouteProtocol::Acm {
                 state.resolver.reregister();
             }
         }
-        self.turn_and_tell(now);
+        self.turn_and_wake(now);
     }
 
-    /// Tells the SA that the endpoint is no member any more. Nobody waits for its answer.
+    /// Tells the SA that the endpoint leaves the groups. Nothing waits for the response.
     pub(crate) fn leave_groups(&self) {
         let joins = self.state.lock().groups.to_leave();
         for join in joins {

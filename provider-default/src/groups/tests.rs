@@ -1,4 +1,4 @@
-//! The groups with a made-up SA.
+//! The groups with a simulated SA.
 
 use super::*;
 use acm_prov_api::address::Lid;
@@ -39,7 +39,7 @@ fn granted(join: &MulticastJoin) -> MulticastMember {
     }
 }
 
-/// The SA answers a join, and what it grants can be used.
+/// The SA grants a join, and attaching succeeds.
 fn answered(
     groups: &mut Groups,
     now: Moment,
@@ -50,20 +50,20 @@ fn answered(
 }
 
 fn join_all(groups: &mut Groups, now: Moment) {
-    while let Some(ask) = groups.next_to_ask(now) {
+    while let Some(ask) = groups.next_join(now) {
         let member = granted(&ask.join);
         let outcome = answered(groups, now, ask.ticket, Ok(member));
         assert_eq!(outcome, Outcome::Joined { member });
     }
 }
 
-/// Fault 14: the MGID carries the full-member bit, the join the P_Key as it is.
+/// Fault 14: the MGID has the full-member bit, the join the port's own P_Key.
 #[test]
 fn the_mgid_has_the_full_members_pkey_the_join_the_ports() {
     let expected: Gid = "ff15:4001:ffff:3:400::".parse().unwrap();
     assert_eq!(mgid(PKey(0x7fff), SHARED), expected);
     assert_eq!(mgid(PKey(0xffff), SHARED), expected);
-    let join = groups(None).next_to_ask(at(0)).unwrap().join;
+    let join = groups(None).next_join(at(0)).unwrap().join;
     assert_eq!((join.mgid, join.pkey), (expected, Some(PKey(0x7fff))));
     assert_eq!((join.qkey, join.scope, join.join_state), (QKEY, 5, 1));
     assert_eq!(
@@ -111,14 +111,14 @@ fn a_refused_join_is_tried_again_with_longer_rests() {
     let mut now = at(0);
     let mut rests = Vec::new();
     for _ in 0..9 {
-        let ask = groups.next_to_ask(now).unwrap();
-        assert_eq!(groups.next_to_ask(now), None, "one at a time");
+        let ask = groups.next_join(now).unwrap();
+        assert_eq!(groups.next_join(now), None, "one at a time");
         let refused = Err(SaError::Status(SaStatus::BUSY).into());
         let Outcome::Failed { rest, .. } = answered(&mut groups, now, ask.ticket, refused) else {
             panic!("refused");
         };
         let rest = millis(rest);
-        assert_eq!(groups.next_to_ask(now), None);
+        assert_eq!(groups.next_join(now), None);
         assert_eq!(groups.next_deadline(), Some(now.after(rest)));
         now = now.after(rest);
         groups.expire(now);
@@ -132,10 +132,10 @@ fn a_refused_join_is_tried_again_with_longer_rests() {
 }
 
 #[test]
-fn the_own_group_is_not_waited_for_for_ever() {
+fn requests_do_not_wait_for_ever_for_the_own_group() {
     let mut groups = groups(Some(OWN));
-    let shared = groups.next_to_ask(at(0)).unwrap();
-    let own = groups.next_to_ask(at(0)).unwrap();
+    let shared = groups.next_join(at(0)).unwrap();
+    let own = groups.next_join(at(0)).unwrap();
     answered(&mut groups, at(1), shared.ticket, Ok(granted(&shared.join)));
     assert!(!groups.is_ready());
     answered(
@@ -148,13 +148,13 @@ fn the_own_group_is_not_waited_for_for_ever() {
     assert_eq!(groups.named().as_slice().len(), 1);
 }
 
-/// Fault 17: join again while a join is out. Fault 20: re-registration right after open.
+/// Fault 17: joining again while a join is in flight. Fault 20: re-registration right after open.
 #[test]
 fn the_answer_to_a_join_from_before_a_reregistration_does_not_count() {
     let mut groups = groups(None);
-    let first = groups.next_to_ask(at(0)).unwrap();
+    let first = groups.next_join(at(0)).unwrap();
     groups.reregister(at(1));
-    let second = groups.next_to_ask(at(1)).unwrap();
+    let second = groups.next_join(at(1)).unwrap();
     let member = granted(&first.join);
     let late = answered(&mut groups, at(2), first.ticket, Ok(member));
     assert_eq!(late, Outcome::Late);
@@ -166,12 +166,12 @@ fn the_answer_to_a_join_from_before_a_reregistration_does_not_count() {
 }
 
 #[test]
-fn a_reregistration_keeps_what_was_granted_until_there_is_an_answer() {
+fn a_reregistration_keeps_memberships_until_the_next_response() {
     let mut groups = groups(None);
     join_all(&mut groups, at(0));
     groups.reregister(at(10));
     assert!(groups.is_ready());
-    let ask = groups.next_to_ask(at(10)).unwrap();
+    let ask = groups.next_join(at(10)).unwrap();
     let moved = MulticastMember {
         mlid: Lid(0xc007),
         ..granted(&ask.join)
@@ -187,7 +187,7 @@ fn a_reregistration_keeps_what_was_granted_until_there_is_an_answer() {
 #[test]
 fn a_join_that_times_out_is_asked_for_again() {
     let mut groups = groups(None);
-    let ask = groups.next_to_ask(at(0)).unwrap();
+    let ask = groups.next_join(at(0)).unwrap();
     assert_eq!(groups.next_deadline(), None, "the SDK keeps the time");
     let timed_out = Err(SaError::TimedOut.into());
     let Outcome::Failed { index, error, rest } =
@@ -204,12 +204,12 @@ fn a_join_that_times_out_is_asked_for_again() {
     assert!(groups.is_ready());
 }
 
-/// A re-registration makes joins that rest go out at once.
+/// A re-registration ends the pause of failed joins.
 #[test]
 fn a_reregistration_ends_the_rest_after_a_failure() {
     let mut groups = groups(Some(OWN));
     for _ in 0..2 {
-        let ask = groups.next_to_ask(at(0)).unwrap();
+        let ask = groups.next_join(at(0)).unwrap();
         answered(
             &mut groups,
             at(0),
@@ -217,7 +217,7 @@ fn a_reregistration_ends_the_rest_after_a_failure() {
             Err(SaError::TimedOut.into()),
         );
     }
-    assert_eq!(groups.next_to_ask(at(1)), None);
+    assert_eq!(groups.next_join(at(1)), None);
     groups.reregister(at(1));
     join_all(&mut groups, at(1));
     assert!(groups.is_ready());
@@ -228,11 +228,11 @@ fn a_reregistration_ends_the_rest_after_a_failure() {
 }
 
 #[test]
-fn what_is_joined_or_may_still_be_is_left() {
+fn granted_and_pending_memberships_are_left() {
     let mut groups = groups(Some(OWN));
     assert!(groups.to_leave().is_empty(), "nothing was asked for");
-    let shared = groups.next_to_ask(at(0)).unwrap();
-    let own = groups.next_to_ask(at(0)).unwrap();
+    let shared = groups.next_join(at(0)).unwrap();
+    let own = groups.next_join(at(0)).unwrap();
     assert_eq!(groups.to_leave(), [shared.join, own.join]);
     answered(&mut groups, at(1), shared.ticket, Ok(granted(&shared.join)));
     answered(
@@ -245,7 +245,7 @@ fn what_is_joined_or_may_still_be_is_left() {
 }
 
 #[test]
-fn what_was_not_asked_for_is_not_accepted() {
+fn a_grant_that_differs_from_the_join_is_refused() {
     type Change = fn(&mut MulticastMember);
     let changes: [(&str, Change); 7] = [
         ("MGID", |m| m.mgid = PORT),
@@ -258,7 +258,7 @@ fn what_was_not_asked_for_is_not_accepted() {
     ];
     for (what, change) in changes {
         let mut groups = groups(None);
-        let ask = groups.next_to_ask(at(0)).unwrap();
+        let ask = groups.next_join(at(0)).unwrap();
         let mut member = granted(&ask.join);
         change(&mut member);
         let Outcome::Failed { error, .. } =
@@ -279,7 +279,7 @@ fn a_group_that_cannot_be_used_is_joined_again() {
     join_all(&mut groups, at(0));
     assert_eq!(groups.to_leave().len(), 1);
     groups.reregister(at(1));
-    let ask = groups.next_to_ask(at(1)).unwrap();
+    let ask = groups.next_join(at(1)).unwrap();
     let member = granted(&ask.join);
     let outcome = groups.answered(at(5), ask.ticket, Ok(member), |index, attached| {
         assert_eq!((index, attached), (0, &member));

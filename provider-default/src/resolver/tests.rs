@@ -1,4 +1,4 @@
-//! The resolver with made-up time.
+//! The resolver with simulated time.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ const LIMITS: ResolverLimits = ResolverLimits {
 
 type Ends = Vec<(u32, End<Peer>)>;
 
-/// Notes its end.
+/// A client that records its answer.
 struct Client {
     number: u32,
     ends: Arc<Mutex<Ends>>,
@@ -90,7 +90,7 @@ impl R {
         self.next(now).expect("something to send")
     }
 
-    /// Who has had its end since the last call.
+    /// Returns the clients that ended since the last call.
     fn ends(&mut self) -> Ends {
         drop(self.resolver.take_replies());
         std::mem::take(&mut *self.ends.lock())
@@ -124,7 +124,7 @@ impl R {
 }
 
 #[test]
-fn one_request_for_all_who_ask_and_the_answer_is_kept() {
+fn one_request_for_all_clients_and_the_answer_is_cached() {
     let mut r = resolver();
     for client in 0..3 {
         r.ask(at(client.into()), ip(1), client);
@@ -161,9 +161,9 @@ fn names_are_one_whatever_their_case() {
     assert_eq!(r.known(&name("node1"), at(1)), Some(peer(1)));
 }
 
-/// From whichever own address it is asked for.
+/// The request may come from any own address.
 #[test]
-fn an_address_is_one_whoever_asks_for_it() {
+fn a_lookup_is_shared_whatever_its_source() {
     let mut r = resolver();
     r.ask(at(0), ip(1), 1);
     r.resolver.prefetch(at(0), ip(1), ip(251));
@@ -237,7 +237,7 @@ fn a_late_client_gets_its_own_time() {
 }
 
 #[test]
-fn a_dead_host_holds_the_others_up_for_a_try_only() {
+fn a_dead_host_delays_the_others_by_one_try_only() {
     let mut r = resolver();
     r.ask(at(0), ip(1), 1);
     r.ask(at(0), ip(2), 2);
@@ -297,7 +297,7 @@ fn an_address_in_an_answer_must_be_one_of_the_requests() {
 }
 
 #[test]
-fn who_does_not_wait_still_makes_the_request() {
+fn a_prefetch_sends_the_request() {
     let mut r = resolver();
     r.resolver.prefetch(at(0), ip(1), me());
     let tid = r.sent(at(0)).tid;
@@ -313,8 +313,8 @@ fn who_does_not_wait_still_makes_the_request() {
 }
 
 #[test]
-fn others_requests_tell_where_they_are() {
-    // Before our own request is sent, and after.
+fn requests_of_other_nodes_are_learnt_from() {
+    // Before and after our own request is sent.
     for is_sent in [false, true] {
         let mut r = resolver();
         r.ask(at(0), ip(1), 1);
@@ -350,10 +350,10 @@ fn a_claim_against_another_gid_only_makes_us_ask() {
     assert_eq!(r.known(&ip(1), at(1)), Some(peer(1)));
     let request = r.sent(at(1));
     assert_eq!(request.destination, ip(1));
-    // Whoever answers has it.
+    // The node that answers has it.
     r.answer(at(2), request.tid, peer(2));
     assert_eq!(r.known(&ip(1), at(2)), Some(peer(2)));
-    // An endpoint without an address has none to ask from.
+    // An endpoint without an address cannot send a request.
     let claim = r.resolver.claimed(at(3), ip(1), peer(3), None);
     assert_eq!((claim, r.next(at(3))), (Claim::Disputed, None));
 }
@@ -370,7 +370,7 @@ fn a_disputed_address_goes_behind_clients_requests() {
         assert_eq!(request.destination, ip(client));
         r.answer(at(2), request.tid, peer(client.into()));
     }
-    // Again behind those that come while it is out, when it has had its try.
+    // After its try, it queues behind requests that came meanwhile.
     assert_eq!(r.sent(at(2)).destination, ip(1));
     r.ask(at(2), ip(6), 6);
     r.expire(at(102));
@@ -397,13 +397,13 @@ fn disputes_do_not_hold_clients_up() {
         );
     }
     assert_eq!(r.expire(at(301)), [(7, End::Expired)]);
-    // The dispute has had its time, too, and the next one may come.
+    // The dispute's time is over too, and the next one may start.
     r.is_idle(at(301));
     assert_eq!(r.claimed(at(302), ip(2), peer(9)), Claim::Disputed);
     assert_eq!(r.sent(at(302)).destination, ip(2));
 }
 
-/// A client that needs a disputed address once it is no longer known waits for the request that goes out for it.
+/// A client that needs a disputed address after it has expired waits for the dispute's request.
 #[test]
 fn a_client_makes_a_dispute_its_own() {
     let mut r = resolver();
@@ -431,7 +431,7 @@ fn an_old_entry_gives_way_to_any_claim() {
 
 /// Fault 29: no bound on what others' requests leave behind.
 #[test]
-fn what_strangers_leave_behind_is_bounded() {
+fn entries_from_strangers_are_bounded() {
     let mut r = resolver();
     for n in 0..=255 {
         r.claimed(at(0), ip(n), peer(n.into()));
@@ -477,7 +477,7 @@ fn after_a_reregistration_each_address_is_asked_for_again_when_it_is_used() {
     r.resolver.reregister();
     assert_eq!([ip(1), ip(2)].map(|ip| r.known(&ip, at(1))), [None, None]);
     r.is_idle(at(1));
-    // By a request, or by its owner's claim, which who waits takes for an answer.
+    // By a request, or by the owner's claim, which answers waiting clients.
     r.ask(at(1), ip(1), 1);
     let tid = r.sent(at(1)).tid;
     let moved = Peer {
@@ -523,7 +523,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Every client has one end, in time, whatever happens; nothing is left over.
+    /// Every client ends exactly once, in time, in every history; nothing is left over.
     #[test]
     fn every_client_has_one_end(steps in proptest::collection::vec(step(), 0..80), out in 1_usize..4) {
         let mut r = with(ResolverLimits { out, ..LIMITS });

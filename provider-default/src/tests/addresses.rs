@@ -1,4 +1,4 @@
-//! Clients' requests: who has the address, and what is the path.
+//! Clients' requests: resolving the address, and then the path.
 
 use acm_prov_api::dump::Routes;
 
@@ -18,7 +18,7 @@ fn a_name_is_resolved_by_multicast_and_its_path_by_the_sa() {
     let given = give_path(&core, &peer);
     let answer = core.wait_for_answer(id);
     assert_eq!((answer.status, answer.path), (Status::SUCCESS, Some(given)));
-    // The second time nobody is asked.
+    // The second request needs no query.
     assert_eq!(known(&mut core, name("NODE2")), given);
     assert_eq!(counted(&mut core, AcmCounter::ADDR_QUERY), (1, 1));
     assert_eq!(counted(&mut core, AcmCounter::ROUTE_QUERY), (1, 1));
@@ -32,7 +32,7 @@ fn ipv4_and_ipv6_addresses_are_resolved() {
     let mut core = opened("");
     let mut peer = Peer::at(2);
     let first = learn(&mut core, &mut peer, ip(2)).path.unwrap();
-    // The same port by another address: its path is known.
+    // Another address of the same port: its path is cached.
     let ip6 = Address::Ip6("fd00::2".parse().unwrap());
     let id = resolve(&mut core, ip6);
     peer.answers(ip6);
@@ -40,11 +40,11 @@ fn ipv4_and_ipv6_addresses_are_resolved() {
 }
 
 #[test]
-fn with_route_prot_acm_the_group_says_what_the_path_is_like() {
+fn with_route_prot_acm_the_path_comes_from_the_groups_record() {
     let mut core = loaded("route_prot acm\n");
     core.open();
     grant_join(&core);
-    // The port's own MTU is larger: a second group.
+    // The port's own MTU is larger, so there is a second group.
     let asked = core.wait_for_sa_queries(1)[0];
     let own = Gid(asked.data[..16].try_into().unwrap());
     assert_eq!(own, "ff15:4001:ffff:3:500::".parse().unwrap());
@@ -100,7 +100,7 @@ fn paths_are_asked_of_the_sa_alone() {
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).path.unwrap().dlid(), Lid(2));
     assert_eq!(known(&mut core, Address::Lid(Lid(2))).dlid(), Lid(2));
-    // A LID is a demand on the path, so its path is not the answer to who names the GID alone.
+    // The LID is a constraint on the path, so this path does not answer a request for the GID alone.
     grant_join(&core);
     let peer = Peer::at(2);
     let id = resolve(&mut core, Address::Gid(peer.gid()));
@@ -121,8 +121,8 @@ fn own_addresses_are_answered_at_once() {
 }
 
 #[test]
-fn what_a_client_demands_is_the_sas_to_say() {
-    // Service ids count for this SA.
+fn constraints_of_a_client_go_to_the_sa() {
+    // Service ids matter for this SA.
     let mut core = opened("mcast_sa_qos on\n");
     let mut wanted = PathRecord::default();
     wanted.set_service_id(9);
@@ -134,7 +134,7 @@ fn what_a_client_demands_is_the_sas_to_say() {
         path.set_dlid(Lid(1)).set_sl(4);
     });
     assert_eq!(core.wait_for_answer(id).path.unwrap().sl(), 4);
-    // The same of a peer's address.
+    // The same for a peer's address.
     let mut peer = Peer::at(2);
     let plain = learn(&mut core, &mut peer, ip(2)).path.unwrap();
     let id = core.resolve(&Request::hinted(&ip(2), &wanted));
@@ -184,7 +184,7 @@ fn an_answer_to_the_second_try_is_as_good() {
 }
 
 #[test]
-fn who_does_not_wait_gets_no_data_and_the_next_one_the_path() {
+fn a_nodelay_request_gets_no_data_and_the_next_request_the_path() {
     let mut core = opened("");
     let mut peer = Peer::at(2);
     let request = Request::destination(&ip(2)).nodelay();
@@ -219,12 +219,12 @@ fn hosts_are_known_and_only_their_paths_are_asked_for() {
     assert_eq!(known(&mut core, ip(2)), given);
     assert_eq!(counted(&mut core, AcmCounter::ADDR_CACHE).0, 1);
     assert_eq!(counted(&mut core, AcmCounter::ADDR_QUERY).0, 0);
-    // Fault 28: what the operator says holds, whoever claims the address.
+    // Fault 28: the operator's entry wins over any claim.
     Peer::at(3).asks(5, ip(9), ip(2));
-    core.wait_for_log("claims 10.0.0.2, which is another's by the hosts file");
+    core.wait_for_log("claims 10.0.0.2, which the hosts file gives to another node");
     assert_eq!(known(&mut core, ip(2)), given);
     assert_eq!(peer.rest().len(), 0);
-    // The file is followed.
+    // The file is watched.
     std::fs::write(folder.path().join("new"), "node2 fe80::2003\n").unwrap();
     std::fs::rename(folder.path().join("new"), &file).unwrap();
     core.wait_for_log("was read again: 1 entries");
@@ -258,11 +258,11 @@ fn preloaded_paths_are_answered_without_the_sa() {
         "P_Key, SL, MTU, rate"
     );
     assert_eq!(known(&mut core, Address::Gid(peer.gid())), path);
-    // An address needs to be resolved, its path does not.
+    // The address must be resolved, its path is preloaded.
     let id = resolve(&mut core, ip(2));
     peer.answers(ip(2));
     assert_eq!(core.wait_for_answer(id).path, Some(path));
-    // Fault 10: the peer is seen elsewhere, so the dump is wrong about it.
+    // Fault 10: the peer appears elsewhere, so the dump is wrong about it.
     let mut moved = Peer::at(4);
     moved.asks(1, ip(9), ip(2));
     until("the dump is not asked any more", || {
@@ -300,7 +300,7 @@ fn a_peer_that_moved_is_found_again() {
 
 /// Fault 5: an address that moves from one host to another.
 #[test]
-fn a_removed_own_address_can_be_anothers() {
+fn a_removed_own_address_can_move_to_another_node() {
     let mut core = opened("");
     let mine = core.add_address(&ip(7)).unwrap();
     assert_eq!(known(&mut core, ip(7)).dlid(), Lid(1));
@@ -310,13 +310,13 @@ fn a_removed_own_address_can_be_anothers() {
         learn(&mut core, &mut peer, ip(7)).path.unwrap().dlid(),
         Lid(2)
     );
-    // And back.
+    // And back again.
     core.add_address(&ip(7)).unwrap();
     assert_eq!(known(&mut core, ip(7)).dlid(), Lid(1));
 }
 
 #[test]
-fn one_request_serves_all_who_ask_at_once() {
+fn one_request_serves_all_clients_that_ask_at_once() {
     let mut core = opened("");
     let mut peer = Peer::at(2);
     let ids: Vec<u64> = (0..50).map(|_| resolve(&mut core, ip(2))).collect();
@@ -335,12 +335,12 @@ fn one_request_serves_all_who_ask_at_once() {
 }
 
 #[test]
-fn others_requests_tell_where_they_are() {
+fn requests_of_other_nodes_are_learnt_from() {
     let mut core = opened("");
     let mut peer = Peer::at(2);
     let id = resolve(&mut core, ip(2));
     peer.request_for(ip(2));
-    // It asks for something itself instead of answering.
+    // It sends a request itself instead of an answer.
     peer.asks(1, ip(9), ip(2));
     let given = give_path(&core, &peer);
     assert_eq!(core.wait_for_answer(id).path, Some(given));
@@ -348,7 +348,7 @@ fn others_requests_tell_where_they_are() {
 
 /// Fault 3: kept pointers: the core's structure is overwritten after the call, and moves when another is added.
 #[test]
-fn of_the_cores_addresses_nothing_is_kept() {
+fn no_pointer_to_the_cores_addresses_is_kept() {
     let mut core = opened("");
     let mut peer = Peer::at(2);
     let first = core.add_address(&name("first")).unwrap();
@@ -384,7 +384,7 @@ fn an_address_that_was_added_twice_is_gone_once_it_is_removed() {
     learn(&mut core, &mut peer, ip(7));
 }
 
-/// Nobody has an IPv4-mapped address on a port; it is the IPv4 address that is asked for and claimed.
+/// No port has an IPv4-mapped address; the IPv4 address is requested and claimed.
 #[test]
 fn an_ipv4_mapped_address_is_the_ipv4_address() {
     let mapped = |last| Address::Ip6(std::net::Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped());
@@ -398,7 +398,7 @@ fn an_ipv4_mapped_address_is_the_ipv4_address() {
     let path = core.wait_for_answer(id).path;
     assert_eq!(Some(known(&mut core, ip(2))), path);
     assert_eq!(Some(known(&mut core, mapped(2))), path);
-    // An own address, given in one form and removed in the other's presence.
+    // An own address in one form is removed while the other form is present.
     let plain = core.add_address(&ip(7)).unwrap();
     let other = core.add_address(&mapped(7)).unwrap();
     core.remove_address(plain);
@@ -411,7 +411,7 @@ fn an_ipv4_mapped_address_is_the_ipv4_address() {
 
 /// Fault 6: interfaces matched by prefix, so that 10.0.0.12 is taken for 10.0.0.1.
 #[test]
-fn an_address_that_begins_like_an_own_one_is_anothers() {
+fn an_address_with_an_own_one_as_prefix_is_not_own() {
     let mut core = opened("");
     let mut peer = Peer::at(2);
     core.add_address(&ip(1)).unwrap();

@@ -1,4 +1,4 @@
-//! What a request takes whose path is known: no memory, from the C table to the answer.
+//! A request for a cached path allocates no memory, from the C table to the answer.
 
 use acm_prov_api::prelude::*;
 use acm_stand_in::allocations::Allocations;
@@ -11,7 +11,7 @@ use super::{give_path, grant_join, ip, loaded, name};
 static ALLOCATOR: Allocations = Allocations;
 
 #[test]
-fn a_request_that_is_answered_from_memory_takes_none() {
+fn a_cached_answer_allocates_no_memory() {
     let folder = tempfile::tempdir().unwrap();
     let hosts = folder.path().join("hosts");
     let gid = Gid::new(ByHand::GID.subnet_prefix(), 0x2002);

@@ -1,4 +1,4 @@
-//! Others' requests for our addresses.
+//! Other nodes' requests for our addresses.
 
 use super::*;
 use crate::wire::Body;
@@ -26,7 +26,7 @@ fn a_request_for_an_own_address_is_answered_by_unicast_on_the_sas_path() {
     assert_eq!(counted(&mut core, AcmCounter::ADDR_QUERY), (0, 0));
 }
 
-/// A stock peer asks for the address as its client wrote it.
+/// A stock peer sends the address as its client wrote it.
 #[test]
 fn a_request_for_an_own_ipv4_address_in_ipv6_form_is_answered() {
     let core = opened("");
@@ -90,7 +90,7 @@ fn every_requester_gets_its_answer() {
     three.answer_to(4);
 }
 
-/// Fault 24: a peer's request while our own query for its path is out.
+/// Fault 24: a peer's request while our own query for its path is in flight.
 #[test]
 fn a_request_that_comes_while_our_query_for_the_peer_is_out_is_answered() {
     let mut core = opened("");

@@ -1,4 +1,4 @@
-//! The documents name tests; they must be there.
+//! The tests that the documents name must exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::settings::Settings;
 const BESIDE_STOCK: &str = include_str!("../../BESIDE-STOCK.md");
 const CHECKS: &str = include_str!("../../../loader-test/CHECKS.md");
 
-/// The rows of the table of faults: number and what stands behind it.
+/// Returns the rows of the table of faults: number and tests.
 fn faults() -> Vec<(u32, &'static str)> {
     let table = BESIDE_STOCK.split("| fault | tests |").nth(1).unwrap();
     let row = |line: &'static str| {
@@ -33,7 +33,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a file of the module has the test: `MODULE.rs`, or one in a folder of that name.
+/// Returns whether a file of the module has the test: `MODULE.rs`, or a file in a folder with that name.
 fn has_test(module: &str, test: &str) -> bool {
     let (folders, module) = match module.split_once('/') {
         None => (vec!["src"], module),

@@ -1,9 +1,9 @@
-//! Datagrams of nodes that are not to be trusted.
+//! Datagrams from untrusted nodes.
 
 use super::*;
 use crate::wire::{Body, Datagram, Groups};
 
-/// A core that waits for the owner of 10.0.0.2, and the tid and queue pair of its request.
+/// Returns a core that waits for the owner of 10.0.0.2, and the transaction id and queue pair of its request.
 fn waiting() -> (ByHand, Peer, u64, peer::Came) {
     let mut core = opened("timeout 60000\n");
     let mut peer = Peer::at(2);
@@ -12,7 +12,7 @@ fn waiting() -> (ByHand, Peer, u64, peer::Came) {
     (core, peer, id, request)
 }
 
-/// What was sent came to nothing, and the service goes on.
+/// Asserts that the datagram had no effect and that the service continues.
 fn goes_on(core: &ByHand, peer: &mut Peer, id: u64, request: &peer::Came) {
     assert!(core.answers(id).is_empty());
     peer.unicast(&peer::answer(request.datagram.tid), request.qp_number);
@@ -22,7 +22,7 @@ fn goes_on(core: &ByHand, peer: &mut Peer, id: u64, request: &peer::Came) {
 
 /// Fault 30: length and GRH unchecked. Fault 31: other classes.
 #[test]
-fn malformed_datagrams_come_to_nothing() {
+fn malformed_datagrams_are_dropped() {
     let (core, mut peer, id, request) = waiting();
     let good = peer::answer(request.datagram.tid);
     let changes: [(usize, u8); 6] = [(0, 2), (1, 3), (2, 2), (3, 2), (7, 0), (20, 255)];
@@ -38,9 +38,9 @@ fn malformed_datagrams_come_to_nothing() {
     goes_on(&core, &mut peer, id, &request);
 }
 
-/// Fault 30: one that is longer than what the protocol has breaks no queue pair either, nor does its beginning count.
+/// Fault 30: a datagram longer than the protocol's neither breaks the queue pair nor is parsed.
 #[test]
-fn datagrams_that_are_too_long_come_to_nothing() {
+fn overlong_datagrams_are_dropped() {
     let (core, mut peer, id, request) = waiting();
     for length in [257, 1000, 4096] {
         let mut bytes = vec![0; length];
@@ -61,9 +61,9 @@ fn a_broken_queue_pair_is_replaced_and_clients_are_served() {
     let id = resolve(&mut core, ip(2));
     peer::break_queue_pair(1, before);
     core.wait_for_log("a work request failed: FLUSHED");
-    core.wait_for_log("the queue pair was broken and is replaced");
-    // Requests that are under way come from the new one, which has all its receives. The SA can be asked for more than
-    // one path to the peer: that of an answer to it as well.
+    core.wait_for_log("replaced the broken queue pair");
+    // Waiting requests are sent from the new queue pair, which has all its receives. There may be more than one
+    // path query for the peer, because an answer to it needs one as well.
     until("the client is served", || {
         for request in peer.rest() {
             if request.qp_number != before {
@@ -76,13 +76,13 @@ fn a_broken_queue_pair_is_replaced_and_clients_are_served() {
         !core.answers(id).is_empty()
     });
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
-    // And it is in the group.
+    // And it is attached to the group.
     peer.asks(7, source(), ip(2));
     peer.answer_to(7);
 }
 
 #[test]
-fn an_answer_without_a_grh_comes_to_nothing() {
+fn an_answer_without_a_grh_is_dropped() {
     let (core, mut peer, id, request) = waiting();
     peer.without_grh(&peer::answer(request.datagram.tid), request.qp_number);
     core.wait_for_log("no GRH");
@@ -90,16 +90,16 @@ fn an_answer_without_a_grh_comes_to_nothing() {
 }
 
 #[test]
-fn an_answer_by_multicast_comes_to_nothing() {
+fn an_answer_by_multicast_is_dropped() {
     let (core, mut peer, id, request) = waiting();
     peer.multicast(&peer::answer(request.datagram.tid));
-    core.wait_for_log("an answer that is not for our GID");
+    core.wait_for_log("an answer to another GID than ours");
     goes_on(&core, &mut peer, id, &request);
 }
 
-/// Fault 31: answers accepted whoever sent them, matched by a guessable tid.
+/// Fault 31: answers accepted from anybody, matched by a guessable transaction id.
 #[test]
-fn an_answer_with_a_guessed_tid_comes_to_nothing() {
+fn an_answer_with_a_guessed_tid_is_dropped() {
     let (core, mut peer, id, request) = waiting();
     let mut stranger = Peer::at(3);
     for tid in (0..100).chain([
@@ -112,7 +112,7 @@ fn an_answer_with_a_guessed_tid_comes_to_nothing() {
 }
 
 #[test]
-fn an_answer_with_a_group_that_is_not_ours_comes_to_nothing() {
+fn an_answer_with_another_group_is_dropped() {
     let (core, mut peer, id, request) = waiting();
     let other: Gid = "ff15:4001:ffff:7:500::".parse().unwrap();
     for groups in [&[][..], &[other], &[Gid::ZERO], &[ByHand::GID]] {
@@ -132,7 +132,7 @@ fn an_answer_with_a_group_that_is_not_ours_comes_to_nothing() {
 }
 
 #[test]
-fn an_answer_with_a_status_or_another_address_comes_to_nothing() {
+fn an_answer_with_a_status_or_another_address_is_dropped() {
     let (core, mut peer, id, request) = waiting();
     for (status, destination) in [(0x0100, None), (1, None), (0, Some(ip(3)))] {
         let body = Body::Answer {
@@ -161,13 +161,13 @@ fn a_claim_to_our_own_address_changes_nothing() {
 }
 
 #[test]
-fn a_claim_to_anothers_address_is_settled_by_asking() {
+fn a_claim_to_another_nodes_address_triggers_a_request() {
     let mut core = opened("");
     let (mut two, mut three) = (Peer::at(2), Peer::at(3));
     let before = learn(&mut core, &mut two, ip(2)).path.unwrap();
     three.rest();
     three.asks(1, ip(9), ip(2));
-    // Both hear the question; the one that has the address answers.
+    // Both receive the request; the owner of the address answers.
     let request = three.request_for(ip(2));
     assert_eq!(known(&mut core, ip(2)), before);
     three.unicast(&peer::answer(request.datagram.tid), request.qp_number);
@@ -203,7 +203,7 @@ fn a_flood_is_one_line_a_second_and_clients_are_served() {
     assert!(lines <= seconds + 1, "{lines} lines in {seconds} s");
 }
 
-/// What is not used must not drive out what is.
+/// Unused entries must not evict used ones.
 #[test]
 fn gids_and_lids_are_not_learnt() {
     let mut core = opened("mcast_sa_capacity 1\n");
@@ -227,7 +227,7 @@ fn names_in_the_log_are_one_harmless_line() {
     assert!(line.ends_with("x\\n\\u{1b}[31m%s%n"), "{line:?}");
 }
 
-/// As many answers as wait are bounded: a peer that asks and asks does not keep the SA from clients.
+/// The number of waiting answers is limited: a peer that sends many requests does not keep the SA from clients.
 #[test]
 fn requests_whose_path_does_not_come_are_bounded() {
     let mut core = opened("timeout 60000\n");
@@ -235,7 +235,7 @@ fn requests_whose_path_does_not_come_are_bounded() {
     for tid in 0..2_000 {
         peer.asks(tid, source(), ip(2));
     }
-    core.wait_for_log("too many answers wait already");
+    core.wait_for_log("too many answers are waiting");
     let id = resolve(&mut core, Address::Lid(Lid(7)));
     core.wait_for_sa_queries(2);
     give_path(&core, &peer);
@@ -243,9 +243,9 @@ fn requests_whose_path_does_not_come_are_bounded() {
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
 }
 
-/// A request that is not answered, since too many answers wait, still tells whose its source is.
+/// A request that is dropped because too many answers wait is still a claim to its source address.
 #[test]
-fn who_waits_for_the_sender_of_a_request_that_is_dropped_is_answered() {
+fn a_dropped_request_still_answers_clients_that_wait_for_its_sender() {
     let mut core = opened("timeout 60000\n");
     let (mut two, mut three) = (Peer::at(2), Peer::at(3));
     let ids = [0; 3].map(|_| resolve(&mut core, ip(2)));
@@ -253,10 +253,10 @@ fn who_waits_for_the_sender_of_a_request_that_is_dropped_is_answered() {
     for tid in 0..257 {
         three.asks(tid, source(), ip(3));
     }
-    core.wait_for_log("too many answers wait already");
+    core.wait_for_log("too many answers are waiting");
     assert!(ids.iter().all(|id| core.answers(*id).is_empty()));
     two.asks(1_000, source(), ip(2));
-    // The way to them is asked for as after an answer.
+    // Their path is queried as after an answer.
     core.wait_for_sa_queries(2);
     give_path(&core, &three);
     let given = give_path(&core, &two);

@@ -17,7 +17,7 @@ fn a_request_waits_for_the_join_and_goes_out_with_it() {
 }
 
 #[test]
-fn before_the_join_deadlines_hold_and_who_does_not_wait_is_told() {
+fn before_the_join_requests_keep_their_deadlines_and_nodelay_gets_no_data() {
     let mut core = loaded(QUICK);
     core.open();
     let id = core.resolve(&Request::destination(&ip(2)).nodelay());
@@ -52,14 +52,14 @@ fn a_join_that_the_core_does_not_take_is_asked_for_again() {
     learn(&mut core, &mut peer, ip(2));
 }
 
-/// Fault 20: re-registration right after open. Fault 17: join again while a join is out.
+/// Fault 20: re-registration right after open. Fault 17: joining again while a join is in flight.
 #[test]
 fn a_reregistration_joins_again_and_the_first_answer_does_not_count() {
     let mut core = loaded("");
     core.open();
     core.reregister();
     core.wait_for_sa_queries(2);
-    // The first answer names a group LID that is wrong by now.
+    // The first response has an outdated group LID.
     core.sa_answers(|packet| packet.data[36..38].copy_from_slice(&0xc0ff_u16.to_be_bytes()));
     grant_join(&core);
     let mut peer = Peer::at(2);
@@ -85,7 +85,7 @@ fn a_request_that_waits_survives_a_reregistration() {
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
 }
 
-/// LIDs may have changed, and with `route_prot acm` nobody but the peer says which one it has.
+/// LIDs may have changed, and with `route_prot acm` only the peer itself knows its LID.
 #[test]
 fn with_route_prot_acm_an_address_is_asked_for_again_after_a_reregistration() {
     let mut core = loaded("route_prot acm\n");
@@ -103,14 +103,14 @@ fn with_route_prot_acm_an_address_is_asked_for_again_after_a_reregistration() {
     grant_join(&core);
     grant_join(&core);
     let mut moved = Peer::at(4);
-    // Nothing is asked unprompted: what is asked first is what is needed first.
+    // There are no requests without a client, so what a client needs comes first.
     let other = resolve(&mut core, ip(3));
     assert!(core.answers(other).is_empty());
     let request = moved.request_for(ip(3));
     assert_eq!(moved.rest().len(), 0);
     moved.unicast(&peer::answer(request.datagram.tid), request.qp_number);
     core.wait_for_answer(other);
-    // Who needs the address waits until its owner has said where it is.
+    // A client that needs the address waits until its owner has answered.
     let ids = [0; 2].map(|_| resolve(&mut core, ip(2)));
     assert!(ids.iter().all(|id| core.answers(*id).is_empty()));
     moved.answers(ip(2));
@@ -122,7 +122,7 @@ fn with_route_prot_acm_an_address_is_asked_for_again_after_a_reregistration() {
     assert!(core.sa_queries().is_empty());
 }
 
-/// With `route_prot sa` the SA says where the peer is.
+/// With `route_prot sa` the SA knows the peer's LID.
 #[test]
 fn with_route_prot_sa_an_address_is_kept_across_a_reregistration() {
     let mut core = opened("");
@@ -155,14 +155,14 @@ fn nothing_is_asked_of_a_port_that_is_down() {
     assert_eq!(core.sa_queries().len(), 0);
 }
 
-/// Fault 16: the answer to a join after close_endpoint and close_port.
+/// Fault 16: the response to a join after close_endpoint and close_port.
 #[test]
 fn the_answer_to_a_join_may_come_after_the_end() {
     let mut core = loaded("");
     core.open();
     core.wait_for_sa_queries(1);
     core.close_port();
-    // It may still be granted, and is taken back.
+    // The SA may still grant it, so it is left.
     let methods: Vec<u8> = core
         .sa_queries()
         .iter()
@@ -177,7 +177,7 @@ fn the_answer_to_a_join_may_come_after_the_end() {
     learn(&mut core, &mut peer, ip(2));
 }
 
-/// Fault 15: after a change of P_Keys an endpoint that is gone must not be touched by a re-registration.
+/// Fault 15: after a change of P_Keys a re-registration must not touch a closed endpoint.
 #[test]
 fn a_reregistration_joins_for_the_endpoints_that_are_open_and_no_other() {
     let pkeys = |questions: &[umad_sa_packet]| -> Vec<[u8; 2]> {

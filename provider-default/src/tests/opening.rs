@@ -1,4 +1,4 @@
-//! Opening and closing, in any order and as often as the core likes.
+//! Opening and closing, in any order and any number of times.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use fabric_sim::verbs::fault;
 
 use super::*;
 
-/// Folders of the provider's threads in /proc.
+/// Returns the folders of the provider's threads in /proc.
 fn tasks() -> Vec<PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     tasks
@@ -20,8 +20,8 @@ fn tasks() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Waits until the provider has that many threads. One that was joined stays in /proc for a moment, and one that starts
-/// gives itself its name.
+/// Waits until the provider has that many threads. A joined thread stays in /proc for a moment, and a new one
+/// names itself.
 fn wait_for_threads(count: usize, when: &str) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
@@ -44,11 +44,11 @@ fn wait_for_threads(count: usize, when: &str) {
     }
 }
 
-/// Whether a thread waits in the kernel, and no time-out will end that.
+/// Returns whether a thread waits in the kernel without a timeout.
 fn sleeps_for_good(task: &Path) -> bool {
     let call = std::fs::read_to_string(task.join("syscall")).unwrap_or_default();
     let words: Vec<&str> = call.split_whitespace().collect();
-    // Numbers of x86-64: futex has its time-out in fourth place, ppoll in third.
+    // System call numbers of x86-64: futex has its timeout as the fourth argument, ppoll as the third.
     match words[..] {
         ["202", _, _, _, timeout, ..] | ["271", _, _, timeout, ..] => timeout == "0x0",
         _ => false,
@@ -63,7 +63,7 @@ fn threads_end_with_their_device() {
     wait_for_threads(0, "after the close");
 }
 
-/// Nothing is polled: with nothing to do and nothing that expires, both threads wait without end.
+/// There is no polling: with nothing to do and nothing to expire, both threads wait without a timeout.
 #[test]
 fn threads_without_work_sleep() {
     let mut core = opened("addr_timeout -1\n");
@@ -107,7 +107,7 @@ fn nothing_learnt_outlives_the_port() {
 }
 
 #[test]
-fn who_waits_when_the_port_goes_down_is_told() {
+fn waiting_requests_are_refused_when_the_port_goes_down() {
     let mut core = opened("");
     let ids: Vec<u64> = (2..5).map(|n| resolve(&mut core, ip(n))).collect();
     core.close_port();
@@ -140,7 +140,7 @@ fn two_devices_with_one_guid_are_two() {
     wait_for_threads(0, "after the close");
 }
 
-/// Fault 12: a rate that is not known is not a rate of 0.
+/// Fault 12: an unknown rate is not a rate of 0.
 #[test]
 fn a_port_of_unknown_speed_has_no_group_of_its_own() {
     let mut core = loaded("route_prot acm\n");
@@ -153,7 +153,7 @@ fn a_port_of_unknown_speed_has_no_group_of_its_own() {
     peer.answers(ip(2));
     let path = core.wait_for_answer(id).path.unwrap();
     assert_eq!((path.dlid(), path.rate()), (peer.lid(), 3));
-    // What the port does not tell of itself is the SA's to say.
+    // The SA provides what the port does not report.
     resolve(&mut core, source());
     core.wait_for_sa_queries(1);
 }
@@ -170,7 +170,7 @@ fn a_modern_port_has_a_group_of_its_own() {
         let mut own = SHARED.0;
         (own[7], own[8]) = (rate, 5);
         assert_eq!(asked.data[..16], own, "width {width}, speed {speed}");
-        // The port tells the path to itself: the SA is not asked.
+        // The port's attributes give the path to itself, without an SA query.
         assert_eq!(known(&mut core, source()).rate(), rate);
     }
 }
@@ -203,7 +203,7 @@ fn a_pkey_that_the_port_does_not_have_is_refused() {
     }
 }
 
-/// Each verb that opening needs fails once; then all is well.
+/// Each verb that opening needs fails once; afterwards opening succeeds.
 #[test]
 fn verbs_that_fail_leave_nothing_behind() {
     let mut core = loaded("");
@@ -222,7 +222,7 @@ fn verbs_that_fail_leave_nothing_behind() {
         fault::fail_call(number);
         let opened = core.try_open();
         fault::stop();
-        // The SDK looks at the port, too, and can do without what it does not see.
+        // The SDK also queries the port, and tolerates errors.
         assert!(
             opened.is_err() || *call == "ibv_query_port",
             "although {call} failed"

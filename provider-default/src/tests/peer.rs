@@ -1,4 +1,4 @@
-//! Peers: queue pairs on simulated adapters beside the provider's.
+//! Peers: queue pairs on simulated adapters.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,13 +27,14 @@ pub const SHARED: Gid = Gid([
 pub const MLID: Lid = Lid(0xc001);
 
 const PREFIX: u64 = 0xfe80 << 48;
-/// LIDs and GUIDs of the adapters `sim<LID>`. Number 1 is the test core's; 4 is 2 after it has moved.
+/// LIDs and GUIDs of the adapters `sim<LID>`. Number 1 is the test core's; 4 is 2 after a move.
 const PORTS: [(u16, u64); 4] = [(1, 0x0010_0001), (2, 0x2002), (3, 0x2003), (4, 0x2002)];
 
-/// The only port of a device with the node GUID of the provider's.
+/// The only port of a device with the same node GUID as the provider's.
 pub const VIRTUAL_FUNCTION: PortId = PortId { device: 4, port: 1 };
 
-/// The devices of a core: the first one is the provider's, the last one its virtual function, the others are the peers'.
+/// Returns the devices of a core: the first is the provider's, the last its virtual function, the others the
+/// peers'.
 pub fn devices() -> Vec<DeviceSpec> {
     let device = |(lid, guid): (u16, u64)| DeviceSpec {
         name: format!("sim{lid}"),
@@ -53,20 +54,20 @@ pub fn devices() -> Vec<DeviceSpec> {
     devices
 }
 
-/// Connects the devices of the core that was loaded last. Peers come after it.
+/// Connects the devices of the core that was loaded last. Call it before creating peers.
 pub fn connect() {
     let adapters = fabric::adapters().unwrap();
     Switch::connecting(&adapters);
     adapters.iter().for_each(join);
 }
 
-/// The SA is the test, and so it is the test that makes an adapter a member of the shared group.
+/// Makes an adapter a member of the shared group, because the test is the SA.
 pub fn join(adapter: &Arc<Adapter>) {
     let membership = Membership::full(SHARED.0, MLID.0);
     adapter.joined(1, membership).unwrap();
 }
 
-/// The adapter of the provider.
+/// Returns the provider's adapter.
 pub fn providers() -> Arc<Adapter> {
     fabric::adapters().unwrap()[0].clone()
 }
@@ -86,7 +87,7 @@ pub fn break_queue_pair(lid: u16, number: Qpn) {
     pair.modify(broken).unwrap();
 }
 
-/// A datagram of the provider's, as it came.
+/// A datagram received from the provider.
 #[derive(Clone, Copy, Debug)]
 pub struct Came {
     pub datagram: Datagram,
@@ -106,7 +107,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The peer at a LID.
+    /// Creates the peer with a LID.
     pub fn at(lid: u16) -> Self {
         let context = Arc::new(Context::open_by_name(&format!("sim{lid}")).unwrap());
         let domain = Arc::new(ProtectionDomain::new(&context).unwrap());
@@ -194,7 +195,7 @@ impl Peer {
         self.send(bytes, &address, qp_number);
     }
 
-    /// Asks the group who has an address.
+    /// Sends a request to the group for the owner of an address.
     pub fn asks(&mut self, tid: u64, destination: Address, source: Address) {
         self.multicast(&request(tid, destination, source));
     }
@@ -220,7 +221,7 @@ impl Peer {
         })
     }
 
-    /// What has come, and not been waited for.
+    /// Returns the datagrams that arrived and were not consumed.
     pub fn rest(&mut self) -> Vec<Came> {
         self.poll();
         std::mem::take(&mut self.came)
@@ -248,7 +249,7 @@ impl Peer {
         for completion in completions {
             if let Some(received) = completion.received() {
                 let grh = received.grh().expect("the provider always sends a GRH");
-                // Other peers' datagrams to the group come as well.
+                // The group also gets other peers' datagrams.
                 if grh.source.0 == ByHand::GID.0 {
                     self.came.push(Came {
                         datagram: Datagram::parse(received.payload()).expect("well formed"),
@@ -262,12 +263,12 @@ impl Peer {
     }
 }
 
-/// The LID of the provider's port, which changes.
+/// Returns the current LID of the provider's port.
 fn providers_lid() -> Lid {
     Lid(providers().port(1).unwrap().info.lid)
 }
 
-/// A request's bytes.
+/// Returns the bytes of a request.
 pub fn request(tid: u64, destination: Address, source: Address) -> [u8; LENGTH] {
     let body = Body::Request {
         destination,
@@ -281,7 +282,7 @@ pub fn request(tid: u64, destination: Address, source: Address) -> [u8; LENGTH] 
     .to_bytes()
 }
 
-/// The bytes of an answer as stock gives it.
+/// Returns the bytes of an answer as stock sends it.
 pub fn answer(tid: u64) -> [u8; LENGTH] {
     let body = Body::Answer {
         status: 0,

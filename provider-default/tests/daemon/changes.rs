@@ -1,4 +1,4 @@
-//! Subnet managers, cables, LIDs and peers that come and go.
+//! Changes of subnet managers, cables, LIDs and peers.
 
 use loader_test::client::{Status, entries};
 use loader_test::ibacm::{Host, PortEvent};
@@ -12,10 +12,10 @@ use crate::support::{
     resolves_in_time, rig, stock,
 };
 
-/// Deadlines that are waited for.
+/// Deadlines short enough to wait for.
 const TIMEOUT: u32 = 500;
 
-/// Everybody asks everybody, by a name that was not asked for before. `form` is one of three.
+/// Every host resolves every other one, by an address that was not used before. `form` is one of three.
 fn all_ask(rig: &Rig, form: usize) {
     for from in rig.hosts() {
         for to in rig.hosts().iter().filter(|to| to.node() != from.node()) {
@@ -25,8 +25,8 @@ fn all_ask(rig: &Rig, form: usize) {
     }
 }
 
-/// Waits after `act` until every daemon has been told to register again. A request that the stock provider has out meanwhile
-/// ends it.
+/// Waits after `act` until every daemon has got the event to register again. For the stock provider no request
+/// may be in flight meanwhile, since that crashes it.
 fn all_reregister(rig: &Rig, act: impl FnOnce()) {
     let mark = |host: &Host| host.log().end();
     let marks: Vec<Mark> = rig.hosts().iter().map(mark).collect();
@@ -37,7 +37,7 @@ fn all_reregister(rig: &Rig, act: impl FnOnce()) {
     }
 }
 
-/// A subnet manager that comes back knows of no member, and asks everybody to register again.
+/// A restarted subnet manager knows no members, and asks all ports to register again.
 #[test]
 fn after_a_restart_of_the_subnet_manager_groups_are_joined_again() {
     let rig = rig(&[
@@ -50,7 +50,7 @@ fn after_a_restart_of_the_subnet_manager_groups_are_joined_again() {
     .unwrap();
     all_ask(&rig, 0);
     rig.kill_opensm().unwrap();
-    // Addresses and paths that are known need no subnet manager.
+    // Known addresses and paths need no subnet manager.
     for (from, to) in [("Hca1", "Hca2"), ("Hca2", "Hca1")] {
         let answer = ask(rig.host(from).unwrap(), &by_name(from, to));
         assert_eq!(answer.status, Status::SUCCESS);
@@ -60,8 +60,8 @@ fn after_a_restart_of_the_subnet_manager_groups_are_joined_again() {
     all_ask(&rig, 2);
 }
 
-/// The port is told to register again while a request is out; then who has the address answers. (The stock provider frees
-/// what it has not allocated, which ends most daemons.)
+/// The port gets the event to register again while a request is in flight; then the owner of the address
+/// answers. (The stock provider frees memory that it has not allocated, which crashes most daemons.)
 #[test]
 fn a_request_that_is_out_survives_a_reregistration() {
     let rig = rig(&[("Hca1", mcast_sa()), ("Hca2", mcast_sa())])
@@ -89,7 +89,8 @@ fn a_request_that_is_out_survives_a_reregistration() {
     resolve(&rig, host, &by_name("Hca1", "Hca2"));
 }
 
-/// The subnet manager is silent when the daemons start. The stock provider gives up then: nobody tells it to join again.
+/// The subnet manager is silent when the daemons start. The stock provider then gives up: it gets no event to
+/// join again.
 #[test]
 fn a_join_that_failed_is_asked_for_again() {
     let rig = rig(&[
@@ -138,7 +139,7 @@ fn a_pulled_cable_is_noticed_and_one_put_back_serves_again() {
         Ok(pulled.resolve(&by_name("Hca2", "Hca1"))?.status == Status::ESRCADDR)
     })
     .unwrap();
-    // What is not there does not answer; what is, does.
+    // A missing host does not answer; the others do.
     let one = rig.host("Hca1").unwrap();
     let [_, gone, _] = each_form("Hca1", "Hca2");
     assert_eq!(ask(one, &gone).status, Status::ETIMEDOUT);
@@ -149,8 +150,8 @@ fn a_pulled_cable_is_noticed_and_one_put_back_serves_again() {
     all_ask(&rig, 2);
 }
 
-/// The subnet manager gives a port another LID. mcast-sa takes it from the SA; the stock provider insists on the old one,
-/// which the SA does not know.
+/// The subnet manager gives a port another LID. mcast-sa gets it from the SA; the stock provider keeps the old
+/// one, which the SA does not know.
 #[test]
 fn after_a_change_of_a_peers_lid_paths_lead_to_the_new_one() {
     let rig = rig(&[
@@ -185,13 +186,14 @@ fn after_a_change_of_a_peers_lid_paths_lead_to_the_new_one() {
     .unwrap();
 }
 
-/// The path is made of what the peer said, so where the peer is now only the peer can say. Nothing is asked unprompted.
+/// The path is built from the peer's datagrams, so only the peer knows its new LID. There is no request without
+/// a client.
 #[test]
 fn after_a_change_of_a_peers_lid_the_peer_is_asked_again_for_a_path_of_the_group() {
     let rig = rig(&[("Hca1", mcast_sa()), ("Hca2", mcast_sa())])
         .option("route_prot", "acm")
         .option("timeout", TIMEOUT)
-        // The peer has to have joined again before it answers.
+        // The peer must have joined again before it answers.
         .option("retries", 100)
         .start()
         .unwrap();
@@ -228,7 +230,7 @@ fn after_a_change_of_a_peers_lid_the_peer_is_asked_again_for_a_path_of_the_group
     .unwrap();
 }
 
-/// A peer that was started again has a new queue pair.
+/// A restarted peer has a new queue pair.
 #[test]
 fn a_peer_that_was_started_again_asks_and_is_found() {
     let rig = rig(&[
@@ -247,7 +249,7 @@ fn a_peer_that_was_started_again_asks_and_is_found() {
         resolves_in_time(&rig, peer, &from_name(1));
         peer.kill();
         rig.start_host(peer).unwrap();
-        // It asks who knows its old queue pair, and is asked.
+        // It sends a request to a node that knows its old queue pair, and gets one.
         for form in [1, 2] {
             resolves_in_time(&rig, peer, &from_name(form));
         }
@@ -257,7 +259,8 @@ fn a_peer_that_was_started_again_asks_and_is_found() {
     }
 }
 
-/// The stock provider keeps its queue pair when its port gets another LID: a peer with a new LID and the same queue pair.
+/// The stock provider keeps its queue pair when its port's LID changes: a peer with a new LID and the same
+/// queue pair.
 #[test]
 fn a_peer_with_a_new_lid_and_the_same_queue_pair_is_answered_at_the_new_one() {
     let rig = rig(&[("Hca1", mcast_sa()), ("Hca2", stock()), ("Hca3", stock())])
@@ -271,9 +274,9 @@ fn a_peer_with_a_new_lid_and_the_same_queue_pair_is_answered_at_the_new_one() {
     // It asks by a name that both others know it by.
     let [ours, stocks] = ["Hca1", "Hca3"].map(|node| by_address("node2", &addresses(node)[1]));
     resolves_in_time(&rig, moved, &ours);
-    // What was known of it leads to the new LID.
+    // The cached entries now lead to the new LID.
     let path = resolves_in_time(&rig, rig.host("Hca1").unwrap(), &by_name("Hca1", "Hca2"));
     assert_eq!(path.dlid(), new);
-    // The stock provider answers at the old one, where nobody is.
+    // The stock provider sends its answer to the old LID, which no port has.
     assert_eq!(ask(moved, &stocks).status, Status::ETIMEDOUT);
 }

@@ -1,4 +1,4 @@
-//! Counters, for the same script of traffic beside the stock provider's.
+//! Counters for the same script of requests, compared with the stock provider's.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use loader_test::record::{Lid, PathRecord};
 
 use crate::support::{by_address, by_lid, by_name, each_form, mcast_sa, resolve, rig, stock};
 
-/// What a step of the script adds to the daemon's counters, and to the endpoint's own.
+/// The increase of the daemon's counters and of the endpoint's own by one step of the script.
 #[derive(Debug, PartialEq, Eq)]
 struct Added {
     step: &'static str,
@@ -21,9 +21,9 @@ fn both(client: &mut Client) -> [[u64; 7]; 2] {
     [client.counters().unwrap(), endpoint].map(|counters| counters.values())
 }
 
-/// The script, played to the provider on Hca1.
+/// Runs the script with the provider on Hca1.
 fn played(library: PathBuf) -> Vec<Added> {
-    // GIDs of the simulated fabric, as ibsim gives them out.
+    // GIDs that ibsim assigns in the simulated fabric.
     let hosts = "known fe80::10:7\n";
     let rig = rig(&[
         ("Hca1", library),
@@ -102,7 +102,7 @@ fn played(library: PathBuf) -> Vec<Added> {
 fn the_same_traffic_counts_as_with_the_stock_provider() {
     let mut ours = played(mcast_sa());
     let mut stocks = played(stock());
-    // The one documented difference: a path to the same port is asked for once, however many addresses it has.
+    // The only documented difference: a path to one port is queried once, however many addresses it has.
     let at = |all: &mut Vec<Added>| {
         let index = all
             .iter()

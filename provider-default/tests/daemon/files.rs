@@ -1,4 +1,4 @@
-//! Files that an operator gives.
+//! The operator's files.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::support::{PATIENCE, by_address, each_form, mcast_sa, resolve, rig};
 
 /// OpenSM's dump of the fat tree, and a hosts file of some of its hosts.
 #[test]
-fn with_a_dump_of_324_hosts_the_sa_is_asked_for_nothing() {
+fn with_a_dump_of_324_hosts_there_are_no_sa_queries() {
     let packed = Path::new("../acm-prov-api/tests/fixtures/opensm-full-v1-324hosts.dump.xz");
     let packed = std::fs::read(packed).unwrap();
     let mut dump = Vec::new();
@@ -56,7 +56,7 @@ fn with_a_dump_of_324_hosts_the_sa_is_asked_for_nothing() {
     assert_eq!(rig.path_queries(host, mark).unwrap(), []);
 }
 
-/// What `ib_acme -O` writes works as it is.
+/// The file that `ib_acme -O` writes works unchanged.
 #[test]
 fn the_sample_of_ib_acme_works_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ fn the_sample_of_ib_acme_works_as_it_is() {
         .expect("ib_acme, of the package ibacm");
     assert!(status.success());
     let sample = std::fs::read_to_string(folder.path().join("ibacm_opts.cfg")).unwrap();
-    // Where the daemon's own files are is the rig's business.
+    // The rig chooses the paths of the daemon's own files.
     let of_the_rig = [
         "log_file",
         "lock_file",

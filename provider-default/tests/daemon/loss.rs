@@ -1,4 +1,4 @@
-//! Datagrams that are lost, doubled and swapped.
+//! Lost, duplicated and reordered datagrams.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use loader_test::rig::{Builder, Rig};
 use crate::support::{ask_at_once, by_address, mcast_sa, resolve, stock};
 
 const REQUESTS: usize = 500;
-/// Of each link, with the same chance for each: what happens to the n-th datagram is the same for all who ask.
+/// Faults of each link. All links have the same seed, so the n-th datagram has the same fate for all senders.
 const FAULTS: LinkFaults = LinkFaults {
     drop: 20,
     duplicate: 10,
@@ -20,7 +20,7 @@ const FAULTS: LinkFaults = LinkFaults {
     seed: 11,
 };
 
-/// Every host has a name; those that answer have hundreds.
+/// Every host has a name; hosts that answer have hundreds.
 fn names(mut plan: Builder, node: &str, count: usize) -> Builder {
     plan = plan.address(node, node);
     for number in 0..count {
@@ -43,7 +43,7 @@ fn plan() -> Builder {
         .option("log_level", 0)
 }
 
-/// Both sides know each other, then the faults begin.
+/// Lets both sides learn each other's address, then starts the faults.
 fn with_faults(rig: &Rig, pairs: &[(&str, &str)]) {
     for (from, to) in pairs {
         resolve(rig, rig.host(from).unwrap(), &by_address(from, to));
@@ -53,7 +53,7 @@ fn with_faults(rig: &Rig, pairs: &[(&str, &str)]) {
     }
 }
 
-/// How many of the requests ended how: (succeeded, timed out). Nothing else happens.
+/// Returns how many requests succeeded and how many timed out; there are no other results.
 fn tally(host: &Host, wanted: &[Destination]) -> (usize, usize) {
     let answers = ask_at_once(host, wanted);
     let count = |status| {
@@ -96,7 +96,7 @@ fn with_fifteen_retries_every_request_succeeds() {
     }
 }
 
-/// By default there are two retries, and some requests fail.
+/// By default there are two retries, and some requests still fail.
 #[test]
 fn with_two_retries_no_more_time_out_than_with_the_stock_provider() {
     let pairs = [("Hca1", "Hca2"), ("Hca3", "Hca4")];

@@ -1,6 +1,7 @@
 //! mcast-sa under the real daemon, with a real OpenSM on a simulated fabric, beside the stock provider and path-cache.
 //!
-//! Every answer is compared with what the SA says, field by field. Where the stock provider fails, that is shown beside.
+//! Every answer is compared with the SA's response, field by field. If the stock provider fails, the test shows
+//! that too.
 
 mod changes;
 mod counters;
@@ -17,7 +18,7 @@ mod products;
 #[path = "../../../loader-test/tests/on_fabric/mod.rs"]
 mod shared;
 
-/// What the shared tests are about.
+/// Parameters of the shared tests.
 mod subject {
     use loader_test::rig::{Builder, Rig};
 
@@ -27,6 +28,6 @@ mod subject {
 
     pub const IS_STOCK: bool = false;
 
-    /// The option that says whether service IDs and QoS classes count.
+    /// The option that says whether service IDs and QoS classes matter.
     pub const QOS_OPTION: &str = "mcast_sa_qos";
 }

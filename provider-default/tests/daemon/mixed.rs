@@ -1,4 +1,4 @@
-//! Fabrics of several providers: each resolves the others.
+//! Fabrics with several providers: each resolves the others.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 const HOSTS: [&str; 4] = ["Hca1", "Hca2", "Hca3", "Hca4"];
-/// The host with path-cache, which neither asks by multicast nor answers.
+/// The host with path-cache, which does not speak the multicast protocol.
 const SILENT: &str = "Hca4";
 
 /// Lines of a hosts file.
@@ -28,10 +28,10 @@ fn hosts_file(rig: &Rig, nodes: &[&str]) -> String {
     nodes.iter().map(of).collect()
 }
 
-/// Every host asks for every other by name, IPv4 and IPv6. path-cache and its host are known by the hosts file; all others
-/// have to ask, and to answer.
+/// Every host resolves every other one by name, IPv4 and IPv6. path-cache uses the hosts file, which also lists
+/// its own host; all others must send requests and answers.
 fn everybody_resolves_everybody(route_protocol: &str, resolve: impl Fn(&Rig, &Host, &Destination)) {
-    // GIDs of the simulated fabric, as ibsim gives them out.
+    // GIDs that ibsim assigns in the simulated fabric.
     let of_silent = addresses(SILENT).map(|address| format!("{address} fe80::10:a\n"));
     let rig = rig(&[
         ("Hca1", mcast_sa()),
@@ -82,7 +82,7 @@ fn everybody_resolves_everybody_with_paths_of_the_group() {
     everybody_resolves_everybody("acm", resolve_by_group);
 }
 
-/// GIDs in datagrams have the subnet's prefix then.
+/// Then GIDs in datagrams have the subnet's prefix.
 #[test]
 fn on_a_subnet_with_another_prefix_addresses_are_found_by_multicast() {
     let rig = rig(&[
@@ -103,7 +103,7 @@ fn on_a_subnet_with_another_prefix_addresses_are_found_by_multicast() {
     }
 }
 
-/// Asserts that an answer is what the SA says, but for the packet lifetime: that of a group that OpenSM has made is 0.
+/// Asserts that an answer equals the SA's response except for the packet lifetime: OpenSM's groups have 0.
 #[track_caller]
 fn resolve_by_group(rig: &Rig, host: &Host, destination: &Destination) {
     let truth = sa_path(rig, host, destination);
@@ -115,9 +115,10 @@ fn resolve_by_group(rig: &Rig, host: &Host, destination: &Destination) {
     assert_eq!(others, [], "{} on {}", host.provider().name, host.node());
 }
 
-/// Two groups, one that all share and one of the ports' own speed, are joined and named; the better one counts.
+/// Two groups, the shared one and the one of the ports' own speed, are joined and named; the better one is
+/// used.
 #[test]
-fn the_better_group_says_what_a_path_is_like() {
+fn the_better_group_determines_the_path() {
     let rig = rig(&[
         ("Hca1", mcast_sa()),
         ("Hca2", stock()),

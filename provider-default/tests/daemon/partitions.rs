@@ -11,8 +11,8 @@ use crate::support::{ask, each_form, mcast_sa, path_to, rig, stock};
 const FULL: u16 = 0xffff;
 const LIMITED: u16 = 0x7fff;
 
-/// Resolves, and asserts that the answer is what the SA says to one with this P_Key. The stock provider asks with the
-/// group's, which is the full member's.
+/// Resolves, and asserts that the answer equals the SA's response for this P_Key. The stock provider uses the
+/// group's P_Key, the full member's.
 #[track_caller]
 fn resolve(rig: &Rig, host: &Host, pkey: u16, destination: &Destination) {
     let query = SaQuery {
@@ -35,7 +35,7 @@ fn resolve(rig: &Rig, host: &Host, pkey: u16, destination: &Destination) {
 /// Hosts 1 and 2 are full members of the default partition, 3 and 4 limited ones.
 #[test]
 fn limited_members_reach_full_members_and_not_each_other() {
-    // GUID of Hca2's port, as ibsim gives it out.
+    // GUID of Hca2's port, as ibsim assigns it.
     let partitions =
         "Default=0x7fff, ipoib, defmember=limited : ALL=limited, SELF=full, 0x100004=full ;\n";
     let members = [

@@ -1,4 +1,4 @@
-//! What the tests share: libraries, rigs, and questions with their right answers.
+//! Shared by the tests: libraries, rigs, and requests with their expected answers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use loader_test::wait;
 
 use crate::products;
 
-/// How long a condition may take that normally comes true in a moment.
+/// Timeout for a condition that normally comes true in a moment.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The library under test.
+/// Returns the library under test.
 pub fn mcast_sa() -> PathBuf {
     products::folder().join("libibacm_mcast_sa.so")
 }
 
-/// The other one of this workspace, which knows addresses from the hosts file alone.
+/// Returns path-cache, which knows addresses only from the hosts file.
 pub fn path_cache() -> PathBuf {
     products::folder().join("libibacm_path_cache.so")
 }
 
-/// Where the distribution's ibacm has the stock provider.
+/// Returns the path of the distribution's stock provider.
 pub fn stock() -> PathBuf {
     let multiarch = std::fs::read_dir("/usr/lib").unwrap().flatten();
     let mut folders = multiarch
@@ -36,8 +36,8 @@ pub fn stock() -> PathBuf {
         .expect("the stock provider libibacmp.so of the package ibacm")
 }
 
-/// A rig with the hosts and their providers, and names and addresses for each. Nobody is told them: they have to be asked
-/// for by multicast.
+/// Builds a rig with these hosts and providers, and with names and addresses for each. There is no hosts file,
+/// so the providers must resolve them by multicast.
 pub fn rig(hosts: &[(&str, PathBuf)]) -> Builder {
     let mut plan = Rig::builder_without_library();
     for (node, library) in hosts {
@@ -49,8 +49,8 @@ pub fn rig(hosts: &[(&str, PathBuf)]) -> Builder {
     plan.option("addr_preload", "none")
 }
 
-/// A name, an IPv4 and an IPv6 address of `Hca<n>`. The stock provider looks for addresses at the machine's own interfaces:
-/// these are hardly there.
+/// Returns a name, an IPv4 and an IPv6 address of `Hca<n>`. The stock provider looks for addresses on the
+/// machine's own interfaces, which hardly have these.
 pub fn addresses(node: &str) -> [String; 3] {
     let number = node.trim_start_matches("Hca");
     [
@@ -60,7 +60,7 @@ pub fn addresses(node: &str) -> [String; 3] {
     ]
 }
 
-/// From one host to another, by name, IPv4 and IPv6.
+/// Returns the destinations of one host for another: by name, IPv4 and IPv6.
 pub fn each_form(from: &str, to: &str) -> [Destination; 3] {
     let (sources, destinations) = (addresses(from), addresses(to));
     [0, 1, 2].map(|form| by_address(&sources[form], &destinations[form]))
@@ -82,27 +82,27 @@ pub fn by_lid(rig: &Rig, node: &str) -> Destination {
     Destination::Lid(rig.lid(node).unwrap())
 }
 
-/// What the SA says about the path from `host` to a destination.
+/// Queries the SA for the path from `host` to a destination.
 #[track_caller]
 pub fn sa_path(rig: &Rig, host: &Host, destination: &Destination) -> PathRecord {
     let destination = rig.sa_destination(destination).unwrap();
     rig.sa_path(host.gid(), destination).unwrap()
 }
 
-/// Resolves on a connection of its own.
+/// Resolves on a new connection.
 #[track_caller]
 pub fn ask(host: &Host, destination: &Destination) -> Answer {
     host.resolve(destination).unwrap()
 }
 
-/// In what matters, how a path differs from what the SA says.
+/// Returns the relevant differences of a path from the SA's.
 fn differences(path: &PathRecord, truth: &PathRecord) -> Vec<String> {
     let differences = compare(path, truth).into_iter();
     let judged = differences.filter(|difference| difference.judged);
     judged.map(|difference| difference.to_string()).collect()
 }
 
-/// Resolves, and asserts that the answer is what the SA says in all that matters.
+/// Resolves, and asserts that the answer equals the SA's response in all relevant fields.
 #[track_caller]
 pub fn resolve(rig: &Rig, host: &Host, destination: &Destination) -> PathRecord {
     let truth = sa_path(rig, host, destination);
@@ -137,7 +137,7 @@ fn asked(host: &Host, destination: &Destination) -> String {
     )
 }
 
-/// Waits until a destination is resolved to what the SA says.
+/// Waits until a destination resolves to the SA's path.
 #[track_caller]
 pub fn resolves_in_time(rig: &Rig, host: &Host, destination: &Destination) -> PathRecord {
     wait::until(asked(host, destination), PATIENCE, || {
@@ -150,7 +150,7 @@ pub fn resolves_in_time(rig: &Rig, host: &Host, destination: &Destination) -> Pa
     .unwrap()
 }
 
-/// Asks for all destinations at once, each on a connection of its own.
+/// Sends requests for all destinations at once, each on a new connection.
 pub fn ask_at_once(host: &Host, destinations: &[Destination]) -> Vec<Answer> {
     let clients: Vec<(Client, u64)> = destinations
         .iter()

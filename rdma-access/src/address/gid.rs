@@ -4,53 +4,53 @@ use std::fmt;
 use std::net::{AddrParseError, Ipv6Addr};
 use std::str::FromStr;
 
-/// A global identifier (IBA vol. 1, 4.1): 64 bits of subnet prefix, 64 of interface id.
+/// A global identifier (IBA vol. 1, 4.1): 64 bits of subnet prefix and 64 bits of interface id.
 ///
-/// Held in network order, byte for byte as on the wire; shown and parsed like an IPv6 address.
+/// Holds the bytes in wire order; prints and parses like an IPv6 address.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// The GID of zeros: "none" in a path record.
+    /// The all-zero GID: "none" in a path record.
     pub const ZERO: Gid = Gid([0; 16]);
 
-    /// A unicast GID from its two halves, host order.
+    /// Makes a unicast GID of its two halves, in host byte order.
     #[must_use]
     pub const fn new(subnet_prefix: u64, interface_id: u64) -> Gid {
         Gid(((subnet_prefix as u128) << 64 | interface_id as u128).to_be_bytes())
     }
 
-    /// The upper 64 bits, host order.
+    /// Returns the upper 64 bits, in host byte order.
     #[must_use]
     pub const fn subnet_prefix(self) -> u64 {
         (u128::from_be_bytes(self.0) >> 64) as u64
     }
 
-    /// The lower 64 bits (the port GUID, or an alias of it), host order.
+    /// Returns the lower 64 bits (the port GUID, or an alias of it), in host byte order.
     #[must_use]
     pub const fn interface_id(self) -> u64 {
         u128::from_be_bytes(self.0) as u64
     }
 
-    /// Whether this names a multicast group (first byte 0xff).
+    /// Returns whether this is a multicast GID (first byte 0xff).
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         self.0[0] == 0xff
     }
 
-    /// Whether all bytes are zero, which stands for "no GID".
+    /// Returns whether all bytes are zero, which means "no GID".
     #[must_use]
     pub const fn is_zero(self) -> bool {
         u128::from_be_bytes(self.0) == 0
     }
 
-    /// Returns the GID by which this port is known in the subnet with that prefix: a GID of fe80::/10 gets the prefix, any
-    /// other is returned as it is.
+    /// Returns the GID of the same port in the subnet with that prefix: a GID of fe80::/10 gets the prefix, any
+    /// other is returned unchanged.
     ///
-    /// fe80::/10 is the default, link-local prefix (IBA vol. 1, 4.1.1): every port answers to it, whatever prefix the
-    /// subnet manager assigned (`subnet_prefix` in opensm.conf). The SA treats both as the same port, and returns the
-    /// assigned prefix.
+    /// fe80::/10 is the default, link-local prefix (IBA vol. 1, 4.1.1): every port answers to it, whatever
+    /// prefix the subnet manager assigned (`subnet_prefix` in opensm.conf). The SA takes both for the same
+    /// port, and returns the assigned prefix.
     #[must_use]
     pub const fn in_subnet(self, subnet_prefix: u64) -> Gid {
         if self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80 {

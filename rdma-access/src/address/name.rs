@@ -5,11 +5,10 @@ use std::hash::{Hash, Hasher};
 
 use super::{ADDRESS_LENGTH, AddressError};
 
-/// A host name of at most 64 bytes, none of them NUL.
+/// A host name of at most 64 bytes, without NUL.
 ///
-/// Compared and hashed without ASCII case. The bytes need not be UTF-8: they come from
-/// clients and files. Shown with control characters and stray bytes escaped, so a name is
-/// safe in a log line.
+/// Comparison and hash ignore ASCII case. The bytes need not be UTF-8, since they come from clients and files.
+/// Printing escapes control characters and invalid bytes, so a name is safe in a log line.
 #[derive(Clone, Copy)]
 pub struct Name {
     pub(super) bytes: [u8; ADDRESS_LENGTH],
@@ -17,10 +16,10 @@ pub struct Name {
 }
 
 impl Name {
-    /// A name from text.
+    /// Makes a name of text.
     ///
     /// # Errors
-    /// Longer than 64 bytes, or a NUL inside.
+    /// [`AddressError::NameTooLong`] above 64 bytes, [`AddressError::NameWithNul`] for a NUL inside.
     pub fn new(text: impl AsRef<[u8]>) -> Result<Name, AddressError> {
         let text = text.as_ref();
         if text.len() > ADDRESS_LENGTH {
@@ -37,7 +36,7 @@ impl Name {
         })
     }
 
-    /// The name in an address field: up to the first NUL, or all 64 bytes.
+    /// Returns the name in an address field: up to the first NUL, or all 64 bytes.
     #[inline]
     #[must_use]
     pub fn from_field(field: &[u8; ADDRESS_LENGTH]) -> Name {
@@ -51,14 +50,14 @@ impl Name {
         }
     }
 
-    /// The bytes of the name, as written.
+    /// Returns the bytes of the name, in their original case.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// The name in lower case, padded with zeros: the same for names that are equal.
-    // Each request by name is hashed, so nothing is allocated, and a compiler makes use of the fixed length.
+    /// Returns the name in lower case, padded with zeros: equal names give equal bytes.
+    // Each request by name computes this, so it does not allocate; the fixed length helps the compiler.
     #[inline]
     #[must_use]
     pub fn to_lower_case(&self) -> [u8; ADDRESS_LENGTH] {
@@ -67,7 +66,7 @@ impl Name {
         lower
     }
 
-    /// Whether the name has no bytes; no host has such a name.
+    /// Returns whether the name is empty; no host has such a name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
@@ -77,7 +76,7 @@ impl Name {
 impl PartialEq for Name {
     #[inline]
     fn eq(&self, other: &Name) -> bool {
-        // Ends at the first byte that differs, since a list of hundreds of names may be searched.
+        // Stops at the first byte that differs, since a search may compare hundreds of names.
         self.as_bytes().eq_ignore_ascii_case(other.as_bytes())
     }
 }

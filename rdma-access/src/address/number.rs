@@ -1,8 +1,8 @@
-//! Identifiers that are numbers, in host byte order.
+//! Numeric identifiers, in host byte order.
 
 use std::fmt;
 
-/// Defines a number that is shown in hexadecimal, with all its digits.
+/// Defines a number that prints in hexadecimal, with all its digits.
 macro_rules! hexadecimal {
     ($(#[$doc:meta])* $name:ident($number:ty) shown as $format:literal) => {
         $(#[$doc])*
@@ -25,63 +25,63 @@ macro_rules! hexadecimal {
 }
 
 hexadecimal! {
-    /// A GUID of a node, port or system (EUI-64; IBA vol. 1, 4.1); shown as `0x0002c90300a1b2c3`.
+    /// A GUID of a node, port or system (EUI-64; IBA vol. 1, 4.1); prints as `0x0002c90300a1b2c3`.
     Guid(u64) shown as "0x{:016x}"
 }
 
 hexadecimal! {
-    /// A partition key (IBA vol. 1, 10.9.1); shown as `0x7fff`.
+    /// A partition key (IBA vol. 1, 10.9.1); prints as `0x7fff`.
     ///
-    /// The top bit says whether its holder is a full member, the rest names the partition.
-    /// Equality is that of all 16 bits; [`same_partition`](PKey::same_partition) is usually meant.
+    /// The top bit says whether its holder is a full member, the rest identifies the partition. `==` compares
+    /// all 16 bits; usually you need [`same_partition`](PKey::same_partition).
     PKey(u16) shown as "0x{:04x}"
 }
 
 hexadecimal! {
-    /// A Q_Key (IBA vol. 1, 10.2.5); shown as `0x80010000`.
+    /// A Q_Key (IBA vol. 1, 10.2.5); prints as `0x80010000`.
     QKey(u32) shown as "0x{:08x}"
 }
 
 hexadecimal! {
-    /// The number of a queue pair, 24 bits; shown as `0x000001`.
+    /// A queue pair number of 24 bits; prints as `0x000001`.
     Qpn(u32) shown as "0x{:06x}"
 }
 
 impl Qpn {
-    /// The number to which a datagram to a multicast group is addressed.
+    /// The destination queue pair of a multicast datagram.
     pub const MULTICAST: Qpn = Qpn(0x00ff_ffff);
 }
 
 impl PKey {
-    /// The bit of a full member.
+    /// The membership bit: set for a full member.
     pub const FULL_MEMBER: u16 = 0x8000;
 
-    /// The partition without the membership bit: 0x0000 to 0x7FFF.
+    /// Returns the partition without the membership bit: 0x0000 to 0x7FFF.
     #[must_use]
     pub const fn partition(self) -> u16 {
         self.0 & !PKey::FULL_MEMBER
     }
 
-    /// Whether the holder is a full member.
+    /// Returns whether the holder is a full member.
     #[must_use]
     pub const fn is_full_member(self) -> bool {
         self.0 & PKey::FULL_MEMBER != 0
     }
 
-    /// Whether this names a partition at all: 0x0000 and 0x8000 mark empty table entries.
+    /// Returns whether this identifies a partition: 0x0000 and 0x8000 mark empty table entries.
     #[must_use]
     pub const fn is_valid(self) -> bool {
         self.partition() != 0
     }
 
-    /// Whether both name one partition, whatever their membership.
+    /// Returns whether both name the same partition, whatever their membership.
     #[must_use]
     pub const fn same_partition(self, other: PKey) -> bool {
         self.partition() == other.partition()
     }
 }
 
-/// A local identifier (IBA vol. 1, 4.1.3), host order; shown in decimal.
+/// A local identifier (IBA vol. 1, 4.1.3) in host byte order; prints in decimal.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Lid(pub u16);
@@ -90,19 +90,19 @@ impl Lid {
     /// Reserved by the architecture: "none" in a path record.
     pub const ZERO: Lid = Lid(0);
 
-    /// Whether this can be a port's LID: 0x0001 to 0xBFFF.
+    /// Returns whether this is a valid unicast LID: 0x0001 to 0xBFFF.
     #[must_use]
     pub const fn is_unicast(self) -> bool {
         matches!(self.0, 0x0001..=0xbfff)
     }
 
-    /// Whether this is a multicast group's LID: 0xC000 to 0xFFFE.
+    /// Returns whether this is a multicast LID: 0xC000 to 0xFFFE.
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         matches!(self.0, 0xc000..=0xfffe)
     }
 
-    /// Whether this is 0, which stands for "no LID".
+    /// Returns whether this is 0, which means "no LID".
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0

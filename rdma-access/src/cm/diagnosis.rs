@@ -1,5 +1,5 @@
-//! Why librdmacm does not start, or leads from an address to no device: it says an error number at most, and not always
-//! that of what failed.
+//! Finds out why librdmacm fails to start, or finds no device for an address. librdmacm itself reports at most
+//! an error number, and not always the right one.
 
 use std::fs;
 use std::io;
@@ -19,18 +19,18 @@ use crate::verbs;
 const DEVICE_FILE: &str = "/dev/infiniband/rdma_cm";
 const CLASS_DEVICES: &str = "/sys/class/infiniband";
 const ABI_VERSION: &str = "/sys/class/misc/rdma_cm/abi_version";
-/// Versions of the kernel's interface that librdmacm knows (its rdma_cma_abi.h, since 2006).
+/// Versions of the kernel's interface that librdmacm supports (its rdma_cma_abi.h, since 2006).
 const ABI_VERSIONS: std::ops::RangeInclusive<u32> = 3..=4;
 /// `ARPHRD_INFINIBAND`: the type of an IPoIB interface.
 const IPOIB: &str = "32";
 
-/// Why librdmacm cannot start.
+/// Returns why librdmacm cannot start.
 pub fn unavailable(errno: i32) -> Cause {
     let errno = Errno::from_raw_os_error(errno);
-    // It lists the devices first, and opens its file then.
+    // librdmacm lists the devices first, then opens its file.
     if errno == Errno::NODEV {
         return match verbs::diagnosis::none_shown() {
-            // Were it that, it would be another error.
+            // An unusable device would be another error.
             Cause::NoDevice { present, .. } if present.is_empty() => Cause::NoDevice {
                 wanted: "RDMA device".to_owned(),
                 present,
@@ -53,7 +53,7 @@ pub fn unavailable(errno: i32) -> Cause {
             ABI_VERSIONS.end()
         ));
     }
-    // It says ENOMEM whatever it is that keeps it from opening the file.
+    // librdmacm reports ENOMEM for any failure to open the file.
     let file = Path::new(DEVICE_FILE);
     match open(file, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::NOENT) if version.is_none() => {
@@ -64,40 +64,40 @@ pub fn unavailable(errno: i32) -> Cause {
         Ok(_) if errno == Errno::NOMEM => Cause::OutOfMemory,
         Ok(_) => Cause::Io {
             source: errno.into(),
-            likely: format!("{DEVICE_FILE} opens, so it is not a matter of rights"),
+            likely: format!("{DEVICE_FILE} opens, so permissions are not the cause"),
         },
     }
 }
 
-/// Which lookup failed.
+/// The kind of the failed lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// `rdma_bind_addr`.
     Local,
-    /// `rdma_resolve_addr`, with its time.
+    /// `rdma_resolve_addr`, with its timeout.
     Remote(Duration),
 }
 
-/// What a failed lookup means.
+/// Returns the likely cause of a failed lookup.
 pub fn lookup_failed(lookup: Lookup, address: &ScopedIp, errno: i32) -> Cause {
     let errno = Errno::from_raw_os_error(errno);
     let likely = match (errno, lookup) {
         (Errno::NOMEM, _) => return Cause::OutOfMemory,
         (Errno::TIMEDOUT, Lookup::Remote(limit)) => {
-            let way = match network::way_to(address) {
-                Ok(Route::By(interface, _)) => format!(" (it was asked for on {interface})"),
+            let interface_text = match network::route_to(address) {
+                Ok(Route::By(interface, _)) => format!(" (the request went out on {interface})"),
                 _ => String::new(),
             };
-            let likely = format!("nobody has that address, or it does not answer{way}");
+            let likely = format!("no host has that address, or it does not answer{interface_text}");
             return Cause::TimedOut { limit, likely };
         }
-        // What fails behind the kernel's answer comes out of a remote lookup as EPERM.
+        // In a remote lookup, a failure that follows the kernel's answer shows as EPERM.
         (Errno::NODEV, _) | (Errno::PERM, Lookup::Remote(_)) => {
             return without_device(lookup, address, errno);
         }
         (Errno::ADDRNOTAVAIL, _) => not_here(address),
         (Errno::NETUNREACH | Errno::HOSTUNREACH, _) => unreachable(address),
-        (Errno::INVAL, _) => "the kernel takes no such address".to_owned(),
+        (Errno::INVAL, _) => "the kernel does not accept such an address".to_owned(),
         _ => String::new(),
     };
     io_cause(errno, likely)
@@ -110,12 +110,12 @@ fn io_cause(errno: Errno, likely: String) -> Cause {
     }
 }
 
-/// Why this machine does not have an address.
+/// Returns why this machine does not have an address.
 fn not_here(address: &ScopedIp) -> String {
     let anywhere = ScopedIp::from(address.ip());
     let interfaces = match network::interfaces_with(&anywhere) {
         Ok(interfaces) => interfaces,
-        Err(error) => return format!("its interface is unknown: {error}"),
+        Err(error) => return format!("cannot determine its interface: {error}"),
     };
     let own = network::interfaces_with(address).unwrap_or_default();
     if let Some(interface) = own.first() {
@@ -145,49 +145,49 @@ fn not_here(address: &ScopedIp) -> String {
     }
 }
 
-/// That the interface of an address's scope is not there; `None` if it is.
+/// Returns a text if the interface of an address's scope does not exist.
 fn without_scope(address: &ScopedIp) -> Option<String> {
     let is_missing =
         address.scope() != 0 && network::interface(address.scope()) == Err(Errno::NODEV);
-    is_missing.then(|| format!("there is no interface of the number {}", address.scope()))
+    is_missing.then(|| format!("there is no interface with number {}", address.scope()))
 }
 
 fn unreachable(address: &ScopedIp) -> String {
     if let Some(why) = without_scope(address) {
         return why;
     }
-    match network::way_to(address) {
+    match network::route_to(address) {
         Ok(Route::None(_)) => "there is no route to that address".to_owned(),
         Ok(Route::By(interface, _)) => {
             format!(
-                "there is a route to that address by {interface}, but nobody there passes it on or has it"
+                "there is a route to that address by {interface}, but no router or host on it answers for the address"
             )
         }
         Ok(Route::Own) => "it is an address of this machine".to_owned(),
-        Err(error) => format!("which way it goes is unknown: {error}"),
+        Err(error) => format!("cannot determine its route: {error}"),
     }
 }
 
-/// Why the interface of a lookup has no device that librdmacm can use.
+/// Returns why the interface of a lookup has no device that librdmacm can use.
 pub fn without_device(lookup: Lookup, address: &ScopedIp, errno: Errno) -> Cause {
-    let unknown = |what, error| io_cause(errno, format!("{what} is unknown: {error}"));
+    let unknown = |what, error| io_cause(errno, format!("cannot determine {what}: {error}"));
     if let Some(why) = without_scope(address) {
         return io_cause(errno, why);
     }
     let (interfaces, own) = match lookup {
         Lookup::Local => (network::interfaces_with(address), Some(address.ip())),
-        Lookup::Remote(_) => match network::way_to(address) {
+        Lookup::Remote(_) => match network::route_to(address) {
             Ok(Route::Own) => (network::interfaces_with(address), Some(address.ip())),
             Ok(Route::By(interface, source)) => (Ok(vec![interface]), source),
             Ok(Route::None(_)) => {
                 return io_cause(errno, "there is no route to that address".to_owned());
             }
-            Err(error) => return unknown("which way it goes", error),
+            Err(error) => return unknown("its route", error),
         },
     };
     let interfaces = match interfaces {
         Ok(interfaces) => interfaces,
-        Err(error) => return unknown("which interface has it", error),
+        Err(error) => return unknown("its interface", error),
     };
     if interfaces.is_empty() {
         return io_cause(errno, not_here(address));
@@ -197,16 +197,16 @@ pub fn without_device(lookup: Lookup, address: &ScopedIp, errno: Errno) -> Cause
         if let Err(error) = devices.find(Path::new("/sys"), interface, own) {
             return io_cause(
                 errno,
-                format!("which devices {interface} has is unknown: {error}"),
+                format!("cannot determine the devices of {interface}: {error}"),
             );
         }
     }
     let interfaces = interfaces.join(", ");
     let here = match lookup {
         Lookup::Local => format!("{interfaces}, which has that address,"),
-        Lookup::Remote(_) => format!("{interfaces}, by which the way there leaves,"),
+        Lookup::Remote(_) => format!("{interfaces}, which is on the route,"),
     };
-    // Whatever the kernel knows and the process may not use, as for its name.
+    // A device that the kernel has but the process may not use is reported as by a lookup by name.
     let exact = devices.with_address.iter().chain(&devices.of_interface);
     for device in exact {
         if let Some(cause) = verbs::diagnosis::unusable(device) {
@@ -216,19 +216,19 @@ pub fn without_device(lookup: Lookup, address: &ScopedIp, errno: Errno) -> Cause
     io_cause(errno, devices.verdict(&here))
 }
 
-/// Devices behind an interface.
+/// Devices of an interface.
 #[derive(Default)]
 struct Devices {
-    /// Those with a GID for the address on it.
+    /// Devices with a GID for the address on it.
     with_address: Vec<String>,
-    /// Those whose ports it is the interface of.
+    /// Devices with a port that uses the interface.
     of_interface: Vec<String>,
     /// Interfaces that have devices.
     others: Vec<String>,
 }
 
 impl Devices {
-    /// Looks through the ports' GID tables, and through what lies behind an IPoIB interface.
+    /// Searches the ports' GID tables, and the adapter behind an IPoIB interface.
     fn find(&mut self, sys: &Path, interface: &str, own: Option<IpAddr>) -> io::Result<()> {
         let gid = own.map(|ip| match ip {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -259,7 +259,7 @@ impl Devices {
     ) -> io::Result<()> {
         let attributes = port.join("gid_attrs/ndevs");
         for index in names(&attributes)? {
-            // Empty entries cannot be read.
+            // Reading an empty entry fails.
             let Some(its) = line(&attributes.join(&index)) else {
                 continue;
             };
@@ -279,27 +279,25 @@ impl Devices {
         Ok(())
     }
 
-    /// What is said where each device that was found opens.
+    /// Describes the case in which each device found opens.
     fn verdict(&self, here: &str) -> String {
         if let [device, ..] = &self.with_address[..] {
-            return format!(
-                "{here} has {device}, which opens, and is ready for the address by now: try again"
-            );
+            return format!("{here} has {device}, which opens and now has the address: try again");
         }
         if let [device, ..] = &self.of_interface[..] {
             return format!(
-                "{here} has {device}, which opens, but no entry of that device's GID table on that interface is for the \
-                 address ({CLASS_DEVICES}/{device}/ports/*/gids): entries follow addresses after a moment, and a full \
-                 table takes no more"
+                "{here} has {device}, which opens, but that device's GID table has no entry for the \
+                 address on that interface ({CLASS_DEVICES}/{device}/ports/*/gids): the kernel adds entries with a delay, \
+                 and none if the table is full"
             );
         }
         let others = match self.others.is_empty() {
-            true => "none has".to_owned(),
-            false => format!("these have: {}", self.others.join(", ")),
+            true => "none has one".to_owned(),
+            false => format!("these have one: {}", self.others.join(", ")),
         };
         format!(
-            "{here} has no RDMA device: no GID in {CLASS_DEVICES}/*/ports/*/gid_attrs/ndevs is on it, and no IPoIB device \
-             is behind it. Of all interfaces {others}"
+            "{here} has no RDMA device: no GID in {CLASS_DEVICES}/*/ports/*/gid_attrs/ndevs is on it, and it is no IPoIB \
+             interface of a device. Of all interfaces {others}"
         )
     }
 }
@@ -310,7 +308,7 @@ fn push(list: &mut Vec<String>, name: String) {
     }
 }
 
-/// Names in a folder. One that is missing has none.
+/// Returns the names in a folder; none if it does not exist.
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -352,12 +350,10 @@ mod tests {
 
     #[test]
     fn each_verdict_names_what_was_found() {
-        assert!(
-            verdict(&["mlx5_0"], &[], &[]).ends_with("ready for the address by now: try again")
-        );
+        assert!(verdict(&["mlx5_0"], &[], &[]).ends_with("now has the address: try again"));
         let text = verdict(&[], &["mlx5_0"], &[]);
         assert!(
-            text.contains("no entry of that device's GID table"),
+            text.contains("that device's GID table has no entry"),
             "{text}"
         );
         assert!(!text.contains("librdmacm"), "{text}");
@@ -366,7 +362,7 @@ mod tests {
             text.contains("ib0, which has that address, has no RDMA device"),
             "{text}"
         );
-        assert!(text.contains("these have: ib1 (mlx5_1)"), "{text}");
+        assert!(text.contains("these have one: ib1 (mlx5_1)"), "{text}");
         assert!(verdict(&[], &[], &[]).contains("none has"));
     }
 
@@ -394,7 +390,7 @@ mod tests {
                 "eth0.100",
                 "0000:0000:0000:0000:0000:ffff:0a07:0001",
             ),
-            // Another network namespace has an interface of that name.
+            // Another network namespace has an interface of the same name.
             (
                 "mlx5_1",
                 0,
@@ -429,7 +425,7 @@ mod tests {
         // An IPoIB interface whose adapter has no device in this network namespace.
         put(sys, "class/net/ib7/type", "32");
         put(sys, "class/net/ib7/device/vendor", "0x15b3");
-        // A bond whose adapter makes no device of it: the two ports keep their own.
+        // A bond that the adapter does not present as one device: both ports keep their own.
         for (device, interface) in [("mlx5_3", "eth3"), ("mlx5_4", "eth4")] {
             let port = format!("class/infiniband/{device}/ports/1");
             put(sys, &format!("{port}/gid_attrs/ndevs/0"), interface);
@@ -457,7 +453,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn an_address_that_is_missing_is_told_from_one_of_another_kind() {
+    fn a_missing_address_and_a_mapped_one_have_different_errors() {
         let not_here = |text: &str| super::not_here(&text.parse().unwrap());
         assert_eq!(
             not_here("192.0.2.77"),
@@ -474,14 +470,14 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_way_that_there_is_is_not_said_to_be_missing() {
+    fn an_existing_route_is_not_reported_as_missing() {
         let unreachable = |text: &str| super::unreachable(&text.parse().unwrap());
         assert_eq!(unreachable("127.0.0.1"), "it is an address of this machine");
         assert_eq!(
             unreachable("fe80::1%987654"),
-            "there is no interface of the number 987654"
+            "there is no interface with number 987654"
         );
-        // The kernel routes no class E.
+        // The kernel does not route class E.
         let text = unreachable("240.0.0.1");
         assert!(
             text.starts_with("there is ") && text.contains(" route to that address"),
@@ -491,11 +487,11 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn an_interface_that_is_missing_is_told_from_one_without_a_device() {
+    fn a_missing_interface_and_one_without_a_device_have_different_errors() {
         let cause = |text: &str| {
             without_device(Lookup::Local, &text.parse().unwrap(), Errno::NODEV).to_string()
         };
-        assert!(cause("fe80::1%987654").contains("no interface of the number 987654"));
+        assert!(cause("fe80::1%987654").contains("no interface with number 987654"));
         assert!(cause("192.0.2.77").contains("no interface of this machine has that address"));
         assert!(cause("127.0.0.1").contains("lo, which has that address, has no RDMA device"));
     }

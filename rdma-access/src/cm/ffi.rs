@@ -1,5 +1,4 @@
-//! The part of `<rdma/rdma_cma.h>` that is used here. Its layout is compared with the installed header's in
-//! `crate::layout`.
+//! The part of `<rdma/rdma_cma.h>` that this crate uses. `crate::layout` compares it with the installed header.
 
 use std::ffi::{c_int, c_void};
 
@@ -34,7 +33,7 @@ pub struct rdma_route {
     pub num_paths: c_int,
 }
 
-/// `struct rdma_cm_id`, as far as it is read here.
+/// `struct rdma_cm_id`, up to the last field used here.
 #[repr(C)]
 pub struct rdma_cm_id {
     pub verbs: *mut ibv_context,
@@ -46,7 +45,7 @@ pub struct rdma_cm_id {
     pub port_num: u8,
 }
 
-/// The functions, as long as their library is loaded.
+/// The functions, valid as long as their library is loaded.
 #[derive(Debug)]
 pub struct Functions {
     pub create_id:
@@ -64,7 +63,7 @@ pub struct Functions {
 
 impl Functions {
     pub fn find(library: NativeLibrary) -> Result<Self> {
-        // SAFETY: the types of the fields are those of the header's functions, and the library stays with them.
+        // SAFETY: the field types are those of the header's functions, and the library is kept with them.
         unsafe {
             Ok(Self {
                 create_id: library.get("rdma_create_id")?,

@@ -1,4 +1,4 @@
-//! What the kernel's network says of an address: whose it is, and which way it leads. Asked by rtnetlink(7).
+//! Asks the kernel's network, by rtnetlink(7), which interfaces have an address and which route leads to it.
 
 use std::net::IpAddr;
 
@@ -19,12 +19,12 @@ const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const REQUEST: u16 = 1;
 const DUMP: u16 = 0x300;
-/// Bytes of a message's header, and of what stands in front of the attributes.
+/// Lengths of a message's header, and of the headers before the attributes.
 const HEADER: usize = 16;
 const ADDRESS_HEADER: usize = 8;
 const ROUTE_HEADER: usize = 12;
 
-/// The interfaces, by name, that have an address: the one of its scope if it has one.
+/// Returns the names of the interfaces that have an address (on its scope's interface only, if it has a scope).
 pub fn interfaces_with(address: &ScopedIp) -> Result<Vec<String>> {
     let socket = Socket::new()?;
     let family = family(address.ip());
@@ -41,7 +41,7 @@ pub fn interfaces_with(address: &ScopedIp) -> Result<Vec<String>> {
         if address.scope() != 0 && address.scope() != index {
             continue;
         }
-        // IFA_LOCAL, or IFA_ADDRESS where the two are the same.
+        // IFA_LOCAL, or IFA_ADDRESS if the two are equal.
         let own = message.attribute(ADDRESS_HEADER, 2);
         let own = own.or_else(|| message.attribute(ADDRESS_HEADER, 1));
         if own == Some(&bytes(address.ip())[..]) {
@@ -51,19 +51,19 @@ pub fn interfaces_with(address: &ScopedIp) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Which way an address leads.
+/// The route to an address.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Route {
-    /// It is this machine's own.
+    /// The address is this machine's own.
     Own,
-    /// By this interface, from this address.
+    /// Through this interface, from this source address.
     By(String, Option<IpAddr>),
-    /// There is none.
+    /// No route.
     None(Errno),
 }
 
-/// Which way an address leads, as the kernel would send to it now.
-pub fn way_to(address: &ScopedIp) -> Result<Route> {
+/// Returns the route that the kernel would use now.
+pub fn route_to(address: &ScopedIp) -> Result<Route> {
     const OWN: u8 = 2;
     let socket = Socket::new()?;
     let target = bytes(address.ip());
@@ -88,7 +88,7 @@ pub fn way_to(address: &ScopedIp) -> Result<Route> {
     Ok(Route::By(name, source))
 }
 
-/// The name of an interface by its number.
+/// Returns the name of an interface by its index.
 pub fn interface(number: u32) -> Result<String> {
     index_to_name(&Socket::new()?.0, number)
 }
@@ -107,7 +107,7 @@ impl Socket {
         socket_with(family, kind, SocketFlags::CLOEXEC, None).map(Self)
     }
 
-    /// Sends a request and reads its answers.
+    /// Sends a request and reads the answers.
     fn ask(&self, kind: u16, flags: u16, body: &[u8]) -> Result<Vec<Message>> {
         let length = (HEADER + body.len()) as u32;
         let mut request = length.to_ne_bytes().to_vec();
@@ -117,7 +117,7 @@ impl Socket {
         request.extend(body);
         send(&self.0, &request, SendFlags::empty())?;
         let mut answers = Vec::new();
-        // The kernel fills 32 KiB of a dump at most.
+        // The kernel fills at most 32 KiB of a dump.
         let mut buffer = vec![0; 64 << 10];
         loop {
             let (length, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
@@ -219,8 +219,8 @@ mod tests {
                 "{text}: {names:?}"
             );
         }
-        assert_eq!(way_to(&address("127.0.0.1")), Ok(Route::Own));
-        // An address of its network that nobody has.
+        assert_eq!(route_to(&address("127.0.0.1")), Ok(Route::Own));
+        // An address of the same network that no interface has.
         assert_eq!(interfaces_with(&address("127.0.0.77")), Ok(vec![]));
         assert_eq!(interface(1).as_deref(), Ok("lo"));
         interface(0).unwrap_err();
@@ -228,12 +228,12 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn a_way_by_an_interface_that_is_not_there_is_none() {
+    fn there_is_no_route_by_a_missing_interface() {
         let address = ScopedIp::with_scope("fe80::1".parse().unwrap(), 987_654);
         assert!(
-            matches!(way_to(&address), Ok(Route::None(_))),
+            matches!(route_to(&address), Ok(Route::None(_))),
             "{:?}",
-            way_to(&address)
+            route_to(&address)
         );
     }
 
@@ -253,7 +253,7 @@ mod tests {
             content: message.content[..message.content.len() - 1].to_vec(),
         };
         assert_eq!(cut.attribute(ROUTE_HEADER, 4), None);
-        // An attribute without a length would never end.
+        // Parsing an attribute of length 0 must end.
         let endless = Message {
             kind: ROUTE,
             content: vec![0; ROUTE_HEADER + 8],

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::diagnosis;
 use crate::error::{Cause, Error, Result};
 
-/// An IPv4 or IPv6 address; an IPv6 one with the interface that it is meant on, if that matters.
+/// An IPv4 or IPv6 address; an IPv6 address may name its interface.
 ///
 /// As text: `192.0.2.1`, `2001:db8::1`, `fe80::1%ib0` or `fe80::1%3` (name or number of an interface).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +22,7 @@ pub struct ScopedIp {
 }
 
 impl ScopedIp {
-    /// An IPv6 address on the interface of that number (`if_nametoindex(3)`), 0 for any.
+    /// Makes an IPv6 address on the interface with that index (`if_nametoindex(3)`), 0 for any.
     pub fn with_scope(ip: Ipv6Addr, scope: u32) -> Self {
         Self {
             ip: ip.into(),
@@ -30,21 +30,21 @@ impl ScopedIp {
         }
     }
 
-    /// The address.
+    /// Returns the address.
     pub fn ip(&self) -> IpAddr {
         self.ip
     }
 
-    /// Number of the interface, 0 for any.
+    /// Returns the index of the interface, 0 for any.
     pub fn scope(&self) -> u32 {
         self.scope
     }
 
-    /// Why it cannot lead to one device.
-    pub(super) fn misfit(&self) -> Option<&'static str> {
+    /// Returns why the address cannot belong to one device, if so.
+    pub(super) fn unsuitable(&self) -> Option<&'static str> {
         match self.ip {
-            ip if ip.is_unspecified() => Some("an address of all interfaces leads to no device"),
-            ip if ip.is_multicast() => Some("a multicast address leads to no device"),
+            ip if ip.is_unspecified() => Some("the address of all interfaces has no device"),
+            ip if ip.is_multicast() => Some("a multicast address has no device"),
             IpAddr::V6(ip) if ip.is_unicast_link_local() && self.scope == 0 => {
                 Some("a link-local address needs its interface, as in fe80::1%ib0")
             }
@@ -52,9 +52,9 @@ impl ScopedIp {
         }
     }
 
-    /// As C has it, port 0.
+    /// Returns the C form, with port 0.
     pub(super) fn to_c(self) -> libc::sockaddr_storage {
-        // SAFETY: all zero is a value of this struct of numbers.
+        // SAFETY: all zeros is a valid value of this struct of numbers.
         let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
         let start = &raw mut storage;
         match self.ip {
@@ -120,9 +120,10 @@ impl FromStr for ScopedIp {
     type Err = Error;
 
     /// # Errors
-    /// [`Cause::Invalid`] for what is no address, or a scope that is neither an interface's name nor a number.
+    /// [`Cause::Invalid`] for text that is no address, or a scope that is neither an interface's name nor a
+    /// number.
     fn from_str(text: &str) -> Result<Self> {
-        let fault = |why: String| Error::new("read an address", text, Cause::Invalid(why));
+        let fault = |why: String| Error::new("parse an address", text, Cause::Invalid(why));
         let (ip, scope) = match text.split_once('%') {
             Some((ip, scope)) => (ip, Some(scope)),
             None => (text, None),
@@ -136,36 +137,40 @@ impl FromStr for ScopedIp {
         let IpAddr::V6(ip) = ip else {
             return Err(fault("only IPv6 addresses have a scope".to_owned()));
         };
-        // As getaddrinfo(3) does: an interface can have a number for a name.
+        // As in getaddrinfo(3): an interface's name may be a number.
         let index = match (interface(scope), scope.parse()) {
             (Ok(index), _) => index,
-            (Err(_), Ok(0)) => return Err(fault("no interface has the number 0".to_owned())),
+            (Err(_), Ok(0)) => return Err(fault("no interface has number 0".to_owned())),
             (Err(_), Ok(index)) => index,
             (Err(Errno::NODEV), Err(_)) => {
                 return Err(fault(format!("there is no interface {scope:?}")));
             }
             (Err(error), Err(_)) => {
-                return Err(Error::new("read an address", text, unasked(scope, error)));
+                return Err(Error::new(
+                    "parse an address",
+                    text,
+                    lookup_error(scope, error),
+                ));
             }
         };
         Ok(Self::with_scope(ip, index))
     }
 }
 
-/// Why it is unknown whether there is an interface of that name.
-fn unasked(name: &str, error: Errno) -> Cause {
+/// Explains why the interface of that name could not be looked up.
+fn lookup_error(name: &str, error: Errno) -> Cause {
     let limit = match error {
         Errno::MFILE => format!("; {}", diagnosis::descriptor_limit()),
         _ => String::new(),
     };
     Cause::Io {
         source: error.into(),
-        likely: format!("whether there is an interface {name:?} is unknown{limit}"),
+        likely: format!("cannot look up the interface {name:?}{limit}"),
     }
 }
 
 fn interface(name: &str) -> rustix::io::Result<u32> {
-    // The kernel would cut it off.
+    // The kernel would truncate it.
     if name.len() >= libc::IFNAMSIZ {
         return Err(Errno::NODEV);
     }
@@ -189,7 +194,7 @@ mod tests {
             ("192.0.2.1", "192.0.2.1", 0),
             ("2001:db8::1", "2001:db8::1", 0),
             ("fe80::1%7", "fe80::1", 7),
-            // Every Linux has it, as number 1.
+            // Every Linux has `lo`, with index 1.
             ("fe80::1%lo", "fe80::1", 1),
             ("::ffff:192.0.2.1", "::ffff:192.0.2.1", 0),
         ] {
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn what_is_no_address_is_refused_with_the_reason() {
+    fn invalid_addresses_are_refused_with_the_reason() {
         for (text, reason) in [
             ("", "neither"),
             ("192.0.2", "neither"),
@@ -228,37 +233,41 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn an_interface_that_cannot_be_asked_for_is_not_said_to_be_missing() {
-        let cause = unasked("ib0", Errno::MFILE).to_string();
+    fn a_failed_interface_lookup_is_not_reported_as_a_missing_interface() {
+        let cause = lookup_error("ib0", Errno::MFILE).to_string();
         assert!(
             cause.contains("ulimit -n") && !cause.contains("there is no interface"),
             "{cause}"
         );
         assert!(
-            unasked("ib0", Errno::PERM)
+            lookup_error("ib0", Errno::PERM)
                 .to_string()
-                .contains("is unknown")
+                .contains("cannot look up")
         );
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn what_leads_to_no_single_device_is_known_beforehand() {
+    fn addresses_without_a_single_device_are_refused_beforehand() {
         for text in ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1"] {
             assert!(
-                text.parse::<ScopedIp>().unwrap().misfit().is_some(),
+                text.parse::<ScopedIp>().unwrap().unsuitable().is_some(),
                 "{text}"
             );
         }
         for text in ["192.0.2.1", "127.0.0.1", "::1", "fe80::1%lo", "2001:db8::1"] {
-            assert_eq!(text.parse::<ScopedIp>().unwrap().misfit(), None, "{text}");
+            assert_eq!(
+                text.parse::<ScopedIp>().unwrap().unsuitable(),
+                None,
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn c_gets_address_and_scope() {
         let c = "192.0.2.1".parse::<ScopedIp>().unwrap().to_c();
-        // SAFETY: the family says what it is.
+        // SAFETY: the family says which type it is.
         let v4 = unsafe { *(&raw const c).cast::<libc::sockaddr_in>() };
         assert_eq!(
             (i32::from(c.ss_family), v4.sin_addr.s_addr.to_ne_bytes()),

@@ -1,13 +1,13 @@
-//! Memory with an owner.
+//! Memory that a MANA queue owns.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Where a MANA queue's memory has to begin.
+/// Required alignment of a MANA queue's memory.
 pub(super) const PAGE: usize = 4096;
 
-/// Memory for a queue: nobody else's, and in its place, until it is dropped.
+/// Memory for a queue. Until it is dropped, it does not move, and nothing else uses it.
 pub struct Buffer {
     start: NonNull<u8>,
     length: usize,
@@ -16,13 +16,13 @@ pub struct Buffer {
 
 type Release = Box<dyn FnOnce(NonNull<u8>, usize) + Send>;
 
-// SAFETY: the memory is this value's alone, and what releases it may go anywhere.
+// SAFETY: this value owns the memory, and `release` is `Send`.
 unsafe impl Send for Buffer {}
-// SAFETY: a shared buffer tells where it is and how long; what releases it is reached by its owner alone.
+// SAFETY: a shared buffer gives its address and length only; only the owner reaches `release`.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Memory of the process, all zero; `None` for 0 bytes or if there is none left.
+    /// Allocates zeroed memory of the process; `None` for 0 bytes or if memory is exhausted.
     pub fn zeroed(length: usize) -> Option<Self> {
         let layout = Layout::from_size_align(length, PAGE)
             .ok()
@@ -31,15 +31,16 @@ impl Buffer {
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         // SAFETY: allocated with this layout, and released once.
         let release = move |start: NonNull<u8>, _| unsafe { dealloc(start.as_ptr(), layout) };
-        // SAFETY: just allocated, and nobody else's until it is released.
+        // SAFETY: just allocated, and owned by the buffer until it is released.
         Some(unsafe { Self::from_raw(start, length, release) })
     }
 
-    /// Memory from elsewhere: huge pages, a pool. `release` gets it back, and its length, when the buffer is dropped.
+    /// Wraps memory from elsewhere: huge pages, a pool. `release` gets the start and length when the buffer is
+    /// dropped.
     ///
     /// # Safety
-    /// `length` bytes from `start` may be read and written, and are nobody else's and in their place until `release` is
-    /// called.
+    /// `length` bytes from `start` are readable and writable, do not move, and nothing else uses them until
+    /// `release` is called.
     pub unsafe fn from_raw(
         start: NonNull<u8>,
         length: usize,
@@ -52,18 +53,18 @@ impl Buffer {
         }
     }
 
-    /// Where it begins.
+    /// Returns the start address.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Whether a queue of that many bytes can live in it.
-    pub(super) fn does_for(&self, size: usize) -> bool {
+    /// Returns whether it suits a queue of that many bytes.
+    pub(super) fn suits(&self, size: usize) -> bool {
         self.length >= size && self.start.addr().get().is_multiple_of(PAGE)
     }
 }

@@ -1,4 +1,4 @@
-//! What stands between the driver, which calls in C, and an allocator.
+//! Connects the driver's C calls with an [`Allocator`](super::Allocator).
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -12,12 +12,12 @@ use super::{Allocator, Buffer, manadv_ctx_allocators};
 use crate::error::{Cause, Error};
 use crate::teardown;
 
-/// What failed, in reports.
+/// Operations to name in errors.
 const ALLOC: &str = "mana::Allocator::alloc";
 const FREE: &str = "mana::Allocator::free";
 
-/// An allocator, with what it has given out. The driver has the address of it, which an [`Arc`] keeps valid wherever the
-/// `Arc` itself is moved to. A `Box` would not: moving it claims the memory for the box alone.
+/// An allocator, and the buffers in use. The driver holds its address, which an [`Arc`] keeps valid wherever
+/// the `Arc` itself moves. A `Box` would not: moving a `Box` asserts unique access to its memory.
 pub(crate) struct Shim {
     allocator: Box<dyn Allocator>,
     given: Mutex<HashMap<usize, Buffer>>,
@@ -31,7 +31,7 @@ impl Shim {
         })
     }
 
-    /// What libmana wants to know. It is copied there.
+    /// Returns the struct for libmana, which copies it.
     pub(super) fn to_c(self: &Arc<Self>) -> manadv_ctx_allocators {
         manadv_ctx_allocators {
             alloc: Some(alloc),
@@ -56,23 +56,23 @@ impl Shim {
                 return null_mut();
             }
         };
-        if !given.does_for(size) {
+        if !given.suits(size) {
             report(
                 ALLOC,
                 size,
-                format!("the allocator gave {given:?}, which is too short or not at a page"),
+                format!("the allocator returned {given:?}, which is too short or not page-aligned"),
             );
             self.give_back(given);
             return null_mut();
         }
         let start = given.start();
         if let Some(twin) = self.given.lock().insert(start.addr().get(), given) {
-            // Of a length that is in use twice there is no telling whose it is; the owners are wrong about it.
+            // Both owners claim this address, so neither buffer is safe to free; leak the second.
             std::mem::forget(twin);
             report(
                 ALLOC,
                 size,
-                "the allocator gave memory that is in use".to_owned(),
+                "the allocator returned memory that is in use".to_owned(),
             );
         }
         start.as_ptr().cast()
@@ -88,7 +88,7 @@ impl Shim {
             None => report(
                 FREE,
                 format_args!("{memory:p}"),
-                "this allocator did not give it".to_owned(),
+                "this allocator did not allocate it".to_owned(),
             ),
         }
     }
@@ -115,7 +115,7 @@ fn report(operation: &'static str, inputs: impl std::fmt::Display, what: String)
     teardown::report(&Error::new(operation, inputs, Cause::Invalid(what)));
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 fn words(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<String>()

@@ -1,4 +1,4 @@
-/* A libmana for tests: keeps the allocators that it is given, and calls them back as the driver does. */
+/* A stub of libmana for tests: stores the allocators and calls them as the driver does. */
 #include <infiniband/verbs.h>
 
 #ifndef TOO_OLD
@@ -38,7 +38,7 @@ void *stub_make_queue(struct ibv_context *ibv, size_t size)
 	struct allocators *use = &((struct context *)ibv)->allocators;
 	unsigned char *memory = use->alloc(size, use->data);
 
-	/* The adapter writes from the first to the last byte. */
+	/* The adapter writes all bytes. */
 	for (size_t at = 0; memory && at < size; at++)
 		memory[at] = 0xa5;
 	return memory;

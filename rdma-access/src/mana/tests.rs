@@ -1,4 +1,4 @@
-//! libmana, real and made up.
+//! Tests with the real libmana and with a stub.
 
 use std::ffi::c_void;
 use std::process::Command;
@@ -22,14 +22,14 @@ enum Mood {
     PanicsAtFree,
 }
 
-/// What an allocator was asked and did.
+/// The calls that an allocator got.
 #[derive(Clone, Default)]
 struct Record {
-    /// Buffers that are out.
+    /// Buffers in use.
     taken: Arc<AtomicUsize>,
-    /// Sizes that were asked for.
+    /// Requested sizes.
     sizes: Arc<Mutex<Vec<usize>>>,
-    /// Allocators that ended.
+    /// Dropped allocators.
     dropped: Arc<AtomicUsize>,
 }
 
@@ -85,7 +85,7 @@ impl Allocator for Counting {
         let taken = self.record.taken.clone();
         taken.fetch_add(1, Ordering::Relaxed);
         let off = usize::from(self.mood == Mood::OffPage);
-        // SAFETY: within the whole, which the closure keeps.
+        // SAFETY: within the whole buffer, which the closure keeps.
         let start = unsafe { whole.start().add(off) };
         // SAFETY: as above.
         Some(unsafe {
@@ -102,18 +102,18 @@ impl Allocator for Counting {
     }
 }
 
-/// As a context keeps it: whoever has the shim may move it, and the driver calls its address all the time.
+/// Like a context: the owner may move the shim, while the driver calls its address.
 #[test]
 fn the_drivers_address_stays_good_when_the_shim_is_moved() {
     let (allocator, record) = Counting::new(Mood::Good);
     let shim = Shim::new(allocator);
     let c = shim.to_c();
     let (alloc, free) = (c.alloc.unwrap(), c.free.unwrap());
-    // SAFETY: what the driver is told.
+    // SAFETY: the data is the shim's, as the driver has it.
     let first = unsafe { alloc(4096, c.data) };
     let slot = parking_lot::Mutex::new(None);
     *slot.lock() = Some(shim);
-    // SAFETY: as above, and the memory is as long as was asked for.
+    // SAFETY: as above, and the memory has the requested length.
     unsafe {
         first.cast::<u8>().write_bytes(0xa5, 4096);
         let second = alloc(8192, c.data);
@@ -128,7 +128,7 @@ fn the_drivers_address_stays_good_when_the_shim_is_moved() {
 const WORD: usize = size_of::<usize>();
 const FAKE: usize = 1 << 20;
 
-/// The three words in zeroed memory of 1 MiB in whose middle a context is said to be.
+/// Returns the words that libmana stored in zeroed memory of 1 MiB, with a fake context in the middle.
 fn what_the_real_library_stores() -> (Vec<(usize, usize)>, [usize; 3]) {
     let mana = Mana::load().unwrap();
     let mut fake = vec![0u64; FAKE / 8];
@@ -137,7 +137,7 @@ fn what_the_real_library_stores() -> (Vec<(usize, usize)>, [usize; 3]) {
         .as_mut_ptr()
         .wrapping_byte_add(FAKE / 2)
         .cast::<ibv_context>();
-    // SAFETY: memory all around, which libmana may write; the shim lives longer.
+    // SAFETY: libmana may write to the memory around the context; the shim lives longer.
     unsafe { mana.call(middle, "fake", &shim) }.unwrap();
     println!("called {}", loaded_libmana());
     let words = fake.iter().enumerate().filter(|(_, word)| **word != 0);
@@ -171,7 +171,7 @@ fn the_real_library_stores_our_three_words_and_nothing_else() {
     );
 }
 
-/// The file of the libmana that is loaded.
+/// Returns the file of the loaded libmana.
 fn loaded_libmana() -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| line.contains("/libmana.so"));
@@ -179,7 +179,7 @@ fn loaded_libmana() -> String {
     path.unwrap().to_owned()
 }
 
-/// This very test executable, with the libraries of another release.
+/// Runs this test executable with the libraries of another release.
 fn again_with(suite: &str) {
     let executable = std::env::current_exe().unwrap();
     let target = executable.ancestors().nth(3).unwrap();
@@ -206,7 +206,7 @@ fn again_with(suite: &str) {
         output.status.success() && text.contains("1 passed"),
         "{output:?}"
     );
-    // It is that release's library which did so.
+    // Check that it was that release's library.
     assert!(
         text.contains(&format!("called {}/", tree.display())),
         "{text}"
@@ -219,7 +219,7 @@ fn so_does_that_of_rdma_core_56() {
     again_with("trixie");
 }
 
-/// 65, or what has come since.
+/// 65 or later.
 #[test]
 #[ignore = "needs another release of Debian, unpacked: the daemon tier runs it"]
 fn so_does_that_of_the_latest_rdma_core() {
@@ -228,7 +228,7 @@ fn so_does_that_of_the_latest_rdma_core() {
 
 #[test]
 #[cfg_attr(miri, ignore = "loads a library")]
-fn the_real_library_is_not_let_near_a_context_of_another_driver() {
+fn the_real_library_never_gets_a_context_of_another_driver() {
     let mana = Mana::load().unwrap();
     let mut fake = vec![0u64; FAKE / 8];
     let middle = fake
@@ -248,12 +248,12 @@ fn the_real_library_is_not_let_near_a_context_of_another_driver() {
         // SAFETY: the memory is large enough for a context.
         unsafe { (*middle).ops.post_send = function };
         let before = fake.clone();
-        // SAFETY: as above; nothing else of the context is looked at.
+        // SAFETY: as above; nothing else of the context is used.
         let error = unsafe { mana.install(middle, "mlx5_0", &shim) }.unwrap_err();
         assert!(matches!(error.cause(), Cause::NotMana { .. }), "{error}");
-        // Whose functions they are.
+        // The driver, found by its functions.
         let driver = match function {
-            None => "driven by an unknown library",
+            None => "driver is an unknown library",
             Some(_) => "/rdma_access-",
         };
         assert!(error.to_string().contains(driver), "{error}");
@@ -288,7 +288,7 @@ fn a_library_that_is_missing_or_lacks_the_function_is_named() {
     assert!(error.to_string().contains("44 or later"), "{error}");
 }
 
-/// A libmana made for these tests, which makes and ends queues on demand.
+/// A stub of libmana that creates and destroys queues on demand.
 struct Stub {
     path: std::path::PathBuf,
     _folder: tempfile::TempDir,
@@ -312,7 +312,7 @@ impl Stub {
     }
 }
 
-/// A context of the stub's, with our allocator.
+/// A context of the stub, with our allocator.
 struct Device {
     context: *mut ibv_context,
     library: Library,
@@ -380,7 +380,7 @@ fn queues_live_in_the_allocators_memory_and_give_it_back() {
 
 #[test]
 #[cfg_attr(miri, ignore = "loads a library")]
-fn a_queue_of_no_bytes_has_no_memory_and_nobody_is_asked() {
+fn a_queue_of_zero_bytes_does_not_call_the_allocator() {
     let (allocator, record) = Counting::new(Mood::Good);
     let device = Device::new(allocator);
     assert!(device.make_queue(0).is_null());
@@ -396,7 +396,7 @@ fn failure_panic_and_memory_that_does_not_do_are_null() {
         let device = Device::new(allocator);
         assert!(device.make_queue(4096).is_null(), "{mood:?}");
         assert_eq!(record.sizes().len(), 1);
-        // What did not do went back.
+        // The unsuitable memory was returned.
         assert_eq!(record.taken(), 0, "{mood:?}");
     }
 }
@@ -408,7 +408,7 @@ fn a_panic_at_free_and_strange_memory_do_no_harm() {
     let device = Device::new(allocator);
     let queue = device.make_queue(4096);
     device.end_queue(queue);
-    // The buffer was the allocator's when it panicked, and ended with its unwinding.
+    // The allocator owned the buffer when it panicked, so unwinding freed it.
     assert_eq!(record.taken(), 0);
     let mut strange = 0u64;
     device.end_queue((&raw mut strange).cast());
@@ -427,7 +427,7 @@ fn queues_are_made_on_many_threads() {
             scope.spawn(move || {
                 for _ in 0..200 {
                     let shim = std::ptr::with_exposed_provenance_mut::<c_void>(shim);
-                    // SAFETY: what the driver was told.
+                    // SAFETY: the data is the shim's, as the driver has it.
                     let memory = unsafe { alloc(4096, shim) };
                     assert!(NonNull::new(memory).is_some());
                     // SAFETY: as above.
@@ -452,7 +452,7 @@ fn the_context_ends_before_its_allocator() {
     fabric_sim::fabric::install(vec![Adapter::new(identity, vec![])]);
     let context = Arc::new(Context::open_by_name("sim0").unwrap());
 
-    // Not this library's, so nothing is kept.
+    // Not this library's context, so nothing is stored.
     let (allocator, record) = Counting::new(Mood::Good);
     let error = Mana::load()
         .unwrap()

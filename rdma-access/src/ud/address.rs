@@ -10,24 +10,25 @@ use crate::address::{Gid, Lid};
 use crate::error::{Cause, Error, Result};
 use crate::handle::Handle;
 
-/// The way to a destination.
+/// The path to a destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressAttributes {
     /// The local port to send from; ports count from 1.
     pub port: u8,
-    /// LID of the destination; does not count on Ethernet.
+    /// LID of the destination; ignored on Ethernet.
     pub destination_lid: Lid,
     /// Service level, 0 to 15.
     pub sl: u8,
-    /// What to add to the local base LID for the source LID, below `2^lmc`.
+    /// Offset from the local base LID to the source LID, below `2^lmc`.
     pub source_path_bits: u8,
-    /// Largest rate, as the architecture's code (`enum ibv_rate`, the low 6 bits of a path record's); 0 for the port's.
+    /// Maximum rate, as the architecture's code (`enum ibv_rate`, the low 6 bits of a path record's rate); 0
+    /// for the port's rate.
     pub static_rate: u8,
-    /// A global route: needed across subnets, for multicast, on Ethernet, and to have a GRH arrive.
+    /// Global route: required across subnets, for multicast, on Ethernet, and to send a GRH.
     pub route: Option<GlobalRoute>,
 }
 
-/// What a Global Route Header will hold.
+/// Contents of a Global Route Header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GlobalRoute {
     /// The destination, a port or a multicast group.
@@ -60,7 +61,7 @@ impl fmt::Display for AddressAttributes {
     }
 }
 
-/// An address that datagrams can be sent to. A send in flight holds it.
+/// An address to send datagrams to. A send in flight keeps it alive.
 #[derive(Debug)]
 pub struct AddressHandle {
     handle: Handle<ffi::ibv_ah>,
@@ -70,8 +71,8 @@ pub struct AddressHandle {
 
 impl AddressHandle {
     /// # Errors
-    /// [`Cause::Invalid`] for a service level or flow label that does not fit; what `ibv_create_ah` fails with. On
-    /// Ethernet that can be the neighbour's failing answer (ARP).
+    /// [`Cause::Invalid`] for a service level or flow label out of range; else the error of `ibv_create_ah`. On
+    /// Ethernet that may be a failure to resolve the neighbour (ARP).
     pub fn new(domain: &Arc<ProtectionDomain>, attributes: &AddressAttributes) -> Result<Self> {
         const OPERATION: &str = "ibv_create_ah";
         let context = domain.context();
@@ -101,7 +102,7 @@ impl AddressHandle {
             is_global: attributes.route.is_some().into(),
             port_num: attributes.port,
         };
-        // SAFETY: the domain is alive, the attributes are readable; the result is nobody else's.
+        // SAFETY: the domain is alive, the attributes are readable; the handle owns the result.
         let handle = unsafe {
             Handle::take(ffi::ibv_create_ah(domain.raw(), &raw mut c), |errno| {
                 context.fault(OPERATION, attributes, errno, "")
@@ -114,15 +115,15 @@ impl AddressHandle {
         })
     }
 
-    /// What it was made from.
+    /// Returns the attributes that it was made from.
     pub fn attributes(&self) -> &AddressAttributes {
         &self.attributes
     }
 
-    /// Ends it.
+    /// Destroys it.
     ///
     /// # Errors
-    /// What `ibv_destroy_ah` fails with; the address then stays, for ever.
+    /// The error of `ibv_destroy_ah`; the address then leaks.
     pub fn close(self) -> Result<()> {
         self.handle.destroy()
     }

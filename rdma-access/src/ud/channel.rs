@@ -18,26 +18,26 @@ use crate::error::Result;
 use crate::handle::Handle;
 use crate::verbs::Context;
 
-/// Which completion queue an event is about; see [`CompletionQueue::id`](super::CompletionQueue::id). Unique in a
-/// process.
+/// Identifies the completion queue of an event; see [`CompletionQueue::id`](super::CompletionQueue::id). Unique
+/// in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub(super) usize);
 
-/// Where completion queues say that something came. Its descriptor ([`AsFd`]) is readable then, and never blocks.
+/// Signals completions of completion queues. Its descriptor ([`AsFd`]) is then readable, and never blocks.
 #[derive(Debug)]
 pub struct CompletionChannel {
     handle: Handle<ffi::ibv_comp_channel>,
-    // Held while an event is in hand and while a queue ends, so that no event outlives its queue.
+    // Held while an event is taken and while a queue is destroyed, so that no event outlives its queue.
     events: Mutex<()>,
     context: Arc<Context>,
 }
 
 impl CompletionChannel {
     /// # Errors
-    /// What `ibv_create_comp_channel` fails with, in most cases EMFILE: no descriptor is left.
+    /// The error of `ibv_create_comp_channel`, usually EMFILE: no free descriptor.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         const OPERATION: &str = "ibv_create_comp_channel";
-        // SAFETY: the context is open; the result is nobody else's.
+        // SAFETY: the context is open; the handle owns the result.
         let handle = unsafe {
             Handle::take(ffi::ibv_create_comp_channel(context.raw()), |errno| {
                 let likely = match Errno::from_raw_os_error(errno) {
@@ -60,16 +60,16 @@ impl CompletionChannel {
         Ok(channel)
     }
 
-    /// Takes and acknowledges one event; `None` if there is none now. An event says that its queue may have
-    /// completions, and is the last one until the queue is armed again.
+    /// Takes and acknowledges one event; `None` if there is none. An event means that its queue may have
+    /// completions. No further event follows until the queue is armed again.
     ///
     /// # Errors
-    /// What `ibv_get_cq_event` fails with, EIO if the device is gone.
+    /// The error of `ibv_get_cq_event`; EIO if the device was removed.
     pub fn take_event(&self) -> Result<Option<QueueId>> {
         let _in_hand = self.events.lock();
         let mut queue = null_mut();
         let mut id: *mut c_void = null_mut();
-        // SAFETY: the channel is alive, and both may be written.
+        // SAFETY: the channel is alive, and both are writable.
         let returned =
             unsafe { ffi::ibv_get_cq_event(self.handle.as_ptr(), &raw mut queue, &raw mut id) };
         if returned != 0 {
@@ -78,15 +78,15 @@ impl CompletionChannel {
                 errno => Err(self.context.fault("ibv_get_cq_event", &"", errno, "")),
             };
         }
-        // SAFETY: the queue is alive: it ends under the lock that is held here, and its events with it.
+        // SAFETY: the queue is alive: it and its events end only under the lock held here.
         unsafe { ffi::ibv_ack_cq_events(queue, 1) };
         Ok(Some(QueueId(id.addr())))
     }
 
-    /// Waits until there is an event, for `timeout` at most (`None`: for ever). Whether there is one.
+    /// Waits for an event, for at most `timeout` (`None`: without limit). Returns whether there is one.
     ///
     /// # Errors
-    /// What `poll(2)` fails with. A signal ends the waiting without one.
+    /// The error of `poll(2)`. A signal ends the wait without an error.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         match poll(&mut [PollFd::new(self, PollFlags::IN)], timeout.as_ref()) {
@@ -100,15 +100,15 @@ impl CompletionChannel {
         }
     }
 
-    /// Ends it.
+    /// Destroys it.
     ///
     /// # Errors
-    /// What `ibv_destroy_comp_channel` fails with; the channel then stays, for ever.
+    /// The error of `ibv_destroy_comp_channel`; the channel then leaks.
     pub fn close(self) -> Result<()> {
         self.handle.destroy()
     }
 
-    /// Nobody has an event in hand as long as the guard lives.
+    /// While the guard lives, no thread handles an event.
     pub(super) fn no_event_in_hand(&self) -> MutexGuard<'_, ()> {
         self.events.lock()
     }
@@ -124,7 +124,7 @@ impl CompletionChannel {
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel is alive, and its descriptor open as long as it is.
+        // SAFETY: the channel is alive, and its descriptor open as long as the channel.
         unsafe { BorrowedFd::borrow_raw((*self.handle.as_ptr()).fd) }
     }
 }

@@ -23,10 +23,10 @@ use crate::verbs::Context;
 /// Completions taken from the device at a time.
 const BATCH: usize = 16;
 
-/// Where finished requests come out.
+/// A queue of finished requests.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    // Ended by `end`, under the channel's lock.
+    // Destroyed by `end`, under the channel's lock.
     handle: Handle<ffi::ibv_cq>,
     id: QueueId,
     inner: Mutex<Inner>,
@@ -37,16 +37,16 @@ pub struct CompletionQueue {
 #[derive(Debug)]
 struct Inner {
     work: Table<Work>,
-    /// Taken from the device when a queue pair ended, and not yet by anybody.
+    /// Completions taken from the device when a queue pair ended, not yet polled.
     early: Vec<Completion>,
 }
 
 impl CompletionQueue {
-    /// A queue for `capacity` requests, which tells `channel` when it is armed and one completes.
+    /// Creates a queue for `capacity` requests. When armed, it signals the next completion on `channel`.
     ///
     /// # Errors
-    /// [`Cause::Invalid`] if the channel is of another context; what `ibv_create_cq` fails with, EINVAL if the device
-    /// does not have queues that long.
+    /// [`Cause::Invalid`] if the channel belongs to another context; else the error of `ibv_create_cq`, EINVAL
+    /// if the device does not support queues of that length.
     pub fn new(
         context: &Arc<Context>,
         capacity: u32,
@@ -56,16 +56,16 @@ impl CompletionQueue {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
         let inputs = format!("{}, {capacity} entries", context.name());
         if channel.is_some_and(|channel| !Arc::ptr_eq(channel.context(), context)) {
-            let cause = Cause::Invalid("the channel is of another context".to_owned());
+            let cause = Cause::Invalid("the channel belongs to another context".to_owned());
             return Err(Error::new(OPERATION, inputs, cause));
         }
         let Ok(entries) = c_int::try_from(capacity) else {
-            let cause = Cause::Invalid("no queue is that long".to_owned());
+            let cause = Cause::Invalid("no device supports a queue of that length".to_owned());
             return Err(Error::new(OPERATION, inputs, cause));
         };
         let id = QueueId(NEXT.fetch_add(1, Ordering::Relaxed));
-        // SAFETY: context and channel are alive; the result is nobody else's. The number that stands for the queue is
-        // passed where a pointer is expected, and is never followed.
+        // SAFETY: context and channel are alive; the handle owns the result. The queue's id is passed as a
+        // pointer that is never dereferenced.
         let handle = unsafe {
             let queue = ffi::ibv_create_cq(
                 context.raw(),
@@ -88,20 +88,21 @@ impl CompletionQueue {
         })
     }
 
-    /// What events of this queue say.
+    /// Returns the id that events of this queue carry.
     pub fn id(&self) -> QueueId {
         self.id
     }
 
-    /// Has the channel told about the next completion (`solicited_only`: the next solicited or failed one). Once.
+    /// Arms the queue: the channel gets one event at the next completion (`solicited_only`: at the next
+    /// solicited or failed one).
     ///
-    /// Completions that are there already raise no event: poll after arming.
+    /// Completions that are already there raise no event, so poll after arming.
     ///
     /// # Errors
-    /// What `ibv_req_notify_cq` fails with.
+    /// The error of `ibv_req_notify_cq`.
     pub fn arm(&self, solicited_only: bool) -> Result<()> {
         let _alone = self.inner.lock();
-        // SAFETY: the queue is alive, and so is its context, in whose table the driver put its function.
+        // SAFETY: the queue and its context are alive; the driver set the function in the context's table.
         let returned = unsafe {
             match (*self.context.raw()).ops.req_notify_cq {
                 Some(arm) => arm(self.raw(), solicited_only.into()),
@@ -111,12 +112,12 @@ impl CompletionQueue {
         self.context.check("ibv_req_notify_cq", &"", returned)
     }
 
-    /// Takes completions, a small number at a time, and adds them to `into`. How many came from the device; 0 means that
-    /// there are none now. A completion of a request that is not posted (its queue pair is gone) counts, but adds
+    /// Takes a small batch of completions and appends them to `into`. Returns how many came from the device; 0
+    /// means none are left. A completion of an unknown request (its queue pair was destroyed) counts but adds
     /// nothing.
     ///
     /// # Errors
-    /// What `ibv_poll_cq` fails with.
+    /// The error of `ibv_poll_cq`.
     pub fn poll(&self, into: &mut Vec<Completion>) -> Result<usize> {
         let Inner { work, early } = &mut *self.inner.lock();
         match early.len() {
@@ -128,10 +129,10 @@ impl CompletionQueue {
         }
     }
 
-    /// Polls the device, whose queue nobody else polls meanwhile: `work` is locked.
+    /// Polls the device. The locked `work` keeps other threads from polling this queue.
     fn take_batch(&self, work: &mut Table<Work>, into: &mut Vec<Completion>) -> Result<usize> {
         let mut batch = [ffi::ibv_wc::default(); BATCH];
-        // SAFETY: the queue is alive, and so is its context; the batch has room for that many.
+        // SAFETY: the queue and its context are alive; the batch has room for that many.
         let returned = unsafe {
             match (*self.context.raw()).ops.poll_cq {
                 Some(poll) => poll(self.raw(), BATCH as c_int, batch.as_mut_ptr()),
@@ -139,12 +140,12 @@ impl CompletionQueue {
             }
         };
         let Ok(count) = usize::try_from(returned) else {
-            // The number says no more: drivers use -1 and their own.
+            // The return value carries no information: drivers use -1 and codes of their own.
             let errno = rustix::io::Errno::IO.raw_os_error();
             let likely = match self.context.port_count() {
-                Err(error) => format!("nor does the device answer: {error}"),
+                Err(error) => format!("the device does not answer either: {error}"),
                 Ok(_) => {
-                    "ibv_query_device has success, so it may be the queue alone that is broken: make it anew"
+                    "ibv_query_device succeeds, so perhaps only the queue is broken: create it again"
                         .to_owned()
                 }
             };
@@ -155,10 +156,10 @@ impl CompletionQueue {
         Ok(count)
     }
 
-    /// Ends it.
+    /// Destroys it.
     ///
     /// # Errors
-    /// What `ibv_destroy_cq` fails with; the queue then stays, for ever.
+    /// The error of `ibv_destroy_cq`; the queue then leaks.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }
@@ -171,30 +172,30 @@ impl CompletionQueue {
         self.handle.end()
     }
 
-    /// Keeps a request that is about to be posted.
+    /// Records a request that is about to be posted.
     pub(super) fn expect(&self, work: Work) -> Result<u64, Work> {
         self.inner.lock().work.insert(work)
     }
 
-    /// Requests of a queue pair that are posted one way, and those that are about to be.
+    /// Counts the requests of a queue pair in one direction, posted or about to be.
     pub(super) fn count(&self, pair: u64, direction: Direction) -> usize {
         let is_its = |work: &Work| work.pair == pair && work.direction == direction;
         self.inner.lock().work.count(is_its)
     }
 
-    /// Gives back a request that was not posted after all.
+    /// Removes a request whose posting failed.
     pub(super) fn forget(&self, number: u64) -> Option<Work> {
         self.inner.lock().work.take(number)
     }
 
-    /// Releases the requests of a queue pair that ended; those of one that could not be ended are lost.
+    /// Releases the requests of a destroyed queue pair. If it could not be destroyed, leaks them.
     pub(super) fn pair_ended(&self, pair: u64, ended: bool) {
         let mut inner = self.inner.lock();
         let Inner { work, early } = &mut *inner;
         let left = work.take_all(|work| work.pair == pair);
         if ended {
-            // Some drivers leave its completions in the queue, where they would take the room of those that the table has
-            // room for from now on. A failure is told by the next poll.
+            // Some drivers leave its completions in the queue, where they would use up entries that the table
+            // now counts as free. The next poll reports a failure.
             while self
                 .take_batch(work, early)
                 .is_ok_and(|count| count == BATCH)
@@ -227,7 +228,7 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// How a request ended (`enum ibv_wc_status`).
+/// The result of a request (`enum ibv_wc_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CompletionStatus(pub u32);
 
@@ -249,17 +250,17 @@ macro_rules! statuses {
 }
 
 statuses! {
-    /// It did what it should.
+    /// Success.
     SUCCESS = IBV_WC_SUCCESS;
-    /// The message is longer than the buffer, or than the port's MTU.
+    /// The message is longer than the buffer or the port's MTU.
     LOCAL_LENGTH = IBV_WC_LOC_LEN_ERR;
-    /// The queue pair is in a wrong state, or the address is of another domain.
+    /// The queue pair is in a wrong state, or the address belongs to another domain.
     LOCAL_QP_OPERATION = IBV_WC_LOC_QP_OP_ERR;
-    /// The buffer is not the device's to use.
+    /// The device may not use the buffer.
     LOCAL_PROTECTION = IBV_WC_LOC_PROT_ERR;
-    /// The queue pair went to the error state, or ended, first.
+    /// The queue pair went to the error state or was destroyed first.
     FLUSHED = IBV_WC_WR_FLUSH_ERR;
-    /// The buffer could not be reached.
+    /// The device could not access the buffer.
     LOCAL_ACCESS = IBV_WC_LOC_ACCESS_ERR;
     /// The device failed.
     FATAL = IBV_WC_FATAL_ERR;
@@ -267,7 +268,7 @@ statuses! {
     GENERAL = IBV_WC_GENERAL_ERR;
 }
 
-/// What a request was (`enum ibv_wc_opcode`).
+/// The kind of a request (`enum ibv_wc_opcode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u32);
 
@@ -278,17 +279,17 @@ impl Opcode {
     pub const RECEIVE: Self = Self(ibv_wc_opcode::IBV_WC_RECV);
 }
 
-/// Facts about a completion (`enum ibv_wc_flags`).
+/// Flags of a completion (`enum ibv_wc_flags`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WcFlags(pub u32);
 
 impl WcFlags {
-    /// A GRH came along.
+    /// The message has a GRH.
     pub const GRH: Self = Self(ffi::ibv_wc_flags::IBV_WC_GRH.0);
-    /// Immediate data came along.
+    /// The message has immediate data.
     pub const WITH_IMMEDIATE: Self = Self(ffi::ibv_wc_flags::IBV_WC_WITH_IMM.0);
 
-    /// Whether all of `flags` are set.
+    /// Returns whether all of `flags` are set.
     pub fn contains(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
@@ -306,7 +307,7 @@ impl Completion {
         Self { wc: *wc, work }
     }
 
-    /// How it ended.
+    /// Returns the status.
     pub fn status(&self) -> CompletionStatus {
         CompletionStatus(
             self.wc
@@ -315,54 +316,54 @@ impl Completion {
         )
     }
 
-    /// The driver's own error number; 0 after success.
+    /// Returns the driver's own error number; 0 after success.
     pub fn vendor_error(&self) -> u32 {
         self.wc.error().map_or(0, |(_, vendor)| vendor)
     }
 
-    /// Whether it did what it should.
+    /// Returns whether the request succeeded.
     pub fn is_success(&self) -> bool {
         self.wc.is_valid()
     }
 
-    /// Which way it went. Known after failures as well.
+    /// Returns the direction, also after a failure.
     pub fn direction(&self) -> Direction {
         self.work.direction
     }
 
-    /// What the device says that it was; undefined after a failure.
+    /// Returns the kind of request as the device reports it; undefined after a failure.
     pub fn opcode(&self) -> Opcode {
         Opcode(self.wc.opcode())
     }
 
-    /// The local queue pair.
+    /// Returns the local queue pair.
     pub fn qp_number(&self) -> Qpn {
         Qpn(self.wc.qp_num)
     }
 
-    /// What the poster gave.
+    /// Returns the poster's token.
     pub fn token(&self) -> u64 {
         self.work.token
     }
 
-    /// The slot's bytes.
+    /// Returns the slot for reading.
     pub fn slot(&self) -> &Slot {
         &self.work.slot
     }
 
-    /// The slot, to be used again.
+    /// Returns the slot for reuse.
     pub fn into_slot(self) -> Slot {
         self.work.slot
     }
 
-    /// What arrived; `None` for sends and failures.
+    /// Returns the received datagram; `None` for sends and failures.
     pub fn received(&self) -> Option<Received<'_>> {
         let good = self.is_success() && self.direction() == Direction::Receive;
         good.then_some(Received { completion: self })
     }
 }
 
-/// A datagram that arrived.
+/// A received datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     completion: &'a Completion,
@@ -373,29 +374,30 @@ impl<'a> Received<'a> {
         &self.completion.wc
     }
 
-    /// Length as the device reports it, the 40 bytes in front of the payload included.
+    /// Returns the length that the device reports, including the 40 bytes in front of the payload.
     pub fn byte_len(self) -> usize {
         self.wc().len()
     }
 
-    /// Whether more arrived than the slot holds: [`payload`](Self::payload) is its beginning.
+    /// Returns whether the datagram was longer than the slot: [`payload`](Self::payload) is its beginning.
     pub fn is_cut(self) -> bool {
         self.byte_len() > self.completion.work.slot.len()
     }
 
-    /// The payload; empty if the device reports fewer bytes than a header has. Never more than the slot holds.
+    /// Returns the payload, at most what the slot holds; empty if the device reports fewer bytes than a header.
     pub fn payload(self) -> &'a [u8] {
         let slot = &self.completion.work.slot;
         slot.get(GRH_LENGTH..self.byte_len().min(slot.len()))
             .unwrap_or(&[])
     }
 
-    /// The 40 bytes in front of the payload, whatever they hold; `None` if the slot is shorter.
+    /// Returns the 40 bytes in front of the payload, with or without a GRH in them; `None` if the slot is
+    /// shorter.
     pub fn grh_bytes(self) -> Option<&'a [u8; GRH_LENGTH]> {
         self.completion.work.slot.first_chunk()
     }
 
-    /// The Global Route Header, if one came along.
+    /// Returns the Global Route Header, if the datagram has one.
     pub fn grh(self) -> Option<Grh> {
         if !self.flags().contains(WcFlags::GRH) {
             return None;
@@ -403,37 +405,37 @@ impl<'a> Received<'a> {
         Grh::from_bytes(self.grh_bytes()?)
     }
 
-    /// What came along.
+    /// Returns the flags.
     pub fn flags(self) -> WcFlags {
         WcFlags(self.wc().wc_flags.0)
     }
 
-    /// Immediate data, in the order of the wire.
+    /// Returns the immediate data, if any, in wire order.
     pub fn immediate(self) -> Option<u32> {
         self.wc().imm_data()
     }
 
-    /// The queue pair that sent, as the datagram claims.
+    /// Returns the sender's queue pair, as the datagram claims.
     pub fn source_qp(self) -> Qpn {
         Qpn(self.wc().src_qp)
     }
 
-    /// The LID that it came from.
+    /// Returns the source LID.
     pub fn source_lid(self) -> Lid {
         Lid(self.wc().slid)
     }
 
-    /// The service level that it came on.
+    /// Returns the service level.
     pub fn sl(self) -> u8 {
         self.wc().sl
     }
 
-    /// What to add to the local base LID for the LID that it was sent to; undefined for multicast.
+    /// Returns the offset from the local base LID to the destination LID; undefined for multicast.
     pub fn destination_path_bits(self) -> u8 {
         self.wc().dlid_path_bits
     }
 
-    /// Index of its P_Key; drivers fill this for the general service's queue pair only.
+    /// Returns the index of the P_Key; drivers set this for the general service's queue pair only.
     pub fn pkey_index(self) -> u16 {
         self.wc().pkey_index
     }

@@ -2,30 +2,32 @@
 
 use crate::address::Gid;
 
-/// Bytes that a received datagram has in front of its payload, whether or not they hold a GRH.
+/// Length of the area in front of a received payload, whether or not it holds a GRH.
 pub const GRH_LENGTH: usize = 40;
 
-/// A Global Route Header, InfiniBand Architecture Specification volume 1, section 8.3. It has the form of an IPv6 header.
+/// A Global Route Header (InfiniBand Architecture Specification volume 1, section 8.3), which has the form of
+/// an IPv6 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grh {
     /// Traffic class.
     pub traffic_class: u8,
     /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// Bytes behind the header, invariant CRC included.
+    /// Number of bytes after the header, including the invariant CRC.
     pub payload_length: u16,
-    /// What follows: 0x1B for a transport header of InfiniBand.
+    /// Next header: 0x1B for InfiniBand transport.
     pub next_header: u8,
     /// Hop limit.
     pub hop_limit: u8,
-    /// Who sent.
+    /// The sender's GID.
     pub source: Gid,
-    /// To whom: a port or a multicast group.
+    /// The destination: a port or a multicast group.
     pub destination: Gid,
 }
 
 impl Grh {
-    /// Reads a header; `None` if it is not of version 6 (with RoCE over IPv4 an IPv4 header stands in the last 20 bytes).
+    /// Parses a header; `None` if its version is not 6 (RoCE over IPv4 has an IPv4 header in the last 20
+    /// bytes).
     pub fn from_bytes(bytes: &[u8; GRH_LENGTH]) -> Option<Self> {
         let word = u32::from_be_bytes(*bytes.first_chunk()?);
         if word >> 28 != 6 {

@@ -1,4 +1,4 @@
-//! Registered memory, cut into slots: `ibv_reg_mr(3)`.
+//! Registered memory, divided into slots: `ibv_reg_mr(3)`.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
@@ -16,10 +16,10 @@ use crate::error::{Cause, Error, Result};
 use crate::handle::Handle;
 use crate::teardown;
 
-/// Where buffers begin: drivers pin whole pages.
+/// Alignment of the memory: drivers pin whole pages.
 const PAGE: usize = 4096;
 
-/// Memory that a device may write to, cut into slots of one size.
+/// Memory that a device may write to, divided into slots of equal size.
 pub struct MemoryRegion {
     // Ended by `end`, before the memory is freed.
     handle: Handle<ffi::ibv_mr>,
@@ -31,19 +31,19 @@ pub struct MemoryRegion {
     domain: Arc<ProtectionDomain>,
 }
 
-// SAFETY: the memory is reached through slots alone, each of which is one owner's, and the list of free slots is locked.
+// SAFETY: only slots reach the memory, each slot has one owner, and the list of free slots is locked.
 unsafe impl Send for MemoryRegion {}
 // SAFETY: as above.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
-    /// Allocates and registers `count` slots of `slot_size` bytes, all zero.
+    /// Allocates and registers `count` slots of `slot_size` bytes, zeroed.
     ///
-    /// A received datagram needs [`GRH_LENGTH`](super::GRH_LENGTH) bytes in front of its payload.
+    /// To receive, a slot needs [`GRH_LENGTH`](super::GRH_LENGTH) bytes in addition to the payload.
     ///
     /// # Errors
-    /// [`Cause::Invalid`] for a size or count of 0 or more than 4 GiB in all; [`Cause::OutOfMemory`]; what `ibv_reg_mr` fails with, in most cases
-    /// ENOMEM because of the limit of locked memory.
+    /// [`Cause::Invalid`] if the size or count is 0, or the total exceeds 4 GiB; [`Cause::OutOfMemory`]; else
+    /// the error of `ibv_reg_mr`, usually ENOMEM because of the limit of locked memory.
     pub fn new(domain: &Arc<ProtectionDomain>, slot_size: usize, count: u32) -> Result<Self> {
         const OPERATION: &str = "ibv_reg_mr";
         let context = domain.context();
@@ -53,7 +53,7 @@ impl MemoryRegion {
             .filter(|&size| size > 0 && u32::try_from(size).is_ok())
             .and_then(|size| Layout::from_size_align(size, PAGE).ok());
         let Some(layout) = layout else {
-            let cause = Cause::Invalid("a region has 1 byte to 4 GiB".to_owned());
+            let cause = Cause::Invalid("a region must have 1 byte to 4 GiB".to_owned());
             return Err(Error::new(OPERATION, inputs, cause));
         };
         let mut free = Vec::new();
@@ -66,7 +66,7 @@ impl MemoryRegion {
             return Err(Error::new(OPERATION, inputs, Cause::OutOfMemory));
         };
         let access = ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
-        // SAFETY: the domain is alive; the memory is as long as said and is freed after the region's end only.
+        // SAFETY: the domain is alive; the memory has that length and is freed only after the region ends.
         let registered = unsafe {
             let region = ffi::ibv_reg_mr(
                 domain.raw(),
@@ -105,7 +105,7 @@ impl MemoryRegion {
         })
     }
 
-    /// A slot that nobody uses; `None` if all are in use. Its bytes are what was last written to it.
+    /// Returns a free slot, or `None` if all are in use. Its bytes are those last written to it.
     pub fn take_slot(self: &Arc<Self>) -> Option<Slot> {
         let index = self.free.lock().pop()?;
         Some(Slot {
@@ -114,20 +114,20 @@ impl MemoryRegion {
         })
     }
 
-    /// Number of slots that nobody uses.
+    /// Returns the number of free slots.
     pub fn free_slots(&self) -> usize {
         self.free.lock().len()
     }
 
-    /// Bytes of a slot.
+    /// Returns the size of a slot in bytes.
     pub fn slot_size(&self) -> usize {
         self.slot_size
     }
 
-    /// Ends it and frees its memory.
+    /// Deregisters and frees the memory.
     ///
     /// # Errors
-    /// What `ibv_dereg_mr` fails with; the region then stays, for ever, with its memory.
+    /// The error of `ibv_dereg_mr`; the region and its memory then leak.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }
@@ -137,8 +137,8 @@ impl MemoryRegion {
             return Ok(());
         }
         self.handle.end()?;
-        // SAFETY: allocated with this layout, and freed once; no device and no slot (each holds the region) can reach it
-        // any more.
+        // SAFETY: allocated with this layout, and freed once. No device can reach it any more, and no slot,
+        // because each holds the region.
         unsafe { dealloc(self.memory.as_ptr(), self.layout) };
         Ok(())
     }
@@ -167,9 +167,9 @@ impl fmt::Debug for MemoryRegion {
     }
 }
 
-/// A piece of registered memory that has one owner. It goes back to its region when dropped.
+/// A piece of registered memory with one owner. Dropping it returns it to its region.
 ///
-/// As long as it is in somebody's hand no device uses it: posting takes it, a completion gives it back.
+/// While a program owns a slot, no device uses it: posting consumes it, and a completion returns it.
 pub struct Slot {
     region: Arc<MemoryRegion>,
     index: u32,
@@ -177,7 +177,7 @@ pub struct Slot {
 
 impl Slot {
     fn start(&self) -> NonNull<u8> {
-        // SAFETY: indices are below the count that the memory has room for.
+        // SAFETY: the index is below the number of slots in the memory.
         unsafe {
             self.region
                 .memory
@@ -189,7 +189,7 @@ impl Slot {
         &self.region
     }
 
-    /// The first `length` bytes, as a device wants them.
+    /// Returns the first `length` bytes as a scatter-gather entry.
     pub(super) fn segment(&self, length: u32) -> ffi::ibv_sge {
         ffi::ibv_sge {
             addr: self.start().as_ptr() as u64,
@@ -203,14 +203,15 @@ impl Deref for Slot {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the bytes are this slot's alone, initialised, and no device writes while the slot is in a hand.
+        // SAFETY: only this slot reaches the bytes, they are initialised, and no device writes while the slot
+        // is owned.
         unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.region.slot_size) }
     }
 }
 
 impl DerefMut for Slot {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for deref, and the slot is borrowed alone.
+        // SAFETY: as for deref, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.region.slot_size) }
     }
 }

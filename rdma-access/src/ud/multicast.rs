@@ -10,9 +10,9 @@ use crate::address::{Gid, Lid};
 use crate::error::{Cause, Error, Result};
 use crate::teardown;
 
-/// A queue pair gets a multicast group's datagrams as long as this lives.
+/// Attaches a queue pair to a multicast group: it receives the group's datagrams as long as this lives.
 ///
-/// It is not the membership in the group: that is between the port and the SA, and has to be there first.
+/// The port must already be a member of the group: membership is between the port and the SA.
 #[derive(Debug)]
 pub struct MulticastAttachment {
     group: Gid,
@@ -22,17 +22,19 @@ pub struct MulticastAttachment {
 }
 
 impl MulticastAttachment {
-    /// Attaches. `lid` is the group's MLID; 0 on Ethernet.
+    /// Attaches the queue pair. `lid` is the group's MLID; 0 on Ethernet.
     ///
     /// # Errors
-    /// [`Cause::Invalid`] if the queue pair is attached to that group by that LID; what `ibv_attach_mcast` fails with.
+    /// [`Cause::Invalid`] if the queue pair is already attached to that group and LID; else the error of
+    /// `ibv_attach_mcast`.
     pub fn new(pair: &Arc<UdQueuePair>, group: Gid, lid: Lid) -> Result<Self> {
         const OPERATION: &str = "ibv_attach_mcast";
         let mut groups = pair.groups().lock();
         if groups.contains(&(group, lid)) {
-            // The kernel takes a second one silently, and detaches both at the first end.
+            // The kernel accepts a second attachment silently, and the first detach ends both.
             let inputs = format_args!("queue pair {}, MGID {group}, MLID {lid}", pair.number());
-            let cause = Cause::Invalid("the queue pair is attached to that group".to_owned());
+            let cause =
+                Cause::Invalid("the queue pair is already attached to that group".to_owned());
             return Err(Error::new(OPERATION, inputs, cause));
         }
         call(pair, group, lid, OPERATION, ffi::ibv_attach_mcast)?;
@@ -45,12 +47,12 @@ impl MulticastAttachment {
         })
     }
 
-    /// The group's MGID.
+    /// Returns the group's MGID.
     pub fn group(&self) -> Gid {
         self.group
     }
 
-    /// The group's MLID.
+    /// Returns the group's MLID.
     pub fn lid(&self) -> Lid {
         self.lid
     }
@@ -58,7 +60,7 @@ impl MulticastAttachment {
     /// Detaches.
     ///
     /// # Errors
-    /// What `ibv_detach_mcast` fails with; the queue pair then stays attached, and cannot be destroyed.
+    /// The error of `ibv_detach_mcast`; the queue pair then stays attached, and cannot be destroyed.
     pub fn close(mut self) -> Result<()> {
         self.detach()
     }
@@ -90,7 +92,7 @@ fn call(
     verb: Verb,
 ) -> Result<()> {
     let c = ffi::ibv_gid { raw: group.0 };
-    // SAFETY: the queue pair is alive, and the GID readable.
+    // SAFETY: the queue pair is alive, and the GID is readable.
     let returned = unsafe { verb(pair.raw(), &raw const c, lid.0) };
     let inputs = format_args!("queue pair {}, MGID {group}, MLID {lid}", pair.number());
     pair.context().check(operation, &inputs, returned)

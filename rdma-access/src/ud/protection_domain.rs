@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::handle::Handle;
 use crate::verbs::Context;
 
-/// What memory, queue pairs and addresses have to have in common to work together.
+/// A protection domain: memory, queue pairs and addresses work together only within the same one.
 #[derive(Debug)]
 pub struct ProtectionDomain {
     handle: Handle<ffi::ibv_pd>,
@@ -18,9 +18,9 @@ pub struct ProtectionDomain {
 
 impl ProtectionDomain {
     /// # Errors
-    /// What `ibv_alloc_pd` fails with.
+    /// The error of `ibv_alloc_pd`.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
-        // SAFETY: the context is open; the result is nobody else's.
+        // SAFETY: the context is open; the handle owns the result.
         let handle = unsafe {
             Handle::take(ffi::ibv_alloc_pd(context.raw()), |errno| {
                 context.fault("ibv_alloc_pd", &"", errno, "")
@@ -32,20 +32,20 @@ impl ProtectionDomain {
         })
     }
 
-    /// Ends it.
+    /// Destroys it.
     ///
     /// # Errors
-    /// What `ibv_dealloc_pd` fails with; the domain then stays, for ever.
+    /// The error of `ibv_dealloc_pd`; the domain then leaks.
     pub fn close(self) -> Result<()> {
         self.handle.destroy()
     }
 
-    /// The context that it was made in.
+    /// Returns its context.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// The `struct ibv_pd *`, alive as long as this value, for C libraries that work on one.
+    /// Returns the `struct ibv_pd *`, valid as long as this value, for other C libraries.
     pub fn as_ptr(&self) -> *mut c_void {
         self.raw().cast()
     }

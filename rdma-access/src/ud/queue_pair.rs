@@ -19,51 +19,52 @@ use crate::handle::Handle;
 use crate::teardown;
 use crate::verbs::Context;
 
-/// What a queue pair is to be.
+/// Attributes of a new queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdAttributes {
     /// The port; ports count from 1.
     pub port: u8,
     /// Index of the P_Key in the port's table, see [`Context::pkey_index`].
     pub pkey_index: u16,
-    /// What datagrams must carry to be accepted.
+    /// The Q_Key that received datagrams must carry.
     pub qkey: QKey,
-    /// Sends that can be posted at a time.
+    /// Maximum number of posted sends.
     pub send_depth: u32,
-    /// Receives that can be posted at a time.
+    /// Maximum number of posted receives.
     pub receive_depth: u32,
-    /// Bytes beyond a slot's end that a datagram may have. They are taken in and thrown away, and the datagram completes
-    /// [cut](super::Received::is_cut). One that is longer still fails its receive, and with most adapters that breaks the
-    /// queue pair: who listens to strangers gives what the longest datagram of the port, 4096 bytes, has more than a slot.
+    /// Number of bytes by which a datagram may exceed the slot. The device discards them, and the datagram
+    /// completes [cut](super::Received::is_cut). A still longer datagram fails its receive, which breaks the
+    /// queue pair on most adapters. If strangers can send to this queue pair, let slot and spill together hold
+    /// the longest datagram of the port: the GRH and 4096 bytes.
     pub spill: u32,
 }
 
-/// Whom a datagram is for.
+/// The destination of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Destination<'a> {
-    /// The way there.
+    /// The path to it.
     pub address: &'a Arc<AddressHandle>,
-    /// The queue pair there; [`Qpn::MULTICAST`] for a group.
+    /// The destination queue pair; [`Qpn::MULTICAST`] for a group.
     pub qp_number: Qpn,
-    /// What that queue pair demands.
+    /// The Q_Key of that queue pair.
     pub qkey: QKey,
 }
 
-/// A queue pair for datagrams, ready to send and receive.
+/// A queue pair for datagrams, ready to send and to receive.
 #[derive(Debug)]
 pub struct UdQueuePair {
-    // Ended by `end`, before what is posted to it.
+    // Destroyed by `end`, before the posted requests are released.
     handle: Handle<ffi::ibv_qp>,
     number: Qpn,
-    /// Sends and receives that the device takes at a time.
+    /// Maximum numbers of posted sends and receives.
     depths: (u32, u32),
-    /// Among all queue pairs that the process ever made; queue pair numbers come back.
+    /// Unique among all queue pairs of the process; queue pair numbers are reused.
     serial: u64,
     sending: Mutex<()>,
     receiving: Mutex<()>,
     /// The multicast groups that it is attached to.
     groups: Mutex<Vec<(Gid, Lid)>>,
-    /// Where the ends of datagrams go that are too long, those of all receives; nobody reads it.
+    /// Receives the excess of overlong datagrams, for all receives; nothing reads it.
     spill: Option<Slot>,
     send_queue: Arc<CompletionQueue>,
     receive_queue: Arc<CompletionQueue>,
@@ -71,12 +72,12 @@ pub struct UdQueuePair {
 }
 
 impl UdQueuePair {
-    /// Makes a queue pair and brings it through INIT and RTR to RTS. Receives can be posted then; what arrives before is
-    /// dropped, as for any datagram.
+    /// Creates a queue pair and brings it through INIT and RTR to RTS. Then it can post receives; datagrams
+    /// that arrive without a posted receive are dropped.
     ///
     /// # Errors
-    /// [`Cause::Invalid`] if a completion queue is of another context; what `ibv_create_qp` and `ibv_modify_qp` fail
-    /// with, EINVAL if the depths, the port or the P_Key index are beyond what the device has.
+    /// [`Cause::Invalid`] if a completion queue belongs to another context; else the error of `ibv_create_qp`
+    /// or `ibv_modify_qp`, EINVAL if the device does not support the depths, the port or the P_Key index.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         send_queue: &Arc<CompletionQueue>,
@@ -88,7 +89,7 @@ impl UdQueuePair {
         let context = domain.context();
         let same = |queue: &CompletionQueue| Arc::ptr_eq(queue.context(), context);
         if !same(send_queue) || !same(receive_queue) {
-            let cause = Cause::Invalid("a completion queue is of another context".to_owned());
+            let cause = Cause::Invalid("a completion queue belongs to another context".to_owned());
             return Err(Error::new(OPERATION, context.name(), cause));
         }
         let spill = match attributes.spill {
@@ -108,10 +109,11 @@ impl UdQueuePair {
                 max_inline_data: 0,
             },
             qp_type: ibv_qp_type::IBV_QPT_UD,
-            // Each request completes, which is what brings its slot back.
+            // Every request must complete, because the completion returns its slot.
             sq_sig_all: 1,
         };
-        // SAFETY: domain and queues are alive, the attributes may be read and written; the result is nobody else's.
+        // SAFETY: domain and queues are alive, the attributes are readable and writable; the handle owns the
+        // result.
         let handle = unsafe {
             Handle::take(ffi::ibv_create_qp(domain.raw(), &raw mut init), |errno| {
                 context.fault(OPERATION, attributes, errno, "")
@@ -122,7 +124,7 @@ impl UdQueuePair {
         let pair = Self {
             handle,
             number,
-            // The device may take more than was asked for.
+            // The device may grant more than requested.
             depths: (init.cap.max_send_wr, init.cap.max_recv_wr),
             serial: NEXT.fetch_add(1, Ordering::Relaxed),
             sending: Mutex::new(()),
@@ -171,16 +173,16 @@ impl UdQueuePair {
         Ok(())
     }
 
-    /// Its number, which others send to.
+    /// Returns the queue pair number, to which others send.
     pub fn number(&self) -> Qpn {
         self.number
     }
 
-    /// Gives the device a slot for a datagram that arrives, [`GRH_LENGTH`](super::GRH_LENGTH) bytes in front of its
-    /// payload. The completion brings slot and token back.
+    /// Posts a slot for an arriving datagram, with [`GRH_LENGTH`](super::GRH_LENGTH) bytes in front of its
+    /// payload. The completion returns slot and token.
     ///
     /// # Errors
-    /// What `ibv_post_recv` fails with, ENOMEM if as many as may be are posted; the slot comes back.
+    /// The error of `ibv_post_recv`, ENOMEM if the maximum is posted; the error contains the slot.
     pub fn post_receive(&self, slot: Slot, token: u64) -> Result<(), PostError> {
         const OPERATION: &str = "ibv_post_recv";
         let mut segments = [Some(&slot), self.spill.as_ref()].map(|slot| {
@@ -209,9 +211,9 @@ impl UdQueuePair {
                     sg_list: segments.as_mut_ptr(),
                     num_sge: count,
                 };
-                // SAFETY: the queue pair is alive, and so is its context. The slot is in the table until the request is
-                // done or the queue pair gone, so its memory stays registered and nobody else's; the spill is the queue
-                // pair's.
+                // SAFETY: the queue pair and its context are alive. The slot is in the table until the request
+                // completes or the queue pair ends, so its memory stays registered and unused by others; the
+                // queue pair owns the spill.
                 unsafe {
                     let post = (*(*pair).context).ops.post_recv?;
                     Some(post(pair, &raw mut request, &raw mut bad))
@@ -220,11 +222,11 @@ impl UdQueuePair {
         )
     }
 
-    /// Sends the first `length` bytes of a slot. The completion brings slot and token back.
+    /// Sends the first `length` bytes of a slot. The completion returns slot and token.
     ///
     /// # Errors
-    /// [`Cause::Invalid`] for a length beyond the slot's, and for an address or slot of another domain; what
-    /// `ibv_post_send` fails with, ENOMEM if as many as may be are posted. The slot comes back.
+    /// [`Cause::Invalid`] if `length` exceeds the slot, or if address or slot belong to another domain; else
+    /// the error of `ibv_post_send`, ENOMEM if the maximum is posted. The error contains the slot.
     pub fn post_send(
         &self,
         slot: Slot,
@@ -238,7 +240,7 @@ impl UdQueuePair {
             return Err(self.refused(OPERATION, Cause::Invalid(text), slot));
         };
         if !Arc::ptr_eq(to.address.domain(), &self.domain) {
-            let text = "the address is of another protection domain".to_owned();
+            let text = "the address belongs to another protection domain".to_owned();
             return Err(self.refused(OPERATION, Cause::Invalid(text), slot));
         }
         let mut segment = slot.segment(fitting);
@@ -261,7 +263,7 @@ impl UdQueuePair {
                     wr_id,
                     next: null_mut(),
                     sg_list: &raw mut segment,
-                    // To some adapters a segment of 0 bytes is one of 2 GiB.
+                    // Some adapters take a segment of 0 bytes for one of 2 GiB.
                     num_sge: (fitting > 0).into(),
                     opcode: ibv_wr_opcode::IBV_WR_SEND,
                     send_flags: ffi::ibv_send_flags::IBV_SEND_SIGNALED.0,
@@ -270,8 +272,8 @@ impl UdQueuePair {
                 request.wr.ud.ah = address;
                 request.wr.ud.remote_qpn = to.qp_number.0;
                 request.wr.ud.remote_qkey = to.qkey.0;
-                // SAFETY: the queue pair is alive, and so is its context. Slot and address are in the table until the
-                // request is done or the queue pair gone.
+                // SAFETY: the queue pair and its context are alive. Slot and address are in the table until the
+                // request completes or the queue pair ends.
                 unsafe {
                     let post = (*(*pair).context).ops.post_send?;
                     Some(post(pair, &raw mut request, &raw mut bad))
@@ -280,7 +282,7 @@ impl UdQueuePair {
         )
     }
 
-    /// Enters the request into the table, then posts it: it may complete before the call returns.
+    /// Enters the request into the table before posting it, since it may complete before the call returns.
     fn post(
         &self,
         operation: &'static str,
@@ -290,14 +292,14 @@ impl UdQueuePair {
         verb: impl FnOnce(*mut ffi::ibv_qp, u64) -> Option<i32>,
     ) -> Result<(), PostError> {
         if !Arc::ptr_eq(work.slot.region().domain(), &self.domain) {
-            let text = "the slot is of another protection domain".to_owned();
+            let text = "the slot belongs to another protection domain".to_owned();
             return Err(self.refused(operation, Cause::Invalid(text), work.slot));
         }
         let direction = work.direction;
         let number = match queue.expect(work) {
             Ok(number) => number,
             Err(work) => {
-                let text = "the completion queue has no room for one more; poll it".to_owned();
+                let text = "the completion queue is full; poll it".to_owned();
                 return Err(self.refused(operation, Cause::Full(text), work.slot));
             }
         };
@@ -309,7 +311,7 @@ impl UdQueuePair {
             Some(0) => return Ok(()),
             Some(errno) => {
                 let likely = if errno == rustix::io::Errno::NOMEM.raw_os_error() {
-                    // Without this one.
+                    // This request is in the table but not posted.
                     self.fullness(
                         queue.count(self.serial, direction).saturating_sub(1),
                         direction,
@@ -331,7 +333,7 @@ impl UdQueuePair {
         Err(PostError { error, slot })
     }
 
-    /// What ENOMEM means where so many requests are posted.
+    /// Explains ENOMEM with that many requests posted.
     fn fullness(&self, posted: usize, direction: Direction) -> String {
         let depth = match direction {
             Direction::Send => self.depths.0,
@@ -339,12 +341,12 @@ impl UdQueuePair {
         };
         if posted >= depth as usize {
             format!(
-                "{posted} requests are posted, as many as the queue pair may have: poll its completion queue"
+                "{posted} requests are posted, the queue pair's maximum: poll its completion queue"
             )
         } else {
             format!(
-                "{posted} requests are posted of the {depth} that the queue pair may have, so it is not full; the driver says \
-                 no more than that"
+                "{posted} of at most {depth} requests are posted, so the queue pair is not full; the driver gives \
+                 no other reason"
             )
         }
     }
@@ -361,10 +363,10 @@ impl UdQueuePair {
         Error::new(operation, inputs, cause)
     }
 
-    /// Ends it. Slots that are still posted go back to their regions.
+    /// Destroys it. Slots that are still posted go back to their regions.
     ///
     /// # Errors
-    /// What `ibv_destroy_qp` fails with; the queue pair then stays, for ever, with what is posted.
+    /// The error of `ibv_destroy_qp`; the queue pair then leaks, with its posted requests.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }
@@ -415,7 +417,7 @@ impl fmt::Display for UdAttributes {
     }
 }
 
-/// A request that was not posted, with the slot that it would have used.
+/// Error from posting a request. Contains the slot that the request would have used.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct PostError {
@@ -424,19 +426,19 @@ pub struct PostError {
 }
 
 impl PostError {
-    /// Why.
+    /// Returns the error.
     pub fn error(&self) -> &Error {
         &self.error
     }
 
-    /// The slot.
+    /// Returns the slot.
     pub fn into_slot(self) -> Option<Slot> {
         self.slot
     }
 }
 
 impl From<PostError> for Error {
-    /// The slot goes back to its region.
+    /// Drops the slot, which returns it to its region.
     fn from(refused: PostError) -> Self {
         refused.error
     }

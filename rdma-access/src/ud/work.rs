@@ -1,11 +1,11 @@
-//! What is posted and not yet completed: the way from a completion's number back to the slot.
+//! The requests that are posted and not yet completed: a table from a completion's number to the slot.
 
 use std::mem;
 use std::sync::Arc;
 
 use super::{AddressHandle, Slot};
 
-/// Which way a request goes.
+/// The direction of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// A send.
@@ -14,25 +14,25 @@ pub enum Direction {
     Receive,
 }
 
-/// A posted request, with what has to live until it is done.
+/// A posted request, with everything that must live until it completes.
 #[derive(Debug)]
 pub struct Work {
     pub slot: Slot,
     pub token: u64,
     pub direction: Direction,
-    /// The queue pair, by a number that no other pair of the process has or had.
+    /// The queue pair, by a number that the process never reuses.
     pub pair: u64,
     pub _address: Option<Arc<AddressHandle>>,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// Changes with each use, so that an old number does not fit.
+    /// Changes with each use, so that a stale number does not match.
     generation: u32,
     content: Option<T>,
 }
 
-/// The table of a completion queue, by `wr_id`: index in the low half, generation in the high.
+/// The table of a completion queue. In `wr_id`, the index is the low half and the generation the high half.
 #[derive(Debug)]
 pub struct Table<T> {
     entries: Vec<Entry<T>>,
@@ -49,7 +49,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Keeps something and gives its number; gives it back if the table is full.
+    /// Stores a value and returns its number; returns the value if the table is full.
     pub fn insert(&mut self, content: T) -> Result<u64, T> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -69,7 +69,7 @@ impl<T> Table<T> {
         Ok(u64::from(entry.generation) << 32 | u64::from(index))
     }
 
-    /// What has that number.
+    /// Removes and returns the value with that number.
     pub fn take(&mut self, number: u64) -> Option<T> {
         let index = number as u32;
         let entry = self.entries.get_mut(index as usize)?;
@@ -82,7 +82,7 @@ impl<T> Table<T> {
         Some(content)
     }
 
-    /// Number of those that fit.
+    /// Counts the values that fit.
     pub fn count(&self, fits: impl Fn(&T) -> bool) -> usize {
         let kept = self
             .entries
@@ -91,7 +91,7 @@ impl<T> Table<T> {
         kept.filter(|content| fits(content)).count()
     }
 
-    /// All that fits.
+    /// Removes and returns all values that fit.
     pub fn take_all(&mut self, fits: impl Fn(&T) -> bool) -> Vec<T> {
         let mut all = Vec::new();
         for (index, entry) in (0..).zip(&mut self.entries) {
@@ -105,7 +105,7 @@ impl<T> Table<T> {
     }
 }
 
-/// Requests that a device may still be at work on: their slots must never be used or freed.
+/// Leaks requests that a device may still work on: their slots must never be used or freed.
 pub fn leak(work: Vec<Work>) {
     work.into_iter().for_each(mem::forget);
 }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_were_never_given_fit_nothing() {
+    fn unknown_numbers_match_nothing() {
         let mut table = Table::new(4);
         let given = table.insert('a').unwrap();
         for number in [given + 1, given | 1 << 32, u64::from(u32::MAX), u64::MAX] {

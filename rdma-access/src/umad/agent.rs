@@ -1,4 +1,4 @@
-//! Agents: who sends MADs of a class, and gets those that come.
+//! Agents, which send and receive the MADs of a class.
 
 use std::ffi::{c_int, c_long};
 use std::fmt;
@@ -17,26 +17,27 @@ use crate::errno::last_errno;
 use crate::error::{Cause, Error, Result};
 use crate::teardown;
 
-/// Requests that an agent wants: a bit a method. Answers to what it sent itself come without.
+/// The request methods that an agent receives, one bit each. It receives responses to its own requests without
+/// registration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Methods(u128);
 
 impl Methods {
-    /// None: the agent only asks.
+    /// None: the agent only sends requests.
     pub const NONE: Self = Self(0);
 
-    /// These, and `method` (0 to 127; responses have the bit above and are nothing to register for).
+    /// Adds `method` (0 to 127; responses have the bit above, and need no registration).
     pub fn and(self, method: u8) -> Self {
         Self(self.0 | 1u128.checked_shl(method.into()).unwrap_or(0))
     }
 
     fn to_c(self) -> [c_long; 16 / size_of::<c_long>()] {
-        // The kernel reads a bitmap of longs.
+        // The kernel expects a bitmap of longs.
         std::array::from_fn(|index| (self.0 >> (index * 8 * size_of::<c_long>())) as c_long)
     }
 }
 
-/// An agent for a management class. It holds its port.
+/// An agent for a management class. Keeps its port open.
 pub struct Agent {
     port: Arc<Port>,
     id: c_int,
@@ -44,20 +45,22 @@ pub struct Agent {
     has_ended: bool,
 }
 
-/// Bytes of a MAD's header.
+/// Length of a MAD's header.
 const HEADER_LENGTH: usize = 24;
-/// Subnet management by LID, and by directed route.
+/// Subnet management by LID and by directed route.
 const SMI_CLASSES: [u8; 2] = [0x01, DIRECTED_ROUTE];
 const DIRECTED_ROUTE: u8 = 0x81;
-/// Agents that an open port can have (the kernel's IB_UMAD_MAX_AGENTS).
+/// Maximum number of agents on an open port (the kernel's IB_UMAD_MAX_AGENTS).
 const MOST_AGENTS: u32 = 32;
 
 impl Port {
-    /// Registers an agent for a management class (0x01 subnet management, 0x81 by directed route, 0x03 subnet
-    /// administration, ...) of a class version, and the requests of that class that it wants.
+    /// Registers an agent for a version of a management class (0x01 subnet management, 0x81 the same by
+    /// directed route, 0x03 subnet administration, ...) and for the request methods of that class that it wants
+    /// to receive.
     ///
     /// # Errors
-    /// What `umad_register` fails with: another agent, in most cases the subnet manager, wants the same requests.
+    /// The error of `umad_register`, usually because another agent, such as the subnet manager, receives the
+    /// same requests.
     pub fn register(self: &Arc<Self>, class: u8, version: u8, methods: Methods) -> Result<Agent> {
         let mut mask = methods.to_c();
         let functions = &self.functions;
@@ -95,22 +98,24 @@ impl Port {
                 )
             }
             Errno::INVAL if methods != Methods::NONE => format!(
-                "another agent on port {number} of {device} takes requests of class {class:#04x} that this one wants (a \
-                 subnet manager takes those of its class)"
+                "another agent on port {number} of {device} already receives these requests of class {class:#04x} (a \
+                 subnet manager receives those of its class)"
             ),
             Errno::INVAL => {
-                format!("the kernel takes no agents for class {class:#04x} of version {version}")
+                format!(
+                    "the kernel does not accept agents for class {class:#04x}, version {version}"
+                )
             }
             Errno::NOMEM if self.agents.load(Ordering::Relaxed) >= MOST_AGENTS => {
                 format!(
-                    "this opening of the port has {MOST_AGENTS} agents, the most that there are: open it once more"
+                    "this open port has {MOST_AGENTS} agents, the maximum: open the port again for more"
                 )
             }
             _ => String::new(),
         }
     }
 
-    /// Whether nobody on this port is to be reached by subnet management packets, as far as that can be read.
+    /// Returns whether the port supports no subnet management packets, as far as that can be read.
     fn lacks_smi(&self) -> bool {
         let port = self.look();
         port.is_some_and(|port| port.is_smi_disabled() || !port.is_infiniband())
@@ -118,21 +123,23 @@ impl Port {
 }
 
 impl Agent {
-    /// Its number on its port, which received packets name.
+    /// Returns its id on the port, which received packets carry.
     pub fn id(&self) -> u32 {
         self.id.cast_unsigned()
     }
 
-    /// Its port.
+    /// Returns its port.
     pub fn port(&self) -> &Arc<Port> {
         &self.port
     }
 
-    /// Sends a MAD. With a `timeout` (a millisecond at least) it is a request: the kernel sends it `retries` more times, and
-    /// if no answer has come then, returns it with status 110. Without one it is an answer, and nothing comes back.
+    /// Sends a MAD. With a `timeout` (at least 1 ms) it is a request: the kernel sends it up to `retries` more
+    /// times, and without a response returns it with status 110. Without a timeout it is a response, and
+    /// nothing comes back.
     ///
     /// # Errors
-    /// [`Cause::Invalid`] for less than a header; what `umad_send` fails with, EINVAL for a MAD of another class.
+    /// [`Cause::Invalid`] if `mad` is shorter than a header; else the error of `umad_send`, EINVAL for a MAD of
+    /// another class.
     pub fn send(
         &self,
         to: &MadAddress,
@@ -153,15 +160,15 @@ impl Agent {
             .ok()
             .filter(|_| mad.len() >= HEADER_LENGTH);
         let Some(length) = length else {
-            let cause = Cause::Invalid(format!("a MAD has at least {HEADER_LENGTH} bytes"));
+            let cause = Cause::Invalid(format!("a MAD must have at least {HEADER_LENGTH} bytes"));
             return Err(Error::new(OPERATION, inputs(), cause));
         };
         let functions = &self.port.functions;
         let mut buffer = Buffer::filled(functions, to, mad);
         let retries = c_int::try_from(retries).unwrap_or(c_int::MAX);
-        // 0 is no time at all, but none wanted.
+        // For the kernel 0 means: expect no response.
         let timeout = timeout.map_or(0, |timeout| milliseconds(timeout).max(1));
-        // SAFETY: the port is open, and the MAD of that length stands behind the header.
+        // SAFETY: the port is open, and a MAD of that length follows the header.
         let returned = unsafe {
             (functions.send)(
                 self.port.id,
@@ -178,11 +185,11 @@ impl Agent {
         }
     }
 
-    /// Sends a request and waits for its answer, told by the low half of the transaction ID. For a port that nobody
-    /// else receives from: other packets that come meanwhile are lost.
+    /// Sends a request and waits for its response, which has the same low half of the transaction ID. Use it
+    /// only on a port that nothing else receives from: it drops other packets that arrive meanwhile.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send) and [`Port::receive`]; [`Cause::TimedOut`] if no answer comes within
+    /// Those of [`send`](Self::send) and [`Port::receive`]; [`Cause::TimedOut`] without a response within
     /// `timeout` x (`retries` + 1).
     pub fn exchange(
         &self,
@@ -194,7 +201,7 @@ impl Agent {
         let transaction = |mad: &[u8]| transaction_id(mad).map(|id| id as u32);
         self.send(to, mad, Some(timeout), retries)?;
         let limit = timeout.saturating_mul(retries.saturating_add(1));
-        // The kernel keeps the time; this is for a kernel, or a simulation, that does not.
+        // The kernel keeps the time; this deadline is for a kernel or simulation that does not.
         let deadline = Instant::now().checked_add(limit.saturating_add(Duration::from_secs(1)));
         let silent = |likely: String| {
             let inputs = format_args!(
@@ -209,7 +216,9 @@ impl Agent {
         loop {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             let Some(received) = self.port.receive(left)? else {
-                return Err(silent("nor did the kernel return the request".to_owned()));
+                return Err(silent(
+                    "the kernel did not return the request either".to_owned(),
+                ));
             };
             if received.agent != self.id() || transaction(&received.mad) != transaction(mad) {
                 continue;
@@ -229,11 +238,11 @@ impl Agent {
         }
     }
 
-    /// What it means that nobody answered.
+    /// Explains a missing response.
     fn why_silent(&self) -> String {
         let (device, number) = (self.port.device(), self.port.number());
         match self.port.look() {
-            // A directed route needs no more than a link.
+            // A directed route needs only a link.
             Some(port) if port.physical_state != LINK_UP => format!(
                 "port {number} of {device} has no link (physical state {})",
                 port.physical_state
@@ -242,15 +251,15 @@ impl Agent {
                 "port {number} of {device} has a link, but is not active (state {}): no subnet manager has set it up",
                 port.state
             ),
-            _ => "the destination is not there, does not serve this class, or takes longer"
+            _ => "the destination does not exist, does not serve this class, or takes longer"
                 .to_owned(),
         }
     }
 
-    /// Ends it.
+    /// Unregisters it.
     ///
     /// # Errors
-    /// What `umad_unregister` fails with; the kernel then ends it with the port.
+    /// The error of `umad_unregister`; the kernel then ends the agent with the port.
     pub fn unregister(mut self) -> Result<()> {
         self.end()
     }

@@ -1,5 +1,5 @@
-//! The part of `<infiniband/umad.h>` that is used here. Its layout is compared with the installed header's in
-//! `crate::layout`.
+//! The part of `<infiniband/umad.h>` that this crate uses. `crate::layout` compares it with the installed
+//! header.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
@@ -11,7 +11,7 @@ use crate::library::NativeLibrary;
 pub const CA_NAME_LENGTH: usize = 20;
 pub const CA_MAX_PORTS: usize = 10;
 pub const NODE_TYPE_SWITCH: c_uint = 2;
-/// The kernel's interface version that libibumad asks for at least.
+/// The minimum interface version of the kernel for libibumad.
 pub const ABI_VERSION: u32 = 5;
 
 /// `umad_port_t`. `capmask`, `gid_prefix` and `port_guid` are in network byte order.
@@ -56,7 +56,7 @@ pub struct umad_device_node {
 
 impl From<&umad_port> for UmadPort {
     fn from(c: &umad_port) -> Self {
-        // LIDs are read from text files, so they can be anything.
+        // LIDs come from text files, so any value is possible.
         let lid = |value: c_uint| Lid(u16::try_from(value).unwrap_or(0));
         Self {
             number: u8::try_from(c.portnum).unwrap_or(0),
@@ -72,7 +72,7 @@ impl From<&umad_port> for UmadPort {
     }
 }
 
-/// The functions, as long as their library is loaded.
+/// The functions, valid as long as their library is loaded.
 #[derive(Debug)]
 pub struct Functions {
     pub get_ca_device_list: unsafe extern "C" fn() -> *mut umad_device_node,
@@ -95,7 +95,7 @@ pub struct Functions {
 
 impl Functions {
     pub fn find(library: NativeLibrary) -> Result<Self> {
-        // SAFETY: the types of the fields are those of the header's functions, and the library stays with them.
+        // SAFETY: the field types are those of the header's functions, and the library is kept with them.
         unsafe {
             Ok(Self {
                 get_ca_device_list: library.get("umad_get_ca_device_list")?,

@@ -1,4 +1,4 @@
-//! Packets and their addresses, as the kernel's `struct ib_user_mad` holds them.
+//! Packets and their addresses, as in the kernel's `struct ib_user_mad`.
 
 use std::ffi::c_void;
 
@@ -6,7 +6,7 @@ use super::ffi::Functions;
 use super::user_mad::{ib_mad_addr, ib_user_mad};
 use crate::address::{Gid, Lid, QKey, Qpn};
 
-/// Where a MAD goes to, or came from.
+/// The other side of a MAD: its destination or its source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MadAddress {
     /// LID.
@@ -19,7 +19,7 @@ pub struct MadAddress {
     pub sl: u8,
     /// Index of the P_Key in the port's table.
     pub pkey_index: u16,
-    /// What to add to the port's base LID for the local LID.
+    /// Offset from the port's base LID to the local LID.
     pub path_bits: u8,
     /// A Global Route Header.
     pub route: Option<MadRoute>,
@@ -44,7 +44,7 @@ impl MadAddress {
     /// The Q_Key of queue pair 1 (InfiniBand Architecture Specification volume 1, section 9.2.5.2).
     pub const GSI_QKEY: QKey = QKey(0x8001_0000);
 
-    /// The subnet management agent at the end of a directed route: the route itself stands in the packet.
+    /// The subnet management agent at the end of a directed route; the route is in the packet.
     pub const DIRECTED_ROUTE: Self = Self {
         lid: Lid(0xffff),
         qpn: Qpn(0),
@@ -55,7 +55,7 @@ impl MadAddress {
         route: None,
     };
 
-    /// The general services (queue pair 1) of a LID.
+    /// Returns the address of the general services (queue pair 1) at a LID.
     pub fn gsi(lid: Lid, sl: u8) -> Self {
         Self {
             lid,
@@ -80,7 +80,7 @@ impl MadAddress {
             traffic_class: route.traffic_class,
             gid: route.gid.0,
             flow_label: route.flow_label.to_be(),
-            // Set by libibumad, which knows the kernel's version of the structure.
+            // libibumad sets it, because only it knows the kernel's version of the structure.
             pkey_index: 0,
             reserved: [0; 6],
         }
@@ -105,26 +105,26 @@ impl MadAddress {
     }
 }
 
-/// A MAD that came to one of a port's agents: somebody's, or one of its own that nobody answered.
+/// A MAD for one of a port's agents: received, or returned because it got no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The agent that it is for, see [`Agent::id`](super::Agent::id).
+    /// Id of the agent, see [`Agent::id`](super::Agent::id).
     pub agent: u32,
-    /// 0, or the error number for which an own MAD comes back, in most cases 110 (ETIMEDOUT).
+    /// 0, or the error number of a returned MAD, usually 110 (ETIMEDOUT).
     pub status: u32,
-    /// Who sent it.
+    /// The sender.
     pub from: MadAddress,
-    /// The MAD: 256 bytes, on Omni-Path up to 2048.
+    /// The MAD: 256 bytes, up to 2048 on Omni-Path.
     pub mad: Vec<u8>,
 }
 
 impl Received {
-    /// Whether it is an own MAD that could not be sent or was not answered.
+    /// Returns whether it is an own MAD that could not be sent or got no response.
     pub fn is_returned(&self) -> bool {
         self.status != 0
     }
 
-    /// Its transaction ID; `None` if it is shorter than a MAD's header. The kernel sets the high half.
+    /// Returns the transaction ID; `None` if the MAD is shorter than a header. The kernel sets the high half.
     pub fn transaction_id(&self) -> Option<u64> {
         transaction_id(&self.mad)
     }
@@ -134,15 +134,15 @@ pub fn transaction_id(mad: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*mad.get(8..)?.first_chunk()?))
 }
 
-/// Memory for a packet: the kernel's header and a MAD behind it.
+/// Memory for a packet: the kernel's header followed by a MAD.
 pub struct Buffer {
-    // Of words, since the header is aligned to 4 bytes and a MAD's tid to 8.
+    // Words, since the header needs alignment 4 and a MAD's transaction ID 8.
     words: Vec<u64>,
     capacity: usize,
 }
 
 impl Buffer {
-    /// Room for a MAD of `length` bytes.
+    /// Makes room for a MAD of `length` bytes.
     pub fn new(length: usize) -> Self {
         let bytes = size_of::<ib_user_mad>() + length;
         Self {
@@ -151,18 +151,18 @@ impl Buffer {
         }
     }
 
-    /// A packet to send.
+    /// Makes a packet to send.
     pub fn filled(functions: &Functions, to: &MadAddress, mad: &[u8]) -> Self {
         let mut buffer = Self::new(mad.len());
         buffer.header_mut().addr = to.to_c();
-        // SAFETY: the buffer begins with a header.
+        // SAFETY: the buffer starts with a header.
         unsafe { (functions.set_pkey)(buffer.as_mut_ptr(), to.pkey_index.into()) };
         let at = buffer.mad_offset(functions);
         buffer.bytes_mut()[at..at + mad.len()].copy_from_slice(mad);
         buffer
     }
 
-    /// Room for a MAD, in bytes.
+    /// Returns the room for a MAD in bytes.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -171,10 +171,10 @@ impl Buffer {
         self.words.as_mut_ptr().cast()
     }
 
-    /// What was received into it: a MAD of `length` bytes, or as much as there is room for.
+    /// Returns the received packet: its MAD has `length` bytes, or as many as fit.
     pub fn received(&mut self, functions: &Functions, length: usize) -> Received {
         let at = self.mad_offset(functions);
-        // SAFETY: the buffer begins with a header.
+        // SAFETY: the buffer starts with a header.
         let pkey_index = unsafe { (functions.get_pkey)(self.as_mut_ptr()) };
         let header = *self.header_mut();
         let bytes = self.bytes_mut();
@@ -187,10 +187,10 @@ impl Buffer {
         }
     }
 
-    /// Where the MAD begins; the kernel's first interface had a shorter header.
+    /// Returns the offset of the MAD; the kernel's first interface had a shorter header.
     fn mad_offset(&mut self, functions: &Functions) -> usize {
         let start = self.as_mut_ptr();
-        // SAFETY: the buffer begins with a header; the function only computes an address behind it.
+        // SAFETY: the buffer starts with a header; the function only computes an address after it.
         let mad = unsafe { (functions.get_mad)(start) };
         mad.addr()
             .wrapping_sub(start.addr())
@@ -198,12 +198,12 @@ impl Buffer {
     }
 
     fn header_mut(&mut self) -> &mut ib_user_mad {
-        // SAFETY: there is room for a header at least, aligned, of plain numbers.
+        // SAFETY: there is room for an aligned header, which consists of plain numbers.
         unsafe { &mut *self.words.as_mut_ptr().cast() }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: words are bytes, too.
+        // SAFETY: any initialised words are valid bytes.
         unsafe {
             std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.words.len() * 8)
         }

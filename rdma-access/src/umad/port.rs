@@ -19,39 +19,40 @@ use crate::errno::last_errno;
 use crate::error::{Cause, Error, Result};
 use crate::library::image_of;
 
-/// Bytes of a MAD that comes in one piece.
+/// Length of an unsegmented MAD.
 pub(super) const MAD_LENGTH: usize = 256;
-/// The longest MAD that is received; a longer one is an error of who sends it.
+/// Maximum length of a received MAD; a longer one is the sender's error.
 const LONGEST: usize = 1 << 26;
-/// Files that each libibumad looks at: umad0 to umad63. None says how far it looks; this is what versions were seen to do.
+/// Every libibumad searches at least umad0 to umad63. None reports its limit; this is the smallest limit of the
+/// tested versions.
 const LEAST_FILES: u32 = 64;
 
-/// A port that is open for MADs. Dropping it, and all its agents, closes it.
+/// A port opened for MADs. Dropping the port and all its agents closes it.
 pub struct Port {
     pub(super) functions: Arc<Functions>,
     pub(super) id: c_int,
-    /// Agents that are registered on it.
+    /// Number of agents registered on it.
     pub(super) agents: AtomicU32,
     device: String,
     number: u8,
 }
 
 impl Umad {
-    /// Opens a port (`umad_open_port(3)`). What is left open is chosen; port 0 is as good as none.
+    /// Opens a port (`umad_open_port(3)`), choosing what is `None`; port 0 means `None` as well.
     ///
     /// # Errors
-    /// [`Cause::NotSupported`]: ib_umad is not loaded, or too old. [`Cause::NoDevice`]: nothing fits.
-    /// [`Cause::Invalid`]: there is no such port, or no file for it. [`Cause::Unusable`]: the kernel has it, and
-    /// libibumad does not find it, or files of sysfs cannot be read. [`Cause::Io`]: the file cannot be opened.
+    /// [`Cause::NotSupported`]: ib_umad is not loaded, or too old. [`Cause::NoDevice`]: no port fits.
+    /// [`Cause::Invalid`]: the port does not exist or has no file. [`Cause::Unusable`]: libibumad does not find
+    /// it though the kernel has it, or sysfs files cannot be read. [`Cause::Io`]: opening the file failed.
     pub fn open_port(&self, device: Option<&str>, port: Option<u8>) -> Result<Port> {
         self.open("umad_open_port", device, port, Purpose::Any)
     }
 
-    /// Opens a port that takes subnet management packets (`umad_open_smi_port(3)`). What is left open is chosen among
-    /// those.
+    /// Opens a port for subnet management packets (`umad_open_smi_port(3)`), choosing what is `None` among the
+    /// ports that support them.
     ///
     /// # Errors
-    /// As for [`open_port`](Self::open_port); [`Cause::Invalid`] also for a named port without an SMI.
+    /// Those of [`open_port`](Self::open_port); [`Cause::Invalid`] also for a named port without an SMI.
     pub fn open_smi_port(&self, device: Option<&str>, port: Option<u8>) -> Result<Port> {
         self.open("umad_open_smi_port", device, port, Purpose::Smi)
     }
@@ -63,14 +64,14 @@ impl Umad {
         port: Option<u8>,
         purpose: Purpose,
     ) -> Result<Port> {
-        // UMAD_ANY_PORT; a switch has no other.
+        // 0 is UMAD_ANY_PORT; a switch has only port 0.
         let port = port.filter(|&number| number != 0);
-        let inputs = format!("{}, {}", device.unwrap_or("any device"), asked(port));
+        let inputs = format!("{}, {}", device.unwrap_or("any device"), shown_port(port));
         let fault = |cause| Error::new(operation, &inputs, cause);
         let devices = self.devices();
         let (name, number) = match select(&devices, device, port, purpose) {
             Ok(selected) => selected,
-            // Without ib_umad no device shows: say the first reason first.
+            // Without ib_umad no device is listed, so report that first.
             Err(cause) => {
                 let hidden = || device.and_then(|name| not_listed(name, &devices));
                 let cause = self.unsupported().or_else(hidden).unwrap_or(cause);
@@ -79,7 +80,7 @@ impl Umad {
         };
         let Ok(c_name) = CString::new(name.as_str()) else {
             return Err(fault(Cause::Invalid(
-                "a device's name holds no NUL".to_owned(),
+                "a device's name must not contain a NUL".to_owned(),
             )));
         };
         let functions = &self.functions;
@@ -102,15 +103,15 @@ impl Umad {
         })
     }
 
-    /// The cause, if libibumad finds that the kernel's side does not fit. It remembers what it found first.
+    /// Returns the cause if libibumad rejects the kernel's ib_umad. libibumad remembers its first check.
     fn unsupported(&self) -> Option<Cause> {
-        // No device is called so; the version is looked at before the name.
+        // No device has an empty name; libibumad checks the version before the name.
         // SAFETY: the name ends in NUL.
         let id = unsafe { (self.functions.open_port)(c"".as_ptr(), 1) };
         (id == -Errno::OPNOTSUPP.raw_os_error()).then(kernel_side)
     }
 
-    /// What a negative return value of `umad_open_port` means.
+    /// Explains a negative return value of `umad_open_port`.
     fn open_fault(
         &self,
         returned: c_int,
@@ -136,7 +137,7 @@ impl Umad {
         }
     }
 
-    /// Why libibumad finds no file for a port.
+    /// Returns why libibumad finds no file for a port.
     fn not_found(&self, name: &str, number: u8, devices: &[UmadDevice]) -> Cause {
         let Some(device) = devices.iter().find(|device| device.name == name) else {
             return not_listed(name, devices).unwrap_or_else(|| select::absent(devices, name));
@@ -147,24 +148,24 @@ impl Umad {
         };
         match sysfs::mad_file(name, number) {
             MadFile::Found(file, _) if name.len() >= CA_NAME_LENGTH => unusable(format!(
-                "libibumad compares {} characters of a device's name, and {name} has more, so it does not find {}: give the \
+                "libibumad compares only {} characters of a device's name, and {name} has more, so it does not find {}: give the \
                  device a shorter name (rdma dev set {name} name ...)",
                 CA_NAME_LENGTH - 1,
                 file.display()
             )),
             MadFile::Found(file, Some(index)) if index >= LEAST_FILES => unusable(format!(
-                "libibumad did not find {}, which {CLASS_MADS} names for port {number} of {name}. It may not look that far: the \
-                 one of rdma-core 44 and 56 looks at umad0 to umad63, that of 65 to umad191; this one is {}",
+                "libibumad did not find {}, which {CLASS_MADS} names for port {number} of {name}. It may not search that far: \
+                 rdma-core 44 and 56 search umad0 to umad63, 65 up to umad191; the file of this libibumad is {}",
                 file.display(),
                 self.file()
             )),
             MadFile::Found(file, _) => unusable(format!(
-                "libibumad did not find {}, which {CLASS_MADS} names for port {number} of {name}; it may have come just now: \
+                "libibumad did not find {}, which {CLASS_MADS} names for port {number} of {name}; the file may be new: \
                  try again",
                 file.display()
             )),
             MadFile::Unknown(file) => unusable(format!(
-                "which file is that of port {number} of {name} is unknown: {file}"
+                "cannot determine the file of port {number} of {name}: {file}"
             )),
             MadFile::None if !device.ports.iter().any(|port| port.number == number) => {
                 select::missing_port(device, number)
@@ -175,7 +176,7 @@ impl Umad {
         }
     }
 
-    /// The file of the libibumad that is asked; its name tells the version.
+    /// Returns the file of the loaded libibumad; its name contains the version.
     fn file(&self) -> String {
         let image = image_of(self.functions.open_port as *const c_void);
         let file = image.map(|image| image.file).unwrap_or_default();
@@ -184,7 +185,7 @@ impl Umad {
     }
 }
 
-/// Why a device that the kernel has is not among those that libibumad lists; `None` if it is, or if there is none.
+/// Returns why libibumad does not list a device that the kernel has; `None` if it does, or if there is none.
 fn not_listed(name: &str, devices: &[UmadDevice]) -> Option<Cause> {
     if devices.iter().any(|device| device.name == name) {
         return None;
@@ -195,14 +196,14 @@ fn not_listed(name: &str, devices: &[UmadDevice]) -> Option<Cause> {
     })
 }
 
-fn asked(port: Option<u8>) -> impl fmt::Display {
+fn shown_port(port: Option<u8>) -> impl fmt::Display {
     fmt::from_fn(move |f| match port {
         Some(number) => write!(f, "port {number}"),
         None => f.write_str("any port"),
     })
 }
 
-/// Why libibumad finds that the kernel's side does not fit.
+/// Returns why libibumad rejects the kernel's ib_umad.
 fn kernel_side() -> Cause {
     let path = format!("{CLASS_MADS}/abi_version");
     let text = match std::fs::read_to_string(&path) {
@@ -212,9 +213,9 @@ fn kernel_side() -> Cause {
                 .parse()
                 .is_ok_and(|version: u32| version >= ABI_VERSION) =>
         {
-            // It reads the version once, whatever comes of it.
-            "libibumad could not read ib_umad's version when it first looked, and does not look again; load it anew, or \
-             start the process anew"
+            // libibumad reads the version only once, even if that fails.
+            "libibumad failed to read ib_umad's version at its first try, and does not try again; restart the \
+             process"
                 .to_owned()
         }
         Ok(version) => format!(
@@ -227,17 +228,17 @@ fn kernel_side() -> Cause {
 }
 
 impl Port {
-    /// The device's name.
+    /// Returns the device's name.
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// The port's number.
+    /// Returns the port's number.
     pub fn number(&self) -> u8 {
         self.number
     }
 
-    /// What the port is like now; `None` if it cannot be read.
+    /// Reads the port's current attributes; `None` if they cannot be read.
     pub(super) fn look(&self) -> Option<UmadPort> {
         let umad = Umad {
             functions: self.functions.clone(),
@@ -248,18 +249,20 @@ impl Port {
         ports.pop()
     }
 
-    /// The descriptor to poll (`umad_get_fd(3)`), open as long as the port is.
+    /// Returns the descriptor to poll (`umad_get_fd(3)`), open as long as the port.
     ///
-    /// Poll it by the C library: under a simulation that takes the C library's place it is no descriptor of the kernel.
+    /// Poll it by the C library: in a simulation that replaces C library functions, it is not a kernel
+    /// descriptor.
     pub fn raw_fd(&self) -> RawFd {
         // SAFETY: the port is open.
         unsafe { (self.functions.get_fd)(self.id) }
     }
 
-    /// The next packet, whichever agent it is for; `None` if none comes within `timeout` (`None`: for ever).
+    /// Receives the next packet, for whichever agent; `None` if none arrives within `timeout` (`None`: wait
+    /// without limit).
     ///
     /// # Errors
-    /// What `umad_recv` fails with: EIO if the device is gone.
+    /// The error of `umad_recv`: EIO if the device was removed.
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Option<Received>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut buffer = Buffer::new(MAD_LENGTH);
@@ -267,7 +270,7 @@ impl Port {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             let wait = left.map_or(-1, milliseconds);
             let mut length = c_int::try_from(buffer.capacity()).unwrap_or(c_int::MAX);
-            // SAFETY: the port is open; there is room for a MAD of that length behind the header.
+            // SAFETY: the port is open; a MAD of that length fits after the header.
             let agent = unsafe {
                 (self.functions.receive)(self.id, buffer.as_mut_ptr(), &raw mut length, wait)
             };
@@ -278,12 +281,12 @@ impl Port {
             }
             match Errno::from_raw_os_error(errno) {
                 Errno::TIMEDOUT => return Ok(None),
-                // A signal, or another thread was quicker.
+                // A signal, or another thread took the packet.
                 Errno::AGAIN | Errno::INTR if left.is_some_and(|left| left.is_zero()) => {
                     return Ok(None);
                 }
                 Errno::AGAIN | Errno::INTR => {}
-                // It stays in the kernel, which has said how long it is.
+                // The packet stays in the kernel, which reported its length.
                 Errno::NOSPC if (buffer.capacity() + 1..=LONGEST).contains(&length) => {
                     buffer = Buffer::new(length);
                 }
@@ -292,7 +295,7 @@ impl Port {
         }
     }
 
-    /// Closes it, and lets the kernel end its agents. Returns it if an agent is left, which holds it.
+    /// Closes the port; the kernel then ends its agents. Returns the port if an agent still holds it.
     pub fn close(self: Arc<Self>) -> Result<(), Arc<Self>> {
         Arc::try_unwrap(self).map(drop)
     }
@@ -314,14 +317,14 @@ impl Port {
     }
 }
 
-/// Whole milliseconds, rounded up, as C takes them.
+/// Converts to whole milliseconds, rounded up, for C.
 pub(super) fn milliseconds(duration: Duration) -> c_int {
     c_int::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
 }
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // It closes a descriptor and cannot fail.
+        // Closes a descriptor, which cannot fail.
         // SAFETY: opened by `umad_open_port`, and not used any more.
         unsafe { (self.functions.close_port)(self.id) };
     }

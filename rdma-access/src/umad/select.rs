@@ -1,18 +1,18 @@
-//! Which device and port to open: libibumad's rules, see the page of [`umad`](super).
+//! Chooses device and port by libibumad's rules, see the page of [`umad`](super).
 
 use super::{UmadDevice, UmadPort};
 use crate::error::Cause;
 
-/// What a port is opened for.
+/// The purpose of opening a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Anything: `umad_open_port`.
+    /// Any MADs: `umad_open_port`.
     Any,
     /// Subnet management: `umad_open_smi_port`.
     Smi,
 }
 
-/// How good a port is; the best is taken.
+/// How suitable a port is; the most suitable is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Usable,
@@ -29,7 +29,7 @@ impl Purpose {
         self == Self::Smi && port.is_smi_disabled()
     }
 
-    /// What a device has to have, for an error.
+    /// Returns what a device must have, for an error.
     fn wanted(self) -> &'static str {
         match self {
             Self::Any => "usable port for MADs",
@@ -38,9 +38,9 @@ impl Purpose {
     }
 }
 
-/// Device and port to open.
+/// Chooses device and port.
 ///
-/// For [`Purpose::Any`] a port named together with its device is not looked at: opening it says what is wrong.
+/// For [`Purpose::Any`] a port named together with its device is not checked: opening it reports what is wrong.
 pub fn select(
     devices: &[UmadDevice],
     name: Option<&str>,
@@ -51,7 +51,7 @@ pub fn select(
     match (name, named.flatten(), port) {
         (Some(name), _, Some(port)) if purpose == Purpose::Any => Ok((name.to_owned(), port)),
         (Some(name), None, Some(_)) => Err(absent(devices, name)),
-        (Some(name), Some(device), Some(number)) => match misfit(device, number) {
+        (Some(name), Some(device), Some(number)) => match unsuitable(device, number) {
             Some(why) => Err(why),
             None => Ok((name.to_owned(), number)),
         },
@@ -62,7 +62,8 @@ pub fn select(
         (None, _, port) => {
             let mut best: Option<(Rank, &UmadDevice, u8)> = None;
             for device in devices {
-                // Between devices only active counts; else the first one that has any.
+                // Between devices, only an active port is decisive; else the first device with a suitable port
+                // wins.
                 if let Some((rank, number)) = best_port(device, port, purpose)
                     && best.is_none_or(|(old, ..)| old < Rank::Active && rank == Rank::Active)
                 {
@@ -75,16 +76,16 @@ pub fn select(
     }
 }
 
-/// That there is no device of that name.
+/// Returns the error for a device that does not exist.
 pub fn absent(devices: &[UmadDevice], name: &str) -> Cause {
     Cause::Invalid(format!(
-        "there is no device {name}; devices here: {}",
+        "no device {name}; devices here: {}",
         names(devices).join(", ")
     ))
 }
 
-/// What keeps a named port from being used for subnet management.
-fn misfit(device: &UmadDevice, number: u8) -> Option<Cause> {
+/// Returns why a named port cannot be used for subnet management.
+fn unsuitable(device: &UmadDevice, number: u8) -> Option<Cause> {
     let name = &device.name;
     let invalid = |why| Some(Cause::Invalid(format!("port {number} of {name} {why}")));
     if device.is_switch {
@@ -104,12 +105,12 @@ fn misfit(device: &UmadDevice, number: u8) -> Option<Cause> {
     }
 }
 
-/// Why a device has no such port.
+/// Returns why a device has no such port.
 pub fn missing_port(device: &UmadDevice, number: u8) -> Cause {
     let name = &device.name;
     let of_port = format!("ports/{number}");
     let is_of_port = |path: &std::path::Path| {
-        // All of its ports, or this one.
+        // All of its ports, or this port.
         path.ends_with("ports")
             || path
                 .parent()
@@ -118,13 +119,13 @@ pub fn missing_port(device: &UmadDevice, number: u8) -> Cause {
     match device.unreadable.iter().find(|file| is_of_port(&file.path)) {
         Some(file) => Cause::Unusable {
             device: name.clone(),
-            why: format!("whether port {number} of {name} is fit for use is unknown: {file}"),
+            why: format!("cannot determine whether port {number} of {name} is usable: {file}"),
         },
         None => Cause::Invalid(format!("port {number} of {name} does not exist")),
     }
 }
 
-/// The best port of a device, or how good the one asked for is.
+/// Returns the most suitable port of a device, or the rank of the requested one.
 fn best_port(device: &UmadDevice, wanted: Option<u8>, purpose: Purpose) -> Option<(Rank, u8)> {
     if device.is_switch {
         return Some((Rank::Active, 0));

@@ -1,7 +1,7 @@
-//! What the kernel itself says of devices and their ports for MADs.
+//! Reads devices and their ports for MADs from the kernel.
 //!
-//! libibumad takes a device as a whole or not at all: if it cannot read one file of one port (the rate of an unplugged
-//! port, for instance), or if there is a port 10, the device is none to it. Nothing of that keeps a port from being opened.
+//! libibumad skips a whole device if it cannot read one file of one port (the rate of an unplugged port, for
+//! instance), or if there is a port 10. The ports can still be opened.
 
 use std::fs;
 use std::io;
@@ -13,10 +13,10 @@ use crate::diagnosis;
 
 const CLASS_DEVICES: &str = "/sys/class/infiniband";
 pub const CLASS_MADS: &str = "/sys/class/infiniband_mad";
-/// Types of nodes that libibumad shows: channel adapters, switches and routers. Others speak no InfiniBand.
+/// Node types that libibumad lists: channel adapters, switches and routers. Others do not speak InfiniBand.
 const NODE_TYPES: std::ops::RangeInclusive<u32> = 1..=3;
 
-/// A device, as far as it can be read. Only what is needed to choose a port is.
+/// Reads the fields of a device that are needed to choose a port, as far as possible.
 pub fn read_device(name: &str) -> UmadDevice {
     let folder = Path::new(CLASS_DEVICES).join(name);
     let mut reader = Reader::default();
@@ -53,13 +53,13 @@ struct Reader {
 }
 
 impl Reader {
-    /// What stands in a file; `None` if it cannot be read, which is kept.
+    /// Reads and parses a file; on failure records it and returns `None`.
     fn read<T>(&mut self, file: &Path, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let value = fs::read_to_string(file).and_then(|text| {
             parse(text.trim()).ok_or_else(|| {
                 io::Error::new(
                     io::ErrorKind::InvalidData,
-                    format!("it says {:?}", text.trim()),
+                    format!("unexpected content {:?}", text.trim()),
                 )
             })
         });
@@ -68,12 +68,12 @@ impl Reader {
             .ok()
     }
 
-    /// A port; `None` without what tells whether it is fit for use.
+    /// Reads a port; `None` if a field needed to judge its state cannot be read.
     fn port(&mut self, folder: &Path, number_of_port: u8) -> Option<UmadPort> {
         let state = self.read(&folder.join("state"), number);
         let physical_state = self.read(&folder.join("phys_state"), number);
         let capabilities = self.read(&folder.join("cap_mask"), number);
-        // Kernels that do not say have InfiniBand alone.
+        // Kernels without this file support only InfiniBand.
         let link_layer = match fs::read_to_string(folder.join("link_layer")) {
             Ok(text) => text.trim().to_owned(),
             Err(_) => "IB".to_owned(),
@@ -99,7 +99,7 @@ impl Reader {
     }
 }
 
-/// The number at the beginning of a line such as `4: ACTIVE` or `0x2514868`.
+/// Parses the number at the beginning of a line such as `4: ACTIVE` or `0x2514868`.
 fn number(text: &str) -> Option<u32> {
     let word = text.split(':').next()?.trim();
     match word.strip_prefix("0x") {
@@ -108,7 +108,7 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// Why a device of that name is not among those that libibumad lists; `None` if there is none of that name.
+/// Returns why libibumad does not list a device of that name; `None` if there is none of that name.
 pub fn why_not_listed(name: &str) -> Option<String> {
     let entries = match fs::read_dir(CLASS_DEVICES) {
         Ok(entries) => entries,
@@ -121,17 +121,17 @@ pub fn why_not_listed(name: &str) -> Option<String> {
             return Some(diagnosis::class_unreadable(CLASS_DEVICES, &error, "ib_core").to_string());
         }
     };
-    // By the names that there are: this one may hold anything.
+    // Search the names: `name` is from the caller and may contain anything.
     entries.flatten().find(|entry| entry.file_name() == name)?;
     let file = Path::new(CLASS_DEVICES).join(name).join("node_type");
     Some(match fs::read_to_string(&file) {
         Err(error) => Unreadable::new(&file, &error).to_string(),
         Ok(text) => match number(&text) {
             Some(node_type) if NODE_TYPES.contains(&node_type) => {
-                format!("{name} came while the devices were being listed; try again")
+                format!("{name} appeared while the devices were being listed; try again")
             }
             _ => format!(
-                "{name} is no InfiniBand device, so it has no MADs: {} says {:?}",
+                "{name} is not an InfiniBand device, so it has no MADs: {} contains {:?}",
                 file.display(),
                 text.trim()
             ),
@@ -139,13 +139,13 @@ pub fn why_not_listed(name: &str) -> Option<String> {
     })
 }
 
-/// The file in `/dev` of a port.
+/// The file of a port in `/dev`.
 pub enum MadFile {
-    /// This one, and its number.
+    /// Its path and number.
     Found(PathBuf, Option<u32>),
-    /// The kernel has none for that port.
+    /// The kernel has no file for that port.
     None,
-    /// Not known, because of a file that cannot be read.
+    /// Unknown, because a file cannot be read.
     Unknown(Unreadable),
 }
 
@@ -157,7 +157,7 @@ pub fn mad_file(device: &str, port: u8) -> MadFile {
     let mut unreadable = None;
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        // Beside it lies the file of the subnet manager (issmN).
+        // Next to it is the subnet manager's file (issmN).
         let Some(digits) = name.strip_prefix("umad") else {
             continue;
         };

@@ -1,6 +1,6 @@
-//! `struct ib_user_mad` of `<infiniband/umad.h>`, the envelope of a MAD.
+//! `struct ib_user_mad` of `<infiniband/umad.h>`, the header before a MAD.
 //!
-//! A test of acm-prov-api compares it with that crate's mirror of the header. fabric-sim, which depends on no crate of the
+//! A test of acm-prov-api compares it with that crate's mirror. fabric-sim, which depends on no crate of the
 //! workspace, includes this file by its path.
 
 /// `ib_mad_addr_t`. `qpn`, `qkey`, `lid` and `flow_label` are in network byte order.
@@ -22,7 +22,7 @@ pub struct ib_mad_addr {
     pub reserved: [u8; 6],
 }
 
-/// `ib_user_mad_t`, without the data behind it.
+/// `ib_user_mad_t`, without the data after it.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct ib_user_mad {

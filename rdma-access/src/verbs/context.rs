@@ -15,31 +15,32 @@ use crate::port::PortAttributes;
 use crate::teardown;
 use crate::text;
 
-/// The allocator that a context was given, if any.
+/// The context's allocator, if set.
 #[cfg(feature = "mana")]
 type AllocatorSlot = parking_lot::Mutex<Option<std::sync::Arc<crate::mana::Shim>>>;
 
-/// An open device. Share it by `Arc`: it is one thing, so it has no copy.
+/// An open device. Share it by `Arc`; it cannot be cloned.
 ///
 /// ```compile_fail,E0277
 /// fn copies<T: Clone>() {}
 /// copies::<rdma_access::verbs::Context>();
 /// ```
 ///
-/// C's own context ends at [`close`](Self::close), or when this and all that was made in it are dropped.
+/// The C context is closed by [`close`](Self::close), or when this value and all objects made in it are
+/// dropped.
 #[derive(Debug)]
 pub struct Context {
-    // Ended by `end`, before the allocator that the driver may call until then.
+    // Closed by `end`, before the allocator below, which the driver may call until then.
     handle: Handle<ffi::ibv_context>,
     name: String,
     node_guid: Guid,
-    /// Called by the driver until the context has ended.
+    /// The driver may call it until the context is closed.
     #[cfg(feature = "mana")]
     mana_allocator: AllocatorSlot,
 }
 
 impl Context {
-    /// Opens the device of that name, such as `mlx5_0`.
+    /// Opens the device with that name, such as `mlx5_0`.
     ///
     /// # Errors
     /// Those of [`Device::by_name`] and [`Device::open`].
@@ -55,10 +56,10 @@ impl Context {
         Device::by_node_guid(guid)?.open()
     }
 
-    /// Opens the device behind a context that somebody else opened, an ibacm provider's host for instance, as a context
-    /// of its own.
+    /// Opens the device of a context that other code opened, for instance an ibacm provider's host, as a
+    /// separate context.
     ///
-    /// This is the way that never takes one device for another: node GUIDs can be shared by functions of one adapter.
+    /// Only this function can never confuse devices: functions of one adapter may share a node GUID.
     ///
     /// # Errors
     /// Those of [`Device::open`]; [`Cause::Invalid`] for NULL or a context without a device.
@@ -78,7 +79,7 @@ impl Context {
                 cause,
             ));
         };
-        // SAFETY: a context keeps its device alive.
+        // SAFETY: an open context keeps its device alive.
         unsafe { Self::open(device) }
     }
 
@@ -87,7 +88,7 @@ impl Context {
     pub(super) unsafe fn open(device: *mut ffi::ibv_device) -> Result<Self> {
         // SAFETY: the caller's promise.
         let name = text::of_array(unsafe { &(*device).name }).to_owned();
-        // SAFETY: the caller's promise; the result is nobody else's.
+        // SAFETY: the caller's promise; the handle owns the result.
         let handle = unsafe {
             Handle::take(ffi::ibv_open_device(device), |errno| {
                 let node = text::of_array(&(*device).dev_name);
@@ -109,10 +110,10 @@ impl Context {
         })
     }
 
-    /// Ends the context.
+    /// Closes the context.
     ///
     /// # Errors
-    /// What `ibv_close_device` fails with; the context then stays, for ever.
+    /// The error of `ibv_close_device`; the context then leaks.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }
@@ -121,7 +122,7 @@ impl Context {
         let ended = self.handle.end();
         #[cfg(feature = "mana")]
         if ended.is_err() {
-            // The driver lives on, and may call it.
+            // The driver is still there and may call it.
             std::mem::forget(self.mana_allocator.get_mut().take());
         }
         ended
@@ -132,17 +133,17 @@ impl Context {
         &self.mana_allocator
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The device's node GUID.
+    /// Returns the device's node GUID.
     pub fn node_guid(&self) -> Guid {
         self.node_guid
     }
 
-    /// The `struct ibv_context *`, alive as long as this value, for C libraries that work on one.
+    /// Returns the `struct ibv_context *`, valid as long as this value, for other C libraries.
     pub fn as_ptr(&self) -> *mut c_void {
         self.raw().cast()
     }
@@ -151,25 +152,25 @@ impl Context {
         self.handle.as_ptr()
     }
 
-    /// Number of ports; they count from 1.
+    /// Returns the number of ports; ports count from 1.
     ///
     /// # Errors
-    /// What `ibv_query_device` fails with.
+    /// The error of `ibv_query_device`.
     pub fn port_count(&self) -> Result<u8> {
         let mut attributes = ffi::ibv_device_attr::default();
-        // SAFETY: the context is open, and the attributes may be written.
+        // SAFETY: the context is open, and the attributes are writable.
         let returned = unsafe { ffi::ibv_query_device(self.raw(), &raw mut attributes) };
         self.check("ibv_query_device", &"", returned)?;
         Ok(attributes.phys_port_cnt)
     }
 
-    /// What a port is like now.
+    /// Queries the current attributes of a port.
     ///
     /// # Errors
-    /// What `ibv_query_port` fails with; EINVAL if there is no such port.
+    /// The error of `ibv_query_port`; EINVAL if there is no such port.
     pub fn port(&self, port: u8) -> Result<PortAttributes> {
         let mut attributes = ffi::ibv_port_attr::default();
-        // The exported function fills the struct that it had first: all but the newest fields, which stay zero.
+        // The exported function fills the struct's first version: all but the newest fields, which stay zero.
         // SAFETY: the context is open; the struct begins with the one that the function writes.
         let returned =
             unsafe { ffi::ibv_query_port(self.raw(), port, (&raw mut attributes).cast()) };
@@ -177,13 +178,13 @@ impl Context {
         Ok(PortAttributes::from(&attributes))
     }
 
-    /// An entry of a port's GID table; zero if it is empty.
+    /// Returns an entry of a port's GID table; all zeros if it is empty.
     ///
     /// # Errors
-    /// What `ibv_query_gid` fails with; EINVAL if there is no such entry.
+    /// The error of `ibv_query_gid`; EINVAL if there is no such entry.
     pub fn gid(&self, port: u8, index: u16) -> Result<Gid> {
         let mut gid = ffi::ibv_gid::default();
-        // SAFETY: the context is open, and the GID may be written.
+        // SAFETY: the context is open, and the GID is writable.
         let returned =
             unsafe { ffi::ibv_query_gid(self.raw(), port, c_int::from(index), &raw mut gid) };
         self.check(
@@ -191,17 +192,17 @@ impl Context {
             &format_args!("port {port}, index {index}"),
             returned,
         )?;
-        // SAFETY: bytes have no invalid value.
+        // SAFETY: every byte pattern is valid.
         Ok(Gid(unsafe { gid.raw }))
     }
 
-    /// An entry of a port's P_Key table; partition 0 if it is empty.
+    /// Returns an entry of a port's P_Key table; partition 0 if it is empty.
     ///
     /// # Errors
-    /// What `ibv_query_pkey` fails with; EINVAL if there is no such entry.
+    /// The error of `ibv_query_pkey`; EINVAL if there is no such entry.
     pub fn pkey(&self, port: u8, index: u16) -> Result<PKey> {
         let mut pkey = 0;
-        // SAFETY: the context is open, and the P_Key may be written.
+        // SAFETY: the context is open, and the P_Key is writable.
         let returned =
             unsafe { ffi::ibv_query_pkey(self.raw(), port, c_int::from(index), &raw mut pkey) };
         self.check(
@@ -212,7 +213,8 @@ impl Context {
         Ok(PKey(u16::from_be(pkey)))
     }
 
-    /// Where a P_Key stands in a port's table, membership bit included; `None` if it does not.
+    /// Returns the index of a P_Key in a port's table, comparing the membership bit too; `None` if it is not
+    /// there.
     ///
     /// # Errors
     /// Those of [`port`](Self::port) and [`pkey`](Self::pkey).
@@ -225,7 +227,7 @@ impl Context {
         Ok(None)
     }
 
-    /// Turns the return value of a verb into an error that names this device.
+    /// Turns the return value of a verb into a result that names this device.
     pub(crate) fn check(
         &self,
         operation: &'static str,

@@ -1,4 +1,4 @@
-//! The devices that the process can see.
+//! The devices that the process can use.
 
 use std::fmt;
 use std::path::Path;
@@ -17,40 +17,42 @@ use crate::text;
 /// The list of `ibv_get_device_list`, freed when the last device of it is dropped.
 struct List(NonNull<*mut ffi::ibv_device>);
 
-// SAFETY: the list is not written after it was made, and freeing it is bound to no thread.
+// SAFETY: the list is read-only after its creation, and any thread may free it.
 unsafe impl Send for List {}
 // SAFETY: as above.
 unsafe impl Sync for List {}
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: from `ibv_get_device_list`, freed nowhere else; no device of it is left (each holds the list).
+        // SAFETY: from `ibv_get_device_list`, and freed only here; no device of it is left (each holds the
+        // list).
         unsafe { ffi::ibv_free_device_list(self.0.as_ptr()) };
     }
 }
 
-/// A device, opened or not.
+/// A device, open or not.
 ///
-/// What it tells is as of [`devices`]; a device that was renamed or unplugged since then fails to open.
+/// Its data is as of [`devices`]; opening fails if the device was renamed or unplugged since.
 #[derive(Clone)]
 pub struct Device {
     raw: NonNull<ffi::ibv_device>,
     _list: Arc<List>,
 }
 
-// SAFETY: libibverbs writes a device while it makes the list and counts its users behind a lock; the fields read here
-// never change after that.
+// SAFETY: libibverbs writes a device while it makes the list, and counts its users behind a lock; the fields
+// read here never change after that.
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// All devices for which there is a driver library, in the order of libibverbs. None at all is no error.
+/// Lists all devices that have a driver library, in libibverbs' order. An empty list is not an error.
 ///
 /// # Errors
-/// [`Cause::NotSupported`] if ib_uverbs is not loaded or of another version; else what `ibv_get_device_list` fails with.
+/// [`Cause::NotSupported`] if ib_uverbs is not loaded or has an unknown version; else the error of
+/// `ibv_get_device_list`.
 pub fn devices() -> Result<Vec<Device>> {
     let mut count = 0;
-    // SAFETY: the count may be written.
+    // SAFETY: the count is writable.
     let list = unsafe { ffi::ibv_get_device_list(&raw mut count) };
     let Some(list) = NonNull::new(list) else {
         let errno = last_errno();
@@ -61,7 +63,7 @@ pub fn devices() -> Result<Vec<Device>> {
     };
     let holder = Arc::new(List(list));
     let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: the list has that many devices, none of them NULL, and is not written any more.
+    // SAFETY: the list has that many devices, none of them NULL, and nothing writes to it.
     let raw = unsafe { std::slice::from_raw_parts(list.as_ptr(), count) };
     let devices = raw.iter().filter_map(|&device| NonNull::new(device));
     Ok(devices
@@ -73,11 +75,11 @@ pub fn devices() -> Result<Vec<Device>> {
 }
 
 impl Device {
-    /// The device of that name, such as `mlx5_0`.
+    /// Finds the device with that name, such as `mlx5_0`.
     ///
     /// # Errors
-    /// Those of [`devices`]; [`Cause::NoDevice`] with the names that there are; [`Cause::Unusable`] if the kernel has it
-    /// and libibverbs does not.
+    /// Those of [`devices`]; [`Cause::NoDevice`] with the names that exist; [`Cause::Unusable`] if only the
+    /// kernel has it.
     pub fn by_name(name: &str) -> Result<Self> {
         Self::find(
             "find a device by name",
@@ -87,10 +89,11 @@ impl Device {
         )
     }
 
-    /// The device with that node GUID.
+    /// Finds the device with that node GUID.
     ///
     /// # Errors
-    /// Those of [`by_name`](Self::by_name), or [`Cause::Ambiguous`]: a physical function and its virtual ones can share a node GUID.
+    /// Those of [`by_name`](Self::by_name); [`Cause::Ambiguous`], because a physical function and its virtual
+    /// functions can share a node GUID.
     pub fn by_node_guid(guid: Guid) -> Result<Self> {
         let mark = Mark::NodeGuid(guid);
         Self::find("find a device by node GUID", &guid, &mark, |device| {
@@ -98,7 +101,8 @@ impl Device {
         })
     }
 
-    /// The device behind a device node, such as `/dev/infiniband/uverbs0`; the last part of the path is enough.
+    /// Finds the device of a device node, such as `/dev/infiniband/uverbs0`; only the last part of the path is
+    /// compared.
     ///
     /// # Errors
     /// Those of [`by_name`](Self::by_name).
@@ -136,25 +140,25 @@ impl Device {
         Err(Error::new(operation, wanted, cause))
     }
 
-    /// The kernel's name for it, such as `mlx5_0`.
+    /// Returns the kernel's name of the device, such as `mlx5_0`.
     pub fn name(&self) -> &str {
         // SAFETY: the device lives as long as its list, and its texts do not change.
         text::of_array(unsafe { &(*self.raw.as_ptr()).name })
     }
 
-    /// Name of its file in `/dev/infiniband`, such as `uverbs0`.
+    /// Returns the name of its file in `/dev/infiniband`, such as `uverbs0`.
     pub fn device_node(&self) -> &str {
         // SAFETY: as for the name.
         text::of_array(unsafe { &(*self.raw.as_ptr()).dev_name })
     }
 
-    /// Its folder below `/sys/class/infiniband`.
+    /// Returns its folder below `/sys/class/infiniband`.
     pub fn sysfs_path(&self) -> &Path {
         // SAFETY: as for the name.
         Path::new(text::of_array(unsafe { &(*self.raw.as_ptr()).ibdev_path }))
     }
 
-    /// The node GUID; 0 if the kernel has none for it.
+    /// Returns the node GUID; 0 if the kernel has none.
     pub fn node_guid(&self) -> Guid {
         // SAFETY: the device lives as long as its list.
         Guid(u64::from_be(unsafe {
@@ -162,12 +166,13 @@ impl Device {
         }))
     }
 
-    /// Opens a context of its own.
+    /// Opens the device as a new context.
     ///
     /// # Errors
-    /// [`Cause::Io`] with the error number of what failed, found anew since libibverbs loses it, and its likely cause: no
-    /// file in `/dev/infiniband`, no permission (whose file, which user and groups), no descriptor left, a limit of its
-    /// control group, too little memory to lock, or a kernel that the driver library does not fit.
+    /// [`Cause::Io`] with the error number of the failed step, determined again because libibverbs loses it,
+    /// and the likely cause: no file in `/dev/infiniband`, no permission (with the file's owner and mode, and
+    /// this process's user and groups), no free descriptor, a limit of the control group, too little lockable
+    /// memory, or a driver library that does not fit the kernel.
     pub fn open(&self) -> Result<Context> {
         // SAFETY: the device lives as long as its list, which `self` holds.
         unsafe { Context::open(self.raw.as_ptr()) }

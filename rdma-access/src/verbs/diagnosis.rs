@@ -1,4 +1,4 @@
-//! Why libibverbs shows no device, or does not open it: it does not say.
+//! Finds out why libibverbs lists no device, or cannot open one; it does not say why.
 
 use std::fs;
 use std::io;
@@ -16,10 +16,10 @@ use crate::error::{Cause, Error};
 const CLASS_VERBS: &str = "/sys/class/infiniband_verbs";
 const CLASS_DEVICES: &str = "/sys/class/infiniband";
 const DEVICE_FILES: &str = "/dev/infiniband";
-/// Versions of the kernel's interface that libibverbs knows (its kern-abi.h, since 2007).
+/// Versions of the kernel's interface that libibverbs supports (its kern-abi.h, since 2007).
 const ABI_VERSIONS: std::ops::RangeInclusive<u32> = 3..=6;
 
-/// What is wrong with the whole of the kernel's side; `None` if nothing is.
+/// Returns what is wrong with the kernel's RDMA support as a whole, if anything.
 pub(super) fn kernel_side() -> Option<Cause> {
     let path = format!("{CLASS_VERBS}/abi_version");
     let text = match fs::read_to_string(&path) {
@@ -37,7 +37,7 @@ pub(super) fn kernel_side() -> Option<Cause> {
     Some(Cause::NotSupported(text))
 }
 
-/// What a device is looked for by.
+/// The key of a device lookup.
 pub(crate) enum Mark<'a> {
     Name(&'a str),
     NodeGuid(Guid),
@@ -45,16 +45,16 @@ pub(crate) enum Mark<'a> {
     Node(&'a str),
 }
 
-/// A device that the kernel has and libibverbs does not show.
+/// A device that the kernel has and libibverbs does not list.
 struct Hidden {
     name: String,
-    /// Its folder below `/sys/class/infiniband_verbs`, if it has one; or what cannot be read of those that there are.
+    /// Its folder below `/sys/class/infiniband_verbs`, if it has one; an error if some could not be read.
     verbs: Result<Option<String>, String>,
-    /// The name under which libibverbs shows it after all: the one that it had when this process first listed devices.
+    /// The name under which libibverbs lists it: its name when this process first listed devices.
     shown_as: Option<String>,
 }
 
-/// The entries of a folder of sysfs. One that is missing has none.
+/// Returns the entries of a sysfs folder; none if it does not exist.
 fn entries(folder: &str) -> Result<Vec<String>, Cause> {
     match fs::read_dir(folder) {
         Ok(entries) => {
@@ -74,7 +74,7 @@ fn entries(folder: &str) -> Result<Vec<String>, Cause> {
     }
 }
 
-/// The verbs folder of a device, if it has one.
+/// Returns the verbs folder of a device, if it has one.
 fn verbs_of(name: &str) -> Result<Option<String>, String> {
     let mut unreadable = None;
     for node in entries(CLASS_VERBS).map_err(|cause| cause.to_string())? {
@@ -86,7 +86,7 @@ fn verbs_of(name: &str) -> Result<Option<String>, String> {
         match fs::read_to_string(&file) {
             Ok(device) if device.trim() == name => return Ok(Some(node)),
             Ok(_) => {}
-            Err(error) => unreadable = Some(format!("{} cannot be read: {error}", file.display())),
+            Err(error) => unreadable = Some(format!("cannot read {}: {error}", file.display())),
         }
     }
     unreadable.map_or(Ok(None), Err)
@@ -133,17 +133,19 @@ impl Hidden {
         let known = format!("the kernel has {} (driver {driver}", self.name);
         if let Some(old) = &self.shown_as {
             return format!(
-                "{known}), but libibverbs keeps to the name that it had when this process first listed devices, {old}: ask \
-                 for that one, or start the process anew"
+                "{known}), but libibverbs keeps its name from when this process first listed devices, {old}: use that \
+                 name, or restart the process"
             );
         }
         let node = match &self.verbs {
             Ok(Some(node)) => node,
             Ok(None) => return format!("{known}), but {}", without_node()),
-            Err(why) => return format!("{known}), but which file is its is unknown: {why}"),
+            Err(why) => {
+                return format!("{known}), but its device file cannot be determined: {why}");
+            }
         };
         let file = Path::new(DEVICE_FILES).join(node);
-        // libibverbs asks for the file's status, and leaves out the device if it gets none.
+        // libibverbs reads the file's status, and omits the device if that fails.
         if let Err(error) = fs::metadata(&file) {
             let why = match error.kind() {
                 io::ErrorKind::NotFound => diagnosis::absent(&file),
@@ -154,40 +156,40 @@ impl Hidden {
             };
             return format!("{known}), but {why}");
         }
-        // The kernel does not list a device to network namespaces other than its own.
+        // The kernel hides a device from network namespaces other than its own.
         if let Err(cause) = file_of(node)
             && cause.raw_os_error() == Some(Errno::PERM.raw_os_error())
         {
-            return format!("{known}), but {} cannot be opened: {cause}", file.display());
+            return format!("{known}), but opening {} fails: {cause}", file.display());
         }
         let version_file = format!("{CLASS_VERBS}/{node}/abi_version");
         let version = match fs::read_to_string(&version_file) {
             Ok(version) => version.trim().to_owned(),
-            Err(error) => return format!("{known}), but {version_file} cannot be read: {error}"),
+            Err(error) => return format!("{known}), but reading {version_file} fails: {error}"),
         };
         format!(
             "{known}, interface version {version}, file {}), but libibverbs has no driver library for it, or none for \
              that version: install rdma-core's (Debian: ibverbs-providers) or the vendor's. One that was installed \
-             after this process first listed devices is not loaded until the process starts anew; IBV_SHOW_WARNINGS=1 in \
+             after this process first listed devices is loaded only after a restart of the process; IBV_SHOW_WARNINGS=1 in \
              its environment shows more",
             file.display()
         )
     }
 }
 
-/// Why a device has no file for programs.
+/// Returns why a device has no file for programs.
 fn without_node() -> String {
     let path = format!("{CLASS_VERBS}/abi_version");
     match fs::read_to_string(&path) {
-        // It is loaded, and serves others.
+        // ib_uverbs is loaded, and serves other devices.
         Ok(_) => {
-            format!("its driver offers it to the kernel alone: nothing in {CLASS_VERBS} names it")
+            format!("its driver offers it only to the kernel: nothing in {CLASS_VERBS} names it")
         }
         Err(error) => diagnosis::class_unreadable(&path, &error, "ib_uverbs").to_string(),
     }
 }
 
-/// Why there is no device that was looked for.
+/// Returns why a lookup found no device.
 pub(crate) fn no_device(shown: &[Device], mark: &Mark<'_>) -> Cause {
     let hidden = match hidden(shown) {
         Ok(hidden) => hidden,
@@ -210,7 +212,7 @@ pub(crate) fn no_device(shown: &[Device], mark: &Mark<'_>) -> Cause {
     }
 }
 
-/// Why libibverbs shows no device at all, which others that are built on it do not say.
+/// Returns why there is no usable device at all; libraries built on libibverbs do not say.
 pub(crate) fn none_shown() -> Cause {
     let shown = match super::devices() {
         Ok(shown) => shown,
@@ -242,10 +244,10 @@ fn listed(shown: &[Device], hidden: &[Hidden]) -> Vec<String> {
     present
 }
 
-/// Why a device that libibverbs shows was not opened.
+/// Returns why a device that libibverbs lists did not open.
 pub(super) fn not_opened(device: &str, device_node: &str, errno: i32) -> Cause {
     let path = Path::new(DEVICE_FILES).join(device_node);
-    // libibverbs loses the error number of this very call.
+    // libibverbs loses the error number of opening this file.
     let file = match file_of(device_node) {
         Ok(file) => file,
         Err(cause) => return cause,
@@ -256,12 +258,9 @@ pub(super) fn not_opened(device: &str, device_node: &str, errno: i32) -> Cause {
     });
     let kernels = fs::read_to_string(format!("{CLASS_VERBS}/{device_node}/dev")).ok();
     let likely = match (Errno::from_raw_os_error(errno), number, kernels) {
-        (_, None, _) => format!(
-            "{} is no device file; something else stands in its place",
-            path.display()
-        ),
+        (_, None, _) => format!("{} is not a device file", path.display()),
         (_, Some(number), Some(kernels)) if number != kernels.trim() => format!(
-            "{} is another device, {number}, than the kernel's {device_node}, {}: whoever made it took a wrong number",
+            "{} has device number {number}, but the kernel's {device_node} has {}: create the file with the right number",
             path.display(),
             kernels.trim()
         ),
@@ -272,12 +271,12 @@ pub(super) fn not_opened(device: &str, device_node: &str, errno: i32) -> Cause {
         (Errno::MFILE, ..) => diagnosis::descriptor_limit(),
         (Errno::NODEV | Errno::IO, ..) => format!(
             "{} opens and {CLASS_VERBS}/{device_node} is there, but the device's driver library could not start it: it may \
-             be in a reset, or on its way out",
+             be resetting or being removed",
             path.display()
         ),
         _ => format!(
-            "{} opens, so it is not a matter of rights: the device's driver library gave up after that, kernel and library \
-             may not fit each other",
+            "{} opens, so permissions are not the cause: the device's driver library failed afterwards; kernel and library \
+             may not match",
             path.display()
         ),
     };
@@ -288,21 +287,22 @@ pub(super) fn not_opened(device: &str, device_node: &str, errno: i32) -> Cause {
 }
 
 fn gone(device_node: &str) -> String {
-    format!("the device is gone: there is no {CLASS_VERBS}/{device_node} any more")
+    format!("the device was removed: {CLASS_VERBS}/{device_node} no longer exists")
 }
 
-/// Whether the kernel has the device still. Other than its name, that of its file stays.
+/// Returns whether the kernel still has the device. Unlike the device's name, its file's name never changes.
 fn has_folder(device_node: &str) -> bool {
     Path::new(CLASS_VERBS).join(device_node).exists()
 }
 
-/// Why a device that the kernel has, by its name, cannot be used by a library that opens it by libibverbs; `None` if it can.
+/// Returns why a device that the kernel has by that name cannot be used by a library on libibverbs; `None` if
+/// it can.
 pub(crate) fn unusable(name: &str) -> Option<Cause> {
     let device = match Device::by_name(name) {
         Ok(device) => device,
         Err(error) => return Some(error.into_cause()),
     };
-    // libibverbs tries for seconds to open a file that does not.
+    // libibverbs retries for seconds if the file does not open, so try the file first.
     file_of(device.device_node())
         .err()
         .or_else(|| device.open().err().map(Error::into_cause))

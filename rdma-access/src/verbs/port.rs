@@ -1,4 +1,4 @@
-//! A port's attributes, from libibverbs' structure.
+//! Converts a port's attributes from libibverbs' structure.
 
 use ibverbs_sys as ffi;
 

@@ -1,4 +1,4 @@
-//! Lookups by address, over a librdmacm made for these tests and over the real one where there is no device.
+//! Lookups by address, with a stub of librdmacm, and with the real one without a device.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -76,7 +76,7 @@ fn address(text: &str) -> ScopedIp {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn what_is_found_is_told_and_ended_with_the_handle() {
+fn the_result_is_reported_and_ends_with_the_handle() {
     let stub = Stub::new();
     let local = stub.cm.local(&address("192.0.2.1")).unwrap();
     let remote = stub
@@ -145,11 +145,11 @@ fn a_failing_call_is_named_and_leaves_nothing() {
         check(&error, operation, words);
         assert_eq!(stub.number("stub_alive"), 0, "{error}");
     }
-    // No module, or no device file: what is missing is named, whatever librdmacm says.
+    // Without the module or the device file, the error names what is missing, whatever librdmacm reports.
     for errno in [Errno::ACCESS, Errno::NODEV, Errno::NOMEM, Errno::PERM] {
         stub.fail(CREATE, errno);
         let error = ask(CREATE).unwrap_err();
-        check(&error, "rdma_create_id", &["(192.0.2.7)", "(modprobe "]);
+        check(&error, "rdma_create_id", &["(192.0.2.7)", "run modprobe "]);
         assert!(!error.to_string().contains("out of memory"), "{error}");
         assert_eq!(stub.number("stub_alive"), 0, "{error}");
     }
@@ -201,9 +201,9 @@ fn the_interface_that_has_no_device_is_named() {
     check(
         &error,
         "rdma_resolve_addr",
-        &["no interface of the number 987654"],
+        &["no interface with number 987654"],
     );
-    // What a local lookup is refused is not the kernel's answer being dropped.
+    // A refused local lookup is not the case in which librdmacm drops the kernel's answer.
     stub.fail(BIND, Errno::PERM);
     let error = stub.cm.local(&address("127.0.0.1")).unwrap_err();
     assert!(error.to_string().ends_with("(os error 1)"), "{error}");

@@ -1,4 +1,4 @@
-/* A librdmacm for tests: fails where it is told to, and counts what is alive. */
+/* A stub of librdmacm for tests: fails on demand, and counts living objects. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static int fails(enum call call)
 
 int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space ps)
 {
-	/* A caller must not take what a failed call has written. */
+	/* The caller must not use a failed call's result. */
 	*id = (void *)8;
 	if (channel || ps != RDMA_PS_TCP) {
 		errno = EINVAL;

@@ -1,6 +1,6 @@
 //! UD queue pairs on simulated adapters in this process.
 //!
-//! The executable links fabric-sim, whose `ibv_*` functions thereby take the place of libibverbs'.
+//! The executable links fabric-sim, whose `ibv_*` functions replace libibverbs'.
 
 mod teardown;
 mod transfer;
@@ -52,7 +52,7 @@ fn adapter(lid: u16) -> Arc<Adapter> {
     adapter
 }
 
-/// The adapters `sim3` and `sim7`, members of the group; the tests of this executable share them.
+/// Returns the adapters `sim3` and `sim7`, members of the group; all tests of this executable share them.
 fn context(lid: u16) -> Arc<Context> {
     static INSTALLED: std::sync::Once = std::sync::Once::new();
     INSTALLED.call_once(|| {
@@ -67,7 +67,7 @@ fn gid(lid: u16) -> Gid {
     Gid((u128::from(PREFIX) << 64 | u128::from(lid)).to_be_bytes())
 }
 
-/// A queue pair with all that belongs to it.
+/// A queue pair with its queue and buffers.
 struct Endpoint {
     context: Arc<Context>,
     domain: Arc<ProtectionDomain>,
@@ -132,7 +132,7 @@ impl Endpoint {
         self.pair.post_send(slot, payload.len(), to, token).unwrap();
     }
 
-    /// The next `count` completions.
+    /// Returns the next `count` completions.
     fn completions(&self, count: usize) -> Vec<Completion> {
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut completions = Vec::new();

@@ -1,4 +1,4 @@
-//! The end of objects: in any order, with everything given back, and failures told.
+//! Destroying objects: in any order, with everything returned, and failures reported.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use rdma_access::verbs::{Device, LinkLayer, PortState, devices};
 use rdma_access::{Cause, Error, Guid, PKey, set_teardown_report};
 use rustix::io::Errno;
 
-/// What teardown reported. Only [`a_failing_end_is_an_error_or_a_report`] may make it report.
+/// The reported teardown errors. Only [`a_failing_end_is_an_error_or_a_report`] may cause any.
 static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn record(error: &Error) {
@@ -28,7 +28,7 @@ fn slots_that_are_posted_come_back_when_the_queue_pair_ends() {
 }
 
 #[test]
-fn what_came_for_others_survives_the_end_of_a_queue_pair() {
+fn other_completions_survive_the_end_of_a_queue_pair() {
     let (a, b) = (Endpoint::new(3), Endpoint::new(7));
     let second = UdQueuePair::new(&b.domain, &b.queue, &b.queue, &attributes()).unwrap();
     let slot = b.buffers.take_slot().unwrap();
@@ -55,7 +55,7 @@ fn what_came_for_others_survives_the_end_of_a_queue_pair() {
     );
     b.nothing_more();
     drop(arrived);
-    // One receive is posted still.
+    // One receive is still posted.
     assert_eq!(b.buffers.free_slots(), SLOTS as usize - 1);
 }
 
@@ -72,7 +72,7 @@ fn parents_live_as_long_as_their_children() {
     let attached = MulticastAttachment::new(&pair, GROUP, MLID).unwrap();
     let slot = buffers.take_slot().unwrap();
     drop((context, domain, channel, buffers, pair));
-    // All that is left holds the rest.
+    // What is left keeps the rest alive.
     assert_eq!(slot.len(), GRH_LENGTH + 256);
     let mut completions = Vec::new();
     queue.arm(false).unwrap();
@@ -85,7 +85,7 @@ fn parents_live_as_long_as_their_children() {
 #[test]
 fn a_refused_attachment_does_not_hold_the_queue_pair() {
     let end = Endpoint::new(3);
-    // No multicast LID.
+    // Not a multicast LID.
     let error = MulticastAttachment::new(&end.pair, GROUP, Lid(7)).unwrap_err();
     assert_eq!(error.operation(), "ibv_attach_mcast");
     assert!(error.inputs().contains("MLID 7"), "{error}");
@@ -117,7 +117,7 @@ fn everything_closes_without_an_error_in_order() {
     Arc::into_inner(context).unwrap().close().unwrap();
 }
 
-/// An object that libibverbs holds against a domain, made behind the crate's back.
+/// Creates an object that keeps a domain in use, unknown to this crate.
 fn foreign_address(domain: *mut ibverbs_sys::ibv_pd) -> *mut ibverbs_sys::ibv_ah {
     let mut attributes = ibverbs_sys::ibv_ah_attr {
         port_num: 1,
@@ -169,7 +169,7 @@ fn devices_are_found_by_name_guid_and_node() {
         error.to_string().contains("(sim4)") && error.to_string().contains("sim7"),
         "{error}"
     );
-    // The simulation gives both the same device node.
+    // The simulation uses one device node name for both.
     let error = Device::by_device_node("/dev/infiniband/uverbs0").unwrap_err();
     assert!(
         matches!(error.cause(), Cause::Ambiguous { fitting } if fitting.len() == 2),
@@ -221,7 +221,7 @@ fn a_port_tells_its_attributes_and_tables() {
 }
 
 #[test]
-fn constructors_say_what_does_not_go_together() {
+fn constructors_refuse_parts_that_do_not_match() {
     let (a, b) = (Endpoint::new(3), Endpoint::new(7));
     let error = CompletionQueue::new(&a.context, 4, Some(&b.channel)).unwrap_err();
     assert!(error.to_string().contains("another context"), "{error}");

@@ -1,4 +1,4 @@
-//! Datagrams that arrive, and those that must not.
+//! Datagrams that arrive, and those that must not arrive.
 
 use std::thread;
 
@@ -211,7 +211,7 @@ fn with_a_spill_a_datagram_longer_than_the_slot_arrives_cut() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_the_slot_comes_back() {
+fn oversized_sends_are_refused_and_the_slot_is_returned() {
     let (a, b) = (Endpoint::new(3), Endpoint::new(7));
     let address = a.address(7);
     let to = Destination {
@@ -261,7 +261,7 @@ fn what_does_not_fit_is_refused_and_the_slot_comes_back() {
 
     drop(refused);
 
-    // The queue pair takes 8 receives.
+    // The queue pair has 8 receives.
     (0..8).for_each(|token| a.receive(token));
     let refused = a
         .pair
@@ -382,7 +382,7 @@ unsafe extern "C" fn no_send(
 }
 
 #[test]
-fn a_full_queue_pair_is_told_from_a_driver_that_takes_no_more() {
+fn a_full_queue_pair_and_a_driver_failure_have_different_errors() {
     let end = Endpoint::new(3);
     let other = UdQueuePair::new(&end.domain, &end.queue, &end.queue, &attributes()).unwrap();
     let refused = |pair: &UdQueuePair| {
@@ -394,23 +394,24 @@ fn a_full_queue_pair_is_told_from_a_driver_that_takes_no_more() {
     (0..8).for_each(|token| end.receive(token));
     let text = refused(&end.pair);
     assert!(
-        text.contains("8 requests are posted, as many as the queue pair may have"),
+        text.contains("8 requests are posted, the queue pair's maximum"),
         "{text}"
     );
-    // What others have posted to the same completion queue does not count.
+    // Requests of other queue pairs on the same completion queue do not count.
     let slot = end.buffers.take_slot().unwrap();
     other.post_receive(slot, 0).unwrap();
-    // SAFETY: the context is open, and its table is nobody else's.
+    // SAFETY: the context is open, and only this test uses its table.
     let operations = unsafe { &mut (*end.context.as_ptr().cast::<ibverbs_sys::ibv_context>()).ops };
     operations.post_recv = Some(no_receive);
     operations.post_send = Some(no_send);
     let text = refused(&other);
     assert!(
-        text.contains("1 requests are posted of the 8") && text.contains("it is not full"),
+        text.contains("1 of at most 8 requests are posted")
+            && text.contains("the queue pair is not full"),
         "{text}"
     );
     assert!(!text.contains("poll its completion queue"), "{text}");
-    // Nor do receives, where it is sends that there are too many of.
+    // Receives do not count either when there are too many sends.
     let address = end.address(7);
     let to = Destination {
         address: &address,
@@ -419,5 +420,8 @@ fn a_full_queue_pair_is_told_from_a_driver_that_takes_no_more() {
     };
     let slot = end.buffers.take_slot().unwrap();
     let text = end.pair.post_send(slot, 1, &to, 0).unwrap_err().to_string();
-    assert!(text.contains("0 requests are posted of the 8"), "{text}");
+    assert!(
+        text.contains("0 of at most 8 requests are posted"),
+        "{text}"
+    );
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use simulation::Fabric;
 
-/// An example of this crate, as built.
+/// Returns a built example of this crate.
 fn example(name: &str) -> PathBuf {
     let executable = env::current_exe().unwrap();
     let path = executable
@@ -48,7 +48,7 @@ impl Fabric {
     }
 }
 
-/// What smpquery prints, by name; `NodeType:....Switch`.
+/// Returns the output of smpquery, by name; `NodeType:....Switch`.
 fn smpquery(fabric: &Fabric, node: &str, route: &str) -> HashMap<String, String> {
     let output = fabric
         .on(
@@ -65,7 +65,7 @@ fn smpquery(fabric: &Fabric, node: &str, route: &str) -> HashMap<String, String>
         .collect()
 }
 
-/// What node_info prints, in smpquery's words.
+/// Returns the output of node_info, with smpquery's names.
 fn node_info(fabric: &Fabric, node: &str, hops: &[&str]) -> HashMap<String, String> {
     let mut arguments = vec!["-", "-"];
     arguments.extend(hops);
@@ -134,7 +134,7 @@ fn an_smi_port_opens_by_every_combination_of_name_and_port() {
 }
 
 #[test]
-fn node_info_is_what_smpquery_says_here_and_next_door() {
+fn node_info_equals_smpquery_for_the_local_and_the_next_node() {
     let fabric = Fabric::start();
     for node in ["Hca1", "Hca2", "Hca4"] {
         for (route, hops) in [("0", &[][..]), ("0,1", &["1"]), ("0,1,3", &["1", "3"])] {
@@ -150,7 +150,7 @@ fn node_info_is_what_smpquery_says_here_and_next_door() {
             assert_eq!(ours.len(), 6);
         }
     }
-    // Nobody sits at port 8 of the switch.
+    // Port 8 of the switch has no cable.
     let output = fabric.run("Hca1", "node_info", &["-", "-", "1", "8"]);
     assert!(!output.status.success());
     assert!(

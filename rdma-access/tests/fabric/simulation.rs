@@ -1,7 +1,7 @@
-//! ibsim and opensm, started for a test and ended with it.
+//! ibsim and opensm, started for a test and stopped with it.
 //!
-//! loader-test's rig does more of it, but depends on acm-prov-api, which offers this crate: that would be a circle. Nor
-//! can it be without ibacm, which this crate is to be tested without.
+//! loader-test's rig does more, but depends on acm-prov-api, which depends on this crate. It also needs ibacm,
+//! which the tests of this crate must not need.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// How long anything may take.
+/// Timeout for everything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Fabric {
-    // Ended in this order.
+    // Dropped in this order.
     opensm: Mutex<Option<Program>>,
     _ibsim: Program,
     folder: TempDir,
     socket_name: String,
 }
 
-/// A program that ends with its test, whatever ends that.
+/// A program that ends with its test, however the test ends.
 struct Program(Child);
 
 impl Program {
@@ -40,14 +40,14 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // One that has ended already is as good.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 impl Fabric {
-    /// The four hosts Hca1 to Hca4 on two switches, without a subnet manager.
+    /// Starts the four hosts Hca1 to Hca4 on two switches, without a subnet manager.
     pub fn start() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl Fabric {
         );
         let log = folder.path().join("ibsim.log");
         let ibsim = Program::start("ibsim", &log, |command| {
-            // Its console; it ends when that is closed.
+            // ibsim's console; ibsim ends when it is closed.
             command
                 .args(["-s", net])
                 .stdin(Stdio::piped())
@@ -74,7 +74,7 @@ impl Fabric {
         }
     }
 
-    /// Makes a program sit on a node.
+    /// Sets a command's environment so that it runs on a node.
     pub fn on<'a>(&self, node: &str, command: &'a mut Command) -> &'a mut Command {
         command
             .env("LD_PRELOAD", umad2sim())

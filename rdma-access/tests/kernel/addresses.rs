@@ -1,4 +1,4 @@
-//! Devices by address: what is found, and the same questions put to librpma.
+//! Devices by address, compared with librpma.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::process::Command;
@@ -29,7 +29,7 @@ fn check(found: &AddressDevice, device: &str, text: &str) {
     assert_ne!(context.as_ptr(), found.as_ptr());
     assert_eq!(context.name(), device);
     assert_eq!(context.port(1).unwrap().state, PortState::ACTIVE);
-    // The GID that is told is one of that port's.
+    // The reported GID is in that port's table.
     let gids: Vec<_> = (0..16)
         .filter_map(|index| context.gid(1, index).ok())
         .collect();
@@ -65,7 +65,7 @@ fn remote_addresses_lead_to_the_device_on_the_way() {
     for (text, device, from) in [
         (THERE, NEIGHBOURLY, HERE),
         (THERE_V6, NEIGHBOURLY, HERE_V6),
-        // An own address is reached by its own device, from its first address.
+        // An own address is reached through its own device, from its first address.
         (SECOND_ADDRESS, DEVICE, ADDRESS),
     ] {
         let found = cm.remote(&address(text), TIMEOUT).unwrap();
@@ -81,14 +81,14 @@ fn libraries_loaded_again_and_again_leave_nothing_open() {
         let found = Cm::load().unwrap().local(&address(ADDRESS)).unwrap();
         assert_eq!(found.device(), DEVICE);
     };
-    // What librdmacm opens once and keeps is open after this.
+    // librdmacm opens some files once and keeps them open.
     look();
     let before = open_files().len();
     (0..5).for_each(|_| look());
     wait_for_open_files(before);
 }
 
-/// A link-local address of an interface of this machine.
+/// Returns a link-local address of an interface of this machine.
 fn link_local(interface: &str) -> String {
     let table = std::fs::read_to_string("/proc/net/if_inet6").unwrap();
     let line = table
@@ -121,14 +121,14 @@ fn scope_ids_tell_the_interface() {
     let wrong = format!("{}%veth0", link_local("dummy0"));
     let error = cm.local(&address(&wrong)).unwrap_err();
     assert!(error.to_string().contains("but dummy0"), "{error}");
-    // An interface that has a number for a name.
+    // An interface whose name is a number.
     ip(&["link", "add", "4711", "type", "dummy"]);
     let named = address("fe80::1%4711").scope();
     let number = std::fs::read_to_string("/sys/class/net/4711/ifindex").unwrap();
     ip(&["link", "del", "4711"]);
     assert_eq!(named.to_string(), number.trim());
     assert_eq!(address("fe80::1%4711").scope(), 4711);
-    // One address, two ways; a dummy interface asks for no neighbour.
+    // One address, two routes; a dummy interface resolves no neighbours.
     let other_way = THERE_ON_LINK.replace("veth0", "dummy0");
     for (text, device) in [(THERE_ON_LINK, NEIGHBOURLY), (&other_way, DEVICE)] {
         check(&cm.remote(&address(text), TIMEOUT).unwrap(), device, text);
@@ -160,18 +160,18 @@ fn failures_name_the_call_and_its_reason() {
     assert_eq!(error.operation(), "rdma_resolve_addr");
     assert!(error.to_string().contains("no route"), "{error}");
     let error = cm.remote(&address("10.9.0.7"), TIMEOUT).unwrap_err();
-    let words = "dummy1, by which the way there leaves, has no RDMA device";
+    let words = "dummy1, which is on the route, has no RDMA device";
     assert!(error.to_string().contains(words), "{error}");
     let error = cm.remote(&address("fe80::7%987654"), TIMEOUT).unwrap_err();
     assert!(
         error
             .to_string()
-            .contains("no interface of the number 987654"),
+            .contains("no interface with number 987654"),
         "{error}"
     );
     let error = cm.local(&address("::ffff:10.7.0.1")).unwrap_err();
     assert!(error.to_string().contains("dummy0 has 10.7.0.1"), "{error}");
-    // A loopback address has none, although there are devices.
+    // A loopback address has no device, although there are devices.
     let error = cm.local(&address("127.0.0.1")).unwrap_err();
     assert!(
         matches!(error.cause(), Cause::NoDevice { present, .. } if present.len() == 3),
@@ -179,7 +179,7 @@ fn failures_name_the_call_and_its_reason() {
     );
 }
 
-/// An address as long as it is used.
+/// An address that exists as long as this value.
 struct Added(&'static str, &'static str);
 
 impl Added {
@@ -199,12 +199,12 @@ impl Drop for Added {
 #[ignore = "needs the kernel of cargo xtask vm"]
 fn an_address_on_the_loopback_interface_names_that_interface() {
     let cm = Cm::load().unwrap();
-    // As routed networks have it: the address of a host is on its loopback interface.
+    // As in routed networks: the host's address is on its loopback interface.
     let _host = Added::new("10.99.0.1/32", "lo");
     let error = cm.local(&address("10.99.0.1")).unwrap_err();
     let words = "lo, which has that address, has no RDMA device";
     assert!(error.to_string().contains(words), "{error}");
-    // One that is down has its device all the same.
+    // An interface that is down still has its device.
     let _idle = Added::new("10.11.0.1/24", "dummy2");
     wait_for_gid(DOWN, "0000:0000:0000:0000:0000:ffff:0a0b:0001");
     assert_eq!(cm.local(&address("10.11.0.1")).unwrap().device(), DOWN);
@@ -238,7 +238,7 @@ fn addresses_of_a_vlan_and_of_a_bond_lead_to_the_device_below() {
         (found.device(), found.local_address()),
         (DEVICE, "10.12.0.1".parse().ok())
     );
-    // A bond of an interface without a device has none.
+    // A bond of an interface without a device has no device.
     ip(&["link", "add", "bond7", "type", "bond"]);
     ip(&["link", "set", "dummy1", "down"]);
     ip(&["link", "set", "dummy1", "master", "bond7"]);
@@ -255,7 +255,7 @@ fn addresses_of_a_vlan_and_of_a_bond_lead_to_the_device_below() {
     assert!(error.to_string().contains(words), "{error}");
 }
 
-/// Waits until a device has a GID, which it gets some time after the address.
+/// Waits until a device has a GID, which the kernel adds some time after the address.
 fn wait_for_gid(device: &str, gid: &str) {
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     let gids = || -> Vec<String> {
@@ -287,7 +287,7 @@ fn a_silent_neighbour_is_waited_for_as_long_as_asked() {
         assert!(!patient.is_finished());
         neighbour(&["address", "add", &format!("{LATECOMER}/24"), "dev", "veth1"]);
         while !patient.is_finished() {
-            // Whatever it says, the kernel has asked for the address once more.
+            // Whatever the result, the kernel has tried to resolve the address again.
             Command::new("ping")
                 .args(["-c", "1", "-W", "1", LATECOMER])
                 .output()
@@ -298,13 +298,13 @@ fn a_silent_neighbour_is_waited_for_as_long_as_asked() {
     neighbour(&["address", "del", &format!("{LATECOMER}/24"), "dev", "veth1"]);
 }
 
-/// Runs `ip` here.
+/// Runs `ip` in this network namespace.
 fn ip(words: &[&str]) {
     let status = Command::new("/tools/ip").args(words).status().unwrap();
     assert!(status.success(), "{words:?}: {status}");
 }
 
-/// Runs `ip` where the neighbour lives.
+/// Runs `ip` in the neighbour's network namespace.
 fn neighbour(words: &[&str]) {
     let process = std::fs::read_to_string(NEIGHBOUR).unwrap();
     let status = Command::new("nsenter")
@@ -315,7 +315,7 @@ fn neighbour(words: &[&str]) {
     assert!(status.success(), "{words:?}: {status}");
 }
 
-/// Device that librpma finds, `none` if it has success without one; `None` if it fails.
+/// Returns the device that librpma finds, `none` if it succeeds without one; `None` if it fails.
 fn librpma(kind: &str, text: &str) -> Option<String> {
     let output = Command::new("/tools/rpma_probe")
         .args([kind, text])
@@ -393,7 +393,7 @@ fn librpma_gives_the_same_answers() {
             "local" => cm.local(&address),
             _ => cm.remote(&address, TIMEOUT),
         });
-        // Success without a device is a failure here.
+        // Success without a device counts as failure here.
         let theirs = librpma(kind, text).filter(|name| name != "none");
         found += usize::from(theirs.is_some());
         let name = ours.as_ref().ok().map(|found| found.device().to_owned());
@@ -403,17 +403,17 @@ fn librpma_gives_the_same_answers() {
     }
     assert!(differences.is_empty(), "{differences:#?}");
     assert!(found >= 15, "{found}");
-    // The differences that are meant: it has success without a context there.
+    // The intended differences: librpma succeeds without a context.
     for text in ["0.0.0.0", "::", "127.0.0.1", "::1"] {
         assert_eq!(librpma("local", text).as_deref(), Some("none"), "{text}");
         cm.local(&address(text)).unwrap_err();
     }
-    // The kernel takes these for its own, of whichever device comes first.
+    // The kernel takes these for its own addresses, on whichever device comes first.
     for text in ["0.0.0.0", "::"] {
         assert!(librpma("remote", text).is_some(), "{text}");
         cm.remote(&address(text), TIMEOUT).unwrap_err();
     }
-    // The short and octal forms of old.
+    // The old short and octal forms.
     for text in ["10.7.1", "10.7.0.01"] {
         assert_eq!(librpma("local", text).as_deref(), Some(DEVICE), "{text}");
         text.parse::<ScopedIp>().unwrap_err();
@@ -429,7 +429,7 @@ fn rdma_getaddrinfo_runs() {
         *const c_void,
         *mut *mut c_void,
     ) -> c_int;
-    // SAFETY: a library of the distribution, whose constructors do no harm.
+    // SAFETY: a library of the distribution, whose constructors are harmless.
     let library = unsafe { Library::new("librdmacm.so.1") }.unwrap();
     // SAFETY: the type of the function.
     let getaddrinfo = unsafe { library.get::<GetAddrInfo>("rdma_getaddrinfo") }.unwrap();
@@ -439,7 +439,7 @@ fn rdma_getaddrinfo_runs() {
     for text in [ADDRESS, THERE, THERE_V6] {
         let node = CString::new(text).unwrap();
         let mut result = null_mut();
-        // SAFETY: the texts end in NUL, and the result may be written.
+        // SAFETY: the texts end in NUL, and the result is writable.
         let returned =
             unsafe { getaddrinfo(node.as_ptr(), c"7471".as_ptr(), null_mut(), &raw mut result) };
         assert_eq!(returned, 0, "{text}: {}", std::io::Error::last_os_error());

@@ -1,4 +1,4 @@
-//! Devices found and opened.
+//! Finding and opening devices.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ fn a_context_opens_whether_or_not_a_port_is_active() {
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
 fn each_opening_is_a_context_of_its_own_and_leaves_nothing() {
-    // What libraries open once and keep is open after this.
+    // Libraries open some files once and keep them open.
     drop(Context::open_by_name(DEVICE).unwrap());
     let before = open_files().len();
     let contexts: Vec<Context> = (0..20)
@@ -82,7 +82,7 @@ fn each_opening_is_a_context_of_its_own_and_leaves_nothing() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn a_device_that_was_renamed_is_not_said_to_lack_a_driver_library() {
+fn a_renamed_device_is_not_reported_as_without_driver_library() {
     let rename = |from: &str, to: &str| {
         let status = std::process::Command::new("/tools/rdma")
             .args(["dev", "set", from, "name", to])
@@ -97,7 +97,7 @@ fn a_device_that_was_renamed_is_not_said_to_lack_a_driver_library() {
         Context::open_by_name("renamed0"),
     );
     rename("renamed0", DOWN);
-    // libibverbs keeps what it once listed.
+    // libibverbs keeps the devices that it listed once.
     old.unwrap();
     let error = new.unwrap_err();
     assert!(

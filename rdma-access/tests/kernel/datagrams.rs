@@ -48,7 +48,7 @@ impl Endpoint {
         }
     }
 
-    /// Index of the GID that is an IPv4 address.
+    /// Returns the index of the GID that is an IPv4 address.
     fn gid_index(&self, address: &str) -> u8 {
         let wanted = mapped(address);
         let found =
@@ -83,7 +83,7 @@ impl Endpoint {
         self.pair.post_send(slot, payload.len(), to, 7).unwrap();
     }
 
-    /// The next completion, by way of the channel.
+    /// Returns the next completion, waiting on the channel.
     fn completion(&self) -> Completion {
         let deadline = Instant::now() + PATIENCE;
         let mut completions = Vec::new();
@@ -119,7 +119,7 @@ fn exchange(qkey: QKey) {
     };
     for number in 0u64..20 {
         b.receive(number);
-        // Of every length, none included.
+        // Of every length, including zero.
         let bytes = number.to_be_bytes();
         let payload = &bytes[..number as usize % 9];
         a.send(payload, &to);
@@ -191,7 +191,7 @@ fn with_a_spill_a_datagram_longer_than_the_slot_arrives_cut() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn what_is_posted_when_the_queue_pair_ends_comes_back() {
+fn posted_slots_return_when_the_queue_pair_ends() {
     let end = Endpoint::new(QKEY);
     (0..5).for_each(|token| end.receive(token));
     assert_eq!(end.buffers.free_slots(), 27);
@@ -206,7 +206,7 @@ fn what_is_posted_when_the_queue_pair_ends_comes_back() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn what_an_ended_queue_pair_left_in_the_queue_takes_no_room() {
+fn completions_of_an_ended_queue_pair_take_no_room() {
     const DEPTH: u64 = 7;
     let (a, b) = (Endpoint::new(QKEY), Endpoint::new(QKEY));
     let queue = Arc::new(CompletionQueue::new(&b.context, DEPTH as u32, Some(&b.channel)).unwrap());
@@ -236,7 +236,7 @@ fn what_an_ended_queue_pair_left_in_the_queue_takes_no_room() {
         }
         pair
     };
-    // Nobody polls what came for the first.
+    // The completion of the first datagram is not polled.
     drop(fill());
     assert_eq!(b.buffers.free_slots(), 32);
     let _pair = fill();
@@ -277,7 +277,7 @@ fn more_receives_than_the_queue_pair_has_are_refused_with_their_slot() {
 fn a_group_is_attached_received_from_and_detached() {
     const GROUP: Ipv4Addr = Ipv4Addr::new(239, 7, 7, 7);
     let (a, b) = (Endpoint::new(QKEY), Endpoint::new(QKEY));
-    // The kernel gives the interface what a member of the group would get.
+    // The kernel delivers to the interface what a member of the group would get.
     let member = UdpSocket::bind("0.0.0.0:0").unwrap();
     member
         .join_multicast_v4(&GROUP, &ADDRESS.parse().unwrap())

@@ -10,11 +10,11 @@ use rustix::io::Errno;
 use super::limits::{Forbidden, check};
 use super::{DEVICE, devices_by_kernel};
 
-/// Does it on a thread in a network namespace of its own.
+/// Runs `work` on a thread in a new network namespace.
 fn elsewhere<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // SAFETY: of this thread alone, which has no open sockets.
+            // SAFETY: it affects only this thread, which has no open sockets.
             assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
             work()
         });
@@ -28,7 +28,7 @@ fn exclusive_devices_are_closed_to_other_network_namespaces() {
     let device = Device::by_name(DEVICE).unwrap();
     let umad = Umad::load().unwrap();
     let (opened, port) = elsewhere(|| {
-        // That of librdmacm is nobody's device.
+        // librdmacm's file belongs to no device.
         std::fs::File::open("/dev/infiniband/rdma_cm").unwrap();
         (device.open(), umad.open_port(Some(DEVICE), Some(1)))
     });
@@ -42,10 +42,11 @@ fn exclusive_devices_are_closed_to_other_network_namespaces() {
     device.open().unwrap();
 }
 
-/// The kernel shows such a device in a /sys that was mounted for its own namespace, and does not list it to others.
+/// The kernel shows such a device in a /sys that was mounted in its own namespace, and does not list it to
+/// other namespaces.
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn exclusive_devices_are_not_said_to_lack_a_driver_library() {
+fn exclusive_devices_are_not_reported_as_without_driver_library() {
     let found = elsewhere(|| {
         assert!(devices_by_kernel().contains(&DEVICE.to_owned()));
         Device::by_name(DEVICE)
@@ -56,7 +57,7 @@ fn exclusive_devices_are_not_said_to_lack_a_driver_library() {
         "{error}"
     );
     for words in [
-        "/dev/infiniband/uverbs0 cannot be opened",
+        "opening /dev/infiniband/uverbs0 fails",
         "another network namespace",
     ] {
         assert!(error.to_string().contains(words), "{error}");
@@ -65,7 +66,7 @@ fn exclusive_devices_are_not_said_to_lack_a_driver_library() {
     Device::by_name(DEVICE).unwrap();
 }
 
-/// What both forbid with the same error number is not told apart; either is named.
+/// Both causes have the same error number, so the error names both.
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
 fn exclusive_devices_can_be_forbidden_by_a_control_group_all_the_same() {

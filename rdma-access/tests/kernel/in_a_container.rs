@@ -1,4 +1,4 @@
-//! With files of the first and the third device only, as in a container that was given no more.
+//! With the files of the first and the third device only, as in a container.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{ADDRESS, DEVICE, DOWN, HERE, HERE_V6, NEIGHBOURLY, THERE, THERE_ON_L
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What is said of the device whose file is missing, however it is asked for.
+/// Checks the error for the device without a file, however it was looked up.
 fn check(error: &Error) {
     assert!(
         matches!(error.cause(), Cause::Unusable { device, .. } if device == NEIGHBOURLY),
@@ -20,7 +20,7 @@ fn check(error: &Error) {
     for words in [
         "there is no /dev/infiniband/uverbs1",
         "uverbs0, uverbs2",
-        "this container was not given it",
+        "this container has no access to it",
     ] {
         assert!(error.to_string().contains(words), "{error}");
     }
@@ -44,7 +44,7 @@ fn in_a_container_a_missing_file_is_named_by_each_mark_of_its_device() {
     let guid = std::fs::read_to_string("/sys/class/infiniband/rxe1/node_guid").unwrap();
     let guid = u64::from_str_radix(&guid.trim().replace(':', ""), 16).unwrap();
     check(&Device::by_node_guid(Guid(guid)).unwrap_err());
-    // What the kernel does not have is another matter.
+    // A device that the kernel does not have is another error.
     let error = Device::by_name("rxe7").unwrap_err();
     assert!(matches!(error.cause(), Cause::NoDevice { .. }), "{error}");
     let error = Device::by_device_node("uverbs7").unwrap_err();
@@ -68,7 +68,7 @@ fn in_a_container_a_missing_file_is_named_by_each_address_of_its_device() {
         assert_eq!(error.operation(), "rdma_resolve_addr");
         check(&error);
     }
-    // The others are what they were, and so is an address that nobody has.
+    // The other devices work as before, and an address that no host has fails as before.
     assert_eq!(
         cm.local(&ADDRESS.parse().unwrap()).unwrap().device(),
         DEVICE
@@ -86,7 +86,7 @@ fn in_a_container_a_missing_file_is_named_by_each_address_of_its_device() {
     );
 }
 
-/// The first to open a device by librdmacm in this process: what librdmacm has open it does not open again.
+/// Must be the first in this process to open a device by librdmacm, which keeps open devices open.
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
 fn in_a_container_a_file_without_rights_is_named_by_address() {
@@ -103,7 +103,7 @@ fn in_a_container_a_file_without_rights_is_named_by_address() {
     for error in [found.0.unwrap_err(), found.1.unwrap_err()] {
         for words in [
             "os error 13",
-            "/dev/infiniband/uverbs0 is of user 0 (root)",
+            "/dev/infiniband/uverbs0 belongs to user 0 (root)",
             "mode 0660",
         ] {
             assert!(error.to_string().contains(words), "{error}");

@@ -1,4 +1,4 @@
-//! What keeps a device from being opened or used, brought about.
+//! Limits that keep a device from being opened or used.
 
 use std::ffi::c_long;
 use std::fs;
@@ -21,7 +21,7 @@ use rustix::thread::{
 
 use super::{ADDRESS, DEVICE};
 
-/// This thread without a capability, as long as it lives.
+/// Removes a capability from this thread, as long as this value lives.
 struct Without(CapabilitySet);
 
 impl Without {
@@ -45,7 +45,7 @@ impl Drop for Without {
     }
 }
 
-/// A limit of the process, as long as it lives. The tests run one at a time.
+/// Sets a limit of the process, as long as this value lives. The tests run one at a time.
 struct Limited(Resource, Rlimit);
 
 impl Limited {
@@ -62,7 +62,7 @@ impl Limited {
         Self(resource, before)
     }
 
-    /// No descriptor is left.
+    /// Uses up all descriptors.
     fn to_open_files() -> Self {
         let next = rustix::io::dup(std::io::stdin()).unwrap();
         let next = next.as_raw_fd();
@@ -76,7 +76,7 @@ impl Drop for Limited {
     }
 }
 
-/// Files that only root and the group [`RDMA`] may open, as long as it lives.
+/// Restricts files to root and the group [`RDMA`], as long as this value lives.
 pub struct Restricted(&'static [&'static str]);
 
 /// The group `rdma`.
@@ -114,7 +114,7 @@ impl Drop for Restricted {
     }
 }
 
-/// Does it as another user, on a thread of its own: who one is is a matter of the thread to the kernel.
+/// Runs `work` as another user, on a new thread, because the kernel keeps the user per thread.
 pub fn as_user<T: Send>(user: u32, groups: &[u32], work: impl FnOnce() -> T + Send) -> T {
     let change = || {
         let groups: Vec<Gid> = groups.iter().map(|&group| Gid::from_raw(group)).collect();
@@ -132,7 +132,7 @@ pub fn as_user<T: Send>(user: u32, groups: &[u32], work: impl FnOnce() -> T + Se
     })
 }
 
-/// A control group that this process is in and that may have no context of [`DEVICE`], as long as it lives.
+/// Puts this process into a control group that may have no context of [`DEVICE`], as long as this value lives.
 struct Controlled;
 
 impl Controlled {
@@ -159,16 +159,16 @@ impl Drop for Controlled {
     }
 }
 
-/// bpf(2): a descriptor, or 0.
+/// Calls bpf(2); returns a descriptor or 0.
 fn bpf(command: c_long, attributes: &[u64; 16]) -> i32 {
     let length = size_of_val(attributes);
-    // SAFETY: the attributes are readable, and so is what those of the callers point to.
+    // SAFETY: the attributes are readable, and so is what the callers' attributes point to.
     let returned = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), length) };
     assert!(returned >= 0, "{}", std::io::Error::last_os_error());
     i32::try_from(returned).unwrap()
 }
 
-/// A control group that this process is in and that may open no device, as long as it lives.
+/// Puts this process into a control group that may open no device, as long as this value lives.
 pub struct Forbidden;
 
 impl Forbidden {
@@ -176,7 +176,7 @@ impl Forbidden {
 
     pub fn new() -> Self {
         fs::create_dir(Self::GROUP).unwrap();
-        // The second version of control groups asks a program: this one returns 0, which forbids.
+        // Version 2 of control groups calls a program: this one returns 0, which forbids.
         let program: [u64; 2] = [0xb7, 0x95];
         let licence = c"MIT";
         let mut attributes = [0u64; 16];
@@ -186,7 +186,7 @@ impl Forbidden {
         attributes[2] = licence.as_ptr().addr() as u64;
         // BPF_PROG_LOAD
         let loaded = bpf(5, &attributes);
-        // SAFETY: a descriptor that the kernel has just made.
+        // SAFETY: the kernel has just made this descriptor.
         let loaded = unsafe { OwnedFd::from_raw_fd(loaded) };
         let group = fs::File::open(Self::GROUP).unwrap();
         let mut attributes = [0u64; 16];
@@ -221,7 +221,7 @@ pub fn check(error: &rdma_access::Error, operation: &str, errno: Errno, words: &
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn another_user_learns_whose_the_file_is_and_who_he_is() {
+fn the_error_for_another_user_names_the_files_owner_and_the_user() {
     let _restricted = Restricted::new();
     let (verbs, mads, addresses) = as_user(ADA, &[ADAS], || {
         (
@@ -244,7 +244,7 @@ fn another_user_learns_whose_the_file_is_and_who_he_is() {
         let words = [
             inputs,
             file,
-            "is of user 0 (root) and group 104 (rdma) with mode 0660",
+            "belongs to user 0 (root) and group 104 (rdma) with mode 0660",
             "runs as user 1234 (ada) with groups 5678 (ada)",
             "let this user join group 104 (rdma)",
         ];
@@ -332,7 +332,7 @@ fn forbid_files() {
     // SAFETY: the attributes, one number, are readable.
     let rules = unsafe { libc::syscall(create, &raw const handled, length, 0) };
     assert!(rules >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: takes numbers; the machine's root may do it.
+    // SAFETY: the arguments are numbers; the machine's root may call it.
     let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules, 0) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
@@ -359,7 +359,7 @@ fn a_security_module_is_suspected_where_the_mode_allows_it() {
         &words,
     );
     device.open().unwrap();
-    // The mode itself is not taken for that.
+    // The error does not blame the mode.
     let _restricted = Restricted::new();
     let opened = as_user(ADA, &[ADAS], || device.open());
     let error = opened.unwrap_err().to_string();
@@ -368,9 +368,9 @@ fn a_security_module_is_suspected_where_the_mode_allows_it() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn a_device_that_is_gone_is_not_said_to_lack_its_file() {
+fn a_removed_device_is_not_reported_as_without_file() {
     const GONE: &str = "rxe7";
-    // One that nothing has open: the kernel would wait for that.
+    // A device that no process has open: the kernel would wait until it is closed.
     run("/tools/ip", &["link", "add", "dummy7", "type", "dummy"]);
     let add = ["link", "add", GONE, "type", "rxe", "netdev", "dummy7"];
     run("/tools/rdma", &add);
@@ -381,14 +381,15 @@ fn a_device_that_is_gone_is_not_said_to_lack_its_file() {
     run("/tools/rdma", &["link", "delete", GONE]);
     run("/tools/ip", &["link", "delete", "dummy7"]);
     let without_file = device.open();
-    // A file that somebody made stays.
+    // A file that a user created stays.
     let major = rustix::fs::major(number).to_string();
     let minor = rustix::fs::minor(number).to_string();
     run("mknod", &[&file, "c", &major, &minor]);
     let with_file = device.open();
     fs::remove_file(&file).unwrap();
     for (opened, errno) in [(without_file, Errno::NOENT), (with_file, Errno::NXIO)] {
-        let words = format!("the device is gone: there is no /sys/class/infiniband_verbs/{node}");
+        let words =
+            format!("the device was removed: /sys/class/infiniband_verbs/{node} no longer exists");
         let error = opened.unwrap_err();
         check(&error, "ibv_open_device", errno, &[&words]);
         assert!(!error.to_string().contains("udev"), "{error}");
@@ -409,7 +410,7 @@ fn a_file_that_vanishes_is_named() {
         Errno::NOENT,
         &["there is no /dev/infiniband/uverbs0", "udev"],
     );
-    // Looked up anew: libibverbs may show it still, or not any more.
+    // A new lookup: libibverbs may still list it or not.
     if let Err(error) = found {
         assert!(
             matches!(error.cause(), Cause::Unusable { device, .. } if device == DEVICE),
@@ -449,7 +450,7 @@ fn a_file_of_another_number_is_named() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn a_missing_file_of_rdma_cm_is_told_from_a_missing_module() {
+fn a_missing_rdma_cm_file_and_a_missing_module_have_different_errors() {
     let cm = Cm::load().unwrap();
     fs::rename(ADDRESSES, "/dev/infiniband/away").unwrap();
     let found = cm.local(&ADDRESS.parse().unwrap());
@@ -488,15 +489,15 @@ fn a_file_system_that_forbids_devices_is_named() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn without_a_descriptor_left_an_interface_is_not_missing() {
+fn without_a_free_descriptor_an_interface_is_not_reported_as_missing() {
     let limited = Limited::to_open_files();
     let read = "fe80::1%veth0".parse::<rdma_access::cm::ScopedIp>();
     drop(limited);
     check(
         &read.unwrap_err(),
-        "read an address",
+        "parse an address",
         Errno::MFILE,
-        &["is unknown", "(ulimit -n)"],
+        &["cannot look up", "(ulimit -n)"],
     );
     "fe80::1%veth0"
         .parse::<rdma_access::cm::ScopedIp>()
@@ -534,10 +535,10 @@ fn without_a_descriptor_left_the_limit_is_named() {
         Errno::MFILE,
         &["(ulimit -n)"],
     );
-    // libibumad keeps to what it found; another one looks anew.
+    // libibumad remembers its first result; another instance looks again.
     let error = umad.open_port(Some(DEVICE), Some(1)).unwrap_err();
     assert!(matches!(error.cause(), Cause::NotSupported(_)), "{error}");
-    assert!(error.to_string().contains("does not look again"), "{error}");
+    assert!(error.to_string().contains("does not try again"), "{error}");
     drop(umad);
     Umad::load()
         .unwrap()
@@ -587,7 +588,7 @@ fn lookups_by_address_survive_a_restricted_file() {
         &found.unwrap_err(),
         "rdma_create_id",
         Errno::ACCESS,
-        &["/dev/infiniband/rdma_cm is of user 0 (root)"],
+        &["/dev/infiniband/rdma_cm belongs to user 0 (root)"],
     );
     cm.local(&ADDRESS.parse().unwrap()).unwrap();
 }

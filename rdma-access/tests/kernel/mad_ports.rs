@@ -1,4 +1,4 @@
-//! Ports for MADs on RoCE, which has a GSI and no SMI.
+//! MAD ports on RoCE, which has a GSI but no SMI.
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::null;
@@ -17,14 +17,14 @@ fn a_port_opens_by_name_and_number() {
     let port = umad.open_port(Some(DEVICE), Some(1)).unwrap();
     assert_eq!((port.device(), port.number()), (DEVICE, 1));
     assert!(port.raw_fd() >= 0);
-    // The communication manager's class is served on RoCE's queue pair 1.
+    // RoCE's queue pair 1 serves the communication manager's class.
     let agent = Arc::new(port).register(0x07, 2, Methods::NONE).unwrap();
     agent.unregister().unwrap();
 }
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn what_is_not_there_is_invalid() {
+fn missing_ports_are_invalid() {
     let umad = Umad::load().unwrap();
     for (name, port) in [(DEVICE, 2), ("rxe9", 1)] {
         let error = umad.open_port(Some(name), Some(port)).unwrap_err();
@@ -50,7 +50,7 @@ fn there_is_no_smi_on_ethernet() {
     }
 }
 
-/// The file that libibumad itself opens, or its error number.
+/// Returns the file that libibumad itself opens, or its error number.
 fn libibumad(library: &Library, name: Option<&str>, port: u8) -> Result<String, c_int> {
     type Open = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
     let name = name.map(|name| CString::new(name).unwrap());
@@ -79,7 +79,7 @@ fn file_of(descriptor: c_int) -> String {
 #[ignore = "needs the kernel of cargo xtask vm"]
 fn the_port_that_is_chosen_is_libibumads() {
     let umad = Umad::load().unwrap();
-    // SAFETY: a library of the distribution, whose constructors do no harm.
+    // SAFETY: a library of the distribution, whose constructors are harmless.
     let library = unsafe { Library::new("libibumad.so.3") }.unwrap();
     for name in [None, Some("rxe0"), Some("rxe1"), Some("rxe2"), Some("rxe9")] {
         for port in [0, 1, 2] {
@@ -94,7 +94,7 @@ fn the_port_that_is_chosen_is_libibumads() {
             }
         }
     }
-    // Left to choose it takes RoCE's port; asked for a number it looks at InfiniBand's alone.
+    // With a free choice libibumad takes RoCE's port; with a number it considers InfiniBand ports only.
     assert!(libibumad(&library, None, 0).is_ok());
     assert!(libibumad(&library, Some("rxe0"), 0).is_ok());
     assert!(libibumad(&library, None, 1).is_err());

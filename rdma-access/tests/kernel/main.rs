@@ -1,6 +1,6 @@
-//! What needs a kernel with RDMA devices: soft-RoCE in a virtual machine. `cargo xtask vm` builds it and runs this
-//! executable there, with `--ignored`; `init` beside this file is the machine's first program, which makes the devices
-//! and addresses that are named here.
+//! Tests that need a kernel with RDMA devices: soft-RoCE in a virtual machine. `cargo xtask vm` builds this
+//! executable and runs it there with `--ignored`. `init` beside this file is the machine's first program, which
+//! creates the devices and addresses named here.
 
 mod addresses;
 mod contexts;
@@ -12,7 +12,7 @@ mod mad_ports;
 mod without_driver;
 mod without_modules;
 
-/// Waits until no more files are open than were. What was closed may be there for a moment.
+/// Waits until no more files are open than before. A closed one may remain for a moment.
 fn wait_for_open_files(before: usize) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while open_files().len() > before {
@@ -25,7 +25,7 @@ fn wait_for_open_files(before: usize) {
     }
 }
 
-/// Names of the devices in /sys.
+/// Returns the names of the devices in /sys.
 fn devices_by_kernel() -> Vec<String> {
     let entries = std::fs::read_dir("/sys/class/infiniband")
         .unwrap()
@@ -36,7 +36,7 @@ fn devices_by_kernel() -> Vec<String> {
         .collect()
 }
 
-/// What is open.
+/// Returns the open files.
 fn open_files() -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     entries
@@ -44,11 +44,11 @@ fn open_files() -> Vec<std::path::PathBuf> {
         .collect()
 }
 
-/// On a dummy interface, up.
+/// The device on a dummy interface that is up.
 const DEVICE: &str = "rxe0";
-/// On an interface with a neighbour.
+/// The device on an interface with a neighbour.
 const NEIGHBOURLY: &str = "rxe1";
-/// On an interface that is down.
+/// The device on an interface that is down.
 const DOWN: &str = "rxe2";
 
 /// First and second address of [`DEVICE`]'s interface.
@@ -60,14 +60,14 @@ const HERE: &str = "10.8.0.1";
 const HERE_V6: &str = "fd00:8::1";
 const THERE: &str = "10.8.0.2";
 const THERE_V6: &str = "fd00:8::2";
-/// Link-local addresses of the same, with the interface here.
+/// Link-local addresses of both, with this machine's interface.
 const HERE_ON_LINK: &str = "fe80::8:1%veth0";
 const THERE_ON_LINK: &str = "fe80::8:2%veth0";
-/// In the neighbour's network, but nobody has it.
+/// In the neighbour's network, but no host has it.
 const NOBODY: &str = "10.8.0.99";
-/// In the neighbour's network, and nobody has it until a test gives it to the neighbour.
+/// In the neighbour's network; no host has it until a test gives it to the neighbour.
 const LATECOMER: &str = "10.8.0.50";
-/// The file that has the process in whose network namespace the neighbour lives.
+/// The file of the process in the neighbour's network namespace.
 const NEIGHBOUR: &str = "/run/neighbour";
-/// Of an interface without an RDMA device.
+/// Address of an interface without an RDMA device.
 const WITHOUT_DEVICE: &str = "10.9.0.1";

@@ -1,4 +1,4 @@
-/* What librpma makes of an address: rpma_probe local|remote ADDRESS. */
+/* Prints what librpma finds for an address: rpma_probe local|remote ADDRESS. */
 #include <stdio.h>
 #include <string.h>
 #include <infiniband/verbs.h>

@@ -1,4 +1,4 @@
-//! With devices, and no driver library for them.
+//! Devices without a driver library.
 
 use rdma_access::Cause;
 use rdma_access::cm::Cm;
@@ -37,7 +37,7 @@ fn without_driver_no_device_is_listed_and_each_is_explained() {
         "{error}"
     );
     assert!(error.to_string().contains("rxe0 (not usable: "), "{error}");
-    // librdmacm lists devices first, and says that there are none.
+    // librdmacm lists devices first, and reports that there are none.
     let error = Cm::load()
         .unwrap()
         .local(&ADDRESS.parse().unwrap())
@@ -56,7 +56,7 @@ fn without_driver_no_device_is_listed_and_each_is_explained() {
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
 fn without_driver_a_libmana_that_is_let_go_of_does_no_harm() {
-    // A driver library makes itself known to libibverbs when it is loaded, and libibverbs looks at it from then on.
+    // A driver library registers with libibverbs when it is loaded, and libibverbs uses it from then on.
     for _ in 0..3 {
         drop(Mana::load().unwrap());
         assert!(devices().unwrap().is_empty());

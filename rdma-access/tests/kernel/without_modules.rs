@@ -1,4 +1,4 @@
-//! Before any module of RDMA is loaded.
+//! Before any RDMA module is loaded.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn without_modules_addresses_name_what_they_need_first() {
     ] {
         let error = found.unwrap_err();
         assert_eq!(error.operation(), "rdma_create_id");
-        // The first thing that is missing.
+        // The first missing module.
         assert!(error.to_string().contains("modprobe ib_uverbs"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Sending and receiving MADs, over a libibumad made for these tests.
+//! Sending and receiving MADs, with a stub of libibumad.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -64,11 +64,11 @@ impl Stub {
         };
     }
 
-    /// LID, MAD, timeout and retries of what was sent last.
+    /// Returns LID, MAD, timeout and retries of the last sent MAD.
     fn sent(&self) -> (i32, [u8; 256], u32, u32) {
         type Sent = unsafe extern "C" fn(*mut u8, *mut u32, *mut u32) -> i32;
         let (mut mad, mut timeout, mut retries) = ([0; 256], 0, 0);
-        // SAFETY: the type of the function; all may be written.
+        // SAFETY: the type of the function; all arguments are writable.
         let lid = unsafe {
             self.library.get::<Sent>("stub_sent").unwrap()(
                 mad.as_mut_ptr(),
@@ -119,7 +119,7 @@ fn devices_and_ports_are_read_whole() {
         (1, Lid(7), Guid(0x1122_3344_5566_7788))
     );
     assert!(port.is_infiniband() && !port.is_smi_disabled());
-    // A number that is no LID.
+    // A number that is not a LID.
     assert_eq!(port.sm_lid, Lid(0));
     assert!(!stub.umad.has_smi_open());
 }
@@ -157,7 +157,7 @@ fn a_mad_is_sent_as_it_is_with_its_time() {
         .send(&MadAddress::gsi(Lid(9), 0), &request, None, 0)
         .unwrap();
     assert_eq!(stub.sent().2, 0);
-    // No time at all is not no answer wanted.
+    // A timeout of zero still expects a response.
     let none = Some(Duration::ZERO);
     agent
         .send(&MadAddress::gsi(Lid(9), 0), &request, none, 0)
@@ -198,14 +198,14 @@ fn mads_of_any_length_come_whole() {
 }
 
 #[test]
-fn nothing_in_time_is_none() {
+fn a_timeout_returns_none() {
     let stub = Stub::new();
     let (port, _agent) = stub.agent();
     assert_eq!(port.receive(Some(Duration::from_millis(50))).unwrap(), None);
     assert!((1..=50).contains(&stub.number("stub_waited")));
     assert_eq!(port.receive(Some(Duration::ZERO)).unwrap(), None);
     assert_eq!(stub.number("stub_waited"), 0);
-    // A time that no clock can hold is for ever.
+    // A timeout too long for the clock means no limit.
     stub.put(0, 0, &mad(256, 1));
     assert!(port.receive(Some(Duration::MAX)).unwrap().is_some());
     assert_eq!(stub.number("stub_waited"), -1);
@@ -225,12 +225,13 @@ fn a_signal_does_not_end_the_waiting() {
 }
 
 #[test]
-fn an_answer_is_told_by_agent_and_transaction() {
+fn a_response_is_matched_by_agent_and_transaction() {
     let stub = Stub::new();
     let (_, agent) = stub.agent();
     let second = Duration::from_secs(1);
     let to = MadAddress::gsi(Lid(9), 0);
-    // Somebody else's, another's answer, one too short to say, and then ours: the kernel has set the high half.
+    // Another agent's MAD, another response, one too short to tell, and then ours: the kernel has set the high
+    // half.
     stub.put(agent.id() + 1, 0, &mad(256, 0x77));
     stub.put(agent.id(), 0, &mad(256, 0x78));
     stub.put(agent.id(), 0, &mad(256, 0x77)[..12]);
@@ -244,7 +245,7 @@ fn an_answer_is_told_by_agent_and_transaction() {
         matches!(error.cause(), Cause::TimedOut { limit, .. } if *limit == second * 3),
         "{error}"
     );
-    // A limit that no clock can hold is none.
+    // A limit too long for the clock is no limit.
     stub.put(agent.id(), 0, &mad(256, 0x7b));
     let answer = agent.exchange(&to, &mad(256, 0x7b), Duration::MAX, u32::MAX);
     assert_eq!(answer.unwrap().transaction_id(), Some(0x7b));
@@ -269,7 +270,7 @@ fn a_request_that_never_comes_back_is_given_up() {
     assert!(
         error
             .to_string()
-            .contains("nor did the kernel return the request"),
+            .contains("the kernel did not return the request either"),
         "{error}"
     );
 }
@@ -300,10 +301,10 @@ fn why_an_agent_is_refused_is_looked_up() {
     let stub = Stub::new();
     let (port, _agent) = stub.agent();
     let refused = |methods| port.register(0x01, 1, methods).unwrap_err().to_string();
-    // The port has an SMI, and nothing is wanted that another agent could take.
+    // The port has an SMI, and the agent registers for no methods that another agent could have.
     let text = refused(Methods::NONE);
     assert!(
-        text.contains("no agents for class 0x01 of version 1"),
+        text.contains("does not accept agents for class 0x01, version 1"),
         "{text}"
     );
     let text = refused(Methods::NONE.and(0x01));
@@ -319,7 +320,7 @@ fn why_an_agent_is_refused_is_looked_up() {
             "{text}"
         );
     }
-    // Nothing that a class other than subnet management needs.
+    // No cause that applies only to subnet management.
     let agents: Vec<_> = (0..31)
         .map(|_| port.register(SA, 2, Methods::NONE).unwrap())
         .collect();
@@ -327,14 +328,14 @@ fn why_an_agent_is_refused_is_looked_up() {
     let error = port.register(SA, 2, Methods::NONE).unwrap_err();
     assert!(error.to_string().contains("has 32 agents"), "{error}");
     drop(agents);
-    // With room left it is the system's memory.
+    // With a free agent slot, the cause is the system's memory.
     stub.set("stub_most_agents", 1);
     let error = port.register(SA, 2, Methods::NONE).unwrap_err();
     assert!(error.to_string().ends_with("(os error 12)"), "{error}");
 }
 
 #[test]
-fn who_gets_no_answer_on_a_port_without_a_link_learns_of_it() {
+fn a_missing_response_on_a_port_without_a_link_names_the_link() {
     let stub = Stub::new();
     let (port, agent) = stub.agent();
     let to = MadAddress::gsi(Lid(9), 0);
@@ -348,7 +349,7 @@ fn who_gets_no_answer_on_a_port_without_a_link_learns_of_it() {
         error.to_string()
     };
     let text = silence(&agent, 4, 5);
-    assert!(text.contains("the destination is not there"), "{text}");
+    assert!(text.contains("the destination does not exist"), "{text}");
     let text = silence(&agent, 1, 2);
     assert!(
         text.contains("port 1 of stub0 has no link (physical state 2)"),
@@ -356,9 +357,9 @@ fn who_gets_no_answer_on_a_port_without_a_link_learns_of_it() {
     );
     let text = silence(&agent, 2, 5);
     assert!(text.contains("not active (state 2)"), "{text}");
-    // A directed route does without a subnet manager.
+    // A directed route needs no subnet manager.
     let text = silence(&directed, 2, 5);
-    assert!(text.contains("the destination is not there"), "{text}");
+    assert!(text.contains("the destination does not exist"), "{text}");
 }
 
 #[test]

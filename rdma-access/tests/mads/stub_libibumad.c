@@ -1,4 +1,4 @@
-/* A libibumad for tests: one device with one port, whose packets the test puts in. */
+/* A stub of libibumad for tests: one device with one port; the test supplies its packets. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static int send_error;
 static int interruptions, waited;
 static int state = 4, physical_state = 5, capabilities = 0x02514868, most_agents = 32;
 
-/* What the test calls. */
+/* Functions for the test. */
 
 void stub_put(int agent, unsigned status, const unsigned char *mad, int length)
 {
@@ -56,7 +56,7 @@ void stub_interrupt(int times)
 	interruptions = times;
 }
 
-/* How long umad_recv was to wait when it was called last. */
+/* The timeout of the last call of umad_recv. */
 int stub_waited(void)
 {
 	return waited;
@@ -97,7 +97,7 @@ void stub_most_agents(int number)
 	most_agents = number;
 }
 
-/* What the library has. */
+/* The library's functions. */
 
 struct umad_device_node *umad_get_ca_device_list(void)
 {

@@ -1,7 +1,7 @@
-//! A queue that cannot be polled, and what is said of its device. Alone in its process: failures on demand are the whole
-//! process's.
+//! A completion queue whose polling fails, and the error about its device. It needs its own process, because
+//! failures on demand apply to the whole process.
 //!
-//! The executable links fabric-sim, whose `ibv_*` functions thereby take the place of libibverbs'.
+//! The executable links fabric-sim, whose `ibv_*` functions replace libibverbs'.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -29,19 +29,19 @@ fn whether_the_device_answers_is_asked_where_a_queue_cannot_be_polled() {
     let queue = CompletionQueue::new(&context, 4, None).unwrap();
     let mut completions = Vec::new();
     assert_eq!(queue.poll(&mut completions).unwrap(), 0);
-    // SAFETY: the context is open, and its table is nobody else's.
+    // SAFETY: the context is open, and only this test uses its table.
     unsafe { (*context.as_ptr().cast::<ibv_context>()).ops.poll_cq = Some(broken) };
 
     let text = queue.poll(&mut completions).unwrap_err().to_string();
-    assert!(text.contains("the queue alone that is broken"), "{text}");
-    assert!(!text.contains("nor does the device"), "{text}");
+    assert!(text.contains("only the queue is broken"), "{text}");
+    assert!(!text.contains("does not answer either"), "{text}");
 
     fault::fail_call(0);
     let text = queue.poll(&mut completions).unwrap_err().to_string();
     assert_eq!(fault::stop(), ["ibv_query_device"]);
     assert!(
-        text.contains("nor does the device answer: ibv_query_device(sim0): "),
+        text.contains("does not answer either: ibv_query_device(sim0): "),
         "{text}"
     );
-    assert!(!text.contains("queue alone"), "{text}");
+    assert!(!text.contains("only the queue"), "{text}");
 }

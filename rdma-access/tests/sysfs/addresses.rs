@@ -1,4 +1,4 @@
-//! What is said of an address whose device librdmacm does not find, over one made for these tests that never does.
+//! Errors for an address whose device librdmacm does not find, with a stub of librdmacm that never finds one.
 
 use std::fs;
 use std::process::Stdio;
@@ -28,7 +28,7 @@ impl Libraries {
         }
     }
 
-    /// What is said of the address.
+    /// Returns the error about the address.
     fn ask(&self, machine: &Machine, environment: &[&str]) -> String {
         let mut words = vec![
             "env".to_owned(),
@@ -61,16 +61,15 @@ fn put(machine: &Machine, file: &str, content: &str) {
     fs::write(path, format!("{content}\n")).unwrap();
 }
 
-/// An entry of the device's GID table.
+/// Writes an entry of the device's GID table.
 fn put_gid(machine: &Machine, interface: &str, gid: &str) {
     let port = "infiniband/rxe0/ports/1";
     put(machine, &format!("{port}/gid_attrs/ndevs/0"), interface);
     put(machine, &format!("{port}/gids/0"), gid);
 }
 
-const READY: &str =
-    "lo, which has that address, has rxe0, which opens, and is ready for the address by now";
-const NO_ENTRY: &str = "no entry of that device's GID table on that interface is for the address";
+const READY: &str = "lo, which has that address, has rxe0, which opens and now has the address";
+const NO_ENTRY: &str = "that device's GID table has no entry for the address on that interface";
 const NO_DEVICE: &str = "lo, which has that address, has no RDMA device";
 const NO_FILE: &str = "there is no /dev/infiniband/uverbs0";
 const NOT_STARTED: &str = "could not start it";
@@ -86,7 +85,7 @@ fn check(message: &str, said: &str) {
 }
 
 #[test]
-fn what_an_address_lacks_for_its_device_is_named() {
+fn the_reason_why_an_address_has_no_device_is_named() {
     let libraries = Libraries::new();
     for (interface, gid, said) in [
         ("lo", ITS_GID, READY),
@@ -98,14 +97,17 @@ fn what_an_address_lacks_for_its_device_is_named() {
         let message = libraries.ask(&machine, &[]);
         check(&message, said);
         assert_eq!(
-            message.contains("these have: eth9 (rxe0)"),
+            message.contains("these have one: eth9 (rxe0)"),
             said == NO_DEVICE,
             "{message}"
         );
     }
     let message = libraries.ask(&machine(), &[]);
     check(&message, NO_DEVICE);
-    assert!(message.contains("Of all interfaces none has"), "{message}");
+    assert!(
+        message.contains("Of all interfaces none has one"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -119,7 +121,7 @@ fn a_device_that_has_the_address_and_does_not_open_is_named() {
         fs::remove_file(machine.path("dev/infiniband/uverbs0")).unwrap();
         check(&libraries.ask(&machine, &[]), NO_FILE);
     }
-    // One that is another interface's does not matter.
+    // Another interface's entry does not matter.
     let machine = machine();
     put_gid(&machine, "eth9", ITS_GID);
     check(&libraries.ask(&machine, &["STUB_FAILURE=19"]), NO_DEVICE);
@@ -128,7 +130,7 @@ fn a_device_that_has_the_address_and_does_not_open_is_named() {
 #[test]
 fn the_device_behind_an_ipoib_interface_is_found_by_its_adapter() {
     let libraries = Libraries::new();
-    // InfiniBand; Ethernet of the same adapter; InfiniBand whose adapter has no device.
+    // InfiniBand; Ethernet on the same adapter; InfiniBand on an adapter without a device.
     for (kind, device, said) in [
         ("32", "device/infiniband/rxe0", READY),
         ("1", "device/infiniband/rxe0", NO_DEVICE),

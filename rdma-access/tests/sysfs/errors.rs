@@ -1,4 +1,4 @@
-//! Failures of opening a port for MADs, brought about, and what is said about them.
+//! Failures of opening a MAD port, and their errors.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ fn machine() -> Machine {
     )]))
 }
 
-/// What `smi_port` prints and says: device and port, or the kind of failure and its message.
+/// Returns the output of `smi_port`: device and port, or the kind of failure and its message.
 fn ask(machine: &Machine, wrapper: &[&str], question: [&str; 2]) -> (String, String) {
     let mut words: Vec<String> = wrapper.iter().copied().map(str::to_owned).collect();
     words.push(example("smi_port").display().to_string());
@@ -146,7 +146,7 @@ fn a_missing_device_file_is_named() {
 }
 
 #[test]
-fn who_may_not_open_the_file_learns_whose_it_is() {
+fn permission_errors_name_the_files_owner() {
     let machine = machine();
     fs::set_permissions(
         machine.path("dev/infiniband/umad0"),
@@ -157,7 +157,7 @@ fn who_may_not_open_the_file_learns_whose_it_is() {
     let wrapper = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     let words = [
         "os error 13",
-        "/dev/infiniband/umad0 is of user 0 (root)",
+        "/dev/infiniband/umad0 belongs to user 0 (root)",
         "mode 0040",
         "runs as user 0 (root)",
         "udev rule",
@@ -165,7 +165,7 @@ fn who_may_not_open_the_file_learns_whose_it_is() {
     expect(&machine, &wrapper, ["mlx5_0", "1"], "Io", &words);
 }
 
-/// A device whose first port has no cable, in the first slot of the kernel's MAD files.
+/// A device whose first port has no cable, and is the first in the kernel's MAD files.
 fn unplugged() -> Machine {
     Machine::new(&Tree::new([
         Device::new("mlx5_0", &[POLLING, ACTIVE]),
@@ -182,7 +182,7 @@ fn expect_port(machine: &Machine, question: [&str; 2], port: &str) {
 
 #[test]
 fn a_port_whose_rate_cannot_be_read_is_usable() {
-    // The kernel answers with EINVAL where it knows no speed; a folder cannot be read either.
+    // The kernel returns EINVAL if it knows no speed; reading a folder fails too.
     for is_missing in [true, false] {
         let machine = unplugged();
         for file in ["rate", "lid_mask_count", "pkeys/0"] {
@@ -208,10 +208,10 @@ fn a_port_whose_state_cannot_be_read_is_named_with_the_file() {
     fs::remove_file(folder.join("state")).unwrap();
     let words = [
         "port 1 of mlx5_0",
-        "/sys/class/infiniband/mlx5_0/ports/1/state cannot be read: No such file",
+        "cannot read /sys/class/infiniband/mlx5_0/ports/1/state: No such file",
     ];
     expect(&machine, &[], ["mlx5_0", "1"], "other", &words);
-    // The other port and the other device are what they were.
+    // The other port and the other device work as before.
     expect_port(&machine, ["mlx5_0", "2"], "mlx5_0 2");
     expect_port(&machine, ["mlx5_1", "-"], "mlx5_1 1");
     expect(
@@ -221,7 +221,7 @@ fn a_port_whose_state_cannot_be_read_is_named_with_the_file() {
         "Invalid",
         &["port 3 of mlx5_0 does not exist"],
     );
-    // To libibumad this is state 0; what it cannot read makes us look.
+    // For libibumad this is state 0; because it could not be read, this crate reads it.
     fs::write(folder.join("state"), "no number\n").unwrap();
     fs::remove_file(folder.join("rate")).unwrap();
     expect(
@@ -229,17 +229,17 @@ fn a_port_whose_state_cannot_be_read_is_named_with_the_file() {
         &[],
         ["mlx5_0", "1"],
         "other",
-        &["it says \"no number\""],
+        &["unexpected content \"no number\""],
     );
     fs::remove_dir_all(machine.path("sys/class/infiniband/mlx5_0/ports")).unwrap();
-    let words = ["/sys/class/infiniband/mlx5_0/ports cannot be read"];
+    let words = ["cannot read /sys/class/infiniband/mlx5_0/ports"];
     expect(&machine, &[], ["mlx5_0", "1"], "other", &words);
     expect(&machine, &[], ["mlx5_0", "-"], "NoDevice", &words);
 }
 
 #[test]
 fn a_tenth_port_and_a_fortieth_device_are_open_to_us() {
-    // libibumad takes ports 0 to 9, and up to 32 devices into its lists of names.
+    // libibumad supports ports 0 to 9, and up to 32 devices in its lists of names.
     let many = Machine::new(&Tree::new([Device::new("mlx5_0", &[ACTIVE; 12])]));
     expect_port(&many, ["mlx5_0", "12"], "mlx5_0 12");
     const NAMES: [&str; 40] = [
@@ -256,10 +256,11 @@ fn a_tenth_port_and_a_fortieth_device_are_open_to_us() {
     }
 }
 
-/// A libibumad: what runs a program with it, a part of its file's name, and how many umad files it looks at, if that stays.
+/// A libibumad: the words that run a program with it, a part of its file name, and how many umad files it
+/// searches, if that is fixed.
 type Library = (Vec<String>, &'static str, Option<u32>);
 
-/// Programs run with the machine's own libibumad, and with those of other releases. The latest one changes.
+/// The machine's own libibumad, and those of other releases. The latest one changes.
 fn libraries() -> [Library; 3] {
     [
         (Vec::new(), ".so.3.2.44.", Some(64)),
@@ -289,8 +290,8 @@ fn a_file_beyond_those_that_libibumad_looks_at_is_named() {
             }
             for words in [
                 format!("did not find /dev/infiniband/umad{number}"),
-                "may not look that far".to_owned(),
-                // That of each release is the one that was asked, so what is said of releases was seen.
+                "may not search that far".to_owned(),
+                // The error names the tested release, so its statements about releases are verified.
                 version.to_owned(),
             ] {
                 assert!(message.contains(&words), "{version} {words:?}: {message}");
@@ -300,9 +301,9 @@ fn a_file_beyond_those_that_libibumad_looks_at_is_named() {
     }
 }
 
-/// A libibumad that finds nothing, whatever there is.
+/// A stub of libibumad that never finds a port's file.
 #[test]
-fn a_file_that_libibumad_looks_at_is_not_said_to_be_beyond() {
+fn a_file_that_libibumad_searches_is_not_reported_as_beyond() {
     let stub = built(
         "mads/stub_libibumad.c",
         "libibumad.so.3",
@@ -319,8 +320,8 @@ fn a_file_that_libibumad_looks_at_is_not_said_to_be_beyond() {
         &words,
     );
     let (_, message) = ask(&machine, &["env", &library], ["stub0", "1"]);
-    assert!(!message.contains("look that far"), "{message}");
-    // What the kernel offers no file for is another matter.
+    assert!(!message.contains("search that far"), "{message}");
+    // A port without a file in the kernel is another error.
     fs::remove_dir_all(machine.path("sys/class/infiniband_mad/umad0")).unwrap();
     let words = ["the kernel offers no MADs on port 1 of stub0"];
     expect(
@@ -358,7 +359,7 @@ fn a_name_that_is_too_long_for_libibumad_is_named() {
 }
 
 #[test]
-fn what_is_no_infiniband_device_is_not_said_to_be_missing() {
+fn a_device_without_infiniband_is_not_reported_as_missing() {
     let iwarp = Device {
         node_type: 4,
         ..Device::new("siw0", &[ACTIVE.on_ethernet().without_umad()])
@@ -366,14 +367,14 @@ fn what_is_no_infiniband_device_is_not_said_to_be_missing() {
     let machine = Machine::new(&Tree::new([Device::new("mlx5_0", &[ACTIVE]), iwarp]));
     for port in ["1", "-"] {
         let words = [
-            "siw0 is no InfiniBand device",
-            "/sys/class/infiniband/siw0/node_type says",
+            "siw0 is not an InfiniBand device",
+            "/sys/class/infiniband/siw0/node_type contains",
         ];
         expect(&machine, &[], ["siw0", port], "other", &words);
     }
-    // Names are compared and never made part of a path.
+    // Names are compared and never used in a path.
     for name in ["siw1", "../infiniband/siw0", "siw0/", "", ".."] {
-        let words = ["there is no device", "devices here: mlx5_0"];
+        let words = ["no device ", "devices here: mlx5_0"];
         expect(&machine, &[], [name, "1"], "Invalid", &words);
     }
     expect(
@@ -385,12 +386,12 @@ fn what_is_no_infiniband_device_is_not_said_to_be_missing() {
     );
     expect_port(&machine, ["mlx5_0", "0"], "mlx5_0 1");
     fs::remove_file(machine.path("sys/class/infiniband/siw0/node_type")).unwrap();
-    let words = ["/sys/class/infiniband/siw0/node_type cannot be read"];
+    let words = ["cannot read /sys/class/infiniband/siw0/node_type"];
     expect(&machine, &[], ["siw0", "1"], "other", &words);
 }
 
 #[test]
-fn a_machine_without_sysfs_is_told_from_one_without_the_module() {
+fn missing_sysfs_and_missing_module_have_different_errors() {
     let machine = machine();
     fs::remove_dir_all(machine.path("sys")).unwrap();
     fs::create_dir(machine.path("sys")).unwrap();
@@ -404,13 +405,16 @@ fn a_machine_without_sysfs_is_told_from_one_without_the_module() {
 }
 
 #[test]
-fn which_file_is_a_ports_is_unknown_where_it_cannot_be_read() {
+fn an_unreadable_ibdev_file_is_named() {
     let machine = machine();
-    // That of the second port does not matter to the first.
+    // The second port's file does not matter to the first.
     fs::remove_file(machine.path("sys/class/infiniband_mad/umad1/ibdev")).unwrap();
     expect_port(&machine, ["mlx5_0", "1"], "mlx5_0 1");
     fs::remove_file(machine.path("sys/class/infiniband_mad/umad0/ibdev")).unwrap();
-    let words = ["/ibdev cannot be read", "port 1 of mlx5_0 is unknown"];
+    let words = [
+        "cannot read ",
+        "cannot determine the file of port 1 of mlx5_0",
+    ];
     expect(&machine, &[], ["mlx5_0", "1"], "other", &words);
 }
 
@@ -425,13 +429,13 @@ fn a_folder_that_is_shut_is_named_instead_of_the_file() {
         "the mode of the folder /dev/infiniband forbids",
     ];
     expect(&machine, &wrapper, ["mlx5_0", "1"], "Io", &words);
-    // With rights on the folder it opens.
+    // With access to the folder it opens.
     let open = fs::Permissions::from_mode(0o700);
     fs::set_permissions(machine.path("dev/infiniband"), open).unwrap();
     expect_port(&machine, ["mlx5_0", "1"], "mlx5_0 1");
 }
 
-/// Whoever is outside of the user namespace.
+/// A user outside of the user namespace.
 #[test]
 fn root_of_a_user_namespace_has_no_rights_on_files_of_others() {
     let machine = machine();
@@ -439,10 +443,10 @@ fn root_of_a_user_namespace_has_no_rights_on_files_of_others() {
     let shut = fs::Permissions::from_mode(0o000);
     fs::set_permissions(&file, shut).unwrap();
     let namespace = ["unshare", "-Ur"];
-    // Its own it opens, whatever the mode.
+    // It opens its own file, whatever the mode.
     let (found, message) = ask(&machine, &namespace, ["mlx5_0", "1"]);
     assert_eq!(found, "mlx5_0 1", "{message}");
-    // Without that capability, it is the mode.
+    // Without that capability, the mode decides.
     let weak = [
         "unshare",
         "-Ur",
@@ -450,21 +454,25 @@ fn root_of_a_user_namespace_has_no_rights_on_files_of_others() {
         "--bounding-set=-all",
         "--inh-caps=-all",
     ];
-    let words = ["is of user 0 (root)", "runs as user 0 (root)", "udev rule"];
+    let words = [
+        "belongs to user 0 (root)",
+        "runs as user 0 (root)",
+        "udev rule",
+    ];
     expect(&machine, &weak, ["mlx5_0", "1"], "Io", &words);
     let (_, message) = ask(&machine, &weak, ["mlx5_0", "1"]);
     assert!(!message.contains("namespace"), "{message}");
     if is_root() {
         std::os::unix::fs::chown(&file, Some(4242), Some(4242)).unwrap();
     } else {
-        // Of the machine's root, whom the namespace of this test does not map.
+        // The file belongs to the machine's root, whom this test's namespace does not map.
         fs::remove_file(&file).unwrap();
         std::os::unix::fs::symlink("/etc/shadow", &file).unwrap();
     }
     let words = [
         "os error 13",
-        "/dev/infiniband/umad0 is of user 65534",
-        "somebody outside of this user namespace",
+        "/dev/infiniband/umad0 belongs to user 65534",
+        "who are outside of this user namespace",
     ];
     expect(&machine, &namespace, ["mlx5_0", "1"], "Io", &words);
 }

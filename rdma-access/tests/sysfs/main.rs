@@ -1,4 +1,4 @@
-//! Programs that see a made-up `/sys` and `/dev`, in a mount namespace of their own.
+//! Programs that see a simulated `/sys` and `/dev`, in their own mount namespace.
 
 mod addresses;
 mod errors;
@@ -16,7 +16,7 @@ use std::str;
 use tempfile::TempDir;
 use tree::Tree;
 
-/// An example of this crate, as built.
+/// Returns a built example of this crate.
 fn example(name: &str) -> PathBuf {
     let path = target_profile().join("examples").join(name);
     assert!(
@@ -27,13 +27,13 @@ fn example(name: &str) -> PathBuf {
     path
 }
 
-/// The folder of the build profile: this executable's lies one deeper.
+/// Returns the folder of the build profile, one level above this executable's.
 fn target_profile() -> PathBuf {
     let executable = env::current_exe().unwrap();
     executable.ancestors().nth(2).unwrap().to_owned()
 }
 
-/// A made-up machine.
+/// A simulated machine.
 struct Machine {
     folder: TempDir,
 }
@@ -50,14 +50,14 @@ impl Machine {
         self.folder.path().join(path)
     }
 
-    /// Makes /dev/null of a file when a program runs: a device file that opens.
+    /// Makes a file look like /dev/null to programs: a device file that opens.
     fn opens_as_null(&self, file: &str) {
         fs::write(self.path("devices"), file).unwrap();
     }
 
     /// Runs a program that sees this machine's `/sys` and `/dev`.
     fn run(&self, stdin: impl Into<Stdio>, words: &[impl AsRef<OsStr>]) -> Output {
-        // The machine's own folders can be bound over from a namespace alone; without root from a user namespace.
+        // Mounting over the machine's own folders needs a mount namespace; without root, also a user namespace.
         let kind = if is_root() { "-m" } else { "-Urm" };
         let script = "for file in $(cat \"$0/devices\"); do mount --bind /dev/null \"$0/$file\" || exit 1; done && \
                       mount --bind \"$0/sys\" /sys && mount --rbind \"$0/dev\" /dev && exec \"$@\"";
@@ -68,7 +68,7 @@ impl Machine {
             .args(words)
             .stdin(stdin);
         let output = command.output().unwrap();
-        // unshare and mount say what they cannot do on stderr, and the program has not run then.
+        // If unshare or mount fail, they write to stderr and the program has not run.
         let errors = str::from_utf8(&output.stderr).unwrap();
         assert!(
             !errors.starts_with("unshare:") && !errors.starts_with("mount:"),
@@ -78,7 +78,7 @@ impl Machine {
     }
 }
 
-/// A folder with a library built from a C file of these tests.
+/// Builds a library from a C file of these tests, in a folder.
 fn built(source: &str, library: &str, options: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -104,7 +104,7 @@ fn text(bytes: &[u8]) -> &str {
     str::from_utf8(bytes).unwrap().trim_end()
 }
 
-/// A tree of packages that `cargo xtask trees` has unpacked from another of Debian's suites.
+/// Returns the tree of packages that `cargo xtask trees` unpacked from another Debian suite.
 fn debian(suite: &str) -> PathBuf {
     let target = target_profile();
     let tree = target
@@ -121,7 +121,7 @@ fn debian(suite: &str) -> PathBuf {
     tree
 }
 
-/// Words that run a program with the libraries of such a tree.
+/// Returns the words that run a program with the libraries of such a tree.
 fn under(tree: &Path) -> Vec<String> {
     let loader = tree.join("usr/lib64/ld-linux-x86-64.so.2");
     let libraries = tree.join("usr/lib/x86_64-linux-gnu");

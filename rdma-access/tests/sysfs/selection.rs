@@ -1,4 +1,4 @@
-//! Which port is opened, compared with the real `umad_open_smi_port` and `umad_open_port`.
+//! Compares the chosen port with the real `umad_open_smi_port` and `umad_open_port`.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::tree::{ACTIVE, DISABLED, Device, LINK_UP, POLLING, Port, Tree};
 use super::{Machine, debian, example, text, under};
 
-/// Device and port, or the error number of C.
+/// Device and port, or the error number from C.
 type Choice = Result<(String, u8), Errno>;
 
 fn trees() -> Vec<Tree> {
@@ -69,7 +69,7 @@ fn trees() -> Vec<Tree> {
     ]
 }
 
-/// Device and port, `-` and 0 for any.
+/// Device and port; `-` and 0 mean any.
 type Question<'a> = (&'a str, &'static str);
 
 fn questions(tree: &Tree) -> Vec<Question<'_>> {
@@ -81,7 +81,7 @@ fn questions(tree: &Tree) -> Vec<Question<'_>> {
         .collect()
 }
 
-/// Compiles the program that asks C.
+/// Compiles the program that calls the C functions.
 fn probe(folder: &Path) -> String {
     let program = folder.join("smi_probe");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sysfs/smi_probe.c");
@@ -94,7 +94,7 @@ fn probe(folder: &Path) -> String {
     program.display().to_string()
 }
 
-/// Device and port that a file stands for.
+/// Returns device and port of a file.
 fn behind(machine: &Machine, file: &str) -> (String, u8) {
     let read = |name: &str| {
         let path = machine.path(&format!("sys/class/infiniband_mad/{file}/{name}"));
@@ -106,7 +106,7 @@ fn behind(machine: &Machine, file: &str) -> (String, u8) {
     (read("ibdev"), read("port").parse().unwrap())
 }
 
-/// Runs a program once for each question, and gives the first line that it prints and all others.
+/// Runs a program once for each question; returns the first line of its output and the others.
 fn ask(machine: &Machine, program: &[String], questions: &[Question<'_>]) -> Vec<(String, String)> {
     let script =
         r#"while read -r name port; do "$@" "$name" "$port" 2>&1 </dev/null; echo --; done"#;
@@ -121,7 +121,7 @@ fn ask(machine: &Machine, program: &[String], questions: &[Question<'_>]) -> Vec
     let answers: Vec<_> = text(&output.stdout)
         .split_terminator("--")
         .map(|answer| {
-            // libibumad has its say, too.
+            // libibumad may print lines, too.
             let mut lines = answer
                 .trim()
                 .lines()
@@ -141,7 +141,7 @@ fn c_choice(machine: &Machine, answer: &str) -> Choice {
     }
 }
 
-/// The kinds of failure as the error numbers that the manual gives them.
+/// Translates the kinds of failure into the error numbers of the manual.
 fn our_choice(answer: &str) -> Choice {
     match answer {
         "NotSupported" => Err(Errno::OPNOTSUPP),
@@ -170,13 +170,13 @@ impl Function {
         }
     }
 
-    /// What our example is told.
+    /// Returns the option for our example.
     fn option(self) -> Option<&'static str> {
         (self == Self::OpenPort).then_some("--any")
     }
 }
 
-/// What is documented to come of a question to which C gives this answer.
+/// Returns whether our answer is the documented one for the C answer.
 fn fits(
     function: Function,
     tree: &Tree,
@@ -196,7 +196,7 @@ fn fits(
     if theirs == &Err(Errno::OPNOTSUPP) {
         return ours == theirs;
     }
-    // A named port that C does not look at.
+    // C does not check a named port.
     if function == Function::OpenSmiPort
         && number != 0
         && let Some(device) = named
@@ -206,10 +206,10 @@ fn fits(
         return ours == &Err(Errno::INVAL);
     }
     match theirs {
-        // C falls back on mthca0.
+        // C falls back to mthca0.
         Err(Errno::INVAL) if name == "-" => {
             ours == &Err(Errno::NODEV)
-                // ... or it chose a port on which the kernel offers no MADs.
+                // ... or it chose a port without a file in the kernel.
                 || (ours == theirs && tree.devices.iter().flat_map(|device| &device.ports).any(|port| !port.umad))
         }
         Ok(chosen) if function == Function::OpenSmiPort && on_ethernet(chosen) => match ours {
@@ -220,7 +220,8 @@ fn fits(
     }
 }
 
-/// Asks C with the libraries `theirs`, and ourselves with the libraries `ours`: words in front of a program.
+/// Runs the C functions with the libraries `theirs`, and our example with the libraries `ours` (words in front
+/// of the program).
 fn compare(function: Function, theirs: &[String], ours: &[String]) {
     let folder = tempfile::tempdir().unwrap();
     let mut c_command = theirs.to_vec();
@@ -250,7 +251,7 @@ fn compare(function: Function, theirs: &[String], ours: &[String]) {
     assert!(opened > 30, "only {opened} questions opened a port");
 }
 
-/// Nothing in front of a program: Debian 12's libraries, of rdma-core 44, whose libibumad has no `umad_open_smi_port`.
+/// No words in front: Debian 12's libraries of rdma-core 44, whose libibumad has no `umad_open_smi_port`.
 const DEBIAN_12: &[String] = &[];
 
 /// rdma-core 56.
@@ -258,7 +259,7 @@ fn trixie() -> Vec<String> {
     under(&debian("trixie"))
 }
 
-/// A later one: 65, or what has come since.
+/// 65 or later.
 fn sid() -> Vec<String> {
     under(&debian("sid"))
 }

@@ -1,6 +1,6 @@
 /*
- * What umad_open_port(3) or umad_open_smi_port(3) makes of a device and a port: FUNCTION DEVICE PORT prints the file that it
- * opened, or the error number.
+ * Calls umad_open_port(3) or umad_open_smi_port(3): FUNCTION DEVICE PORT prints the file that it opened, or the error
+ * number.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * Takes the place of opening and closing a device, before libibverbs. STUB_FAILURE is the error number of opening;
- * without it a device opens. STUB_GONE is a folder that is gone by then.
+ * Replaces libibverbs' functions that open and close a device. STUB_FAILURE is the error number of opening; without
+ * it a device opens. STUB_GONE is a folder that is removed by then.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-//! The files of `/sys` and `/dev` from which libibumad and libibverbs learn what there is.
+//! The files of `/sys` and `/dev` that libibumad and libibverbs read.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ pub struct Port {
     pub state: (u32, &'static str),
     pub physical_state: (u32, &'static str),
     pub smi_disabled: bool,
-    /// Whether the kernel offers MADs on it.
+    /// Whether the port has a MAD file.
     pub umad: bool,
 }
 
@@ -188,7 +188,7 @@ impl Tree {
     }
 }
 
-/// Writes a file as sysfs shows it: a line.
+/// Writes a file as sysfs does: one line.
 fn put(folder: &Path, name: &str, content: impl ToString) {
     let path = folder.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -1,6 +1,6 @@
-//! Failures of finding and opening a verbs device, brought about, and what is said about them.
+//! Failures of finding and opening a verbs device, and their errors.
 //!
-//! libibverbs takes a device called `rxe0` for a soft-RoCE one by its name, and has a driver for it.
+//! libibverbs takes a device named `rxe0` for a soft-RoCE device, and has a driver for it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use std::process::Stdio;
 use super::tree::{ACTIVE, Device, Tree};
 use super::{Machine, built, example, text};
 
-/// The version of the interface that the soft-RoCE driver library knows.
+/// The interface version of the soft-RoCE driver library.
 const RXE_VERSION: u32 = 2;
 
 fn tree() -> Tree {
@@ -128,17 +128,17 @@ fn a_missing_device_file_is_named() {
 }
 
 #[test]
-fn what_stands_in_the_device_files_place_is_named() {
+fn a_wrong_file_in_place_of_the_device_file_is_named() {
     expect(
         &Machine::new(&tree()),
         &[],
         Some("rxe0"),
-        &["/dev/infiniband/uverbs0 is no device file"],
+        &["/dev/infiniband/uverbs0 is not a device file"],
     );
 }
 
 #[test]
-fn who_may_not_open_the_file_learns_whose_it_is() {
+fn permission_errors_name_the_files_owner() {
     let machine = Machine::new(&tree());
     fs::set_permissions(
         machine.path("dev/infiniband/uverbs0"),
@@ -148,7 +148,7 @@ fn who_may_not_open_the_file_learns_whose_it_is() {
     let wrapper = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     let words = [
         "os error 13",
-        "/dev/infiniband/uverbs0 is of user 0 (root)",
+        "/dev/infiniband/uverbs0 belongs to user 0 (root)",
         "mode 0060",
         "runs as user 0 (root) with groups 0 (root)",
         "udev rule",
@@ -158,23 +158,20 @@ fn who_may_not_open_the_file_learns_whose_it_is() {
 
 #[test]
 fn a_device_that_the_kernel_keeps_to_itself_is_explained() {
-    // ib_uverbs is loaded, and serves the other one.
+    // ib_uverbs is loaded, and serves the other device.
     let machine = Machine::new(&Tree {
         verbs: vec![("rxe0", RXE_VERSION)],
         ..tree()
     });
     let words = [
         "mlx9_0",
-        "to the kernel alone",
+        "only to the kernel",
         "nothing in /sys/class/infiniband_verbs names it",
     ];
     expect(&machine, &[], Some("mlx9_0"), &words);
-    // Which of the files is its cannot be said where one cannot be read.
+    // If one file cannot be read, it is unknown which one belongs to the device.
     fs::remove_file(machine.path("sys/class/infiniband_verbs/uverbs0/ibdev")).unwrap();
-    let words = [
-        "which file is its is unknown",
-        "uverbs0/ibdev cannot be read",
-    ];
+    let words = ["its device file cannot be determined", "uverbs0/ibdev"];
     expect(&machine, &[], Some("mlx9_0"), &words);
 }
 
@@ -201,7 +198,7 @@ fn files_that_a_container_was_given_are_named_beside_the_missing_one() {
 }
 
 #[test]
-fn a_machine_without_sysfs_is_told_from_one_without_the_module() {
+fn missing_sysfs_and_missing_module_have_different_errors() {
     let machine = Machine::new(&tree());
     fs::remove_dir_all(machine.path("sys")).unwrap();
     fs::create_dir(machine.path("sys")).unwrap();
@@ -210,7 +207,7 @@ fn a_machine_without_sysfs_is_told_from_one_without_the_module() {
     }
 }
 
-/// A device whose file opens, and is the one that the kernel means.
+/// A device whose file opens and is the right one.
 pub fn openable(tree: &Tree) -> Machine {
     let machine = Machine::new(tree);
     machine.opens_as_null("dev/infiniband/uverbs0");
@@ -223,18 +220,18 @@ pub fn openable(tree: &Tree) -> Machine {
 }
 
 #[test]
-fn a_device_that_is_gone_is_told_from_one_that_cannot_be_started() {
+fn a_removed_device_and_a_failing_driver_have_different_errors() {
     let stub = built("sysfs/stub_libibverbs.c", "stub.so", &[]);
     let preload = format!("LD_PRELOAD={}/stub.so", stub.path().display());
     let gone = "STUB_GONE=/sys/class/infiniband_verbs/uverbs0";
     for (failure, is_gone, said) in [
         (19, false, "could not start it"),
         (5, false, "could not start it"),
-        (22, false, "driver library gave up after that"),
+        (22, false, "driver library failed afterwards"),
         (24, false, "(ulimit -n)"),
-        (19, true, "the device is gone"),
-        (5, true, "the device is gone"),
-        (22, true, "the device is gone"),
+        (19, true, "the device was removed"),
+        (5, true, "the device was removed"),
+        (22, true, "the device was removed"),
     ] {
         let machine = openable(&tree());
         let failure_of = format!("STUB_FAILURE={failure}");
@@ -248,9 +245,9 @@ fn a_device_that_is_gone_is_told_from_one_that_cannot_be_started() {
         );
         for words in [
             "could not start it",
-            "driver library gave up after that",
+            "driver library failed afterwards",
             "(ulimit -n)",
-            "the device is gone",
+            "the device was removed",
         ] {
             assert_eq!(
                 message.contains(words),

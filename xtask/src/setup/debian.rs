@@ -1,4 +1,4 @@
-//! Debian and its derivatives: dpkg-query says what is missing, apt-get installs it.
+//! Debian and its derivatives: dpkg-query finds what is missing, apt-get installs it.
 
 use std::io::{ErrorKind, IsTerminal};
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::Need;
 use crate::error::Error;
 use crate::shown;
 
-/// The needs whose packages are not usable; `None` on a system without dpkg.
+/// Returns the needs whose packages are not usable; `None` on a system without dpkg.
 pub fn missing(needs: &[&'static Need]) -> Result<Option<Vec<&'static Need>>, Error> {
     let names: Vec<&str> = needs.iter().map(|need| need.package).collect();
     let Some(installed) = query(&names)? else {
@@ -36,9 +36,9 @@ pub fn install(missing: &[&'static Need]) -> Result<(), Error> {
         Plan::Install { prefix } => prefix,
         Plan::Ask(message) => return Err(Error::SetupNeeded(message)),
     };
-    // A stale or unreachable extra source must not stop what the other sources can install.
+    // A stale or unreachable extra source must not prevent installing from the others.
     if let Err(error) = run(prefix, &["apt-get", "update"]) {
-        eprintln!("xtask: {error}; trying to install with the package lists as they are");
+        eprintln!("xtask: {error}; trying to install with the present package lists");
     }
     run(prefix, &install_words(&packages))?;
 
@@ -55,7 +55,7 @@ pub fn install(missing: &[&'static Need]) -> Result<(), Error> {
     }
 }
 
-/// Runs a command of apt, which must never wait for an answer.
+/// Runs a command of apt, which must never prompt.
 fn run(prefix: &[&str], words: &[&str]) -> Result<(), Error> {
     let mut words = prefix
         .iter()
@@ -82,18 +82,18 @@ fn run(prefix: &[&str], words: &[&str]) -> Result<(), Error> {
 fn install_words<'a>(packages: &[&'a str]) -> Vec<&'a str> {
     let mut words = vec!["apt-get", "install", "--yes", "--no-install-recommends"];
     words.extend(packages);
-    // The machine may be updating itself just now.
+    // The machine may be updating itself at the moment.
     words.extend(["-o", "DPkg::Lock::Timeout=300"]);
     words
 }
 
-/// What decides whether and how packages can be installed.
+/// Facts that decide whether and how to install packages.
 struct Machine {
     root: bool,
     sudo: Sudo,
-    /// Somebody can type a password.
+    /// There is a terminal, so a user can type a password.
     terminal: bool,
-    /// The kernel has InfiniBand devices that a subnet manager could drive.
+    /// The kernel has InfiniBand devices that a subnet manager could manage.
     infiniband: bool,
 }
 
@@ -111,7 +111,7 @@ impl Machine {
             root,
             sudo: if root { Sudo::Absent } else { Sudo::look() },
             terminal: std::io::stdin().is_terminal(),
-            // The same file that Debian's opensm.service looks for.
+            // Debian's opensm.service checks for the same file.
             infiniband: Path::new("/sys/class/infiniband_mad/abi_version").exists(),
         }
     }
@@ -134,7 +134,7 @@ impl Sudo {
 
 #[derive(Debug, PartialEq)]
 enum Plan {
-    /// Run apt-get behind `prefix`.
+    /// Run apt-get after `prefix`.
     Install { prefix: &'static [&'static str] },
     /// Leave it to the user, with this message.
     Ask(String),
@@ -143,8 +143,8 @@ enum Plan {
 fn plan(machine: &Machine, packages: &[&str]) -> Plan {
     if machine.infiniband && packages.contains(&"opensm") {
         return Plan::Ask(format!(
-            "this machine has InfiniBand ports, and Debian's opensm starts a subnet manager on them as soon as \
-             it is installed. If the fabric must not get another one, run this:\n  {}",
+            "this machine has InfiniBand ports, and Debian's opensm package starts a subnet manager on them when \
+             it is installed. If the fabric must not have another one, run this:\n  {}",
             by_hand(machine, packages, Some("systemctl mask opensm.service"))
         ));
     }
@@ -162,7 +162,7 @@ fn plan(machine: &Machine, packages: &[&str]) -> Plan {
     Plan::Install { prefix }
 }
 
-/// The one line for the user to run.
+/// Returns the command line for the user.
 fn by_hand(machine: &Machine, packages: &[&str], before: Option<&str>) -> String {
     let install = format!(
         "apt-get install --yes --no-install-recommends {}",
@@ -186,7 +186,7 @@ struct Package {
     version: String,
 }
 
-/// The usable packages among `names`; `None` on a system without dpkg.
+/// Returns the usable packages among `names`; `None` on a system without dpkg.
 fn query(names: &[&str]) -> Result<Option<Vec<Package>>, Error> {
     let format = "${Package}\t${Architecture}\t${Version}\t${Status}\n";
     let mut list = Command::new("dpkg-query");
@@ -202,7 +202,7 @@ fn query(names: &[&str]) -> Result<Option<Vec<Package>>, Error> {
     Ok(Some(usable(&list, native.trim())))
 }
 
-/// What `command` prints; `None` when there is no such program.
+/// Runs `command`; returns its output, or `None` if there is no such program.
 fn output(command: &mut Command) -> Result<Option<String>, Error> {
     let name = shown(command);
     let output = match command.env("LC_ALL", "C").stdin(Stdio::null()).output() {
@@ -215,19 +215,19 @@ fn output(command: &mut Command) -> Result<Option<String>, Error> {
             });
         }
     };
-    // dpkg-query ends with 1 when it does not know one of the packages, and lists the others.
+    // dpkg-query exits with 1 if a package is unknown, and still lists the others.
     if !matches!(output.status.code(), Some(0 | 1)) {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(Error::FailedSaying {
             command: name,
             status: output.status,
-            output: said,
+            output: stderr,
         });
     }
     Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// Reads `name architecture version status` lines, tabs between, and keeps the usable packages of
+/// Parses lines of `name architecture version status`, separated by tabs, and returns the usable packages of
 /// this architecture. The status is three words, see dpkg-query(1): wish, error flag, state.
 fn usable(list: &str, native: &str) -> Vec<Package> {
     let package = |line: &str| {
@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn dpkg_itself_is_understood() {
         let Some(installed) = query(&["dpkg", "no-such-package-at-all"]).unwrap() else {
-            // No dpkg here: then none of it is found.
+            // Without dpkg, none of them is found.
             assert!(missing(&[&super::super::COMPILER[0]]).unwrap().is_none());
             return;
         };

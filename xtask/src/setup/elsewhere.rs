@@ -1,4 +1,4 @@
-//! Systems without dpkg: the user installs, xtask says what is not there.
+//! Systems without dpkg: xtask lists what is missing, and the user installs it.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub fn check(needs: &[&Need]) -> Result<(), Error> {
     let mut programs: Vec<PathBuf> = env::var_os("PATH")
         .map(|path| env::split_paths(&path).collect())
         .unwrap_or_default();
-    // Daemons live there, which is not on everybody's path.
+    // Daemons are there, and it may not be in PATH.
     programs.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
     let places = Places {
         programs,
@@ -34,7 +34,7 @@ struct Places {
 }
 
 impl Places {
-    /// A line for each file that `is_file` finds nowhere.
+    /// Returns a line for each file that `is_file` does not find.
     fn absent(&self, needs: &[&Need], is_file: &dyn Fn(&Path) -> bool) -> Vec<String> {
         let mut lines = vec![];
         for need in needs {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_nowhere_is_listed_with_its_reason() {
+    fn only_missing_files_are_listed_with_their_reasons() {
         let needs = [
             &Need {
                 package: "ibacm",

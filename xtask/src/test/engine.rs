@@ -1,13 +1,13 @@
-//! What runs the test programs.
+//! The program that runs the tests.
 
 use std::process::{Command, Stdio};
 
 use crate::cargo;
 use crate::supervise::Stream;
 
-/// cargo-nextest where it is installed: it runs each test in a process of its own, and several at a time, also those that
-/// share one thing within a process. `.config/nextest.toml` says how many. Else `cargo test`. It is never installed from
-/// here, since its build takes longer than the tests.
+/// cargo-nextest if it is installed, else `cargo test`. cargo-nextest runs each test in its own process, and
+/// several at a time; `.config/nextest.toml` sets how many. xtask does not install it, because building it
+/// takes longer than the tests.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Engine {
     Nextest,
@@ -33,7 +33,7 @@ impl Engine {
         }
     }
 
-    /// Where it says what became of the tests.
+    /// Returns the stream with the results.
     pub fn stream(self) -> Stream {
         match self {
             Self::Nextest => Stream::Errors,
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// Runs tests; all of them, whatever fails.
+    /// Returns the command that runs all tests, also after a failure.
     pub fn command(self) -> Command {
         match self {
             Self::Nextest => cargo(&["nextest", "run", "--no-fail-fast"]),
@@ -49,7 +49,7 @@ impl Engine {
         }
     }
 
-    /// Runs the tests of this kind that are ignored otherwise, alone.
+    /// Returns the arguments that run only the ignored tests.
     pub fn only_ignored(self) -> [&'static str; 2] {
         match self {
             Self::Nextest => ["--run-ignored", "only"],
@@ -57,7 +57,7 @@ impl Engine {
         }
     }
 
-    /// Whether a command was made with [`Self::only_ignored`].
+    /// Returns whether a command has the arguments of [`Self::only_ignored`].
     pub fn runs_only_ignored(self, command: &Command) -> bool {
         let wanted = self.only_ignored();
         let arguments: Vec<_> = command.get_args().collect();

@@ -1,4 +1,4 @@
-//! Which packages, features and test programs there are to run.
+//! The packages, features and test programs to run.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -6,17 +6,17 @@ use std::process::{Command, Stdio};
 use crate::cargo;
 use crate::error::Error;
 
-/// Packages that are of no use without what ibverbs-sys is built with, and what is lost with them.
+/// Packages that need ibverbs-sys, and what is lost without them.
 const VERBS_PACKAGES: [(&str, &str); 2] = [
     ("rdma-access", "verbs contexts, MAD ports, MANA attributes"),
     ("provider-default", "mcast-sa, which opens verbs contexts"),
 ];
-/// The feature of other packages that brings the first of them in.
+/// The feature by which other packages depend on the first of them.
 const VERBS_FEATURE: &str = "verbs";
 
-/// What of the workspace is built and tested.
+/// The part of the workspace to build and test.
 pub struct Selection {
-    /// `PACKAGE/FEATURE` of what is built without verbs.
+    /// `PACKAGE/FEATURE` for each feature, in a build without verbs.
     features: Vec<String>,
     without_verbs: bool,
     /// Names of the integration tests.
@@ -24,7 +24,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The workspace as cargo knows it; without what needs ibverbs-sys on request.
+    /// Reads the workspace from cargo; `without_verbs` leaves out what needs ibverbs-sys.
     pub fn of(without_verbs: bool) -> Result<Self, Error> {
         let mut command = cargo(&["metadata", "--no-deps", "--format-version", "1"]);
         let name = crate::shown(&command);
@@ -44,7 +44,7 @@ impl Selection {
         Self::read(&output.stdout, without_verbs).ok_or(Error::Unreadable { command: name })
     }
 
-    /// Reads what `cargo metadata` prints.
+    /// Parses the output of `cargo metadata`.
     fn read(metadata: &[u8], without_verbs: bool) -> Option<Self> {
         let metadata: serde_json::Value = serde_json::from_slice(metadata).ok()?;
         let mut features = vec![];
@@ -73,12 +73,12 @@ impl Selection {
         })
     }
 
-    /// Names of the integration tests.
+    /// Returns the names of the integration tests.
     pub fn integration(&self) -> &BTreeSet<String> {
         &self.integration
     }
 
-    /// Adds the packages and features to a command of cargo: the same ones for each, or cargo would compile anew.
+    /// Adds packages and features to a cargo command. All commands need the same, or cargo would compile again.
     pub fn add_to(&self, command: &mut Command) {
         command.arg("--workspace");
         if !self.without_verbs {
@@ -91,7 +91,7 @@ impl Selection {
         command.args(["--features", &self.features.join(",")]);
     }
 
-    /// Whether a package is among those that are built.
+    /// Returns whether a package is built.
     pub fn has(&self, package: &str) -> bool {
         !self.without_verbs
             || !VERBS_PACKAGES
@@ -99,7 +99,7 @@ impl Selection {
                 .any(|(left_out, _)| *left_out == package)
     }
 
-    /// A line for each package that is left out.
+    /// Returns a line for each package that is left out.
     pub fn left_out(&self) -> Vec<String> {
         match self.without_verbs {
             true => VERBS_PACKAGES
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_metadata_is_refused() {
+    fn malformed_metadata_is_refused() {
         for bad in ["", "{}", r#"{"packages":[{}]}"#] {
             assert!(Selection::read(bad.as_bytes(), false).is_none(), "{bad}");
         }

@@ -1,6 +1,6 @@
-//! How many tests passed, failed or were ignored, read from what the test programs print.
+//! Counts passed, failed and ignored tests from the output of test programs.
 
-/// Tests counted from closing lines.
+/// Counts of tests.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub struct Tally {
     pub passed: u64,
@@ -16,18 +16,18 @@ impl Tally {
         self.ignored += other.ignored;
     }
 
-    /// Adds a closing line and skips any other:
+    /// Adds a summary line, ignores any other:
     ///
     /// - `test result: ok. 3 passed; 0 failed; 1 ignored; …` of a test program;
-    /// - `Summary [ 0.1s] 4 tests run: 3 passed (1 slow), 1 failed, 2 skipped` of cargo-nextest, in which a test that timed
-    ///   out or could not be started has failed.
+    /// - `Summary [ 0.1s] 4 tests run: 3 passed (1 slow), 1 failed, 2 skipped` of cargo-nextest; a test that
+    ///   timed out or could not start counts as failed.
     pub fn read(&mut self, line: &str) {
         let (counts, separator) = match line.strip_prefix("test result: ") {
             Some(rest) => match rest.split_once(". ") {
                 Some((_, counts)) => (counts, "; "),
                 None => return,
             },
-            // cargo-nextest indents what a failed test printed, and a test program's closing line with it.
+            // cargo-nextest indents the output of a failed test, including its summary line.
             None => match line
                 .trim_start()
                 .strip_prefix("Summary [")

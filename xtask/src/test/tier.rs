@@ -1,4 +1,4 @@
-//! The tiers: what each needs, runs, and may take.
+//! The tiers: their requirements, commands and time limits.
 
 use std::fs;
 use std::process::Command;
@@ -11,8 +11,8 @@ use super::selection::Selection;
 use crate::error::Error;
 use crate::{cargo, setup, trees};
 
-/// Integration tests, by the names of their targets, that need programs, libraries or headers of ibacm, opensm, ibsim,
-/// libibumad or librdmacm, namespaces, or an unpacked release of Debian. All others need what the build needs.
+/// Integration tests, by target, that need programs, libraries or headers of ibacm, opensm, ibsim, libibumad or
+/// librdmacm, namespaces, or an unpacked release of Debian. All others need only what the build needs.
 const DAEMON_TESTS: [&str; 19] = [
     "abi",
     "addresses",
@@ -35,7 +35,7 @@ const DAEMON_TESTS: [&str; 19] = [
     "sysfs",
 ];
 
-/// What tests load or start without being linked to it, as an operator builds it.
+/// Files that tests load or start without linking them, in the operator's build.
 const PRODUCTS: [&str; 4] = [
     "provider-cache",
     "provider-default",
@@ -43,18 +43,18 @@ const PRODUCTS: [&str; 4] = [
     "fabric-sim",
 ];
 
-/// The provider whose instructions are counted, as it is shipped.
+/// The provider whose instructions are counted.
 const COUNTED: &str = "provider-cache";
 
-/// Where, in cargo's target folder, the program `loader-test` lies as operators get it: the tests' build replaces the other one.
+/// Path of the operator's `loader-test` in cargo's target folder; the tests' build replaces the other one.
 const OPERATORS_PROGRAM: &str = "tests/operators/loader-test";
 
-/// Tells the tests that [`PRODUCTS`] are built from the present source, which each would do by itself otherwise.
+/// Tells the tests that [`PRODUCTS`] are up to date; otherwise each test would build them.
 const BUILT: (&str, &str) = ("ACM_TESTS_BUILT", "yes");
 
 #[derive(Clone, Copy, PartialEq, Debug, ValueEnum)]
 pub enum Tier {
-    /// Everything, so that libraries and programs stand beside each other
+    /// Everything, so that libraries and programs are in one folder
     Build,
     /// Unit tests and the documentation's examples
     Unit,
@@ -77,7 +77,7 @@ impl Tier {
         }
     }
 
-    /// What the tier may take on two cores from nothing; several times what it takes on an idle machine.
+    /// Returns the time limit for a cold run on two cores, several times the usual time on an idle machine.
     pub fn budget(self) -> Duration {
         Duration::from_secs(match self {
             Self::Build => 600,
@@ -88,21 +88,21 @@ impl Tier {
         })
     }
 
-    /// Whether it runs when `only` is asked for, or all are.
+    /// Returns whether to run it: `only` names it, or is `None`.
     pub fn is_wanted(self, only: Option<Self>) -> bool {
         !self.runs_tests() || only.is_none_or(|only| only == self)
     }
 
-    /// Whether it can do without rdma-access and mcast-sa.
+    /// Returns whether it works without rdma-access and mcast-sa.
     pub fn works_without_verbs(self) -> bool {
         matches!(self, Self::Build | Self::Unit | Self::Suite)
     }
 
-    /// Brings in what it needs, so that an earlier tier shows that it does without.
+    /// Installs its requirements, and only those, so that earlier tiers prove that they do without.
     pub fn set_up(self, selection: &Selection) -> Result<(), Error> {
         match self {
             Self::Build => {
-                // What earlier tests left to be looked at.
+                // Reports that earlier tests left for inspection.
                 let _ = fs::remove_dir_all(trees::target()?.join("tmp/runner"));
                 setup::ensure_for_build(selection.has("rdma-access"))
             }
@@ -118,10 +118,10 @@ impl Tier {
         }
     }
 
-    /// What it runs.
+    /// Returns its commands.
     ///
     /// # Errors
-    /// If this program's own place cannot be found.
+    /// If the path of this program cannot be found.
     pub fn commands(self, selection: &Selection, engine: Engine) -> Result<Vec<Command>, Error> {
         let run = |arguments: &[&str]| {
             let mut command = engine.command();
@@ -138,18 +138,18 @@ impl Tier {
                 let mut keep = Command::new("install");
                 keep.arg("-D").arg(target.join("debug/loader-test"));
                 keep.arg(target.join(OPERATORS_PROGRAM));
-                // With the features and packages of the tests, or cargo would compile anew for them.
+                // With the features and packages of the tests, or cargo would compile again for them.
                 let mut tests = cargo(&["test", "--no-run"]);
                 selection.add_to(&mut tests);
                 let mut commands = vec![products, keep, tests];
-                // What the test `counts` counts instructions of.
+                // The library whose instructions the test `counts` counts.
                 if selection.has(COUNTED) {
                     commands.push(cargo(&["build", "--release", "--package", COUNTED]));
                 }
                 commands
             }
             Self::Unit => {
-                // nextest has no documentation tests.
+                // nextest does not run documentation tests.
                 let mut examples = cargo(&["test", "--no-fail-fast", "--doc"]);
                 selection.add_to(&mut examples);
                 vec![run(&["--lib", "--bins"]), examples]
@@ -160,12 +160,12 @@ impl Tier {
                 };
                 let names = selection.integration().iter().filter(wanted);
                 let arguments: Vec<&str> = names.flat_map(|name| ["--test", name]).collect();
-                // Without a name cargo would run every test there is.
+                // Without a name cargo would run all tests.
                 let mut commands = match arguments.is_empty() {
                     true => vec![],
                     false => vec![run(&arguments)],
                 };
-                // Unit tests that compare with the same headers and releases.
+                // Ignored unit tests that compare with the same headers and releases.
                 if self == Self::Daemon {
                     let mut unit = run(&["--lib"]);
                     unit.args(engine.only_ignored());
@@ -173,7 +173,7 @@ impl Tier {
                 }
                 commands
             }
-            // No command: it has parts that run here.
+            // No command: its parts run in this process.
             Self::Vm => vec![],
         })
     }

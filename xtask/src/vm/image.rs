@@ -1,4 +1,5 @@
-//! What the virtual machine boots: a kernel, and an initramfs with the tests and all that they need.
+//! The files that the virtual machine boots: a kernel, and an initramfs with the tests and everything that they
+//! need.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +11,7 @@ use crate::error::Error;
 use crate::supervise::{self, Budget};
 use crate::trees::{self, create, output, write};
 
-/// Modules that are wanted; what they depend on comes along.
+/// The kernel modules; their dependencies are added.
 const MODULES: [&str; 9] = [
     "crc32_generic",
     "rdma_rxe",
@@ -22,7 +23,7 @@ const MODULES: [&str; 9] = [
     "bonding",
     "configfs",
 ];
-/// Libraries that are loaded at run time, beside what the programs are linked with.
+/// Libraries that are loaded at run time, in addition to the linked ones.
 const LIBRARIES: [&str; 5] = [
     "libgcc_s.so.1",
     "libibumad.so.3",
@@ -37,7 +38,7 @@ pub struct Image {
     pub initramfs: PathBuf,
 }
 
-/// Makes the image in the target folder, for the tests in `test`.
+/// Makes the image in the target folder, with the tests in the executable `test`.
 pub fn make(test: &Path, budget: Budget) -> Result<Image, Error> {
     let folder = trees::target()?.join("vm");
     let root = folder.join("root");
@@ -62,7 +63,7 @@ pub fn make(test: &Path, budget: Budget) -> Result<Image, Error> {
     builder.copy(&sources.join("init"), "init")?;
     builder.probe(&sources.join("rpma_probe.c"))?;
     builder.program(test, "tests/kernel")?;
-    // Symbols make the half of it, and are of no use there.
+    // Symbols are half of its size, and not needed there.
     supervise::run(
         Command::new("strip").arg(builder.root.join("tests/kernel")),
         budget,
@@ -73,7 +74,7 @@ pub fn make(test: &Path, budget: Budget) -> Result<Image, Error> {
         let from = Path::new(HOST_LIBRARIES).join(library);
         builder.program(&from, &format!("lib/x86_64-linux-gnu/{library}"))?;
     }
-    // Where libibverbs looks for drivers.
+    // libibverbs looks for drivers there.
     create(&builder.root.join("usr/lib"))?;
     link(
         "/lib/x86_64-linux-gnu",
@@ -98,9 +99,9 @@ pub fn make(test: &Path, budget: Budget) -> Result<Image, Error> {
 }
 
 struct Builder {
-    /// Debian's packages, unpacked.
+    /// Debian's unpacked packages.
     tree: PathBuf,
-    /// What will be the machine's files.
+    /// The root of the machine's files.
     root: PathBuf,
     budget: Budget,
 }
@@ -150,14 +151,14 @@ impl Builder {
         Ok(())
     }
 
-    /// Where the tree's libraries are.
+    /// Returns the library path of the tree.
     fn libraries(&self) -> String {
         let folders = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
         let paths = folders.map(|folder| self.tree.join(folder).display().to_string());
         paths.join(":")
     }
 
-    /// The program that asks librpma.
+    /// Compiles the program that calls librpma.
     fn probe(&self, source: &Path) -> Result<(), Error> {
         let program = self.root.join("tools/rpma_probe.full");
         let mut compile = Command::new("cc");
@@ -167,7 +168,7 @@ impl Builder {
             .arg(self.tree.join("usr/include"))
             .arg(self.tree.join("usr/lib/x86_64-linux-gnu/librpma.so.0"))
             .arg("-libverbs")
-            // Its own libraries are found when it runs.
+            // The libraries that librpma itself needs are found at run time.
             .arg("-Wl,--allow-shlib-undefined")
             .arg("-o")
             .arg(&program);
@@ -177,7 +178,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The kernel's modules, and the order to load them in.
+    /// Copies the kernel's modules, and writes the order to load them in.
     fn modules(&self) -> Result<(), Error> {
         let versions = self.tree.join("lib/modules");
         let version = only(&versions, "")?;
@@ -214,7 +215,7 @@ fn load_after_dependencies(
     Ok(())
 }
 
-/// What a module says that it depends on: the text `depends=a,b` in its section of information.
+/// Returns the dependencies of a module: the text `depends=a,b` in its information section.
 fn dependencies(module: &[u8]) -> BTreeSet<String> {
     let key = b"\0depends=";
     let Some(at) = module.windows(key.len()).position(|window| window == key) else {
@@ -226,7 +227,7 @@ fn dependencies(module: &[u8]) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The file of a module. File names have `-` where the kernel has `_`, sometimes.
+/// Returns the file of a module. In some file names `-` replaces the kernel's `_`.
 fn find_module(version: &Path, module: &str) -> Result<PathBuf, Error> {
     let mut folders = vec![version.join("kernel")];
     while let Some(folder) = folders.pop() {
@@ -241,12 +242,12 @@ fn find_module(version: &Path, module: &str) -> Result<PathBuf, Error> {
         }
     }
     Err(Error::Unexpected {
-        command: "look for a module of the kernel".to_owned(),
+        command: "find a module of the kernel".to_owned(),
         output: format!("no {module}.ko in {}", version.display()),
     })
 }
 
-/// The one entry of a folder with that beginning.
+/// Returns the only entry of a folder with that prefix.
 fn only(folder: &Path, beginning: &str) -> Result<PathBuf, Error> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut fitting = entries
@@ -255,7 +256,7 @@ fn only(folder: &Path, beginning: &str) -> Result<PathBuf, Error> {
     match (fitting.next(), fitting.next()) {
         (Some(path), None) => Ok(path),
         _ => Err(Error::Unexpected {
-            command: "look at the unpacked packages".to_owned(),
+            command: "search the unpacked packages".to_owned(),
             output: format!("not exactly one {beginning}* in {}", folder.display()),
         }),
     }

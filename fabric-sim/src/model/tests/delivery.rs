@@ -1,4 +1,4 @@
-//! Which datagrams arrive, and where.
+//! Which datagrams arrive, and at which queue pairs.
 
 use crate::model::adapter::{Adapter, Identity, LinkLayer};
 use crate::model::event::PortEvent;
@@ -8,7 +8,7 @@ use crate::model::queue_pair::{AddressVector, Change, MULTICAST_QPN, SendRequest
 use crate::model::switch::Switch;
 use crate::testing::*;
 
-/// Two hosts, of which the first sends something to the group and the second may get it.
+/// Two hosts: the first can send to the group, the second can receive.
 fn group_of_two() -> [Host; 2] {
     let hosts = [Host::ready(5), Host::ready(6)];
     wire(&[&hosts[0], &hosts[1]]);
@@ -36,7 +36,7 @@ fn unicast_goes_to_the_port_with_its_lid_alone() {
     let hosts = [Host::ready(5), Host::ready(6), Host::ready(7)];
     let [sender, receiver, other] = &hosts;
     wire(&[sender, receiver, other]);
-    // All three have the same number.
+    // All three have the same queue pair number.
     assert_eq!(receiver.pair.number(), other.pair.number());
     for host in &hosts {
         host.receive_into(1, 512);
@@ -136,7 +136,7 @@ fn a_smaller_mtu_on_the_way_loses_it() {
 }
 
 #[test]
-fn a_queue_pair_of_another_port_is_not_meant() {
+fn a_queue_pair_of_another_port_receives_nothing() {
     let ports = [6, 7].map(|lid| (*adapter(lid).port(1).unwrap()).clone());
     let receiver = Host::on(Adapter::new(Identity::default(), ports.to_vec()));
     receiver.make_ready(0); // on port 1, LID 6
@@ -173,7 +173,7 @@ fn a_group_needs_a_join_on_both_sides() {
 }
 
 #[test]
-fn who_only_sends_receives_nothing() {
+fn send_only_members_receive_nothing() {
     let [sender, member] = group_of_two();
     let send_only = Membership {
         state: JoinState::SEND_ONLY_NON_MEMBER,
@@ -193,7 +193,7 @@ fn who_only_sends_receives_nothing() {
 #[test]
 fn switches_forward_by_the_lid_and_adapters_by_both() {
     let [sender, member] = group_of_two();
-    // Two groups may share a LID: what is joined by the one brings the datagrams of the other.
+    // Two groups may share a LID: a member of one also gets the datagrams of the other.
     let mut other = GROUP;
     other[15] = 9;
     member.adapter.left(1, &GROUP, JoinState::ALL).unwrap();
@@ -248,7 +248,7 @@ fn memberships_end_with_the_port_and_the_manager() {
 }
 
 #[test]
-fn other_queue_pairs_of_the_port_hear_what_it_sends() {
+fn other_queue_pairs_of_the_port_receive_its_multicast() {
     let sender = Host::ready(5);
     let other = Host::on(sender.adapter.clone());
     other.make_ready(0);

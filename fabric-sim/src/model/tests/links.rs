@@ -10,7 +10,7 @@ use crate::model::link_faults::{LinkCounts, LinkFaults, MAX_HELD};
 use crate::model::port::STATE_DOWN;
 use crate::testing::*;
 
-/// Keeps what comes.
+/// Collects the datagrams that arrive.
 #[derive(Default)]
 struct Recorder(Mutex<Vec<Vec<u8>>>);
 
@@ -52,7 +52,7 @@ fn counts(host: &Host) -> LinkCounts {
     host.adapter.link_faults(1).unwrap().1
 }
 
-/// A hundred datagrams and what became of them.
+/// Sends a hundred datagrams; returns those that arrived.
 fn fate(faults: LinkFaults) -> Vec<Vec<u8>> {
     let (host, recorder) = recorded(faults);
     send(&host, 0..100);
@@ -97,7 +97,7 @@ fn chance_follows_from_the_seed() {
     let first = fate(faults(1));
     assert_eq!(first, fate(faults(1)));
     assert_ne!(first, fate(faults(2)));
-    // Which are lost does not depend on what else happens.
+    // Other faults do not change which datagrams are lost.
     let numbers = |datagrams: Vec<Vec<u8>>| {
         let mut numbers: Vec<u8> = datagrams.iter().map(|bytes| bytes[0]).collect();
         numbers.dedup();
@@ -145,7 +145,7 @@ fn each_fault_does_what_it_says() {
 }
 
 #[test]
-fn who_is_not_overtaken_comes_all_the_same() {
+fn a_datagram_that_is_not_overtaken_still_arrives() {
     let (host, recorder) = recorded(LinkFaults {
         reorder: 100,
         duplicate: 100,
@@ -191,7 +191,7 @@ fn all_of_it_can_come_together() {
 }
 
 #[test]
-fn what_is_held_is_bounded_and_lost_with_the_port() {
+fn held_datagrams_are_bounded_and_lost_with_the_port() {
     let (host, recorder) = recorded(LinkFaults {
         delay: Duration::from_secs(60),
         ..LinkFaults::default()
@@ -214,7 +214,7 @@ fn what_is_held_is_bounded_and_lost_with_the_port() {
 }
 
 #[test]
-fn what_a_port_sends_to_itself_is_spared() {
+fn faults_do_not_apply_to_looped_back_datagrams() {
     let host = Host::ready(5);
     let other = Host::on(host.adapter.clone());
     other.make_ready(0);

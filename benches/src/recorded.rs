@@ -1,4 +1,4 @@
-//! The counts that are kept in the repository, and what a new one says beside them.
+//! The recorded counts in the repository, and the comparison of new counts with them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,33 +9,33 @@ use serde::{Deserialize, Serialize};
 use crate::count::{CASES, Counter, DESTINATIONS, Error, HITS};
 use crate::environment::Environment;
 
-/// How much more than what is kept is a regression, in percent of it.
+/// Increase over the recorded count, in percent, above which it is a regression.
 pub const TOLERANCE: u64 = 5;
 
-/// Counts of an environment.
+/// Counts in one environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Where they were made.
+    /// The environment.
     pub environment: Environment,
-    /// Destinations in the cache.
+    /// Number of destinations in the cache.
     pub destinations: u32,
-    /// Hits that were counted.
+    /// Number of counted hits.
     pub hits: u32,
     /// Instructions of a hit, by provider and case.
     pub instructions: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// The file in the repository.
+/// Returns the path of the file in the repository.
 #[must_use]
 pub fn file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("counts.json")
 }
 
 impl Counts {
-    /// Makes them, for libraries with the names that the file has for them.
+    /// Counts the hits of libraries, by the names that the file has for them.
     ///
     /// # Errors
-    /// If something cannot be counted.
+    /// If counting fails.
     pub fn make(program: &Path, libraries: &[(&str, &Path)]) -> Result<Self, Error> {
         let counter = Counter::new(program)?;
         let mut instructions = BTreeMap::new();
@@ -53,10 +53,10 @@ impl Counts {
         })
     }
 
-    /// Reads the kept ones.
+    /// Reads recorded counts.
     ///
     /// # Errors
-    /// If there is no such file, or it has another form.
+    /// If the file is missing or malformed.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let wrong = |reason: String| Error::File {
             path: path.to_owned(),
@@ -66,7 +66,7 @@ impl Counts {
         serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))
     }
 
-    /// Keeps them.
+    /// Records the counts.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -80,13 +80,13 @@ impl Counts {
         })
     }
 
-    /// Holds them against those that are kept.
+    /// Compares the counts with recorded ones.
     #[must_use]
-    pub fn compare(&self, kept: &Self) -> Comparison {
+    pub fn compare(&self, recorded: &Self) -> Comparison {
         let mut lines = Vec::new();
         for (provider, cases) in &self.instructions {
             for (case, count) in cases {
-                let before = kept
+                let before = recorded
                     .instructions
                     .get(provider)
                     .and_then(|cases| cases.get(case))
@@ -94,54 +94,54 @@ impl Counts {
                 lines.push(Line {
                     name: format!("{provider} {case}"),
                     count: *count,
-                    kept: before,
+                    recorded: before,
                 });
             }
         }
         Comparison {
             lines,
-            elsewhere: self.environment.differences(&kept.environment),
+            elsewhere: self.environment.differences(&recorded.environment),
         }
     }
 }
 
-/// A count beside the kept one.
+/// A count and the recorded one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     name: String,
     count: u64,
-    kept: Option<u64>,
+    recorded: Option<u64>,
 }
 
 impl Line {
-    fn kept(&self) -> u64 {
-        self.kept.unwrap_or(self.count)
+    fn recorded(&self) -> u64 {
+        self.recorded.unwrap_or(self.count)
     }
 
     fn is_more(&self) -> bool {
-        self.count * 100 > self.kept() * (100 + TOLERANCE)
+        self.count * 100 > self.recorded() * (100 + TOLERANCE)
     }
 
     fn is_less(&self) -> bool {
-        self.count * 100 < self.kept() * (100 - TOLERANCE)
+        self.count * 100 < self.recorded() * (100 - TOLERANCE)
     }
 
-    /// In percent of what is kept.
+    /// Returns the change in percent of the recorded count.
     fn change(&self) -> f64 {
-        (self.count as f64 / self.kept().max(1) as f64 - 1.0) * 100.0
+        (self.count as f64 / self.recorded().max(1) as f64 - 1.0) * 100.0
     }
 }
 
-/// Counts beside the kept ones.
+/// Counts and the recorded ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
     lines: Vec<Line>,
-    /// What is other here than where the kept ones were made.
+    /// Differences of this environment to the recorded one.
     elsewhere: Vec<String>,
 }
 
 impl Comparison {
-    /// Whether a count says that something is slower: never elsewhere than where the kept ones were made.
+    /// Returns whether a count increased too much; always false in an environment other than the recorded one.
     #[must_use]
     pub fn is_regression(&self) -> bool {
         self.elsewhere.is_empty() && self.lines.iter().any(Line::is_more)
@@ -150,13 +150,13 @@ impl Comparison {
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "instructions of a hit, the core's own taken off")?;
+        writeln!(f, "instructions of a hit, without the core's own")?;
         for line in &self.lines {
-            match line.kept {
+            match line.recorded {
                 None => writeln!(f, "{:<24} {:>6}", line.name, line.count)?,
-                Some(kept) => writeln!(
+                Some(recorded) => writeln!(
                     f,
-                    "{:<24} {:>6}  kept {kept:>6}  {:+.1} %",
+                    "{:<24} {:>6}  recorded {recorded:>6}  {:+.1} %",
                     line.name,
                     line.count,
                     line.change()
@@ -164,16 +164,20 @@ impl fmt::Display for Comparison {
             }
         }
         if !self.elsewhere.is_empty() {
-            return writeln!(f, "not judged here: {}", self.elsewhere.join("; "));
+            return writeln!(
+                f,
+                "not compared, because the environment differs: {}",
+                self.elsewhere.join("; ")
+            );
         }
         match self.is_regression() {
             true => writeln!(
                 f,
-                "more than {TOLERANCE} % above what is kept: a hit became slower. If it must be, `cargo run -p benches -- --record`"
+                "more than {TOLERANCE} % above the recorded count: a hit became slower. If that is intended, run `cargo run -p benches -- --record`"
             ),
             false if self.lines.iter().any(Line::is_less) => writeln!(
                 f,
-                "less than what is kept: `cargo run -p benches -- --record` keeps it that way"
+                "below the recorded count: run `cargo run -p benches -- --record` to record the new one"
             ),
             false => Ok(()),
         }
@@ -202,45 +206,49 @@ mod tests {
     }
 
     #[test]
-    fn five_percent_more_is_a_regression_where_the_kept_ones_were_made() {
-        let kept = counts(1000, "3.19");
-        let is_regression = |lid, valgrind| counts(lid, valgrind).compare(&kept).is_regression();
+    fn five_percent_more_is_a_regression_where_the_counts_were_recorded() {
+        let recorded = counts(1000, "3.19");
+        let is_regression =
+            |lid, valgrind| counts(lid, valgrind).compare(&recorded).is_regression();
         assert!(!is_regression(1050, "3.19"));
         assert!(is_regression(1051, "3.19"));
         assert!(!is_regression(10, "3.19"));
-        assert!(!is_regression(9999, "3.20"), "elsewhere nothing is judged");
-        let text = counts(1100, "3.19").compare(&kept).to_string();
+        assert!(
+            !is_regression(9999, "3.20"),
+            "another environment is not compared"
+        );
+        let text = counts(1100, "3.19").compare(&recorded).to_string();
         assert!(
             text.contains("+10.0 %") && text.contains("--record"),
             "{text}"
         );
-        let text = counts(1100, "3.20").compare(&kept).to_string();
+        let text = counts(1100, "3.20").compare(&recorded).to_string();
         assert!(
-            text.contains("not judged here: valgrind 3.20, not 3.19"),
+            text.contains("the environment differs: valgrind 3.20, not 3.19"),
             "{text}"
         );
     }
 
     #[test]
-    fn what_is_not_kept_is_no_regression() {
-        let mut kept = counts(1000, "3.19");
-        kept.instructions.clear();
-        assert!(!counts(1000, "3.19").compare(&kept).is_regression());
+    fn a_case_without_record_is_no_regression() {
+        let mut recorded = counts(1000, "3.19");
+        recorded.instructions.clear();
+        assert!(!counts(1000, "3.19").compare(&recorded).is_regression());
     }
 
     #[test]
     fn the_file_in_the_repository_has_all_cases() {
-        let kept = Counts::read(&file()).unwrap();
-        let cases = &kept.instructions["path-cache"];
+        let recorded = Counts::read(&file()).unwrap();
+        let cases = &recorded.instructions["path-cache"];
         assert!(
             CASES.iter().all(|case| cases.contains_key(*case)),
             "{cases:?}"
         );
-        assert_eq!((kept.destinations, kept.hits), (DESTINATIONS, HITS));
+        assert_eq!((recorded.destinations, recorded.hits), (DESTINATIONS, HITS));
     }
 
     #[test]
-    fn counts_are_kept_as_they_are() {
+    fn recorded_counts_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("counts");
         let made = counts(7, "3.19");
