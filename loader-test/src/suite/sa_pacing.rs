@@ -20,9 +20,9 @@ const NOT_ASKED: [u8; 3] = [1, 5, 6];
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "sa-refused-status",
-        rule: "a client whose query the core does not take gets its path later, or a status that says so; not ENODATA, which means that there is no path",
+        rule: "if the core does not take a query, the client gets its path later or a status that says so; not ENODATA, which means that there is no path",
         harmed: Harmed::Client,
-        how: "lets the core take no MAD, looks at the status that three clients get, and asks again",
+        how: "lets the core refuse all MADs, compares the status of three clients, and resolves again",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -46,9 +46,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-refused-one",
-        rule: "a query that the core does not take costs the others nothing",
+        rule: "a query that the core does not take does not affect other requests",
         harmed: Harmed::Client,
-        how: "lets the core refuse one of three MADs, looks at what each client gets, and asks for all again",
+        how: "lets the core refuse one of three MADs, checks each client's answer, and resolves all again",
         needs: SERVES,
         run: refused_one,
         fault: fault!(Fault {
@@ -62,9 +62,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-burst",
-        rule: "of more queries and joins than the SA answers at a time, the core of a port is given sa_depth + 1, and all are answered",
+        rule: "however many queries and joins are pending, the core holds at most sa_depth + 1 MADs of a port, and each request is answered",
         harmed: Harmed::Client,
-        how: "makes 200 requests and a reregistration while the SA answers one MAD after the other, and counts those that are with the core",
+        how: "sends 200 requests and a reregistration while the SA answers one MAD after the other, and counts the MADs that the core holds",
         needs: SERVES,
         run: burst,
         fault: fault!(Fault {
@@ -78,9 +78,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-deadline",
-        rule: "when the SA is silent, every client is answered by its deadline, timeout x (retries + 1)",
+        rule: "if the SA is silent, every client gets an answer by its deadline, timeout x (retries + 1)",
         harmed: Harmed::Client,
-        how: "asks by resolve and query while the SA is silent, and measures when each client is answered",
+        how: "resolves and queries while the SA is silent, and measures when each client is answered",
         needs: &[Ability::AnswersByLid],
         run: deadline,
         fault: fault!(Fault {
@@ -101,9 +101,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-own-deadline",
-        rule: "a client times out by its own deadline, not by that of an earlier client's query",
+        rule: "each client times out by its own deadline, not by the deadline of an earlier client's query",
         harmed: Harmed::Client,
-        how: "keeps one client's query back, asks for another peer meanwhile, and takes the time until each client is answered",
+        how: "holds one client's query, resolves another peer meanwhile, and measures when each client is answered",
         needs: SERVES,
         run: own_deadline,
         fault: fault!(Fault {

@@ -14,7 +14,7 @@ pub(super) const SESSION: Check = Check {
     name: "session",
     rule: "a usual session goes well",
     harmed: Harmed::Client,
-    how: "makes each kind of request once, reregisters, and closes and opens the port",
+    how: "sends each kind of request once, reregisters, and closes and opens the port",
     needs: &[Ability::OpensPort],
     run: session,
     fault: NO_FAULT,

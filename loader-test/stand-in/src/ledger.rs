@@ -147,67 +147,67 @@ impl ViolationKind {
     pub fn rule(self) -> &'static str {
         match self {
             Self::NeverAnswered => {
-                "every request is answered: an unanswered one hangs its client and costs one of 1,022 slots"
+                "every request gets an answer: without one its client hangs, and one of 1,022 slots is lost"
             }
             Self::AnsweredLate => {
-                "every request is answered by its deadline, timeout x (retries + 1): its client waits for the answer"
+                "every request gets its answer by its deadline, timeout x (retries + 1): its client is waiting"
             }
             Self::BlockedCore => {
-                "a callback returns at once: the core has one thread, and serves nobody else meanwhile"
+                "a callback returns at once: the core has one thread, which serves no other client meanwhile"
             }
             Self::AnsweredTwice => {
-                "no request is answered twice: the second answer can reach the next client of the slot"
+                "no request gets two answers: the second can reach the slot's next client"
             }
             Self::ForeignId => {
-                "an answer carries the id of a request: the core indexes its clients by it, unchecked"
+                "an answer carries the id of a request: the core uses it as an index without a check"
             }
             Self::ChangedTid => {
                 "an answer carries the transaction id of its request: the kernel's is a pointer"
             }
             Self::WrongLength => {
-                "an answer's length is that of its header and entries, an error's that of the header"
+                "an answer's length covers its header and entries, an error's only the header"
             }
             Self::WrongFunction => {
-                "a resolve is answered by acm_resolve_response, a query by acm_query_response"
+                "acm_resolve_response answers a resolve, acm_query_response a query"
             }
             Self::NonZeroReturn => {
-                "resolve and query return 0 when the request is or will be answered"
+                "resolve and query return 0 if the provider answers the request, now or later"
             }
             Self::MissingAck => "an answer's opcode has the acknowledge bit",
-            Self::ChangedOpcode => "an answer's opcode is its request's",
+            Self::ChangedOpcode => "an answer has its request's opcode",
             Self::DirtyHeader => "the data bytes of an answer's header are zero",
             Self::MadFreedTwice => "an SA MAD is freed once",
             Self::MadSentTwice => "an SA MAD is sent once",
             Self::MadFreedInFlight => {
-                "an SA MAD is the core's from sending until its handler is called"
+                "an SA MAD belongs to the core from the send until the core calls its handler"
             }
-            Self::MadLeaked => "an SA MAD is sent or freed, and freed by its handler",
-            Self::MadForClosedEndpoint => "SA MADs are had for open endpoints only",
-            Self::MadUsedAfterFree => "an SA MAD is not touched after it was freed",
+            Self::MadLeaked => "the provider sends or frees each SA MAD, and its handler frees a sent one",
+            Self::MadForClosedEndpoint => "the provider allocates SA MADs only for open endpoints",
+            Self::MadUsedAfterFree => "the provider does not touch an SA MAD after freeing it",
             Self::BadTid => {
-                "a MAD's transaction id is not zero, below 2^32, and not that of another one that is out"
+                "a MAD's transaction id is not zero, is below 2^32, and differs from those of all outstanding MADs"
             }
-            Self::NoHandler => "a MAD has a handler: the core calls it unchecked",
+            Self::NoHandler => "a MAD has a handler: the core calls it without a check",
             Self::ContextAfterFailure => {
-                "a callback that fails leaves its context unwritten: the core tests it later"
+                "a failing callback leaves its context unwritten: the core tests it later"
             }
             Self::NullContext => {
-                "a callback that succeeds stores a context: the core takes NULL for not open"
+                "a successful callback stores a context: the core takes NULL for not open"
             }
-            Self::UnknownCounter => "only counters that exist are counted",
+            Self::UnknownCounter => "the provider counts only counters that exist",
             Self::CoreCounter => {
-                "errors, resolves and no-data answers are counted by the core itself"
+                "the core itself counts errors, resolves and no-data answers"
             }
             Self::CaughtPanic => {
-                "a provider does not panic: what the panic left half done stays so, and its client gets an error"
+                "a provider does not panic: a panic leaves its work half done, and its client gets an error"
             }
             Self::ThreadPanicked => {
-                "a thread of the provider's own does not panic: nobody does its work any more"
+                "a thread of the provider does not panic: its work then stops"
             }
             Self::DroppedRequest => {
-                "a request is answered or refused, and not left to the SDK, which answers ENODATA"
+                "the provider answers or refuses each request: one that it drops gets ENODATA from the SDK"
             }
-            Self::WrongAnswer => "a client is answered with the SA's path to where it wants to go",
+            Self::WrongAnswer => "a client gets the SA's path to the requested destination",
         }
     }
 }

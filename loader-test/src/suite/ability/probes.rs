@@ -37,7 +37,7 @@ static PROBES: [Check; 7] = [
         name: "ability-answers-by-lid",
         rule: "a request for a LID that the SA knows is answered with a path",
         harmed: Harmed::Client,
-        how: "asks for one peer by its LID and looks for a path in the answer, whatever its fields are",
+        how: "resolves one peer by LID and expects a path in the answer, whatever its fields",
         needs: Ability::AnswersByLid.needs(),
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -49,7 +49,7 @@ static PROBES: [Check; 7] = [
         name: "ability-answers-by-gid",
         rule: "a request for a GID that the SA knows is answered with a path",
         harmed: Harmed::Client,
-        how: "asks for one peer by its GID and looks for a path in the answer, whatever its fields are",
+        how: "resolves one peer by GID and expects a path in the answer, whatever its fields",
         needs: Ability::AnswersByGid.needs(),
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -61,7 +61,7 @@ static PROBES: [Check; 7] = [
         name: "ability-answers-query",
         rule: "a query for a path that the SA knows is answered with a path",
         harmed: Harmed::Client,
-        how: "puts one query to the SA and looks for a path in the answer, whatever its fields are",
+        how: "makes one query and expects a path in the answer, whatever its fields",
         needs: Ability::AnswersQuery.needs(),
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -79,7 +79,7 @@ static PROBES: [Check; 7] = [
         name: "ability-reregisters",
         rule: "a port still resolves after a CLIENT_REREGISTER event",
         harmed: Harmed::Client,
-        how: "sends the event and asks for one peer by its LID",
+        how: "sends the event and resolves one peer by LID",
         needs: Ability::Reregisters.needs(),
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -110,7 +110,7 @@ pub(in crate::suite) static DEADLINE: Check = Check {
     name: "deadline",
     rule: "a client of a silent SA is answered by the deadline",
     harmed: Harmed::Client,
-    how: "asks for one peer of whom the SA says nothing, and for one whose MAD never comes back, and takes the time",
+    how: "resolves one peer while the SA is silent, and one whose MAD never comes back, and measures the time",
     needs: &[Ability::OpensPort],
     run: |fixture| {
         let (core, from) = fixture.up_with(&["timeout 100", "retries 1", "sa_depth 2"])?;

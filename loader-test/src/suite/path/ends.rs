@@ -15,9 +15,9 @@ use crate::suite::{Check, Finding, Outcome, failed};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "path-gid-and-lid",
-        rule: "a request that names a GID and another port's LID is refused or leads to the GID, never to the other port",
+        rule: "a request that names a GID and another port's LID is refused or resolves the GID, never the other port",
         harmed: Harmed::Client,
-        how: "asks for the GID of one peer and the LID of another, by resolve and by query, before and after both are known",
+        how: "names the GID of one peer and the LID of another, by resolve and by query, before and after both are known",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -36,9 +36,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-hints",
-        rule: "of a path entry beside an address, DGID and DLID are no part of the question; all else in it is",
+        rule: "in a path entry beside an address, DGID and DLID are ignored; all other components count",
         harmed: Harmed::Client,
-        how: "asks for an IP address beside a path entry that names another peer and an MTU, and compares the path",
+        how: "resolves an IP address beside a path entry that names another peer and an MTU, and compares the path",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: hints,
         fault: fault!(Fault {
@@ -52,9 +52,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-far-gid",
-        rule: "a path to a GID behind a router, or to an alias GID, does not make its LID lead to that GID",
+        rule: "resolving a GID behind a router, or an alias GID, does not bind the path's LID to that GID",
         harmed: Harmed::Client,
-        how: "asks for a GID behind a router and an alias GID, and for the LID of each, by resolve and by query",
+        how: "resolves a GID behind a router and an alias GID, and the LID of each, by resolve and by query",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -73,9 +73,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-link-local",
-        rule: "in a subnet with a prefix of its own, a GID that is written with fe80:: leads where it does with the prefix",
+        rule: "in a subnet with its own prefix, a GID with fe80:: resolves as the same GID with the prefix does",
         harmed: Harmed::Client,
-        how: "opens a port in a subnet with a prefix of its own, and asks for GIDs with fe80::, by resolve and by query",
+        how: "opens a port in a subnet with its own prefix, and resolves GIDs with fe80::, by resolve and by query",
         needs: &[
             Ability::AnswersByGid,
             Ability::AnswersQuery,

@@ -18,9 +18,9 @@ use crate::suite::{Check, Outcome, failed};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "path-components",
-        rule: "each component that a request names is met by the answer, or the request is refused: none is dropped",
+        rule: "the answer meets every component that the request names, or the request is refused: none is ignored",
         harmed: Harmed::Client,
-        how: "asks with 13 demands in turn, by resolve and by query, of known and of new peers, and compares each path",
+        how: "names 13 constraints in turn, by resolve and by query, for known and new peers, and compares each path",
         needs: &[
             Ability::AnswersByGid,
             Ability::AnswersQuery,
@@ -35,9 +35,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-selector-zero",
-        rule: "an MTU, rate or packet lifetime with selector 0 is no demand: it is neither put to the SA nor compared",
+        rule: "an MTU, rate or packet lifetime with selector 0 is no constraint: it is neither in the SA query nor compared",
         harmed: Harmed::Client,
-        how: "asks with an MTU, rate or lifetime of selector 0, by resolve and by query, and looks at the queries' component masks",
+        how: "names an MTU, rate or lifetime with selector 0, by resolve and by query, and reads the component masks of the SA queries",
         needs: &[
             Ability::AnswersByGid,
             Ability::AnswersQuery,
@@ -55,9 +55,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-record-differs",
-        rule: "a record of the SA's that differs from what was asked for, be it in one component, is not handed out",
+        rule: "a record from the SA that contradicts the query, even in one component, is refused",
         harmed: Harmed::Client,
-        how: "lets the SA answer with a record that differs in one of 16 components, and looks at the status",
+        how: "lets the SA respond with a record that differs in one of 16 components, and compares the status",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -75,9 +75,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-sl-refused",
-        rule: "an SL that the SA grants on no path to a port is refused to the client, and costs the next one nothing",
+        rule: "a request for an SL that the SA grants on no path to a port is refused, and does not affect the next request",
         harmed: Harmed::Client,
-        how: "asks for an SL that the SA refuses, then without one, and looks at the answers and the queries",
+        how: "requests an SL that the SA refuses, then none, and checks the answers and the SA queries",
         needs: &[Ability::AnswersByLid],
         run: sl_refused,
         fault: fault!(Fault {

@@ -16,9 +16,9 @@ use crate::suite::{Check, Finding, Outcome};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "path-service-ids-reserved",
-        rule: "where the SA says that service ids choose nothing, however many of them are named cost it one path query",
+        rule: "if the SA says that service ids do not select paths, any number of service ids costs one path query",
         harmed: Harmed::Sa,
-        how: "asks as the kernel does for 128 services of one host, and counts the queries that reach the SA",
+        how: "resolves 128 services of one host as the kernel does, and counts the SA queries",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: reserved,
         fault: fault!(Fault {
@@ -32,9 +32,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-service-ids-chosen",
-        rule: "where service ids choose paths, the path of each is asked for once",
+        rule: "if service ids select paths, each service id costs one path query",
         harmed: Harmed::Sa,
-        how: "asks for 128 services of one host twice, where the SA says that they choose paths, and counts the queries of the second time",
+        how: "resolves 128 services of one host twice, while the SA says that they select paths, and counts the SA queries of the second round",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: chosen,
         fault: fault!(Fault {
@@ -48,9 +48,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-service-ids-untold",
-        rule: "an SA that does not say whether service ids choose paths, or says it badly, is one for which they do",
+        rule: "if the SA does not say whether service ids select paths, or its answer is malformed, the provider assumes that they do",
         harmed: Harmed::Client,
-        how: "lets the SA refuse, garble or not answer the query for its ClassPortInfo, and asks for services",
+        how: "lets the SA refuse, garble or ignore the query for its ClassPortInfo, and resolves services",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: untold,
         fault: fault!(Fault {
@@ -64,9 +64,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-kernel-qos-class",
-        rule: "the kernel's QoS class arrives garbled: where classes choose paths it gets ENODATA, and asks the SA itself",
+        rule: "the kernel's QoS class arrives garbled: if classes select paths the kernel gets ENODATA, and queries the SA itself",
         harmed: Harmed::Client,
-        how: "asks with the kernel's garbled QoS class, where classes choose paths and where they do not",
+        how: "resolves with the kernel's garbled QoS class, while classes select paths and while they do not",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: kernels_class,
         fault: fault!(Fault {

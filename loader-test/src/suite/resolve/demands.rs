@@ -13,9 +13,9 @@ use crate::suite::{Check, Outcome, failed};
 pub(in crate::suite) const CHECKS: &[Check] = &[
     Check {
         name: "resolve-traffic-class",
-        rule: "a request for another traffic class is not answered with a path for the usual one, nor the other way round",
+        rule: "a request with a traffic class never gets the default path, nor the other way round",
         harmed: Harmed::Client,
-        how: "asks for a peer with and without a traffic class, in both orders, and compares each path with the SA's record",
+        how: "resolves a peer with and without a traffic class, in both orders, and compares each path with the SA's record",
         needs: SERVES,
         run: |fixture| demand(fixture, "traffic classes", |path| path.with_tclass(0x21)),
         fault: fault!(Fault {
@@ -26,9 +26,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-service-id",
-        rule: "a request for a service is not answered with the path of another service, nor the other way round",
+        rule: "a request for one service never gets another service's path, nor the other way round",
         harmed: Harmed::Client,
-        how: "asks for a peer with and without a service id, in both orders, and compares each path with the SA's record",
+        how: "resolves a peer with and without a service id, in both orders, and compares each path with the SA's record",
         needs: SERVES,
         run: |fixture| {
             demand(fixture, "service ids", |path| {
@@ -47,9 +47,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-qos-class",
-        rule: "a request for a QoS class is not answered with the path of another, nor the other way round",
+        rule: "a request for one QoS class never gets another class's path, nor the other way round",
         harmed: Harmed::Client,
-        how: "asks for a peer with and without a QoS class, in both orders, and compares each path with the SA's record",
+        how: "resolves a peer with and without a QoS class, in both orders, and compares each path with the SA's record",
         needs: SERVES,
         run: |fixture| demand(fixture, "QoS classes", |path| path.with_qos_sl(0x0050)),
         fault: fault!(Fault {
@@ -63,9 +63,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-sl",
-        rule: "a request for a service level is not answered with a path of another one",
+        rule: "a request for one service level never gets a path of another",
         harmed: Harmed::Client,
-        how: "asks for a peer with and without a service level, in both orders, and compares each path with the SA's record",
+        how: "resolves a peer with and without a service level, in both orders, and compares each path with the SA's record",
         needs: SERVES,
         run: |fixture| demand(fixture, "service levels", |path| path.with_qos_sl(0x0006)),
         fault: fault!(Fault {
@@ -86,9 +86,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-partition",
-        rule: "a path is answered for the partition of the endpoint that the request concerns",
+        rule: "the path is in the partition of the endpoint that the request names",
         harmed: Harmed::Client,
-        how: "asks for one peer in two partitions in turn and compares each path with the SA's record",
+        how: "resolves one peer in two partitions in turn and compares each path with the SA's record",
         needs: SERVES,
         run: partitions,
         fault: fault!(Fault {

@@ -15,9 +15,9 @@ pub(in crate::suite) const RESOLVE_MEMORY: &str = "resolve-memory";
 
 pub(in crate::suite) const CHECKS: &[Check] = &[Check {
     name: RESOLVE_MEMORY,
-    rule: "requests, however many, take no memory once they are answered",
+    rule: "answered requests leave no memory allocated, however many there were",
     harmed: Harmed::Daemon,
-    how: "makes thousands of requests, window by window, and compares the heap between windows",
+    how: "sends thousands of requests, a batch at a time, and compares the heap between batches",
     needs: &[Ability::AnswersByLid],
     run: many_requests,
     fault: fault!(Fault {

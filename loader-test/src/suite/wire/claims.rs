@@ -43,9 +43,9 @@ macro_rules! believes {
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "wire-claims-own",
-        rule: "who claims an address of the port's in a request does not get it",
+        rule: "a node that claims one of the port's addresses in a request does not get it",
         harmed: Harmed::Client,
-        how: "sends requests in the name of the port's addresses, and lets a client ask for them",
+        how: "sends requests that claim the port's addresses, and lets a client resolve them",
         needs: OPENS,
         run: own_address,
         fault: fault!(Fault {
@@ -56,9 +56,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-claims-preloaded",
-        rule: "who claims an address of the hosts file in a request does not get it",
+        rule: "a node that claims an address of the hosts file in a request does not get it",
         harmed: Harmed::Client,
-        how: "sends requests in the name of addresses of the hosts file, and lets a client ask for them",
+        how: "sends requests that claim addresses of the hosts file, and lets a client resolve them",
         needs: OPENS,
         run: preloaded,
         fault: fault!(Fault {
@@ -69,9 +69,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: FLOOD_MEMORY,
-        rule: "requests of ever more sources do not take ever more memory",
+        rule: "requests from ever more sources do not take ever more memory",
         harmed: Harmed::Daemon,
-        how: "sends requests of ever more sources and compares the heap after each doubling; with little time, after those that were sent",
+        how: "sends requests from ever more sources and compares the heap after each doubling; if time runs short, after the requests sent so far",
         needs: OPENS,
         run: flood_memory,
         fault: fault!(Fault {
@@ -85,9 +85,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-flood-log",
-        rule: "a flood of datagrams that are no requests does not fill the log that is always written",
+        rule: "a flood of invalid datagrams does not fill the log at level 0, which is always written",
         harmed: Harmed::Operator,
-        how: "sends 2,000 datagrams that are no requests, and counts the lines of the log at level 0",
+        how: "sends 2,000 invalid datagrams, and counts the log lines at level 0",
         needs: OPENS,
         run: flood_log,
         fault: fault!(Fault {
@@ -101,9 +101,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-log-names",
-        rule: "control characters of names from other nodes do not come through to the log, where they could forge lines",
+        rule: "control characters in names from other nodes do not reach the log, where they could forge lines",
         harmed: Harmed::Operator,
-        how: "sends names with control characters in requests and in an answer, and looks for them in the log",
+        how: "sends names with control characters in requests and in a response, and searches the log for them",
         needs: OPENS,
         run: log_names,
         fault: fault!(Fault {

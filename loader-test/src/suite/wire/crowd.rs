@@ -14,9 +14,9 @@ use crate::suite::{Check, Outcome};
 
 pub(super) const CHECKS: &[Check] = &[Check {
     name: "wire-awaited-in-a-crowd",
-    rule: "a client that waits for an address is served also when its owner asks here while more requests are unanswered than the provider keeps",
+    rule: "while a client waits for an address, a request from the owner resolves it, even if the provider's table of unanswered requests is full",
     harmed: Harmed::Client,
-    how: "sends 900 requests that are not answered, and then the owner's of an address that a client waits for",
+    how: "sends 900 requests that stay unanswered, and then a request from the owner of an address that a client waits for",
     needs: OPENS,
     run: awaited,
     fault: fault!(Fault {

@@ -31,9 +31,9 @@ macro_rules! altered {
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "wire-short",
-        rule: "a datagram that is too short is no request: what is behind it in the buffer is an earlier one's",
+        rule: "a datagram that is too short is no request: the rest of the buffer holds an earlier datagram",
         harmed: Harmed::Node,
-        how: "sends requests of six lengths that are too short, after whole ones",
+        how: "sends requests of six lengths that are too short, after complete ones",
         needs: OPENS,
         run: short,
         fault: fault!(Fault {
@@ -49,7 +49,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-long",
         rule: "a datagram that is too long is no request, and its receive is posted again",
         harmed: Harmed::Node,
-        how: "sends more than a thousand datagrams of 2,000 bytes and asks in between",
+        how: "sends more than a thousand datagrams of 2,000 bytes and valid requests in between",
         needs: OPENS,
         run: long,
         fault: fault!(Fault {
@@ -84,7 +84,7 @@ pub(super) const CHECKS: &[Check] = &[
     ),
     altered!(
         "wire-method",
-        "a datagram with another method than get is no request",
+        "a datagram whose method is not Get is no request",
         "sends requests with other methods",
         3: [[0x00], [0x02], [0x03], [0x7f], [0x81], [0x82], [0xff]],
         [
@@ -100,14 +100,14 @@ pub(super) const CHECKS: &[Check] = &[
     ),
     altered!(
         "wire-control",
-        "a datagram with another control word than resolve is no request",
+        "a datagram whose control word is not resolve is no request",
         "sends requests with other control words",
         6: [[0, 0], [0, 2], [0x80, 1], [1, 0]],
         [("mad->control == ACM_RESOLVE && ", "")]
     ),
     Check {
         name: "wire-no-common-group",
-        rule: "a request that names none of the port's groups is not answered: there is no way back",
+        rule: "the port does not answer a request that names none of its groups: no path could lead back",
         harmed: Harmed::Node,
         how: "sends requests that name no group, one foreign group, and six",
         needs: OPENS,
@@ -123,9 +123,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-group-count",
-        rule: "of the groups that a request counts, those behind its end are not there",
+        rule: "groups that the request counts beyond its end do not exist",
         harmed: Harmed::Daemon,
-        how: "sends requests that count more groups than fit in them, after requests with the right group",
+        how: "sends requests whose group count exceeds the groups that fit, after requests with the right group",
         needs: OPENS,
         run: group_count,
         fault: fault!(Fault {
@@ -136,9 +136,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-address-type",
-        rule: "a request with addresses of unknown types is not answered",
+        rule: "the port does not answer a request with addresses of unknown types",
         harmed: Harmed::Node,
-        how: "sends requests with addresses of five unknown types, and one for nothing",
+        how: "sends requests with addresses of five unknown types, and one with no address",
         needs: OPENS,
         run: address_type,
         fault: fault!(Fault {
@@ -152,7 +152,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-no-grh",
-        rule: "a request without a GRH says not where it comes from: it is not answered",
+        rule: "the port does not answer a request without a GRH, which does not name its source",
         harmed: Harmed::Node,
         how: "sends requests without a GRH, after requests with one",
         needs: OPENS,

@@ -17,7 +17,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-stock-asks",
         rule: "a node with the stock provider resolves the port's addresses",
         harmed: Harmed::Node,
-        how: "lets the stock provider, in a process of its own, ask for the port's name and IP address",
+        how: "lets the stock provider, in its own process, resolve the port's name and IP address",
         needs: OPENS,
         run: stock_asks,
         fault: fault!(Fault {
@@ -31,9 +31,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-stock-answers",
-        rule: "the addresses of a node with the stock provider are resolved",
+        rule: "the port resolves the addresses of a node with the stock provider",
         harmed: Harmed::Client,
-        how: "lets clients ask for name and IP address of a node with the stock provider",
+        how: "lets clients resolve the name and IP address of a node with the stock provider",
         needs: OPENS,
         run: stock_answers,
         fault: fault!(Fault {
