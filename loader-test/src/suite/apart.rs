@@ -67,7 +67,7 @@ impl Fixture {
                 (Ok(()), Some(breach)) => Err(Finding::Breach {
                     kind: breach.kind,
                     harmed: breach.harmed,
-                    expected: "no breach of the contract".into(),
+                    expected: "no violation of the contract".into(),
                     seen: breach.text.clone(),
                 }),
                 (outcome, _) => outcome,

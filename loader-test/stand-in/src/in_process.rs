@@ -176,7 +176,7 @@ impl Drop for InProcess {
         if !std::thread::panicking() {
             assert!(
                 breaches.is_empty(),
-                "breaches of the contract: {breaches:#?}\nthe log: {:#?}",
+                "violations of the contract: {breaches:#?}\nthe log: {:#?}",
                 self.core.log()
             );
         }

@@ -123,7 +123,7 @@ fn hosts_take_the_providers_in_turn_or_as_told() {
         0,
         &["16 answered, 16 equal", "1,ibacmp,Hca3", "1,ibacmp,Hca1"],
     );
-    stock([&good, "--host", "Hca3=other.so"]).expect(2, &["other.so, which is none of the LIBs"]);
+    stock([&good, "--host", "Hca3=other.so"]).expect(2, &["other.so is not one of the LIBs"]);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn a_panic_that_the_sdk_caught_fails_every_command() {
     for part in [
         "src/lib.rs:7:9",
         "rule: a provider does not panic",
-        "harmed: a client",
+        "affects: a client",
     ] {
         assert!(
             checked.message("resolve-by-lid").contains(part),
@@ -137,7 +137,7 @@ fn a_crash_says_where_and_shows_the_last_words() {
         "SIGABRT, inside open_device (device ",
         "rule: ",
         "(CHECKS.md, abilities)",
-        "harmed: the daemon",
+        "affects: the daemon",
         "    undefined symbol: x",
     ] {
         assert!(run.stdout.contains(part), "{part}: {}", run.stdout);
@@ -174,7 +174,7 @@ fn a_check_that_hangs_shows_all_stacks() {
         "1s, inside open_device (device ",
         "the core hangs in the provider",
         "rule: ",
-        "harmed: the daemon",
+        "affects: the daemon",
     ] {
         assert!(run.message(opens).contains(part), "{part}: {run:?}");
     }
@@ -243,8 +243,8 @@ fn what_breaks_another_rule_is_told_by_that_rule() {
     let run = check(&silent, "^load-quiet$", &[]);
     for part in [
         "rule: every request is answered",
-        "(CHECKS.md, breaches)",
-        "harmed: a client",
+        "(CHECKS.md, violations)",
+        "affects: a client",
     ] {
         assert!(run.message("load-quiet").contains(part), "{part}: {run:?}");
     }

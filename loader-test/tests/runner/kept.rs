@@ -307,7 +307,7 @@ fn a_check_is_explained() {
     assert_eq!(code, 0);
     for part in [
         "rule: many requests for one destination are one query",
-        "harmed: the subnet administrator",
+        "affects: the subnet administrator",
         "seen: makes 200 requests",
         "needs: loads, opens-port, answers-by-lid, closes",
         "libibacmp.so: passed",

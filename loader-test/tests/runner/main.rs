@@ -74,7 +74,7 @@ fn a_callback_that_crashes() {
             "seen: ",
             signal,
             "rule: ",
-            "harmed: the daemon",
+            "affects: the daemon",
         ] {
             assert!(run.message(OPENS).contains(part), "{part}: {run:?}");
         }

@@ -146,7 +146,7 @@ fn junit_says_the_same() {
         panic!("{text}");
     };
     let body = description.as_deref().unwrap();
-    for part in ["expected: ", "seen: ", "rule: ", "harmed: "] {
+    for part in ["expected: ", "seen: ", "rule: ", "affects: "] {
         assert!(body.contains(part), "{part}: {text}");
     }
     assert_eq!(message.as_deref().map(|line| line.lines().count()), Some(1));
@@ -221,7 +221,7 @@ fn a_failure_says_what_where_why_and_how_to_see_it_again() {
         &[("QUERY", "provider.name = \"one thing\"")],
     );
     let run = check(&library, "^load-name$", &[]);
-    for part in ["expected: ", "seen: ", "rule: ", "harmed: "] {
+    for part in ["expected: ", "seen: ", "rule: ", "affects: "] {
         assert!(run.stdout.contains(part), "{part}: {run:?}");
     }
     let again = Regex::new(r"again: \S*loader-test (check .*)").unwrap();
@@ -258,7 +258,7 @@ fn a_breach_says_the_rule_as_well() {
         "expected: ",
         "seen: ",
         "rule: an SA MAD is sent or freed",
-        "harmed: ",
+        "affects: ",
     ] {
         assert!(
             run.message("resolve-by-lid").contains(part),

@@ -146,8 +146,8 @@ fn judge_sequence(core: &mut StandIn, sequence: &Sequence) -> Option<Failure> {
             Ok(violations) => judged(violations),
             Err(seen) => {
                 let message = format!(
-                    "expected: no memory lost when the same happens again\nseen: {seen}\n\
-                     harmed: {}",
+                    "expected: no leak when the sequence is repeated\nseen: {seen}\n\
+                     affects: {}",
                     Harmed::Daemon
                 );
                 Some(failure(Cause::Leak, message, Harmed::Daemon))
@@ -159,7 +159,7 @@ fn judge_sequence(core: &mut StandIn, sequence: &Sequence) -> Option<Failure> {
 
 fn of_violations(first: &Violation, rest: &[Violation]) -> Failure {
     let mut message = format!(
-        "expected: no breach of the contract\nseen: {}\nrule: {} (CHECKS.md, breaches)\nharmed: {}",
+        "expected: no violation of the contract\nseen: {}\nrule: {} (CHECKS.md, violations)\naffects: {}",
         first.text,
         first.kind.rule(),
         first.harmed

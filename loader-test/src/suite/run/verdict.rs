@@ -291,7 +291,7 @@ fn verdict(
             let first = harm.remove(0);
             verdict.cause = Some(name_of(first.kind));
             let rule = (of_the_books(first.kind), first.harmed);
-            let expected = "no breach of the contract";
+            let expected = "no violation of the contract";
             (Status::Failed, told(expected, &first.text, rule, &harm))
         }
         Err(Finding::Warned(text)) => (Status::Warned, text),
@@ -314,7 +314,7 @@ pub(super) fn blocked(ability: Ability) -> String {
 
 /// The rule of a breach with the section of the docs.
 fn of_the_books(kind: ViolationKind) -> String {
-    format!("{} (CHECKS.md, breaches)", kind.rule())
+    format!("{} (CHECKS.md, violations)", kind.rule())
 }
 
 /// A failure in words. `also` is what the books hold besides.
@@ -325,7 +325,7 @@ pub(super) fn told(
     also: &[&Violation],
 ) -> String {
     let mut text =
-        format!("expected: {expected}\n  seen: {seen}\n  rule: {rule}\n  harmed: {harmed}");
+        format!("expected: {expected}\n  seen: {seen}\n  rule: {rule}\n  affects: {harmed}");
     for breach in also {
         text += &format!("\n  also: {}", breach.text);
     }
