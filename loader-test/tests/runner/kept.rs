@@ -306,9 +306,9 @@ fn a_check_is_explained() {
     let (code, text) = explained("sa-storm");
     assert_eq!(code, 0);
     for part in [
-        "rule: many requests for one destination are one query",
+        "rule: many concurrent requests for one destination cost one SA query",
         "affects: the subnet administrator",
-        "seen: makes 200 requests",
+        "how: sends 200 requests",
         "needs: loads, opens-port, answers-by-lid, closes",
         "libibacmp.so: passed",
     ] {
@@ -316,7 +316,7 @@ fn a_check_is_explained() {
     }
     let (_, text) = explained("query-source");
     assert!(
-        text.contains("libibacmp.so: failed: the client's record goes to the SA as it is"),
+        text.contains("libibacmp.so: failed: it passes the client's record to the SA unchanged"),
         "{text}"
     );
     let (code, text) = explained("ability-opens-port");
