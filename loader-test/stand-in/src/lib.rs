@@ -514,7 +514,7 @@ impl StandIn {
     /// Removes completed requests and MADs from the ledger, for checks that measure memory growth.
     pub fn forget_history(&self) {
         self.shared.forget_history();
-        self.shared.sa.forget_questions();
+        self.shared.sa.forget_requests();
         memory::end_quarantine();
     }
 
