@@ -1,4 +1,4 @@
-//! Checks of the family `event`: reregistration, joins, and ports that come back changed.
+//! Checks of the family `event`: reregistration, joins, and reopened ports with changed attributes.
 
 mod hosts;
 
@@ -13,7 +13,7 @@ use crate::stand_in::sa::{Reaction, SaRequest};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::ability::{Ability, OPENS, SERVES};
 
-/// The check that waits for a file to be looked at, several times.
+/// Name of the check that waits several times for the provider to read a file.
 pub(super) const HOSTS_UNREADABLE: &str = "event-hosts-unreadable";
 
 pub(super) const CHECKS: &[Check] = &[
@@ -284,12 +284,12 @@ fn serves(core: &mut StandIn, from: AddressId, number: u16) -> Outcome {
     expect_path(&answer, &expected_path(core, &peer))
 }
 
-/// What handle_event returns does not matter: the core does not look.
+/// Ignores the return value of handle_event, as the core does.
 fn reregister(core: &mut StandIn) {
     core.reregister(FIRST_PORT);
 }
 
-/// The MGIDs of joins.
+/// Returns the MGIDs of joins.
 fn groups_of(questions: &[SaRequest]) -> Vec<[u8; 16]> {
     questions
         .iter()
@@ -298,7 +298,7 @@ fn groups_of(questions: &[SaRequest]) -> Vec<[u8; 16]> {
         .collect()
 }
 
-/// The groups that the provider has joined, and how many questions there were so far.
+/// Returns the groups that the provider has joined, and the number of MADs so far.
 fn joined(core: &StandIn) -> Result<(Vec<[u8; 16]>, usize), Finding> {
     core.settle();
     let questions = core.sa().requests();

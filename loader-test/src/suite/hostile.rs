@@ -1,4 +1,4 @@
-//! Checks of the family `hostile`: any local program may send any bytes.
+//! Checks of the family `hostile`: any local program can send any bytes.
 
 mod random;
 
@@ -15,7 +15,7 @@ use crate::suite::ability::{OPENS, SERVES};
 
 pub(super) use random::SEED;
 
-/// The check that has a seed.
+/// Name of the check with random messages.
 pub(super) const RANDOM: &str = "hostile-random";
 
 pub(super) const CHECKS: &[Check] = &[
@@ -243,7 +243,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Data bytes that, as `src_out`, `src_index` and `dst_index`, point behind the message.
+/// Data bytes that, as `src_out`, `src_index` and `dst_index`, point past the message.
 fn path_data(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     for (number, data) in [[1, 200, 0], [1, 8, 0], [1, 255, 255], [0, 200, 200]]
@@ -266,13 +266,13 @@ fn expect_one_entry(answer: &Reply) -> Outcome {
         None => Ok(()),
         Some((_, _, field)) => Err(failed(
             "one entry",
-            format!("a second one, with the daemon's memory: {field:02x?}"),
+            format!("a second entry with the daemon's memory: {field:02x?}"),
         )),
     }
 }
 
-/// The last of eight entries is the destination; the core has no room for the source that it chooses. From the SA, and from
-/// the cache.
+/// Sends eight entries with the destination last, so that the core has no room for the source that it chooses. The answers
+/// come from the SA and from the cache.
 fn eight_entries(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
@@ -295,13 +295,13 @@ fn eight_entries(fixture: &mut Fixture) -> Outcome {
     ask(core)
 }
 
-/// What ibacm itself never hands on. It costs nobody anything today.
+/// Skips a check of messages that ibacm itself refuses, unless the run is strict.
 fn only_strict(fixture: &Fixture, what: &str) -> Outcome {
     if fixture.strict {
         return Ok(());
     }
     Err(Finding::Skipped(format!(
-        "ibacm refuses {what} itself: looked for with --strict only"
+        "ibacm itself refuses {what}: the check runs only with --strict"
     )))
 }
 
@@ -366,13 +366,13 @@ fn no_port(fixture: &mut Fixture, paths: &[Path]) -> Outcome {
     Ok(())
 }
 
-/// Asks for a name that nobody has, and looks at what came into the log by it.
+/// Resolves an unknown name, and returns the resulting log lines.
 fn named(fixture: &mut Fixture, name: &str, look: fn(&str, &str) -> Outcome) -> Outcome {
     let (core, from) = fixture.up_with(HASTY)?;
     let own = core.address(from).clone();
     let logged = core.log().len();
     let destination = Addr::Name(name.into());
-    // The last entry of a message that is full: what follows the name is not the message's.
+    // The last entry of a full message: the bytes after the name are not part of it.
     let mut message = Message::resolve().with_entry(FLAG_SOURCE, own.code(), &own.field());
     for _ in 2..ENTRIES {
         message = message.with_entry(0, NAME, &[b'x'; 64]);

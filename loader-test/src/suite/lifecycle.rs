@@ -1,4 +1,4 @@
-//! Checks of the family `lifecycle`: opening, closing, opening again, and what lies between.
+//! Checks of the family `lifecycle`: opening, closing and reopening.
 
 mod address;
 mod close;
@@ -18,9 +18,9 @@ use crate::stand_in::{AddressId, StandIn};
 use crate::suite::ability::{Ability, OPENS, SERVES};
 use crate::suite::fuzz;
 
-/// What the process of a check finds in its environment, beside what is there.
+/// Returns the environment variable that a check's process needs.
 pub(super) fn environment(check: &Check) -> Option<(&'static str, &'static str)> {
-    // All of them look at how memory grows.
+    // These checks measure memory growth.
     [REOPEN_THOUSAND, memory::RESOLVE_MEMORY, fuzz::FUZZ.name]
         .contains(&check.name)
         .then_some(growth::ENVIRONMENT)
@@ -28,7 +28,7 @@ pub(super) fn environment(check: &Check) -> Option<(&'static str, &'static str)>
 
 pub(super) use growth::heap;
 
-/// The check that takes longest.
+/// Name of the longest check.
 pub(super) const REOPEN_THOUSAND: &str = "lifecycle-reopen-thousand";
 
 pub(super) const CHECKS: &[Check] = &[
@@ -502,10 +502,10 @@ fn serves(core: &mut StandIn, from: AddressId, peer: u16) -> Outcome {
     expect_path(&reply, &Expected::new(asked, core.subnet()))
 }
 
-/// Checks that an own address leads to its own port.
+/// Checks that one of the port's addresses resolves to the port.
 ///
 /// # Errors
-/// If it leads elsewhere; or that the check is skipped, because the provider does not resolve such addresses.
+/// If it resolves to another port; or a skip, if the provider does not resolve such addresses.
 fn leads_here(core: &mut StandIn, from: AddressId, address: &Addr) -> Outcome {
     let reply = resolve(core, from, &by_addr(address, address))?;
     able(core, &reply, "its own addresses")?;
@@ -524,13 +524,13 @@ fn leads_here(core: &mut StandIn, from: AddressId, address: &Addr) -> Outcome {
     ))
 }
 
-/// Checks that an address is no address of the port's any more.
+/// Checks that an address no longer resolves to the port.
 fn leads_elsewhere(core: &mut StandIn, from: AddressId, source: &Addr, gone: &Addr) -> Outcome {
     let reply = resolve(core, from, &by_addr(source, gone))?;
     let lid = core.port(from.port).lid;
     match reply.path() {
         Some(path) if reply.status == SUCCESS && path.dlid() == lid => Err(failed(
-            format!("no path to the own LID {lid} for {gone}, which is not here any more"),
+            format!("no path to the port's LID {lid} for the removed address {gone}"),
             format!("{reply:?}"),
         )),
         _ => Ok(()),

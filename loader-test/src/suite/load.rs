@@ -1,4 +1,4 @@
-//! Checks of the family `load`: what the core needs to find in a library, and what a library may leave behind.
+//! Checks of the family `load`: what the core needs in a library, and what a library may leave behind.
 
 mod file;
 mod options;
@@ -10,7 +10,7 @@ use super::fault::NO_FAULT;
 use crate::stand_in::ledger::Harmed;
 use crate::suite::ability::{Ability, OPENS};
 
-/// Whether the library can be loaded at all. Not part of the suite: its checks say what is wrong if not.
+/// Whether the library loads at all. Not part of the suite, whose checks say what is wrong.
 pub(super) const PROBE: Check = Check {
     name: "load",
     rule: "ibacm loads the library",

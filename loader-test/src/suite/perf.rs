@@ -1,4 +1,4 @@
-//! Checks of the family `perf`: an endpoint's counters, and those of the core that a provider adds to.
+//! Checks of the family `perf`: an endpoint's counters, and the core's counters that a provider increments.
 
 use crate::suite::ability::{Ability, OPENS, SERVES};
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ pub(super) const CHECKS: &[Check] = &[
             let (core, from) = fixture.up()?;
             work(core, from)?;
             let values = counters(core, from)?;
-            // What was done is done a few times, and so is no multiple of 2^32.
+            // The counts are small, so never multiples of 2^32.
             match values.iter().find(|value| **value > u64::from(u32::MAX)) {
                 None => Ok(()),
                 Some(value) => Err(failed("small numbers, big-endian", format!("{value:#x}"))),
@@ -303,7 +303,7 @@ fn nowhere() -> Message {
     Message::path(&Path::default().with_dlid(0x0bad))
 }
 
-/// A path from the SA, from the cache, and none.
+/// Requests a path from the SA, from the cache, and an unknown one.
 fn work(core: &mut StandIn, from: AddressId) -> Outcome {
     let peer = Peer::number(3);
     for _ in 0..2 {
@@ -313,7 +313,7 @@ fn work(core: &mut StandIn, from: AddressId) -> Outcome {
     Ok(())
 }
 
-/// The counters of an address's endpoint.
+/// Returns the counters of an address's endpoint.
 fn counters(core: &mut StandIn, from: AddressId) -> Result<Vec<u64>, Finding> {
     let (count, mut values) = core
         .query_perf(from.port, from.pkey)
@@ -334,7 +334,7 @@ fn count(fixture: &mut Fixture) -> Outcome {
     if usize::from(count) > NAMES.len() {
         return Err(failed(
             format!("at most {} counters", NAMES.len()),
-            format!("{count}: ib_acme reads behind its table of names"),
+            format!("{count}: ib_acme reads past its table of names"),
         ));
     }
     let untouched = StandIn::UNTOUCHED;
@@ -346,7 +346,7 @@ fn count(fixture: &mut Fixture) -> Outcome {
         Ok(())
     } else {
         Err(failed(
-            format!("{count} values written, as told"),
+            format!("{count} values written, as reported"),
             format!("{written}"),
         ))
     }
@@ -383,8 +383,8 @@ fn monotonic(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Does something and sees one counter grow by as much as it was done: the endpoint's, and the core's if it is one of those
-/// that the provider counts.
+/// Acts several times and expects one counter to grow by that number: the endpoint's, and the core's if the provider counts
+/// it.
 fn counted(
     fixture: &mut Fixture,
     counter: usize,
@@ -402,7 +402,7 @@ fn counted(
     let core_before = core.counters()[counter];
     what(core, from)?;
     core.settle();
-    // What is counted right after the answer is counted well, too.
+    // The provider may count right after the answer.
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
         let own = count(&counters(core, from)?)
@@ -417,7 +417,7 @@ fn counted(
             return Err(failed(
                 format!("{} counted {}", NAMES[counter], words::times(times)),
                 format!(
-                    "{} in the endpoint's set, {} in the core's",
+                    "{} in the endpoint's counters, {} in the core's",
                     words::times(own),
                     words::times(cores)
                 ),
@@ -444,7 +444,7 @@ fn endpoints(fixture: &mut Fixture) -> Outcome {
         Ok(())
     } else {
         Err(failed(
-            format!("{before:?} on the endpoint that did nothing"),
+            format!("{before:?} on the idle endpoint"),
             format!("{after:?}"),
         ))
     }

@@ -1,4 +1,4 @@
-//! Checks of the family `process`: what the daemon's process has is not the provider's to change.
+//! Checks of the family `process`: a provider must not change the state of the daemon's process.
 
 mod state;
 pub mod threads;
@@ -161,7 +161,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Where a constructor can be put.
+/// The line before which a fault inserts a constructor.
 #[cfg(feature = "faults")]
 const TABLE: &str = "static struct acm_provider provider = {";
 
@@ -174,7 +174,7 @@ const fn at_load(replace: &'static [(&'static str, &'static str)]) -> super::fau
     }
 }
 
-/// Opens a port, asks, and closes, time and again: threads have something to do. Their panics are looked for after every
+/// Opens a port, resolves and closes several times, so that threads have work. The runner looks for panics after every
 /// check.
 fn panics(fixture: &mut Fixture) -> Outcome {
     let core = fixture.core_with(vec![DeviceSpec::single()], HASTY)?;
@@ -187,7 +187,7 @@ fn panics(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Loads the library, opens a port, asks, and closes: the properties of a group stay as they are.
+/// Loads the library, opens a port, resolves and closes, and expects a group's properties unchanged.
 fn keeps(fixture: &mut Fixture, group: Group) -> Outcome {
     fixture.take_unloaded_library()?;
     let mut watch = None;
@@ -198,7 +198,7 @@ fn keeps(fixture: &mut Fixture, group: Group) -> Outcome {
     watch.look(Moment::Loaded);
     let from = core.up(FIRST_PORT).map_err(refused)?;
     core.settle();
-    // Whether it is answered is another check's matter.
+    // Another check judges the answer.
     let _ = resolve(core, from, &by_lid(&Peer::number(1)));
     watch.look(Moment::Opened);
     core.port_down(FIRST_PORT);
@@ -207,7 +207,7 @@ fn keeps(fixture: &mut Fixture, group: Group) -> Outcome {
     watch.end()
 }
 
-/// A child whose parent is gone becomes this process's, and is seen.
+/// Makes orphans children of this process, so that the check finds them.
 fn children(fixture: &mut Fixture) -> Outcome {
     let adopt = |adopts: libc::c_ulong| {
         // SAFETY: this option of prctl takes a number.

@@ -1,4 +1,4 @@
-//! Checks of the family `query`: the SA is asked, whatever is known.
+//! Checks of the family `query`: a query goes to the SA, whatever the cache holds.
 
 use super::fixture::{
     ELSEWHERE, ERRORS, ETIMEDOUT, Fixture, HASTY, QUIET, SUCCESS, by_gid, expect_path,
@@ -75,7 +75,7 @@ pub(super) const CHECKS: &[Check] = &[
         harmed: Harmed::Operator,
         how: "compares the core's counts of errors, resolves and missing data before and after a query",
         needs: &[Ability::AnswersQuery, Ability::Closes],
-        // The core looks at who answers by which function.
+        // The core counts by the answering function.
         run: |fixture| {
             let (core, from) = fixture.up()?;
             let before = core.counters();
@@ -320,7 +320,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// What ib_acme asks for: source and destination by GID, and the P_Key.
+/// Returns the record of ib_acme: source and destination GID, and P_Key.
 fn to(core: &StandIn, peer: &Peer) -> Path {
     let port = core.port(FIRST_PORT);
     Path::default()
@@ -329,7 +329,7 @@ fn to(core: &StandIn, peer: &Peer) -> Path {
         .with_pkey(port.pkeys[0])
 }
 
-/// A host that is not there.
+/// A host that does not exist.
 fn unknown() -> Peer {
     Peer::number(0x0bad)
 }
@@ -359,7 +359,7 @@ fn answered_once(fixture: &mut Fixture) -> Outcome {
         ids.push(id);
     }
     core.settle();
-    // A second answer has nothing to wait for, so it comes soon.
+    // A second answer would come soon: it waits for nothing.
     std::thread::sleep(QUIET);
     for id in ids {
         let answers = core.replies(id);
@@ -370,7 +370,7 @@ fn answered_once(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// A path is cached; then the SA has another one.
+/// Caches a path, then changes the SA's record.
 fn past_the_cache(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
@@ -412,7 +412,7 @@ fn source(fixture: &mut Fixture) -> Outcome {
     }
 }
 
-/// The SA has no answer at first, and one for the next client.
+/// Keeps the SA silent for the first client, and lets it respond to the next.
 fn refused(fixture: &mut Fixture, reaction: Reaction, statuses: &[u8]) -> Outcome {
     let (core, from) = fixture.up_with(HASTY)?;
     let peer = Peer::number(3);

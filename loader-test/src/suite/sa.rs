@@ -1,4 +1,4 @@
-//! Checks of the family `sa`: what a provider asks the subnet administrator, and what it makes of the answers.
+//! Checks of the family `sa`: a provider's queries to the subnet administrator, and its handling of the responses.
 
 mod played;
 

@@ -254,8 +254,8 @@ impl ByHand {
     /// If they do not come.
     pub fn wait_for_sa_queries(&self, count: usize) -> Vec<umad_sa_packet> {
         self.wait(&format!("{count} SA queries"), || {
-            let questions = self.sa_queries();
-            (questions.len() >= count).then_some(questions)
+            let queries = self.sa_queries();
+            (queries.len() >= count).then_some(queries)
         })
     }
 
@@ -319,7 +319,7 @@ impl ByHand {
         let is_there = self
             .core
             .sa()
-            .bring_back(held.question.number, status, |packet| {
+            .bring_back(held.request.number, status, |packet| {
                 // The kernel has overwritten the upper half.
                 let tid = packet.mad_hdr.tid.to_host() & u64::from(u32::MAX) | 1 << 32;
                 packet.mad_hdr.tid = Be64::from_host(tid);
@@ -330,7 +330,7 @@ impl ByHand {
 
     /// Responds to ClassPortInfo queries on the test's thread, like to all others, while the provider holds no locks.
     fn answer_class_port_info(&self) {
-        let is_it = |held: &Held| held.question.is_class_port_info();
+        let is_it = |held: &Held| held.request.is_class_port_info();
         while let Some(held) = self.core.sa().held().into_iter().find(is_it) {
             let info = self.core.subnet().class_port_info();
             self.give_back(&held, 0, |packet| {

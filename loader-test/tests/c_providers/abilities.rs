@@ -82,5 +82,5 @@ fn a_provider_that_asks_one_thing_at_a_time_is_not_judged_by_overtaking_answers(
     );
     let told = outcome(&library, "sa-out-of-order", &[]);
     assert!(told.starts_with("skipped"), "{told}");
-    assert!(told.contains("1 of 4 queries out at a time"), "{told}");
+    assert!(told.contains("1 of 4 queries at a time"), "{told}");
 }

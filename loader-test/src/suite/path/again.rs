@@ -1,4 +1,4 @@
-//! What an answer is good for afterwards: the record asked for once more, and a plainer request.
+//! Checks of requests after an answer: for the same record, and without its constraint.
 
 use super::{Demand, ask, when};
 use crate::stand_in::fabric::Peer;
@@ -60,7 +60,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Of an SA that would give the record once more, and of one that would not: its routing draws the SL.
+/// With an SA that would return the record again, and with one that would not, since its routing draws the SL.
 fn asked_again(fixture: &mut Fixture) -> Outcome {
     const CASES: [Demand; 4] = [
         ("a path", |path| path),
@@ -103,7 +103,7 @@ fn asked_again(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// The plainer request names the destination as the other did, or by its other name.
+/// The second request names the destination in the same way or in the other way.
 fn plainer(fixture: &mut Fixture) -> Outcome {
     const CASES: [Demand; 5] = [
         ("MTU exactly 256", |path| path.with_mtu(0x81)),

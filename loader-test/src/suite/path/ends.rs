@@ -1,4 +1,4 @@
-//! Where a path leads: GID and LID together, hints beside an address, and GIDs that are not the LID's own.
+//! Checks of destinations: GID and LID together, hints beside an address, and GIDs that do not belong to the LID's port.
 
 use super::{WAYS, as_the_kernel, ask, when};
 use crate::stand_in::fabric::{DeviceSpec, FAR_PREFIX, Peer, ROUTER_LID, gid_in};
@@ -93,7 +93,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Before anything is known, and when both ports are; then GID and LID of one port, which is no contradiction.
+/// With an empty cache, and with both ports cached; then GID and LID of one port, which agree.
 fn gid_and_lid(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let own = core.port(FIRST_PORT).gid();
@@ -116,7 +116,7 @@ fn gid_and_lid(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// As rdma_getaddrinfo asks with a route as a hint: of a peer that was asked for before, and of one that was not.
+/// Like rdma_getaddrinfo with a route as a hint, for a cached and for a new peer.
 fn hints(fixture: &mut Fixture) -> Outcome {
     /// Exactly 256 bytes.
     const MTU: u8 = 0x81;
@@ -143,7 +143,7 @@ fn hints(fixture: &mut Fixture) -> Outcome {
             if mtu == 0 {
                 able(core, &answer, "IPv4 addresses")?;
             } else if answer.status == ENODATA {
-                // It compares what the SA has for the host with what is asked for.
+                // The provider may compare the SA's record with the request.
                 continue;
             }
             let asked = Path::default().with_dgid(peer.gid()).with_mtu(mtu);
@@ -175,7 +175,7 @@ fn far_gid(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// A node of a subnet with another prefix; its hosts file has link-local GIDs, as the sample of rdma-core has.
+/// A node in a subnet with its own prefix, with link-local GIDs in its hosts file, as in rdma-core's sample.
 fn link_local(fixture: &mut Fixture) -> Outcome {
     let mut device = DeviceSpec::single();
     device.ports[0].prefix = 0xfec0_0000_0000_0001;
@@ -190,7 +190,7 @@ fn link_local(fixture: &mut Fixture) -> Outcome {
         }
     }
     match by_name(core, from, &Peer::number(5)) {
-        // It knows no names.
+        // The provider resolves no names.
         Err(Finding::Skipped(_)) => Ok(()),
         outcome => outcome,
     }
@@ -201,7 +201,7 @@ fn by_name(core: &mut StandIn, from: AddressId, peer: &Peer) -> Outcome {
     let answer = resolve(core, from, &by_addr(&own, &Addr::Name(peer.name.clone())))?;
     let expected = expected_path(core, peer);
     let with_prefix = expected.plain().unwrap_or_default().dgid();
-    // The same host by the GID that it has in this subnet: without that, a provider that finds no name has no file.
+    // First the GID with the subnet's prefix: a provider that fails here reads no hosts file.
     let known = ask(
         core,
         from,

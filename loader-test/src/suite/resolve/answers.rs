@@ -1,4 +1,4 @@
-//! The answer: its form, how often it comes, and when.
+//! Checks of the answer's form, number and time.
 
 use crate::suite::ability::{Ability, OPENS, SERVES};
 use std::time::Instant;
@@ -141,7 +141,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         harmed: Harmed::Client,
         how: "checks the return value of resolve for four requests: to the SA, to the cache, for an error, and with NODELAY",
         needs: SERVES,
-        // The core looks at what is returned.
+        // The core checks the return value.
         run: |fixture| form(fixture, |_| Ok(())),
         fault: fault!(Fault {
             replace: &[(
@@ -292,7 +292,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Looks at the answers from the SA, from the cache, and with an error, late and at once.
+/// Judges answers from the SA, from the cache, with an error, and to a request with NODELAY.
 fn form(fixture: &mut Fixture, right: fn(&Reply) -> Outcome) -> Outcome {
     let (core, from) = fixture.up()?;
     for message in [
@@ -307,7 +307,7 @@ fn form(fixture: &mut Fixture, right: fn(&Reply) -> Outcome) -> Outcome {
     Ok(())
 }
 
-/// Asks for an IP address without a source, of which the core then chooses one: by the SA's answer, and from the cache.
+/// Resolves an IP address without a source, which the core then chooses: from the SA, and from the cache.
 fn source_chosen(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
@@ -361,7 +361,7 @@ fn answered_once(fixture: &mut Fixture) -> Outcome {
         ids.push(id);
     }
     core.settle();
-    // A second answer has nothing to wait for, so it comes soon.
+    // A second answer would come soon: it waits for nothing.
     std::thread::sleep(QUIET);
     for id in ids {
         let answers = core.replies(id);
@@ -372,13 +372,13 @@ fn answered_once(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// `message` asks for a peer in the entry `index`.
+/// `message` names a peer in the entry `index`.
 fn nodelay(fixture: &mut Fixture, index: usize, message: fn(&Addr, &Peer) -> Message) -> Outcome {
-    // A deadline that is long beside the time that an answer takes on a busy machine.
+    // A deadline much longer than an answer on a busy machine.
     let (core, from) = fixture.up_with(&["timeout 2000", "retries 0"])?;
     let (peer, other) = (Peer::number(3), Peer::number(4));
     let own = core.address(from).clone();
-    // What it refuses a client with time as well is no matter of the flag.
+    // If the provider also refuses without the flag, the flag is not the cause.
     let unhurried = resolve(core, from, &message(&own, &other))?;
     able(core, &unhurried, "such destinations")?;
     let message = message(&own, &peer).with_flags(index, FLAG_NODELAY);
@@ -394,14 +394,14 @@ fn nodelay(fixture: &mut Fixture, index: usize, message: fn(&Addr, &Peer) -> Mes
         ));
     }
     if core.path_queries(asked + 1).is_none() {
-        return Err(failed("the lookup begun", "no query to the SA"));
+        return Err(failed("an SA query", "no query to the SA"));
     }
     let_go(core);
     core.settle();
     expect_soon(core, from, &message, &peer)
 }
 
-/// The answer comes from the cache as soon as the lookup is over.
+/// Expects the answer from the cache once the lookup has ended.
 fn expect_soon(core: &mut StandIn, from: AddressId, message: &Message, peer: &Peer) -> Outcome {
     let deadline = Instant::now() + core.deadline();
     loop {

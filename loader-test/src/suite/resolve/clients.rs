@@ -1,4 +1,4 @@
-//! Who asks: the kernel, librdmacm, many at once, and some that do not wait.
+//! Checks of different clients: the kernel, librdmacm, many at once, and clients that leave.
 
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
@@ -109,7 +109,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
 ];
 
-/// As the kernel asks through netlink: SGID, DGID, P_Key, one reversible path.
+/// A kernel request by netlink: SGID, DGID, P_Key, one reversible path.
 fn kernel(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
@@ -134,7 +134,7 @@ fn kernel(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// As rdma_getaddrinfo asks for a numeric address with a route as a hint.
+/// A request of rdma_getaddrinfo for a numeric address with a route as a hint.
 fn librdmacm(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let (peer, hinted) = (Peer::number(3), Peer::number(4));
@@ -185,7 +185,7 @@ fn client_gone(fixture: &mut Fixture) -> Outcome {
     }
 }
 
-/// Two different requests while the SA is silent; the core's buffers are gone when it speaks.
+/// Sends two different requests while the SA is silent, and unmaps the core's buffers before the SA responds.
 fn message_gone(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let peers = [Peer::number(3), Peer::number(4), Peer::number(5)];

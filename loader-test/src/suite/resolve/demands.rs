@@ -1,4 +1,4 @@
-//! What a request demands of a path besides where it leads.
+//! Checks of constraints besides the destination.
 
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::{DeviceSpec, Peer};
@@ -107,7 +107,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Asks as it is, with a demand, and as it is; then the other way round for another peer.
+/// Resolves without, with and without a constraint; then in the other order for another peer.
 fn demand(fixture: &mut Fixture, what: &str, demanding: fn(Path) -> Path) -> Outcome {
     let (core, from) = fixture.up()?;
     core.set_qos(true);
@@ -147,7 +147,7 @@ fn partitions(fixture: &mut Fixture) -> Outcome {
     core.add_address(FIRST_PORT, OTHER, &Addr::Ip([10, 1, 0, 2].into()))
         .map_err(refused)?;
     core.settle();
-    // An asymmetrical LID shows slips of the byte order.
+    // A LID with two different bytes reveals a wrong byte order.
     let peer = Peer::number(300);
     let plain = Path::default().with_dlid(peer.lid);
     for asked in [plain, plain.with_pkey(OTHER), plain, plain.with_pkey(OTHER)] {

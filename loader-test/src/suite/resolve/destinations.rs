@@ -1,4 +1,4 @@
-//! What a path is asked to: LIDs, GIDs, names and IP addresses, in every spelling.
+//! Checks of destinations: LIDs, GIDs, names and IP addresses, in every spelling.
 
 use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
@@ -388,12 +388,12 @@ fn ip6_of(peer: &Peer) -> Addr {
     Addr::Ip6(peer.ip6)
 }
 
-/// The usual start gives an endpoint a name and then the IP address that requests come from.
+/// The default core gives an endpoint a name and then the source IP address of requests.
 fn name_beside(ip: AddressId) -> AddressId {
     AddressId { index: 0, ..ip }
 }
 
-/// Peers that the SA knows are asked for by a path record. The second's LID and GID do not fit in a byte.
+/// Resolves two peers by path record. The second one's LID and GID do not fit in a byte.
 fn known_to_the_sa(fixture: &mut Fixture, message: fn(&Peer) -> Message) -> Outcome {
     let (core, from) = fixture.up()?;
     for peer in [Peer::number(3), Peer::number(500)] {
@@ -406,7 +406,7 @@ fn known_to_the_sa(fixture: &mut Fixture, message: fn(&Peer) -> Message) -> Outc
     Ok(())
 }
 
-/// Asks for a peer by an address.
+/// Resolves a peer by an address.
 fn address(fixture: &mut Fixture, what: &str, address: fn(&Peer) -> Addr) -> Outcome {
     let (core, from) = fixture.up()?;
     let (own, peer) = (core.address(from).clone(), Peer::number(3));
@@ -415,7 +415,7 @@ fn address(fixture: &mut Fixture, what: &str, address: fn(&Peer) -> Addr) -> Out
     expect_path(&answer, &expected_path(core, &peer))
 }
 
-/// Asks for a peer by an address in another spelling; then in the usual one and again, since it must be the same address.
+/// Resolves a peer by an address in another spelling, then in the usual one and in the other again: all are one address.
 fn spelled(
     fixture: &mut Fixture,
     what: &str,
@@ -434,7 +434,7 @@ fn spelled(
         let answer = resolve(core, from, &by_addr(&own, spelling))?;
         if answer.status != 0 {
             return Err(failed(
-                format!("the path to {usual} for {spelling} ({name}) as well"),
+                format!("the path to {usual} for {spelling} ({name}) too"),
                 format!("status {}", answer.status),
             ));
         }
@@ -443,7 +443,7 @@ fn spelled(
     Ok(())
 }
 
-/// The path from the port to itself: the record may be the provider's own.
+/// Expects the path from the port to itself, which the provider may build without the SA.
 fn expect_own_path(core: &mut StandIn, from: AddressId, asked: &Addr) -> Outcome {
     let source = core.address(from).clone();
     let answer = resolve(core, from, &by_addr(&source, asked))?;
@@ -479,7 +479,7 @@ fn own_name_in_upper_case(fixture: &mut Fixture) -> Outcome {
     let asked = upper_case(&name);
     let answer = resolve(core, from, &by_addr(&name, &asked))?;
     if answer.status == ETIMEDOUT {
-        // One that asks its multicast group is answered by itself, but for the simulated adapter, which carries nothing.
+        // A real adapter would loop the multicast request back to the port; the simulated one does not.
         able(core, &answer, "its own name in another case")?;
     }
     still_known(core, from, &asked)
@@ -496,10 +496,10 @@ fn own_address_with_garbage(fixture: &mut Fixture) -> Outcome {
     still_known(core, from, &clean.with_garbage())
 }
 
-/// Own addresses are known: that one is not found in another spelling is no missing ability.
+/// Turns a skip into a failure: the provider resolves its own addresses, so another spelling is no missing ability.
 fn still_known(core: &mut StandIn, from: AddressId, asked: &Addr) -> Outcome {
     match expect_own_path(core, from, asked) {
-        Err(Finding::Skipped(seen)) => Err(failed(format!("the own path for {asked}"), seen)),
+        Err(Finding::Skipped(seen)) => Err(failed(format!("the path from the port to itself for {asked}"), seen)),
         outcome => outcome,
     }
 }

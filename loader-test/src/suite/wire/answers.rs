@@ -1,4 +1,4 @@
-//! The port's own requests, and whose answers to them count.
+//! Checks of the port's own multicast requests, and of the responses that it accepts.
 
 use crate::suite::ability::OPENS;
 use std::collections::HashSet;
@@ -196,7 +196,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: OPENS,
         run: |fixture| {
             stranger_first(fixture, |line, tid| {
-                // A path record's answer in the outer form, one of the protocol's in the rest.
+                // The header of an SA response, with the rest of an ACM response.
                 let answer = AcmMad::answer(tid, &shared_group(line.pkey()))
                     .with(1, &[3, 2])
                     .with(16, &[0, 0x35]);
@@ -347,7 +347,7 @@ fn together(fixture: &mut Fixture) -> Outcome {
     expect_no_request(&line, &wanted)
 }
 
-/// Counts the requests for an address that were sent and not waited for.
+/// Counts the further requests for an address.
 fn requests(line: &Line<'_>, wanted: &Addr) -> Result<usize, Finding> {
     line.fence()?;
     let sent = line.wire.take();
@@ -370,7 +370,7 @@ fn retries(fixture: &mut Fixture) -> Outcome {
     let id = line.client_asks(&wanted);
     let answer = line.reply(id)?;
     expect_status(&answer, &ERRORS)?;
-    // On a busy machine one can come too late to be sent.
+    // On a busy machine the deadline can come before the last retry.
     match requests(&line, &wanted)? {
         2 | 3 => Ok(()),
         other => Err(failed(
@@ -404,7 +404,7 @@ fn tids(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// A client asks for a peer's name; something comes from a stranger that is no answer, and then the peer's.
+/// Lets a client resolve a peer's name, sends an invalid response from a stranger, and then the peer's response.
 fn stranger_first(fixture: &mut Fixture, forge: impl FnOnce(&Line<'_>, u64)) -> Outcome {
     let mut line = line(fixture, &[])?;
     let peer = stranger(1);
@@ -444,7 +444,7 @@ fn status(fixture: &mut Fixture) -> Outcome {
     line.fence()?;
     line.answer(&peer, request.tid());
     let answer = line.reply(id)?;
-    // Whoever takes it for a refusal gives the client up.
+    // A provider that takes it for a refusal fails the client's request.
     if ERRORS.contains(&answer.status) {
         return Ok(());
     }

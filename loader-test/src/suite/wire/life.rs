@@ -1,4 +1,4 @@
-//! The protocol over reregistrations and closes.
+//! Checks of the protocol across reregistrations and closes.
 
 use crate::suite::ability::OPENS;
 use std::time::{Duration, Instant};
@@ -101,7 +101,7 @@ fn pair_broken(fixture: &mut Fixture) -> Outcome {
         if !line.wire.break_queue_pair(qpn) {
             return Err(failed("a queue pair that answered", "none of its number"));
         }
-        // It may be another one by now.
+        // The provider may have replaced the queue pair.
         qpn = line.probe(number)?.source_qp;
     }
     line.fence()
@@ -110,7 +110,7 @@ fn pair_broken(fixture: &mut Fixture) -> Outcome {
 fn close(fixture: &mut Fixture) -> Outcome {
     let line = line(fixture, &[])?;
     line.core.port_down(FIRST_PORT);
-    // Also when it is done by another thread.
+    // Another thread may do it.
     let deadline = Instant::now() + line.core.patience;
     while line.wire.queue_pairs() > 0 {
         if Instant::now() > deadline {

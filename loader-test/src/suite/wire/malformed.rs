@@ -1,4 +1,4 @@
-//! Datagrams that are no requests of the protocol.
+//! Checks with datagrams that are no valid requests.
 
 use super::line::{Line, line, own_name, stranger};
 use crate::stand_in::FIRST_PORT;
@@ -9,7 +9,7 @@ use crate::suite::ability::OPENS;
 use crate::suite::fixture::{Fixture, refused};
 use crate::suite::{Check, Outcome};
 
-/// A check of a request with other bytes at a place, each of which makes it none.
+/// Declares a check of requests with changed bytes at an offset, each of which makes the request invalid.
 macro_rules! altered {
     ($name:literal, $rule:literal, $how:literal, $at:literal: $values:expr, $replace:expr) => {
         Check {
@@ -181,7 +181,7 @@ fn altered<const N: usize>(
     values: &[[u8; N]],
 ) -> Outcome {
     let line = line(fixture, &["recv_depth 4"])?;
-    // More often than receives are posted.
+    // More requests than posted receives.
     for value in values.iter().cycle().take(values.len() * 3) {
         let tid = line.tid();
         let request = line.request(tid, &stranger(1), &own_name());
@@ -194,7 +194,7 @@ fn altered<const N: usize>(
     Ok(())
 }
 
-/// Every buffer has held a good request.
+/// First fills every buffer with a valid request.
 fn fill_buffers(line: &Line<'_>) -> Outcome {
     for _ in 0..12 {
         let tid = line.ask(&stranger(9), &own_name());
@@ -217,7 +217,7 @@ fn short(fixture: &mut Fixture) -> Outcome {
 
 fn long(fixture: &mut Fixture) -> Outcome {
     let line = line(fixture, &["recv_depth 4"])?;
-    // More than any default depth as well, for who does not read the option.
+    // Also more than any default depth, for providers that ignore the option.
     for _ in 0..70 {
         for _ in 0..16 {
             let mut payload = line.request(1, &stranger(1), &own_name()).0.to_vec();
@@ -229,7 +229,7 @@ fn long(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Groups that nobody here is in.
+/// Groups without members.
 fn foreign_group(number: u8) -> Gid {
     Gid([
         0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 7, 5, 0, 0, 0, 0, 0, 0, number,
@@ -276,7 +276,7 @@ fn address_type(fixture: &mut Fixture) -> Outcome {
     const DEST_TYPE: usize = 16;
     const SOURCE_TYPE: usize = 18;
     let line = line(fixture, &[])?;
-    // An address that was taken away leaves a place without a type.
+    // A removed address may leave an entry without a type.
     let extra = Addr::Name("extra1".into());
     let id = line
         .core
@@ -301,7 +301,7 @@ fn address_type(fixture: &mut Fixture) -> Outcome {
     let tid = line.tid();
     let nothing = Addr::Raw(0, Box::new([0; 64]));
     line.multicast(&stranger(1), &line.request(tid, &stranger(1), &nothing).0);
-    line.expect_no_answer(tid, "a request for an address without type and bytes")
+    line.expect_no_answer(tid, "a request with an empty address")
 }
 
 fn no_grh(fixture: &mut Fixture) -> Outcome {

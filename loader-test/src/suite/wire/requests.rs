@@ -1,4 +1,4 @@
-//! Requests of other nodes for the port's addresses.
+//! Checks of other nodes' requests for the port's addresses.
 
 use crate::suite::ability::OPENS;
 use std::time::{Duration, Instant};
@@ -263,7 +263,7 @@ fn answer(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Checks an answer to a node in all its parts.
+/// Checks every field of a response to a node.
 fn expect_answer(line: &Line<'_>, answer: &Datagram, node: &Node) -> Outcome {
     let group = shared_group(line.pkey());
     let own = line.core.port(FIRST_PORT);
@@ -310,7 +310,7 @@ fn keys(fixture: &mut Fixture) -> Outcome {
     }
     line.answer(&stranger(2), told.tid());
     line.reply(id)?;
-    // With another Q_Key nothing arrives.
+    // The port receives nothing with another Q_Key.
     let tid = line.tid();
     let payload = line.request(tid, &stranger(3), &own_name()).0;
     let foreign = Datagram {
@@ -350,7 +350,7 @@ fn partition(fixture: &mut Fixture) -> Outcome {
         (&own_name(), other.clone(), 0xffff),
     ] {
         let unwanted = asks(&foreign, pkey);
-        // Asked as often as need be: the join may not be done.
+        // Repeated until it succeeds: the join may be outstanding.
         let answer = until_answered(core, &wire, || asks(own, pkey)).ok_or_else(|| {
             failed(
                 format!("an answer for {own} in the partition {pkey:#06x}"),
@@ -406,14 +406,14 @@ fn address_removed(fixture: &mut Fixture) -> Outcome {
             .map_err(refused)
     };
     let not_yet = line.ask(&stranger(1), &extra);
-    line.expect_no_answer(not_yet, "a request for an address that comes later")?;
+    line.expect_no_answer(not_yet, "a request for an address that is added later")?;
     for number in [2, 3] {
         let id = add(line.core)?;
         let tid = line.ask(&stranger(number), &extra);
         line.answer_to(tid)?;
         line.core.remove_address(id);
         let tid = line.ask(&stranger(number), &extra);
-        line.expect_no_answer(tid, "a request for an address that was taken away")?;
+        line.expect_no_answer(tid, "a request for a removed address")?;
     }
     Ok(())
 }
@@ -432,12 +432,12 @@ fn address_twice(fixture: &mut Fixture) -> Outcome {
     line.answer_to(tid)?;
     line.core.remove_address(second);
     let tid = line.ask(&stranger(2), &extra);
-    line.expect_no_answer(tid, "a request for an address that was taken away")
+    line.expect_no_answer(tid, "a request for a removed address")
 }
 
 fn every_requester(fixture: &mut Fixture) -> Outcome {
     let line = line(fixture, &[])?;
-    // Whoever asks the SA for the way back first has all of them waiting when it answers.
+    // A provider that first queries the SA for the path back keeps all of them waiting.
     hold(line.core);
     let tids: Vec<u64> = (1..=16)
         .map(|number| line.ask(&stranger(number), &own_name()))
@@ -473,12 +473,12 @@ fn asked_while_asking(fixture: &mut Fixture) -> Outcome {
     line.answer(&peer, request.tid());
     if line.core.path_queries(asked_before + 1).is_none() {
         return Err(failed(
-            "a query for the path to the node that answered",
+            "a query for the path to the node that responded",
             "none",
         ));
     }
     let tid = line.ask(&peer, &own_name());
-    // Dealt with before the SA answers.
+    // Handled before the SA responds.
     line.probe_within(Duration::from_secs(1));
     let_go(line.core);
     line.answer_to(tid)?;
@@ -487,7 +487,7 @@ fn asked_while_asking(fixture: &mut Fixture) -> Outcome {
 
 fn many_requests(fixture: &mut Fixture) -> Outcome {
     let line = line(fixture, &["recv_depth 4"])?;
-    // More than any default depth as well, for who does not read the option.
+    // Also more than any default depth, for providers that ignore the option.
     for _ in 0..1100 {
         let tid = line.ask(&stranger(1), &own_name());
         line.answer_to(tid)?;

@@ -1,4 +1,4 @@
-//! The provider and the stock provider, each in a process of its own, ask each other.
+//! The provider and the stock provider, each in its own process, resolve each other's addresses.
 
 use crate::suite::ability::OPENS;
 use std::io;
@@ -37,7 +37,7 @@ pub(super) const CHECKS: &[Check] = &[
         needs: OPENS,
         run: stock_answers,
         fault: fault!(Fault {
-            // The stock provider leaves out what these ask for.
+            // The stock provider lacks what the other checks require.
             replace: &[("\tif (mad->dest_type && !same_addr", "\tif (!same_addr")],
             status: &[Status::Failed],
             also: &[
@@ -59,13 +59,13 @@ const NUMBER: u16 = 100;
 fn neighbour(folder: &Path, options: &[&str], core: &StandIn) -> Result<Neighbour, Finding> {
     let library = stock_library().ok_or_else(|| {
         Finding::Skipped(
-            "rdma-core's libibacmp.so is not installed: it is the other side of this check".into(),
+            "rdma-core's libibacmp.so, the other side of this check, is not installed".into(),
         )
     })?;
     Neighbour::start(core, &library, folder, options, 100 + NUMBER).map_err(cannot_run)
 }
 
-/// The node is the harness's own: that it does not work says nothing about the provider.
+/// Turns an error of the neighbour into one of the harness: it says nothing about the provider.
 fn cannot_run(error: io::Error) -> Finding {
     Finding::CannotRun(format!("a node with the stock provider: {error}"))
 }

@@ -7,8 +7,8 @@ use super::{Mad, Reaction, SaRequest, SaThread, lock};
 /// A MAD that waits for the test.
 #[derive(Clone)]
 pub struct Held {
-    /// The question.
-    pub question: SaRequest,
+    /// The request.
+    pub request: SaRequest,
     /// The MAD as the provider sent it.
     pub packet: umad_sa_packet,
 }
@@ -27,15 +27,15 @@ impl SaThread {
         let mads = state.ports.values().flat_map(|queue| &queue.pending);
         let mut held: Vec<Held> = mads
             .map(|mad| Held {
-                question: mad.question.clone(),
+                request: mad.request.clone(),
                 packet: packet(mad),
             })
             .collect();
-        held.sort_by_key(|held| held.question.number);
+        held.sort_by_key(|held| held.request.number);
         held
     }
 
-    /// Brings a MAD back: `change` turns the question into the answer. The provider's handler has run when this returns,
+    /// Brings a MAD back: `change` turns the request into the answer. The provider's handler has run when this returns,
     /// whether the port is open or not. False if no such MAD waits.
     pub fn bring_back(
         &self,
@@ -45,7 +45,7 @@ impl SaThread {
     ) -> bool {
         let mut state = lock(&self.inner.state);
         let found = state.ports.values_mut().find_map(|queue| {
-            let is_it = |mad: &Mad| mad.question.number == number;
+            let is_it = |mad: &Mad| mad.request.number == number;
             let index = queue.pending.iter().position(is_it)?;
             Some(queue.pending.remove(index))
         });
