@@ -506,7 +506,7 @@ fn silence_is_an_error() {
         .acme(&["-f", "l", "-d", "1"], Duration::from_millis(500))
         .unwrap();
     assert!(
-        printed.ends_with("ib_acme was ended: it hung\n"),
+        printed.ends_with("ib_acme hung and was killed\n"),
         "{printed}"
     );
 }

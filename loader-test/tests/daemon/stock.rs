@@ -58,7 +58,7 @@ fn stock_provider_agrees_with_the_sa() {
         0,
         &[
             "Provider ibacmp (/run/providers/libibacmp.so) loaded",
-            "32 destinations asked for",
+            "32 destinations requested",
             "32 answered, 32 equal",
             "32 printed by ib_acme, 32 equal",
             "0 differences",
@@ -80,7 +80,7 @@ fn stock_provider_resolves_the_addresses_it_is_told() {
     run.expect(
         0,
         &[
-            "44 destinations asked for",
+            "44 destinations requested",
             "44 answered, 44 equal",
             "-f n -s node1 -d node2 -v",
         ],
@@ -131,7 +131,7 @@ fn the_forms_can_be_chosen() {
     let built = providers::good();
     let good = built.path().display().to_string();
     let run = stock([&good, "--by", "gid", "--host", "Hca2"]);
-    run.expect(0, &["4 destinations asked for", "4 answered, 4 equal"]);
+    run.expect(0, &["4 destinations requested", "4 answered, 4 equal"]);
     assert!(!run.stdout.contains("-f l"), "{}", run.stdout);
     stock([&good, "--by", "guid"]).expect(2, &["[possible values: lid, gid, name, ip]"]);
 }
@@ -146,7 +146,7 @@ fn an_sl_that_the_sa_gives_is_right_and_shown() {
             "32 answered, 32 equal",
             "32 printed by ib_acme, 32 equal",
             "64 records not the plain path",
-            "the answer is not the plain path, and the SA gives it to who asks for its values; the answer has SL 1, the SA says 0",
+            "the answer is not the plain path, but the SA returns it for a query with its values; the answer has SL 1, the SA says 0",
             "ib_acme's output has SL 1, the SA says 0",
         ],
     );
@@ -254,7 +254,7 @@ fn what_is_not_there_is_named() {
     let library = providers::stock().display().to_string();
     stock(["/nonexistent/lib.so"]).expect(2, &["/nonexistent/lib.so is not a file"]);
     stock([&library, "--net", "/nonexistent.net"]).expect(2, &["/nonexistent.net: No such file"]);
-    stock([&library, "--net", &library]).expect(2, &["there is no node in it"]);
+    stock([&library, "--net", &library]).expect(2, &["the file has no node"]);
     let broken = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(broken.path(), "Hca 1 \"H1\"\n[1] \"H2\"[1]\nHca 1 \"H1\"\n").unwrap();
     let broken = broken.path().display().to_string();
@@ -262,13 +262,13 @@ fn what_is_not_there_is_named() {
     stock([&library, "--sim", "/nonexistent.so"]).expect(2, &["/nonexistent.so is not a file"]);
     stock([&library, "--host", "Hca9"]).expect(2, &["the fabric has no node Hca9"]);
     stock([&library, "--host", "Switch1"]).expect(2, &["Switch1 is no host"]);
-    stock([&library, "--host", "Hca1", "--host", "Hca1"]).expect(2, &["Hca1 is given twice"]);
+    stock([&library, "--host", "Hca1", "--host", "Hca1"]).expect(2, &["Hca1 is named twice"]);
     stock([&library, "--address", "Hca9=a"]).expect(2, &["Hca9, which is not a host"]);
     stock([&library, "--address", "Hca1=a b"]).expect(2, &["addresses of 1 to 46 bytes"]);
     stock([&library, "--opts", "/nonexistent/opts"]).expect(2, &["/nonexistent/opts: No such"]);
     stock([&library, "--opt", "timeout"]).expect(2, &["not a name and a value"]);
     let long = format!("x={}", "y".repeat(120));
-    stock([&library, "--opt", &long]).expect(2, &["ibacm cuts lines"]);
+    stock([&library, "--opt", &long]).expect(2, &["option line longer than"]);
     stock([""; 0]).expect(2, &["LIB"]);
 }
 
@@ -355,7 +355,7 @@ fn a_folder_that_cannot_be_made_and_options_that_are_none_are_named() {
         "--opt".as_ref(),
         "server_mode open".as_ref(),
     ];
-    stock(arguments).expect(2, &["server_mode open: ", "leave the option out"]);
+    stock(arguments).expect(2, &["server_mode open: ", "remove the option"]);
 }
 
 /// What keeps a program from being started says nothing about the provider.
@@ -616,11 +616,11 @@ fn libraries_from_beside_the_provider_come_with_its_copy() {
     let run = stock([&library]);
     run.expect(
         1,
-        &["provider.so needs libdeeper.so: neither the loader's paths nor"],
+        &["provider.so needs libdeeper.so, which is in neither the loader's paths"],
     );
     std::fs::remove_dir_all(folder.path().join("agent")).unwrap();
     let run = stock([&library]);
-    run.expect(1, &["provider.so needs libagent.so.1: neither"]);
+    run.expect(1, &["provider.so needs libagent.so.1, which is in neither"]);
     assert!(!run.stderr.contains("ibsim"), "{}", run.stderr);
 }
 
