@@ -221,7 +221,7 @@ fn judge_path(
 fn table(path: &PathRecord, truth: &PathRecord) -> String {
     let mut rows = vec![format!(
         "  {:<16} {:<20} {}",
-        "", "ib_acme", "the SA itself"
+        "", "ib_acme", "the SA"
     )];
     let fields = judged_fields(path).zip(judged_fields(truth));
     for ((field, answered), (_, sa)) in fields.filter(|((field, _), _)| *field != SELECTORS) {
