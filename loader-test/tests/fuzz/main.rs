@@ -209,7 +209,7 @@ fn what_is_found_is_shrunk_and_told() {
     assert_eq!(actions[0], "up");
     for part in [
         "crashed\n",
-        "the shortest sequence that fails:\n  Up\n",
+        "the shortest failing sequence:\n  Up\n",
         "inside handle_event",
         "again: ",
         "--replay ",

@@ -1,4 +1,4 @@
-//! The probes of abilities: each does the thing once, for one ordinary peer, and looks at nothing else.
+//! The probes of abilities: each uses the ability once, with one ordinary peer, and checks nothing else.
 
 use super::Ability;
 use crate::stand_in::FIRST_PORT;
@@ -10,7 +10,7 @@ use crate::suite::fault::NO_FAULT;
 use crate::suite::fixture::{SUCCESS, by_gid, by_lid, reply, resolve};
 use crate::suite::{Check, Outcome, failed};
 
-/// The peer that is asked for.
+/// The peer of the probes.
 const PEER: u16 = 3;
 
 /// In the order of [`Ability::ALL`].
@@ -105,7 +105,7 @@ static PROBES: [Check; 7] = [
     },
 ];
 
-/// How long a provider makes a client wait when the SA is silent. Not every provider reads `timeout` and `retries`.
+/// Measures how long a client of a silent SA waits: not every provider reads `timeout` and `retries`.
 pub(in crate::suite) static DEADLINE: Check = Check {
     name: "deadline",
     rule: "a client of a silent SA is answered by the deadline",
@@ -126,7 +126,7 @@ pub(in crate::suite) static DEADLINE: Check = Check {
         });
         let ids = [Peer::number(PEER), lost].map(|peer| core.resolve_from(from, &by_lid(&peer)));
         let waited = ids.map(|id| core.reply(id).and_then(|_| core.waited(id)));
-        // Whoever is not answered at all is another check's matter.
+        // Another check judges requests without any answer.
         fixture.shown_deadline = waited.into_iter().flatten().max();
         Ok(())
     },
