@@ -87,10 +87,7 @@ fn show(rig: &Rig, out: &mut dyn Write) -> Result<bool> {
     }
     title(out, "the same again")?;
     let before = rig.path_queries(host, mark)?.len();
-    say(
-        out,
-        &format!("so far ibacm sent the SA {before} queries"),
-    )?;
+    say(out, &format!("so far ibacm sent the SA {before} queries"))?;
     right &= before > 0;
     right &= resolve_again(rig, host, &targets, out)?;
 
@@ -219,10 +216,7 @@ fn judge_path(
 
 /// Formats two records side by side, without selectors, which ib_acme does not print.
 fn table(path: &PathRecord, truth: &PathRecord) -> String {
-    let mut rows = vec![format!(
-        "  {:<16} {:<20} {}",
-        "", "ib_acme", "the SA"
-    )];
+    let mut rows = vec![format!("  {:<16} {:<20} {}", "", "ib_acme", "the SA")];
     let fields = judged_fields(path).zip(judged_fields(truth));
     for ((field, answered), (_, sa)) in fields.filter(|((field, _), _)| *field != SELECTORS) {
         rows.push(format!("  {field:<16} {answered:<20} {sa}"));

@@ -90,12 +90,7 @@ impl Fabric {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let wrong = || {
-                Error::protocol(
-                    "ibsim",
-                    format!("Dump prints an unknown line: {line}"),
-                )
-            };
+            let wrong = || Error::protocol("ibsim", format!("Dump prints an unknown line: {line}"));
             if let Some(node) = parse_node(line) {
                 fabric.nodes.push(node);
             } else {

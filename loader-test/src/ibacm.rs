@@ -433,7 +433,10 @@ impl Host {
     pub fn start(&self, ibsim: &Ibsim) -> Result<()> {
         let mut running = lock(&self.daemon);
         if running.is_some() {
-            return Err(Error::Input(format!("ibacm on {} is already running", self.node)));
+            return Err(Error::Input(format!(
+                "ibacm on {} is already running",
+                self.node
+            )));
         }
         ibsim.drop_dead_clients()?;
         // A killed daemon leaves its socket behind.
@@ -525,7 +528,10 @@ impl Host {
     fn with<T>(&self, action: impl FnOnce(&Process) -> Result<T>) -> Result<T> {
         match &*lock(&self.daemon) {
             Some(process) => action(process),
-            None => Err(Error::Input(format!("ibacm on {} is not running", self.node))),
+            None => Err(Error::Input(format!(
+                "ibacm on {} is not running",
+                self.node
+            ))),
         }
     }
 

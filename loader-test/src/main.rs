@@ -255,11 +255,10 @@ fn choose<'a>(libraries: &'a [PathBuf], wanted: &str) -> Result<&'a PathBuf> {
     let named = |library: &&PathBuf| {
         library.as_os_str() == wanted || library.file_name().is_some_and(|name| name == wanted)
     };
-    libraries.iter().find(named).ok_or_else(|| {
-        Error::Input(format!(
-            "--host: {wanted} is not one of the LIBs"
-        ))
-    })
+    libraries
+        .iter()
+        .find(named)
+        .ok_or_else(|| Error::Input(format!("--host: {wanted} is not one of the LIBs")))
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

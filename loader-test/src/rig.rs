@@ -575,8 +575,8 @@ impl Rig {
             .clients()?
             .into_iter()
             .find(|client| Some(client.pid) == pid);
-        let client =
-            client.ok_or_else(|| Error::Input(format!("ibacm on {} is not running", host.node())))?;
+        let client = client
+            .ok_or_else(|| Error::Input(format!("ibacm on {} is not running", host.node())))?;
         let mut queries = self.opensm.queries(attribute, mark)?;
         queries.retain(|query| query.client() == client.number);
         Ok(queries)

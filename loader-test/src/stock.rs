@@ -397,22 +397,23 @@ fn verdict(
     tally: &mut Tally,
 ) -> Result<Verdict> {
     let judgement = judge::judge(rig, &target.asked_by(host), record, truth)?;
-    let told = |differences: &[Difference]| -> Vec<String> {
-        let told = differences.iter();
-        told.map(|difference| format!("{whose} has {difference}"))
+    let describe = |differences: &[Difference]| -> Vec<String> {
+        let describe = differences.iter();
+        describe
+            .map(|difference| format!("{whose} has {difference}"))
             .collect()
     };
     let (right, findings) = match &judgement {
-        Judgement::Plain(notes) => (true, told(notes)),
+        Judgement::Plain(notes) => (true, describe(notes)),
         Judgement::OtherPath(differences) => {
             tally.other_paths += 1;
             let mut findings = vec![format!(
                 "{whose} is not the plain path, but the SA returns it for a query with its values"
             )];
-            findings.extend(told(differences));
+            findings.extend(describe(differences));
             (true, findings)
         }
-        Judgement::Wrong(differences) => (false, told(differences)),
+        Judgement::Wrong(differences) => (false, describe(differences)),
         Judgement::Unfounded(reason) => (false, vec![format!("{whose} has a path, but {reason}")]),
     };
     if let Judgement::Plain(all) | Judgement::OtherPath(all) | Judgement::Wrong(all) = &judgement {

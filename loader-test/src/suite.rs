@@ -100,10 +100,10 @@ pub enum Finding {
 
 impl Finding {
     /// Changes the expected and the actual text of a failure.
-    pub fn told(self, tell: impl FnOnce(String, String) -> (String, String)) -> Self {
+    pub fn map_texts(self, map: impl FnOnce(String, String) -> (String, String)) -> Self {
         match self {
             Self::Failed { expected, seen } => {
-                let (expected, seen) = tell(expected, seen);
+                let (expected, seen) = map(expected, seen);
                 Self::Failed { expected, seen }
             }
             Self::Breach {
@@ -112,7 +112,7 @@ impl Finding {
                 expected,
                 seen,
             } => {
-                let (expected, seen) = tell(expected, seen);
+                let (expected, seen) = map(expected, seen);
                 Self::Breach {
                     kind,
                     harmed,
@@ -208,7 +208,7 @@ impl Check {
     }
 
     /// Returns the rule with its section of CHECKS.md, if the check belongs to the suite.
-    pub fn told_rule(&self) -> String {
+    pub fn rule_and_section(&self) -> String {
         match self.family() {
             _ if self.is_probe() => format!("{} (CHECKS.md, abilities)", self.rule),
             family if family == self.name => self.rule.to_owned(),

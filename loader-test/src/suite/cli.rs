@@ -165,7 +165,10 @@ pub(super) fn exists(library: &Path) -> io::Result<()> {
         // `load-regular-file` judges a directory.
         Ok(found) if found.is_file() || found.is_dir() => Ok(()),
         Ok(_) => {
-            let text = format!("{}: is a FIFO, socket or device, not a library", library.display());
+            let text = format!(
+                "{}: is a FIFO, socket or device, not a library",
+                library.display()
+            );
             Err(io::Error::new(io::ErrorKind::InvalidInput, text))
         }
         Err(error) => Err(named(library, &error)),

@@ -388,7 +388,7 @@ impl Fixture {
 
 /// How time may explain a core's failures.
 fn lateness_of(core: &StandIn) -> Option<Late> {
-    let (mut missed, mut expired) = (core.waited_in_vain(), false);
+    let (mut missed, mut expired) = (core.has_timed_out(), false);
     core.each_request(|request| {
         missed |= request.replies.is_empty();
         expired |= request
@@ -524,7 +524,9 @@ pub fn able(core: &StandIn, reply: &Reply, what: &str) -> Outcome {
     }
     if let Some(complaint) = core.complaints().first() {
         return Err(failed(
-            format!("{what} resolved, or refused by a provider without complaints about its options"),
+            format!(
+                "{what} resolved, or refused by a provider without complaints about its options"
+            ),
             format!("status {}, and in the log: {complaint}", reply.status),
         ));
     }

@@ -116,7 +116,9 @@ impl InfoCommand {
             sayln!("ibacm would load it");
         } else {
             let or = missing.join(" or ");
-            sayln!("ibacm would load it, and end at the first call of {or}: no library has that function");
+            sayln!(
+                "ibacm would load it, and end at the first call of {or}: no library has that function"
+            );
         }
         let is_good = loaded.accepted && missing.is_empty();
         Ok(u8::from(!is_good).into())

@@ -75,9 +75,7 @@ fn line(text: &str) -> Result<String, String> {
         .split_once(|end: char| end == '=' || end.is_whitespace())
         .unwrap_or_default();
     if name.is_empty() || value.trim().is_empty() || text.contains(['\n', '\r']) {
-        return Err(
-            "expected \"NAME VALUE\" or NAME=VALUE, in one line".to_owned(),
-        );
+        return Err("expected \"NAME VALUE\" or NAME=VALUE, in one line".to_owned());
     }
     Ok(format!("{name} {}", value.trim()))
 }

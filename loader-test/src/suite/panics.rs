@@ -12,7 +12,7 @@ pub fn on_own_threads() -> Vec<Violation> {
         true => fs::read("/proc/self/fd/2").unwrap_or_default(),
         false => Vec::new(),
     };
-    told_in(&String::from_utf8_lossy(&printed))
+    panics_in(&String::from_utf8_lossy(&printed))
         .map(|place| Violation {
             kind: ViolationKind::ThreadPanicked,
             harmed: Harmed::Daemon,
@@ -25,7 +25,7 @@ pub fn on_own_threads() -> Vec<Violation> {
 const NOT_ITS_OWN: [&str; 2] = ["main", "core's SA"];
 
 /// Returns the lines `thread 'NAME' (ID) panicked at PLACE` of Rust since 1.89, or without the id of earlier versions.
-fn told_in(printed: &str) -> impl Iterator<Item = &str> {
+fn panics_in(printed: &str) -> impl Iterator<Item = &str> {
     printed.lines().filter(|line| {
         let Some((name, rest)) = line
             .strip_prefix("thread '")
@@ -46,7 +46,7 @@ mod tests {
         let printed = "\nthread 'worker' (123) panicked at src/lib.rs:1:2:\nboom\n\
              thread 'main' (1) panicked at src/main.rs:3:4:\nx\n\
              thread '<unnamed>' panicked at src/lib.rs:5:6:\nthread 'worker' is fine\n";
-        let told: Vec<_> = told_in(printed).collect();
+        let told: Vec<_> = panics_in(printed).collect();
         assert_eq!(
             told,
             [
@@ -72,7 +72,7 @@ mod tests {
             .output()
             .unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
-        let told: Vec<_> = told_in(&printed).collect();
+        let told: Vec<_> = panics_in(&printed).collect();
         assert!(
             matches!(told[..], [one] if one.starts_with("thread 'a worker'")),
             "{printed}"

@@ -43,5 +43,5 @@ fn as_the_kernel(core: &StandIn, from: AddressId, peer: &Peer) -> Path {
 
 /// Adds the case to a finding.
 fn when(case: impl std::fmt::Display) -> impl FnOnce(Finding) -> Finding {
-    move |finding| finding.told(|expected, seen| (expected, format!("{seen} ({case})")))
+    move |finding| finding.map_texts(|expected, seen| (expected, format!("{seen} ({case})")))
 }

@@ -97,7 +97,7 @@ pub fn details(report: &Report, again: Option<&str>) -> String {
         );
     }
     if report.status.is_bad(false) {
-        text += &told(report);
+        text += &evidence(report);
     }
     for (what, path) in [("trace", &report.trace), ("folder", &report.folder)] {
         if let Some(path) = path {
@@ -124,7 +124,7 @@ pub fn cut_list(names: &[impl AsRef<str>]) -> String {
 }
 
 /// Returns the provider's stacks, and the end of its log and output.
-pub fn told(report: &Report) -> String {
+pub fn evidence(report: &Report) -> String {
     let mut text = String::new();
     if !report.stacks.is_empty() {
         text += "  the stacks of all threads:\n";

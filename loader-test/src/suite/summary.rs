@@ -51,9 +51,7 @@ fn totals(results: &Results) -> String {
     match &results.cut_short {
         None => {}
         Some(CutShort::Stopped) => text += "; stopped, so incomplete",
-        Some(CutShort::MaxFailures) => {
-            text += "; incomplete: stopped by --max-failures"
-        }
+        Some(CutShort::MaxFailures) => text += "; incomplete: stopped by --max-failures",
         Some(CutShort::Trouble(_)) => text += "; incomplete",
     }
     text + "\n"

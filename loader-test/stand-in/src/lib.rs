@@ -150,7 +150,7 @@ pub struct StandIn {
     shared: Arc<Shared>,
     provider: &'static acm_provider,
     devices: Vec<Device>,
-    waited_in_vain: AtomicBool,
+    has_timed_out: AtomicBool,
     /// Longest wait of a check for an answer: the provider's deadline and some more.
     pub patience: Duration,
     /// Whether device and port memory is inaccessible while closed. The real core keeps it, so a provider that uses it
@@ -316,7 +316,7 @@ impl StandIn {
             shared,
             provider,
             devices,
-            waited_in_vain: AtomicBool::new(false),
+            has_timed_out: AtomicBool::new(false),
             patience,
             hides_closed: false,
         }

@@ -138,19 +138,19 @@ impl StandIn {
             ledger.requests.get(&id)?.replies.first().cloned()
         });
         if reply.is_none() {
-            self.note_vain_wait();
+            self.note_timeout();
         }
         reply
     }
 
     /// Whether a wait ended after [`patience`](Self::patience): on a busy machine such a result says little.
-    pub fn waited_in_vain(&self) -> bool {
-        self.waited_in_vain.load(Ordering::Relaxed)
+    pub fn has_timed_out(&self) -> bool {
+        self.has_timed_out.load(Ordering::Relaxed)
     }
 
     /// Notes that a wait ended without its event.
-    pub fn note_vain_wait(&self) {
-        self.waited_in_vain.store(true, Ordering::Relaxed);
+    pub fn note_timeout(&self) {
+        self.has_timed_out.store(true, Ordering::Relaxed);
     }
 
     /// Calls `look` for each request in the ledger.
@@ -187,7 +187,7 @@ impl StandIn {
                 return Some(questions);
             }
             if Instant::now() > deadline {
-                self.note_vain_wait();
+                self.note_timeout();
                 return None;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -199,7 +199,7 @@ impl StandIn {
         let deadline = Instant::now() + self.patience;
         while !self.sa().is_idle() {
             if Instant::now() > deadline {
-                self.note_vain_wait();
+                self.note_timeout();
                 return false;
             }
             std::thread::sleep(Duration::from_millis(1));

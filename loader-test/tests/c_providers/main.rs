@@ -210,7 +210,9 @@ fn the_cpp_example_passes_all_that_is_not_about_names_and_groups() {
 /// Returns the checks that CHECKS.md lists with the optional abilities.
 fn abilities_that_may_be_absent() -> Vec<String> {
     let text = include_str!("../../CHECKS.md");
-    let (_, section) = text.split_once("The following abilities are optional.").unwrap();
+    let (_, section) = text
+        .split_once("The following abilities are optional.")
+        .unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let names: Vec<String> = section
         .split('`')

@@ -131,8 +131,7 @@ fn a_run_begins_no_further_check_after_so_many_failures() {
     assert_eq!(cut.bad(), ["ability-loads"], "{cut:?}");
     assert_eq!(cut.json["complete"], false, "{cut:?}");
     assert!(
-        cut.stdout
-            .contains("incomplete: stopped by --max-failures"),
+        cut.stdout.contains("incomplete: stopped by --max-failures"),
         "{cut:?}"
     );
     assert_eq!(cut.code, 1);

@@ -285,7 +285,8 @@ fn complaints_about_options_are_in_the_summary() {
     let told = run.json["libraries"][0]["complaints"].as_array().unwrap();
     assert_eq!(told.len(), 1, "{run:?}");
     assert!(
-        run.stdout.contains("the provider's log about its options: "),
+        run.stdout
+            .contains("the provider's log about its options: "),
         "{}",
         run.stdout
     );

@@ -70,7 +70,9 @@ fn changes_while_unreadable(fixture: &mut Fixture) -> Outcome {
     drop(taken);
     if !leads_to(core, from, 5, READ_AGAIN_WITHIN)? {
         return Err(failed(
-            format!("the provider to read the hosts file within {READ_AGAIN_WITHIN:?} once it can be opened"),
+            format!(
+                "the provider to read the hosts file within {READ_AGAIN_WITHIN:?} once it can be opened"
+            ),
             "it did not: the change is lost until the file changes again",
         ));
     }

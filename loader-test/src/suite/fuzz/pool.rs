@@ -213,7 +213,7 @@ impl Slot {
             ),
             None => (
                 Cause::Hangs,
-                format!("not over after {:?}{place}", part::time_limit(job)),
+                format!("timed out after {:?}{place}", part::time_limit(job)),
             ),
         };
         Ok(Some(Failure {

@@ -26,7 +26,7 @@ pub(super) fn run(fixture: &mut Fixture) -> Outcome {
         .collect();
     for (number, message, id) in asked {
         let told = |finding: Finding| {
-            finding.told(|expected, seen| {
+            finding.map_texts(|expected, seen| {
                 let of = format!("message {number} of seed {SEED:#x}: {message:?}");
                 (expected, format!("{seen}\n  {of}"))
             })

@@ -16,7 +16,7 @@ const ALLOWANCE: Duration = Duration::from_secs(5);
 pub(super) fn in_flight(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up_with(HASTY)?;
     let start = Instant::now();
-    let clients = ask_in_vain(core, from);
+    let clients = ask_silent_sa(core, from);
     core.port_down(FIRST_PORT);
     for client in &clients {
         reply(core, *client)?;
@@ -36,7 +36,7 @@ pub(super) fn in_flight(fixture: &mut Fixture) -> Outcome {
 }
 
 /// Sends requests of both kinds, one of them twice, while the SA holds its responses.
-fn ask_in_vain(core: &mut StandIn, from: AddressId) -> Vec<u64> {
+fn ask_silent_sa(core: &mut StandIn, from: AddressId) -> Vec<u64> {
     hold(core);
     let mut clients = Vec::new();
     for number in [1, 2, 3, 1] {
@@ -56,7 +56,7 @@ pub(super) fn memory(fixture: &mut Fixture) -> Outcome {
     let end = fixture.apart(Exit::AtOnce, |fixture| {
         let (core, from) = fixture.up()?;
         core.hides_closed = true;
-        let clients = ask_in_vain(core, from);
+        let clients = ask_silent_sa(core, from);
         core.port_down(FIRST_PORT);
         for client in clients {
             reply(core, client)?;

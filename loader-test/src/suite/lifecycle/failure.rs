@@ -116,9 +116,13 @@ fn each_fails_once(fixture: &mut Fixture, services: &dyn Services) -> Outcome {
 
 fn judge(end: End, when: &str) -> Outcome {
     match end {
-        End::Came(outcome) => outcome
-            .map_err(|finding| finding.told(|expected, seen| (expected, format!("{seen} {when}")))),
-        End::Lost(how) => Err(failed("a provider that keeps running", format!("{how} {when}"))),
+        End::Came(outcome) => outcome.map_err(|finding| {
+            finding.map_texts(|expected, seen| (expected, format!("{seen} {when}")))
+        }),
+        End::Lost(how) => Err(failed(
+            "a provider that keeps running",
+            format!("{how} {when}"),
+        )),
     }
 }
 
@@ -165,7 +169,7 @@ pub(super) fn ethernet(fixture: &mut Fixture) -> Outcome {
             core.settle();
         }
         if let Ok(from) = core.up(port) {
-            serves_nobody(core, from)?;
+            expect_errors(core, from)?;
         }
         let served = match served {
             Some(served) => served,
@@ -181,7 +185,7 @@ pub(super) fn ethernet(fixture: &mut Fixture) -> Outcome {
 }
 
 /// Expects an error for every request to this port.
-fn serves_nobody(core: &mut StandIn, from: AddressId) -> Outcome {
+fn expect_errors(core: &mut StandIn, from: AddressId) -> Outcome {
     let peer = Peer::number(1);
     for message in [by_lid(&peer), by_gid(&peer)] {
         let reply = resolve(core, from, &message)?;

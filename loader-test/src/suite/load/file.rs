@@ -78,7 +78,10 @@ pub(super) fn imports(fixture: &mut Fixture) -> Outcome {
         })
         .collect();
     if !missing.is_empty() {
-        return Err(failed("only functions that the core has", missing.join(", ")));
+        return Err(failed(
+            "only functions that the core has",
+            missing.join(", "),
+        ));
     }
     fixture.install_core()?;
     Library::open_now(fixture.library())

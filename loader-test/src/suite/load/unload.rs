@@ -135,7 +135,8 @@ fn judge(end: End, name: &CStr, expected: &str) -> Outcome {
             Err(Finding::Warned(format!("{text}, in a core without {name}")))
         }
         End::Came(outcome) => outcome.map_err(|finding| {
-            finding.told(|expected, seen| (format!("{expected}, in a core without {name}"), seen))
+            finding
+                .map_texts(|expected, seen| (format!("{expected}, in a core without {name}"), seen))
         }),
         End::Lost(how) => Err(failed(expected, format!("{how}, in a core without {name}"))),
     }

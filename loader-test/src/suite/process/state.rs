@@ -195,7 +195,9 @@ pub const PROPERTIES: &[Property] = &[
         name: "the threads",
         group: Group::Threads,
         kept: Kept::AfterClose,
-        harm: Some("a thread keeps running without a port, and in unmapped code if the library is unloaded"),
+        harm: Some(
+            "a thread keeps running without a port, and in unmapped code if the library is unloaded",
+        ),
         read: threads,
     },
     Property {

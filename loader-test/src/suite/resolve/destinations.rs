@@ -499,7 +499,10 @@ fn own_address_with_garbage(fixture: &mut Fixture) -> Outcome {
 /// Turns a skip into a failure: the provider resolves its own addresses, so another spelling is no missing ability.
 fn still_known(core: &mut StandIn, from: AddressId, asked: &Addr) -> Outcome {
     match expect_own_path(core, from, asked) {
-        Err(Finding::Skipped(seen)) => Err(failed(format!("the path from the port to itself for {asked}"), seen)),
+        Err(Finding::Skipped(seen)) => Err(failed(
+            format!("the path from the port to itself for {asked}"),
+            seen,
+        )),
         outcome => outcome,
     }
 }

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use supervisor::{Leftovers, Supervised};
 
-use super::verdict::{Departure, TROUBLE, Verdict, told};
+use super::verdict::{Departure, TROUBLE, Verdict, failure_text};
 use super::{Plan, Report, Stop, keep, stacks, stopped};
 use crate::stand_in::recorder;
 use crate::suite::fixture::{Late, Time};
@@ -161,7 +161,7 @@ impl Job<'_> {
                     let seen = not_over(self.limit(), place);
                     report.status = Status::TimedOut;
                     report.late = Some(Late::Hung);
-                    report.cause = Some(cause_of("not over", place));
+                    report.cause = Some(cause_of("timed out", place));
                     report.message = lost(check, &seen);
                 }
                 Some(ended) => {
@@ -191,18 +191,18 @@ impl Job<'_> {
     }
 }
 
-/// The words for a check that is not over, with the place where the provider was.
+/// Describes a check that timed out, with the last callback.
 fn not_over(limit: Duration, place: Option<&str>) -> String {
     match place {
         Some(place) if place.starts_with("inside") => {
-            format!("not over after {limit:?}, {place}: the core hangs in the provider")
+            format!("timed out after {limit:?}, {place}: the core hangs in the provider")
         }
         Some(place) => {
             format!(
-                "not over after {limit:?}, {place}, which returned: the check still waited for the provider"
+                "timed out after {limit:?}, {place}, which returned: the check still waited for the provider"
             )
         }
-        None => format!("not over after {limit:?}; the provider was not called yet"),
+        None => format!("timed out after {limit:?}; the core had not called the provider"),
     }
 }
 
@@ -222,7 +222,7 @@ fn report_exit(report: &mut Report, check: &Check, ended: Option<ExitStatus>) {
         return;
     }
     let how = match ended {
-        None => format!("not over {AT_EXIT:?} after the check"),
+        None => format!("still running {AT_EXIT:?} after the check"),
         Some(ended) => match ended.signal() {
             Some(signal) => format!("ended by {}", signal_name(signal)),
             None => format!("ended with exit code {}", ended.code().unwrap_or(-1)),
@@ -236,8 +236,8 @@ fn report_exit(report: &mut Report, check: &Check, ended: Option<ExitStatus>) {
     }
     report.status = Status::Failed;
     report.cause = Some(format!("exit handlers {how}"));
-    let rule = (check.told_rule(), "coverage and leak reports");
-    report.message = told("exit handlers that end with code 0", &seen, rule, &[]);
+    let rule = (check.rule_and_section(), "coverage and leak reports");
+    report.message = failure_text("exit handlers that end with code 0", &seen, rule, &[]);
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -251,18 +251,18 @@ fn named(path: &Path, error: io::Error) -> io::Error {
 /// Returns the harness error that an ended child reported.
 fn trouble(life: UnixStream) -> Option<String> {
     life.set_nonblocking(true).ok()?;
-    let mut told = Vec::new();
+    let mut text = Vec::new();
     // Ends with an error if a process that was left behind has the other end.
-    let _ = life.take(KEPT_OUTPUT).read_to_end(&mut told);
-    let told = String::from_utf8_lossy(&told);
-    told.strip_prefix(TROUBLE).map(str::to_owned)
+    let _ = life.take(KEPT_OUTPUT).read_to_end(&mut text);
+    let text = String::from_utf8_lossy(&text);
+    text.strip_prefix(TROUBLE).map(str::to_owned)
 }
 
 /// Describes a check that crashed or timed out: in the daemon, the core ends or hangs too.
 fn lost(check: &Check, seen: &str) -> String {
     let harmed = "the daemon and all its clients";
-    let rule = (check.told_rule(), harmed);
-    told("the check to end by itself", seen, rule, &[])
+    let rule = (check.rule_and_section(), harmed);
+    failure_text("the check to end by itself", seen, rule, &[])
 }
 
 /// Returns the environment variable that the check needs; an existing value stays part of it.

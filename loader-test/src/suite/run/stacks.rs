@@ -123,7 +123,7 @@ pub(super) fn of_all_threads(child: i32, folder: &Path, program: &Path) -> Vec<S
         for (_, thread) in threads.iter().filter(|(of, _)| of == pid) {
             lines.push(headline(*pid, *thread));
             match stacks.get(thread) {
-                Some(frames) => lines.extend(symbols.told(frames, &maps)),
+                Some(frames) => lines.extend(symbols.describe(frames, &maps)),
                 None => {
                     is_whole = false;
                     lines.push("    does not answer signals".to_owned());

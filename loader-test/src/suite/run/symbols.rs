@@ -41,7 +41,7 @@ impl Symbols {
     }
 
     /// The frames of a stack, a line each; those of the program are counted only.
-    pub fn told(&mut self, frames: &[u64], maps: &str) -> Vec<String> {
+    pub fn describe(&mut self, frames: &[u64], maps: &str) -> Vec<String> {
         let mapped: Vec<Mapped<'_>> = maps.lines().filter_map(mapped).collect();
         let mut lines = Vec::new();
         let mut own = 0;
@@ -174,12 +174,12 @@ mod tests {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let address = lines_of_the_map_are_read as fn() as usize as u64;
         let mut symbols = Symbols::new(Path::new("/another"));
-        let told = symbols.told(&[address], &maps);
+        let told = symbols.describe(&[address], &maps);
         assert!(
             told[0].contains("lines_of_the_map_are_read+0x0"),
             "{told:?}"
         );
         let mut own = Symbols::new(&program);
-        assert_eq!(own.told(&[address], &maps), ["    (loader-test)"]);
+        assert_eq!(own.describe(&[address], &maps), ["    (loader-test)"]);
     }
 }

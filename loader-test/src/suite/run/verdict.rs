@@ -75,7 +75,7 @@ impl Departure {
     /// Returns the rule with the section of CHECKS.md.
     pub(super) fn rule(&self) -> String {
         match self.kind {
-            DepartureKind::Breach(kind) => of_the_books(kind),
+            DepartureKind::Breach(kind) => rule_of(kind),
             DepartureKind::Printed => {
                 "the provider writes to the core's log and not to standard output (CHECKS.md, load)"
                     .to_owned()
@@ -273,8 +273,8 @@ fn verdict(
     let (status, message) = match outcome {
         Err(Finding::CannotRun(trouble)) => return Err(trouble),
         Err(Finding::Failed { expected, seen }) => {
-            let rule = (check.told_rule(), check.harmed);
-            (Status::Failed, told(&expected, &seen, rule, &harm))
+            let rule = (check.rule_and_section(), check.harmed);
+            (Status::Failed, failure_text(&expected, &seen, rule, &harm))
         }
         Err(Finding::Breach {
             kind,
@@ -284,15 +284,18 @@ fn verdict(
         }) => {
             harm.retain(|known| known.kind != kind);
             verdict.cause = Some(name_of(kind));
-            let rule = (of_the_books(kind), harmed);
-            (Status::Failed, told(&expected, &seen, rule, &harm))
+            let rule = (rule_of(kind), harmed);
+            (Status::Failed, failure_text(&expected, &seen, rule, &harm))
         }
         _ if !harm.is_empty() => {
             let first = harm.remove(0);
             verdict.cause = Some(name_of(first.kind));
-            let rule = (of_the_books(first.kind), first.harmed);
+            let rule = (rule_of(first.kind), first.harmed);
             let expected = "no violation of the contract";
-            (Status::Failed, told(expected, &first.text, rule, &harm))
+            (
+                Status::Failed,
+                failure_text(expected, &first.text, rule, &harm),
+            )
         }
         Err(Finding::Warned(text)) => (Status::Warned, text),
         Err(Finding::Skipped(text)) => (Status::Skipped, text),
@@ -313,12 +316,12 @@ pub(super) fn blocked(ability: Ability) -> String {
 }
 
 /// Returns the rule of a violation with the section of CHECKS.md.
-fn of_the_books(kind: ViolationKind) -> String {
+fn rule_of(kind: ViolationKind) -> String {
     format!("{} (CHECKS.md, violations)", kind.rule())
 }
 
 /// Describes a failure. `also` lists further violations in the ledger.
-pub(super) fn told(
+pub(super) fn failure_text(
     expected: &str,
     seen: &str,
     (rule, harmed): (String, impl fmt::Display),

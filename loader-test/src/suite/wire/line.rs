@@ -80,7 +80,7 @@ pub fn speaks(core: &StandIn, wire: &Wire, pkey: u16) -> Outcome {
     let deadline = Instant::now() + core.patience;
     while !wire.groups().contains(&group) {
         if Instant::now() > deadline {
-            core.note_vain_wait();
+            core.note_timeout();
             let asked =
                 |question: &SaRequest| question.is_join() && question.record.starts_with(&group.0);
             if core.sa().requests().iter().any(asked) {
@@ -183,7 +183,7 @@ impl Line<'_> {
         self.wire
             .wait(self.core.patience, |sent| answers(sent, tid))
             .ok_or_else(|| {
-                self.core.note_vain_wait();
+                self.core.note_timeout();
                 failed(
                     format!("an answer with transaction id {tid:#x}"),
                     shown(&self.wire.take()),
@@ -198,7 +198,7 @@ impl Line<'_> {
     pub fn probe(&self, number: u16) -> Result<Datagram, Finding> {
         self.asked_until_answered(number, self.core.patience)
             .ok_or_else(|| {
-                self.core.note_vain_wait();
+                self.core.note_timeout();
                 failed("an answer to a request for the port's own name", "none")
             })
     }
@@ -264,7 +264,7 @@ impl Line<'_> {
         request
             .and_then(|datagram| Some((datagram.clone(), mad(&datagram)?)))
             .ok_or_else(|| {
-                self.core.note_vain_wait();
+                self.core.note_timeout();
                 failed(
                     format!("a request for {wanted} to the group"),
                     shown(&self.wire.take()),

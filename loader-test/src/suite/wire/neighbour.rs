@@ -204,7 +204,9 @@ impl Neighbour {
                 dlid,
                 dgid: Gid(dgid),
             }),
-            other => Err(io::Error::other(format!("expected an answer, got {other:?}"))),
+            other => Err(io::Error::other(format!(
+                "expected an answer, got {other:?}"
+            ))),
         }
     }
 
@@ -212,7 +214,9 @@ impl Neighbour {
         self.heard
             .recv_timeout(self.patience)
             .map_err(|error| match error {
-                RecvTimeoutError::Timeout => io::Error::other("the stock provider did not respond in time"),
+                RecvTimeoutError::Timeout => {
+                    io::Error::other("the stock provider did not respond in time")
+                }
                 RecvTimeoutError::Disconnected => {
                     io::Error::other("the stock provider's process has ended")
                 }

@@ -1,4 +1,4 @@
-//! MADs that a test brings back itself, in its own thread, instead of the SA's.
+//! MADs that a test returns itself, on its own thread instead of the SA's.
 
 use acm_prov_api::abi::{acm_sa_mad, umad_sa_packet};
 
@@ -14,14 +14,14 @@ pub struct Held {
 }
 
 impl SaThread {
-    /// From now on the SA's thread does nothing: each MAD waits for [`bring_back`](Self::bring_back), and the core takes as
-    /// many as the provider sends. To be called before the provider sends any.
+    /// Stops the SA's thread: each MAD waits for [`bring_back`](Self::bring_back), and the core accepts as many as the provider
+    /// sends. Call this before the provider sends any.
     pub fn leave_to_test(&self) {
         self.script(|_| Reaction::Hold);
         lock(&self.inner.state).depth = usize::MAX;
     }
 
-    /// The MADs that wait, oldest first.
+    /// Returns the waiting MADs, oldest first.
     pub fn held(&self) -> Vec<Held> {
         let state = lock(&self.inner.state);
         let mads = state.ports.values().flat_map(|queue| &queue.pending);
@@ -35,8 +35,8 @@ impl SaThread {
         held
     }
 
-    /// Brings a MAD back: `change` turns the request into the answer. The provider's handler has run when this returns,
-    /// whether the port is open or not. False if no such MAD waits.
+    /// Returns a MAD to the provider: `change` turns the request into the response. The handler has run when this returns, even if
+    /// the port is closed. False if no such MAD waits.
     pub fn bring_back(
         &self,
         number: usize,
