@@ -181,7 +181,9 @@ impl ViolationKind {
             Self::MadFreedInFlight => {
                 "an SA MAD belongs to the core from the send until the core calls its handler"
             }
-            Self::MadLeaked => "the provider sends or frees each SA MAD, and its handler frees a sent one",
+            Self::MadLeaked => {
+                "the provider sends or frees each SA MAD, and its handler frees a sent one"
+            }
             Self::MadForClosedEndpoint => "the provider allocates SA MADs only for open endpoints",
             Self::MadUsedAfterFree => "the provider does not touch an SA MAD after freeing it",
             Self::BadTid => {
@@ -195,15 +197,11 @@ impl ViolationKind {
                 "a successful callback stores a context: the core takes NULL for not open"
             }
             Self::UnknownCounter => "the provider counts only counters that exist",
-            Self::CoreCounter => {
-                "the core itself counts errors, resolves and no-data answers"
-            }
+            Self::CoreCounter => "the core itself counts errors, resolves and no-data answers",
             Self::CaughtPanic => {
                 "a provider does not panic: a panic leaves its work half done, and its client gets an error"
             }
-            Self::ThreadPanicked => {
-                "a thread of the provider does not panic: its work then stops"
-            }
+            Self::ThreadPanicked => "a thread of the provider does not panic: its work then stops",
             Self::DroppedRequest => {
                 "the provider answers or refuses each request: one that it drops gets ENODATA from the SDK"
             }

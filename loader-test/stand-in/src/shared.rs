@@ -238,9 +238,7 @@ impl Shared {
                     lock(&self.ledger).breach(
                         ViolationKind::CoreCounter,
                         Harmed::Operator,
-                        format!(
-                            "the core itself counts counter {index}, which now counts twice"
-                        ),
+                        format!("the core itself counts counter {index}, which now counts twice"),
                     );
                 }
             }

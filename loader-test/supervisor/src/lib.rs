@@ -105,7 +105,11 @@ impl Supervised {
         };
         match supervised.receive(RecvFlags::empty())? {
             Some(Message::Started(pid)) => supervised.open(pid)?,
-            _ => return Err(io::Error::other("the supervisor ended before it started the program")),
+            _ => {
+                return Err(io::Error::other(
+                    "the supervisor ended before it started the program",
+                ));
+            }
         }
         Ok(supervised)
     }

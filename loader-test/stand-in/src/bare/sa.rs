@@ -110,8 +110,7 @@ impl Sa {
             super::super::answer(&query, &self.subnet).map(|data| {
                 let mut record = [0; 72];
                 record[..data.len()].copy_from_slice(&data);
-                if let (MC_MEMBER_RECORD, Some(member)) = (query.attribute, record.first_chunk())
-                {
+                if let (MC_MEMBER_RECORD, Some(member)) = (query.attribute, record.first_chunk()) {
                     wire::change_membership(&self.adapters, &query, member);
                 }
                 record
