@@ -1,4 +1,4 @@
-//! What a rig lets a test do to a fabric and its daemons.
+//! Tests of a rig's control over the fabric and its daemons.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -130,7 +130,7 @@ fn requests_wait_while_opensm_is_stopped() {
     }
 }
 
-/// Waits until the stock provider answers, which it does not before it has joined its group.
+/// Waits until the stock provider answers, which it does only after its join.
 fn wait_until_joined(host: &Host) {
     let own = Destination::Gid(host.gid());
     wait::until_true("stock to answer", PATIENCE, || {
@@ -238,7 +238,7 @@ fn a_lid_changes() {
         .into_path()
         .unwrap();
     assert_eq!(path.dlid(), new);
-    // The simulated adapter looks at its port now and then.
+    // The simulated adapter polls its port.
     wait::until_true("a path with the new SLID", PATIENCE, || {
         let answer = second.connect()?.resolve(&to("Hca1"))?;
         Ok(answer.path().is_some_and(|path| path.slid() == new))
@@ -254,7 +254,7 @@ fn daemons_are_killed_and_started_again() {
         .start()
         .unwrap();
     let host = rig.host("Hca2").unwrap();
-    // More often than ibsim has places.
+    // More restarts than ibsim has places.
     for _ in 0..10 {
         host.kill();
         assert!(matches!(host.connect(), Err(Error::Io { .. })));
@@ -385,7 +385,7 @@ fn eight_daemons_on_1600_hosts_find_every_host() {
     }
 }
 
-/// The SM's LID is another one afterwards, and the ports know.
+/// Afterwards the SM has another LID, and the ports have it.
 #[test]
 fn another_node_takes_the_subnet_over() {
     let good = providers::good();
@@ -475,7 +475,7 @@ fn the_static_table_answers_from_its_file() {
     assert_eq!(resolve(Destination::Lid(Lid(9))).status, Status::EDESTTYPE);
 }
 
-/// What a library says of its own load is told with the refusal.
+/// The refusal includes the library's own log lines about its load.
 #[test]
 fn a_library_that_does_not_find_its_file_is_refused_with_its_reason() {
     let result = Rig::builder(static_table())
@@ -491,7 +491,7 @@ fn a_library_that_does_not_find_its_file_is_refused_with_its_reason() {
     );
 }
 
-/// An answer that never comes ends in a time-out that says so.
+/// Waiting for a missing answer ends with a time-out error.
 #[test]
 fn silence_is_an_error() {
     let silent = providers::build(&["SILENT=1"]);

@@ -75,7 +75,7 @@ fn stock_provider_resolves_the_addresses_it_is_told() {
     for address in addresses {
         arguments.extend(["--address".into(), address.into()]);
     }
-    // Everybody has a name to ask for names with, and two hosts an IP to ask for IPs with.
+    // Every host has a name as source for names, and two hosts an IP address as source for IP addresses.
     let run = stock(arguments);
     run.expect(
         0,
@@ -136,7 +136,7 @@ fn the_forms_can_be_chosen() {
     stock([&good, "--by", "guid"]).expect(2, &["[possible values: lid, gid, name, ip]"]);
 }
 
-/// An SA without QoS has the path for who asks for that SL: a provider may have a policy.
+/// An SA without QoS returns the path for a query with that SL: a provider may have a policy.
 #[test]
 fn an_sl_that_the_sa_gives_is_right_and_shown() {
     let run = stock([providers::build(&["SL_OFF_BY=1"]).path()]);
@@ -261,12 +261,12 @@ fn what_is_not_there_is_named() {
     stock([&library, "--net", &broken]).expect(2, &["ibsim cannot simulate the fabric"]);
     stock([&library, "--sim", "/nonexistent.so"]).expect(2, &["/nonexistent.so is not a file"]);
     stock([&library, "--host", "Hca9"]).expect(2, &["the fabric has no node Hca9"]);
-    stock([&library, "--host", "Switch1"]).expect(2, &["Switch1 is no host"]);
+    stock([&library, "--host", "Switch1"]).expect(2, &["Switch1 is a Switch, not a host"]);
     stock([&library, "--host", "Hca1", "--host", "Hca1"]).expect(2, &["Hca1 is named twice"]);
     stock([&library, "--address", "Hca9=a"]).expect(2, &["Hca9, which is not a host"]);
     stock([&library, "--address", "Hca1=a b"]).expect(2, &["addresses of 1 to 46 bytes"]);
     stock([&library, "--opts", "/nonexistent/opts"]).expect(2, &["/nonexistent/opts: No such"]);
-    stock([&library, "--opt", "timeout"]).expect(2, &["not a name and a value"]);
+    stock([&library, "--opt", "timeout"]).expect(2, &["expected \"NAME VALUE\" or NAME=VALUE"]);
     let long = format!("x={}", "y".repeat(120));
     stock([&library, "--opt", &long]).expect(2, &["option line longer than"]);
     stock([""; 0]).expect(2, &["LIB"]);
@@ -300,7 +300,7 @@ fn a_simulation_that_is_not_built_is_named_with_the_command() {
         .unwrap();
     finish(output).expect(
         2,
-        &["libfabric_sim.so is not there", "cargo build -p fabric-sim"],
+        &["libfabric_sim.so is missing", "cargo build -p fabric-sim"],
     );
 }
 
@@ -349,7 +349,7 @@ fn a_folder_that_cannot_be_made_and_options_that_are_none_are_named() {
         "--opt".as_ref(),
         "timeout=1\n2".as_ref(),
     ];
-    stock(arguments).expect(2, &["not a name and a value"]);
+    stock(arguments).expect(2, &["expected \"NAME VALUE\" or NAME=VALUE"]);
     let arguments = [
         library.as_os_str(),
         "--opt".as_ref(),
@@ -358,7 +358,7 @@ fn a_folder_that_cannot_be_made_and_options_that_are_none_are_named() {
     stock(arguments).expect(2, &["server_mode open: ", "remove the option"]);
 }
 
-/// What keeps a program from being started says nothing about the provider.
+/// A program that cannot be started says nothing about the provider.
 #[test]
 fn surroundings_that_cannot_be_had_are_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -404,7 +404,7 @@ fn a_container_that_may_not_is_told_what_to_start_it_with() {
     );
 }
 
-/// Nobody is root here, so the mounts need a user namespace.
+/// Without root, the mounts need a user namespace.
 #[test]
 fn it_works_without_root() {
     let folder = tempfile::Builder::new()
@@ -443,7 +443,7 @@ fn it_works_without_root() {
     );
 }
 
-/// A run in a folder for temporary files of its own, and what is left in that.
+/// Runs the command with its own folder for temporary files, and returns what is left there.
 fn with_temporary(command: &str, arguments: &[&OsStr]) -> (Run, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let mut program = Command::new(LOADER_TEST);
@@ -498,7 +498,7 @@ fn options_come_from_a_file_and_single_lines_in_every_command() {
     }
 }
 
-/// What stands on PATH in place of opensm: it runs the real one and then this.
+/// A script on PATH in place of opensm: it runs the real one and then this.
 fn opensm_that(does: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("opensm");

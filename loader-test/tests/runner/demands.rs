@@ -1,4 +1,4 @@
-//! What a run is held against besides its own results: required checks, and an earlier run.
+//! Further requirements on a run: required checks, and an earlier run.
 
 use std::fs;
 use std::path::{Path, PathBuf};

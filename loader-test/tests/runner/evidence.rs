@@ -1,4 +1,4 @@
-//! What a result says: enough to find the fault by, and to see it again.
+//! The contents of a result: enough to find the fault and to reproduce it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -242,7 +242,7 @@ fn what_breaks_another_rule_is_told_by_that_rule() {
     );
     let run = check(&silent, "^load-quiet$", &[]);
     for part in [
-        "rule: every request is answered",
+        "rule: every request gets an answer",
         "(CHECKS.md, violations)",
         "affects: a client",
     ] {

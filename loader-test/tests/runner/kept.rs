@@ -1,4 +1,4 @@
-//! What a run keeps of bad checks, and what is written at the end of a check.
+//! What a run keeps of bad checks, and the output at the end of a check.
 
 use std::fs;
 use std::path::PathBuf;
