@@ -248,7 +248,7 @@ impl BenchCommand {
         if let Some(dump) = dump {
             command.arg("--dump").arg(dump);
         }
-        // The library may start processes of its own.
+        // The library may start processes.
         let child = Supervised::spawn(&mut command, Leftovers::END);
         let status = finish(child.context(|| "start loader-test".to_owned())?)?;
         let found = fs::read(&result)

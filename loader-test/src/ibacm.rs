@@ -65,9 +65,9 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// Learns a provider's name by starting the daemon where it sees no adapter: it loads the library, logs the name and
-    /// ends. The library is not loaded into this process. Uses a new folder `directory`. The library finds the options and
-    /// files that it will find later, since it may read them when it is loaded.
+    /// Finds a provider's name by starting the daemon without an adapter: it loads the library, logs the name and ends. This
+    /// process does not load the library. Uses a new folder `directory`, with the options and files of the later run, since
+    /// the library may read them when it is loaded.
     ///
     /// # Errors
     /// [`Error::Refused`] if the daemon refuses the library.

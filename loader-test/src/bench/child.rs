@@ -45,7 +45,7 @@ pub struct BenchChildCommand {
     /// Measuring time of a figure, in milliseconds
     #[arg(long, default_value_t = 300)]
     pub time: u64,
-    /// Makes so many hits in the function `acm_bench_counted`, and measures nothing: for a counter of instructions
+    /// Number of hits to make in the function `acm_bench_counted` without measuring, for an instruction counter
     #[arg(long)]
     pub count: Option<u32>,
     /// A line of ibacm_opts.cfg
@@ -214,7 +214,7 @@ fn serves(requests: &mut Requests) -> Result<Result<(), String>, String> {
     }
 }
 
-/// Fills the cache and makes hits, which the function alone makes that a counter of instructions looks at.
+/// Fills the cache, then makes hits only in the function that an instruction counter watches.
 fn counted_hits(requests: &mut Requests, destinations: u32, count: u32) -> Result<(), String> {
     requests.fill(&shuffled(destinations))?;
     let mut pending = 0;

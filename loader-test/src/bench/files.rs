@@ -36,8 +36,8 @@ pub fn write_hosts(folder: &Path, count: u32, address: fn(u32) -> Addr) -> io::R
     Ok(path)
 }
 
-/// Writes what OpenSM's dump_pr plugin writes for so many hosts and this port, with a section a port and in each a line for
-/// every port.
+/// Writes a dump like OpenSM's dump_pr plugin for a number of hosts and this port: a section for each port, with a line for
+/// every port in each.
 ///
 /// # Errors
 /// If it cannot be written.

@@ -42,8 +42,8 @@ impl Fixture {
     ) -> io::Result<End> {
         // In memory, independent of full disks and deleted folders.
         let result = File::from(memfd_create("apart", MemfdFlags::CLOEXEC)?);
-        // SAFETY: in a check's process no other thread runs before its core is started. With --in-process some of earlier
-        // checks may be there; the copy does without them and what they own.
+        // SAFETY: in a check's process no other thread runs before its core is started. With --in-process, threads of
+        // earlier checks may exist; the fork does not need them or their data.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => self.copy_runs(exit, piece, &result),

@@ -61,7 +61,7 @@ impl Area {
             return;
         }
         let start = std::ptr::with_exposed_provenance_mut(self.start);
-        // SAFETY: a mapping of ours that nobody uses, or may use any more.
+        // SAFETY: our own mapping, which no code uses any more.
         unsafe { libc::munmap(start, self.pages * PAGE) };
     }
 }

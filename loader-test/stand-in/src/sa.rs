@@ -547,7 +547,7 @@ const HANDLER: &str = "SA handler";
 
 /// Describes a MAD.
 pub(super) fn describe(mad: *const acm_sa_mad) -> String {
-    // SAFETY: MADs are kept until the end of the run; whoever asks has it in hand.
+    // SAFETY: MADs are kept until the end of the run, and the caller holds this one.
     let (umad_status, packet) = unsafe { ((*mad).umad.status, (*mad).sa_mad) };
     let header = packet.mad_hdr;
     let record: [u8; 64] = std::array::from_fn(|index| packet.data[index]);

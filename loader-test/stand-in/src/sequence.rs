@@ -101,7 +101,7 @@ pub enum Action {
     Mads(MadMood),
     /// Waits until the SA is idle, but not for long.
     Settle,
-    /// Waits so many milliseconds.
+    /// Waits this many milliseconds.
     Wait(u8),
     /// An operator reads the counters.
     Perf,
@@ -111,13 +111,13 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaMood {
-    /// Answers.
+    /// Responds.
     Well,
     /// Refuses with a MAD status.
     Refuses(u16),
     /// Does not respond: MADs come back after the time-out.
     Silent,
-    /// Answers after so many milliseconds.
+    /// Responds after this many milliseconds.
     Slow(u16),
     /// MADs never come back.
     Never,

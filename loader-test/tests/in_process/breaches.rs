@@ -61,7 +61,7 @@ impl Provider for Odd {
 
 provider_table!(Odd);
 
-/// The breaches after one request for each of these peers.
+/// Returns the violations after one request for each of these peers.
 fn breaches(peers: &[u16]) -> Vec<Violation> {
     let mut core = InProcess::load::<Odd>(&["timeout 200", "retries 0"]).expect("odd loads");
     let from = core.up(FIRST_PORT).expect("the port opens");

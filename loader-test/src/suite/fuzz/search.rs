@@ -142,8 +142,8 @@ impl Search {
         self.conclude(found)
     }
 
-    /// Plays what `next` gives until one fails, at most so many in one process. Those of its process that are not played
-    /// then go to `left`.
+    /// Plays the sequences from `next` until one fails, a limited number per process. Puts the unplayed ones of that process
+    /// into `left`.
     fn first_failure(
         &mut self,
         mut next: impl FnMut() -> Option<Sequence>,
@@ -212,8 +212,8 @@ impl Search {
             || !sequence.after.is_empty() && self.failures(sequence, &trial, 1, ALONE)?.is_some())
     }
 
-    /// Plays a sequence until it has failed so many times of the same cause, at most so many times; the last failure, if
-    /// they came to that number.
+    /// Plays a sequence until it has failed a number of times of the same cause, up to a number of runs. Returns the last
+    /// failure, if that number was reached.
     fn failures(
         &mut self,
         sequence: &Sequence,

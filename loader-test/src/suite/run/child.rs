@@ -217,7 +217,7 @@ fn cause_of(how: &str, place: Option<&str>) -> String {
 
 /// Adds to the report what exit handlers did after the verdict.
 fn report_exit(report: &mut Report, check: &Check, ended: Option<ExitStatus>) {
-    // An ability is there all the same; the checks that need it show what the handlers do.
+    // The ability is present; the checks that need it report the handlers.
     if check.is_probe() {
         return;
     }

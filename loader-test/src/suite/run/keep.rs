@@ -17,7 +17,7 @@ pub(super) fn trace_of(plan: &Plan, folder: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Keeps what is wanted of a check that has ended, if its result is bad, and notes in the report where.
+/// Keeps the requested files of an ended check with a bad result, and adds their paths to the report.
 ///
 /// # Errors
 /// If it cannot be kept.

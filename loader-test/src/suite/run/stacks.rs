@@ -69,7 +69,7 @@ extern "C" fn write_stack(_: c_int) {
     let mut frames: [*mut c_void; DEPTH] = [std::ptr::null_mut(); DEPTH];
     // SAFETY: `errno` of this thread, which the interrupted code may be about to read.
     let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: fills at most so many elements.
+    // SAFETY: fills at most the given number of elements.
     let count = unsafe { libc::backtrace(frames.as_mut_ptr(), DEPTH as c_int) };
     let mut line = [0_u8; 24 + 17 * DEPTH];
     let mut length = 0;

@@ -119,7 +119,7 @@ impl Complaints {
 }
 
 fn end(code: i32) -> ! {
-    // SAFETY: ends the process at once; nothing of this program needs to be tidied up.
+    // SAFETY: ends the process at once; this program has nothing to clean up.
     unsafe { libc::_exit(code) }
 }
 
@@ -186,7 +186,7 @@ fn judge_on(
     fixture: &mut Fixture,
     is_alone: bool,
 ) -> Result<Verdict, String> {
-    // A panic of the check's own, such as about a NULL slot, is a finding like any other.
+    // A panic of the check, such as for a NULL slot, is a finding too.
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| (check.run)(fixture)));
     let outcome = outcome
         .unwrap_or_else(|payload| Err(failed("a check that can be run", text_of(&*payload))));

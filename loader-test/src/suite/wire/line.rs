@@ -47,8 +47,7 @@ pub fn stranger(number: u16) -> Peer {
 /// Starts the default core.
 ///
 /// # Errors
-/// That the check is skipped, because the provider does not speak the protocol; or that something does not open, or that
-/// nobody answers for the port.
+/// A skip if the provider does not speak the protocol; a failure if something does not open or the port does not answer.
 pub fn line<'a>(fixture: &'a mut Fixture, options: &[&str]) -> Result<Line<'a>, Finding> {
     let options = [fixture.unhurried(), options].concat();
     let core = fixture.core_with(vec![DeviceSpec::single()], &options)?;

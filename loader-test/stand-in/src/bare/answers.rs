@@ -107,7 +107,7 @@ impl Answers {
 }
 
 /// # Safety
-/// `message` has so many bytes at `offset`.
+/// `message` has the bytes of the value at `offset`.
 #[inline]
 unsafe fn read<const N: usize>(message: *const u8, offset: usize) -> [u8; N] {
     // SAFETY: the caller's promise; bytes need no alignment.

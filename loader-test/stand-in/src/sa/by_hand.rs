@@ -52,7 +52,7 @@ impl SaThread {
         drop(state);
         let Some(mad) = found else { return false };
         let target = std::ptr::with_exposed_provenance_mut::<acm_sa_mad>(mad.address);
-        // SAFETY: the core has the MAD, and MADs are kept until the end of the run; nobody else has found it.
+        // SAFETY: the core has the MAD, and MADs are kept until the end of the run; no other thread has found it.
         unsafe {
             (*target).umad.status = umad_status;
             change(&mut (*target).sa_mad);
