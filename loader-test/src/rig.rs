@@ -22,7 +22,7 @@
 //! | stop the SA, and start it on the same or another node | [`Rig::kill_opensm`], [`Rig::start_opensm`], [`Rig::start_opensm_on`] |
 //! | pull a cable | [`Rig::pull_cable`], [`Rig::put_cable_back`], [`Rig::wait_for_port`] |
 //! | change a LID | [`Rig::change_lid`]; behind opensm's back, [`Ibsim::set_base_lid`] |
-//! | raise an event in a daemon | [`Host::control`] |
+//! | raise an event in a daemon | [`Host::raise`] |
 //! | lose, double, swap, corrupt or delay a daemon's datagrams | [`Host::set_link_faults`] |
 //! | stop, kill and restart a daemon | [`Host::stop`], [`Host::resume`], [`Host::kill`], [`Rig::start_host`] |
 //! | wait for a log line | [`Host::log`], [`Opensm::log`] and [`wait_for`](crate::log::Log::wait_for) |
