@@ -1,15 +1,15 @@
-//! What stock's client ib_acme(1) prints.
+//! Parses the output of stock's client ib_acme(1).
 
 use crate::record::{Gid, Lid, PathRecord};
 
 /// One destination, from its line "Destination:" to the empty line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolution {
-    /// The destination as ib_acme was given it.
+    /// The destination as passed to ib_acme.
     pub destination: String,
-    /// The path, if it printed one whole.
+    /// The path, if it printed a complete one.
     pub path: Option<PrintedPath>,
-    /// What it says went wrong.
+    /// Its error message.
     pub failure: Option<String>,
     /// Its own verdict with -v: that a second request to the same provider succeeded, nothing more.
     pub verification: Option<bool>,
@@ -35,7 +35,7 @@ pub struct PrintedPath {
 }
 
 impl PrintedPath {
-    /// As a record, so that it can be compared like any other. What ib_acme does not print is taken from `other`.
+    /// Returns a record for comparisons, with the fields that ib_acme does not print taken from `other`.
     pub fn to_record(self, other: &PathRecord) -> PathRecord {
         const PRINTED: u8 = 0x1f;
         let merge = |printed: u8, byte: u8| (byte & !PRINTED) | (printed & PRINTED);
@@ -57,7 +57,7 @@ impl PrintedPath {
     }
 }
 
-/// Reads what `ib_acme -d …` prints: one item a destination, whatever became of it.
+/// Parses the output of `ib_acme -d …`: one item per destination, successful or not.
 pub fn parse(output: &str) -> Vec<Resolution> {
     let mut resolutions = Vec::new();
     let mut lines = output.lines().peekable();
@@ -112,7 +112,7 @@ fn printed_path(fields: &[(&str, &str)]) -> Option<PrintedPath> {
     })
 }
 
-/// Reads the row that `ib_acme -P` prints: pairs of the counter's name and its value.
+/// Parses the row of `ib_acme -P`: pairs of counter name and value.
 pub fn parse_counters(output: &str) -> Option<Vec<(String, u64)>> {
     let mut lines = output.lines().skip_while(|line| !line.starts_with("svc,"));
     let names = lines.next()?.split(',').skip(1);

@@ -1,7 +1,7 @@
-//! `loader-test bench`: what a request costs with a provider, beside others.
+//! `loader-test bench`: measures the cost of a request with a provider, beside other providers.
 //!
-//! Every contestant runs in processes of its own, one a case and size, and the contestants take turns: what disturbs a round
-//! disturbs all. The timed loops use [`crate::stand_in::bare`], whose own cost is that of the contestant `core`.
+//! Each contestant runs in its own processes, one for each case and size. The contestants take turns, so that a disturbance
+//! affects all of them. The timed loops use [`crate::stand_in::bare`]; the contestant `core` measures its own cost.
 
 pub mod arrays;
 mod case;
@@ -37,42 +37,42 @@ use gather::{Rounds, cell, noise};
 use numbers::{parse_count, ratio};
 use results::{Cell, Contestant, Found, Results, Role, SCHEMA};
 
-/// How long a process may take: a million destinations, on a machine that is busy with other things.
+/// Time limit of a process: enough for a million destinations on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Measures what a request costs with a provider, beside other providers.
 ///
-/// Measured are hits by LID, GID, name and IP address, requests as the kernel makes them, misses, a working set that does not
-/// fit, hits beside SA answers on another thread, memory, opening with a dump of paths, and the pause of a flush. Besides the
-/// given ones two providers of the bench's own run: `limit` answers by array index; `core` looks nothing up, so that its figures
-/// are what the bench itself costs. All read the same options; in a line of them, @CAPACITY@ stands for the number of answers that the
-/// cache is to hold, and @FLUSH@ for the path of a file whose touch is to empty it. Build with --release: the figures of other builds
-/// say nothing.
+/// Measures cache hits by LID, GID, name and IP address, kernel requests, misses, a working set larger than the cache, hits
+/// while SA responses arrive on another thread, memory, opening with a dump of paths, and the pause during a flush. Two
+/// built-in providers run beside the given ones: `limit` answers by array index, and `core` looks nothing up, so that it
+/// shows the cost of the bench itself. All providers read the same options. In an option line, @CAPACITY@ stands for the
+/// number of answers that the cache should hold, and @FLUSH@ for the path of a file that the bench touches to flush the
+/// cache. Build with --release: figures of other builds are meaningless.
 ///
-/// Exit status: 0 if every answer was right, 1 if one was wrong or a provider failed, 2 if the run could not take place.
+/// Exit status: 0 every answer was right, 1 an answer was wrong or a provider failed, 2 could not run.
 #[derive(Debug, Args)]
 pub struct BenchCommand {
     /// The provider library
     #[arg(value_name = "LIB")]
     library: PathBuf,
-    /// A library to compare it with; the first is the reference of all ratios [default: the limit is]
+    /// A library to compare with; the first one is the reference for all ratios [default: the provider `limit`]
     #[arg(long, value_name = "LIB")]
     vs: Vec<PathBuf>,
     /// Numbers of destinations; k is a thousand, m a million
     #[arg(long, value_name = "N", value_delimiter = ',', default_values = ["1k", "49k", "1m"], value_parser = parse_count)]
     dests: Vec<u32>,
-    /// What is measured
+    /// Cases to measure
     #[arg(long, value_name = "CASE", value_delimiter = ',', value_enum)]
     only: Vec<Case>,
-    /// How often the contestants take turns
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// How long a figure is measured in each round, in milliseconds
+    /// Measuring time of a figure in each round, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 300, value_parser = value_parser!(u64).range(1..=60_000))]
     time: u64,
     #[command(flatten)]
     lines: OptionLines,
-    /// Draw the hits as SVG
+    /// Draw the cache hits as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write the results as JSON
@@ -194,7 +194,7 @@ impl BenchCommand {
         Ok(Some(path))
     }
 
-    /// Every contestant in every case and size in which it can say something.
+    /// Returns every contestant with the cases and sizes that it supports.
     fn plan(&self, contestants: &[Contestant]) -> Vec<Rounds> {
         let mut all = Vec::new();
         for case in self.cases() {
@@ -248,7 +248,7 @@ impl BenchCommand {
         if let Some(dump) = dump {
             command.arg("--dump").arg(dump);
         }
-        // The library may start processes of its own.
+        // The library may start processes.
         let child = Supervised::spawn(&mut command, Leftovers::END);
         let status = finish(child.context(|| "start loader-test".to_owned())?)?;
         let found = fs::read(&result)
@@ -350,7 +350,7 @@ impl BenchCommand {
 }
 
 impl Role {
-    /// Whether the contestant takes part in a case: the bench's own providers know LIDs and GIDs, and keep no files.
+    /// Whether the contestant supports a case: the built-in providers know LIDs and GIDs, and read no files.
     fn is_able(self, case: Case) -> bool {
         match self {
             Self::Measured | Self::Compared => true,
@@ -363,7 +363,7 @@ impl Role {
     }
 }
 
-/// Waits for a child, and ends it when a signal comes or it takes too long.
+/// Waits for a child, and kills it after a signal or `PATIENCE`.
 fn finish(mut child: Supervised) -> Result<String> {
     let deadline = Instant::now() + PATIENCE;
     let pause = Duration::from_millis(5);
@@ -376,7 +376,7 @@ fn finish(mut child: Supervised) -> Result<String> {
         }
         let is_late = Instant::now() > deadline;
         if is_late || signals::came().is_some() {
-            // It may have ended just now.
+            // It may have ended meanwhile.
             let _ = child.kill();
             wait::check_signals()?;
             return Ok(format!("took longer than {PATIENCE:?}"));

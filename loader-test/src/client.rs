@@ -1,8 +1,8 @@
-//! A client of ibacm that speaks its socket protocol itself, so that what the daemon answers is seen as it is.
+//! A client of ibacm with its own implementation of the socket protocol, so that tests get the daemon's answers unchanged.
 //!
-//! The protocol is <infiniband/acm.h>: a header of 16 bytes and up to eight entries of 72. Requests to resolve and their
-//! answers are in native byte order but for the addresses and path records in them; counters and endpoints travel in
-//! network order, length of the message included.
+//! The protocol is <infiniband/acm.h>: a header of 16 bytes and up to eight entries of 72. Resolve requests and their
+//! answers are in native byte order, except for addresses and path records. Counters and endpoints are in network byte
+//! order, including the message length.
 
 use std::fmt;
 use std::fs::File;
@@ -24,10 +24,10 @@ use crate::stand_in::message::{
 };
 use crate::wait::{self, is_temporary};
 
-/// How long an answer may take: longer than the daemon's own deadlines as rigs set them.
+/// Time limit for an answer: longer than the daemon's deadlines in rigs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a wait for an answer looks whether a signal came.
+/// Interval at which a wait checks for signals.
 const SLICE: Duration = Duration::from_millis(200);
 
 const INFO: usize = 64;
@@ -53,13 +53,13 @@ pub mod kind {
 /// Flags of an [`Entry`].
 pub mod flag {
     use crate::stand_in::message;
-    /// It is the source.
+    /// The entry is the source.
     pub const SOURCE: u32 = message::FLAG_SOURCE;
-    /// It is the destination.
+    /// The entry is the destination.
     pub const DESTINATION: u32 = message::FLAG_DEST;
-    /// Answer from the cache or not at all.
+    /// Answer only from the cache.
     pub const NO_DELAY: u32 = message::FLAG_NODELAY;
-    /// Let the provider ask the SA.
+    /// Let the provider query the SA.
     pub const QUERY_SA: u32 = message::FLAG_QUERY_SA;
 }
 
@@ -99,22 +99,22 @@ impl fmt::Debug for Status {
     }
 }
 
-/// An entry of a request to resolve or of its answer.
+/// An entry of a resolve request or of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// See [`flag`].
     pub flags: u32,
     /// See [`kind`].
     pub kind: u16,
-    /// The address, at the front, or the path record.
+    /// The address at the front, or the path record.
     pub info: [u8; INFO],
 }
 
 impl Entry {
-    /// An entry with an address at the front of `info` and zeros behind it.
+    /// Returns an entry with an address at the front of `info` and zeros behind it.
     ///
     /// # Errors
-    /// More than 64 bytes.
+    /// If the address has more than 64 bytes.
     pub fn new(kind: u16, flags: u32, address: &[u8]) -> Result<Self> {
         let mut info = [0; INFO];
         info.get_mut(..address.len())
@@ -128,7 +128,7 @@ impl Entry {
         Ok(Self { flags, kind, info })
     }
 
-    /// An entry that asks for a path.
+    /// Returns an entry that requests a path.
     pub fn path(flags: u32, record: &PathRecord) -> Self {
         Self {
             flags,
@@ -137,12 +137,12 @@ impl Entry {
         }
     }
 
-    /// An entry with a name or IP address.
+    /// Returns an entry with a name or IP address.
     pub fn address(flags: u32, address: &str) -> Result<Self> {
         match address.parse() {
             Ok(IpAddr::V4(ip)) => Self::new(kind::IP, flags, &ip.octets()),
             Ok(IpAddr::V6(ip)) => Self::new(kind::IP6, flags, &ip.octets()),
-            // The daemon wants the NUL behind it.
+            // The daemon requires a NUL at the end.
             Err(_) if address.len() < INFO => Self::new(kind::NAME, flags, address.as_bytes()),
             Err(_) => Err(Error::Input(format!(
                 "a name has less than {INFO} bytes: {address}"
@@ -173,39 +173,39 @@ pub enum Destination {
     Lid(Lid),
     /// By GID, in a path record.
     Gid(Gid),
-    /// By a path record with whatever is filled in.
+    /// By a path record with any components.
     Path(PathRecord),
-    /// By name or IP address. The daemon cannot tell the source of a name, and takes the host's own interface for the
-    /// source of an IP: give a source.
+    /// By name or IP address. Name a source: the daemon cannot find one for a name, and uses the host's own interface for
+    /// an IP address.
     Address {
-        /// Where to.
+        /// The destination's name or IP address.
         destination: String,
         /// One of the endpoint's own addresses.
         source: Option<String>,
     },
 }
 
-/// The answer to a request to resolve.
+/// The answer to a resolve request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The operation; stock's provider leaves [`ACKNOWLEDGE`] out of it.
     pub operation: u8,
-    /// How it went.
+    /// The status.
     pub status: Status,
-    /// The three bytes behind the status.
+    /// The three data bytes after the status.
     pub data: [u8; 3],
     /// All entries.
     pub entries: Vec<Entry>,
 }
 
 impl Answer {
-    /// The first path record in it.
+    /// Returns its first path record.
     pub fn path(&self) -> Option<PathRecord> {
         let entry = self.entries.iter().find(|entry| entry.kind == kind::PATH)?;
         Some(PathRecord(entry.info))
     }
 
-    /// The path record of a success, or what came in its place.
+    /// Returns the path record of a successful answer.
     pub fn into_path(self) -> Result<PathRecord> {
         match (self.status, self.path()) {
             (Status::SUCCESS, Some(path)) => Ok(path),
@@ -231,7 +231,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// All of them, in their order.
+    /// Returns all of them in order.
     pub fn values(&self) -> [u64; 7] {
         [
             self.error,
@@ -262,8 +262,8 @@ pub struct Endpoint {
     pub addresses: Vec<String>,
 }
 
-/// A connection to a daemon. The daemon answers in any order; this client has one request out at a time unless
-/// [`Self::send`] is used directly.
+/// A connection to a daemon. The daemon answers in any order; this client sends one request at a time, except through
+/// [`Self::send`].
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
@@ -294,12 +294,12 @@ impl Client {
         self.resolve_with(destination, 0)
     }
 
-    /// Resolves a destination from the daemon's cache, or not at all.
+    /// Resolves a destination only from the daemon's cache.
     pub fn resolve_cached(&mut self, destination: &Destination) -> Result<Answer> {
         self.resolve_with(destination, flag::NO_DELAY)
     }
 
-    /// Has the provider ask the SA for the path that `record` describes.
+    /// Makes the provider query the SA for the path that `record` describes.
     pub fn query(&mut self, record: &PathRecord) -> Result<Answer> {
         self.resolve_with(&Destination::Path(*record), flag::QUERY_SA)
     }
@@ -309,8 +309,8 @@ impl Client {
         self.receive(id)
     }
 
-    /// Sends a request to resolve and returns its id. For a name or IP, entries with source and destination; else a
-    /// single path.
+    /// Sends a resolve request and returns its id. A name or IP address needs entries for source and destination; otherwise
+    /// a single path entry.
     pub fn send(&mut self, entries: &[Entry]) -> Result<u64> {
         self.last_id += 1;
         let length = u16::try_from(HEADER + ENTRY * entries.len()).unwrap_or(u16::MAX);
@@ -322,7 +322,7 @@ impl Client {
         Ok(self.last_id)
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub fn send_raw(&mut self, message: &[u8]) -> Result<()> {
         self.stream
             .write_all(message)
@@ -335,7 +335,7 @@ impl Client {
         answer(&message, id)
     }
 
-    /// Whether bytes of an answer, or the end of the connection, are there now.
+    /// Whether bytes of an answer, or the end of the connection, can be read now.
     pub fn has_answer(&self) -> Result<bool> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
@@ -348,14 +348,14 @@ impl Client {
         Ok(ready > 0)
     }
 
-    /// The daemon's own counters, as `ib_acme -P` shows them.
+    /// Returns the daemon's own counters, as `ib_acme -P` shows them.
     pub fn counters(&mut self) -> Result<Counters> {
         let message = header(PERF_QUERY, [0; 3], (HEADER as u16).to_be_bytes(), 0);
         self.send_raw(&message)?;
         counters(&self.receive_raw(u16::from_be_bytes)?)
     }
 
-    /// The counters of the endpoint that has this name or IP address, as `ib_acme -P s -s ADDRESS` shows them.
+    /// Returns the counters of the endpoint with this name or IP address, as `ib_acme -P s -s ADDRESS` shows them.
     pub fn endpoint_counters(&mut self, address: &str) -> Result<Counters> {
         let mut message = header(
             PERF_QUERY,
@@ -369,7 +369,7 @@ impl Client {
         counters(&self.receive_raw(u16::from_be_bytes)?)
     }
 
-    /// All endpoints on port `port`.
+    /// Returns all endpoints on port `port`.
     pub fn endpoints(&mut self, port: u8) -> Result<Vec<Endpoint>> {
         let mut endpoints = Vec::new();
         for index in 1..=u8::MAX {
@@ -436,24 +436,24 @@ impl Client {
     }
 }
 
-/// Connects to the socket `path`, which may be longer than the address of a socket can be.
+/// Connects to the socket `path`, which may be longer than a socket address.
 pub(crate) fn connect_unix(path: &Path) -> Result<UnixStream> {
     let operation = || format!("connect to {}", path.display());
-    // Through a descriptor of its folder the address is short.
+    // The address stays short through a descriptor of its folder.
     let folder = path.parent().unwrap_or(Path::new("/"));
     let folder = File::open(folder).context(operation)?;
     let name = path.file_name().unwrap_or_default();
     let folder = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
-    // Not for programs that are started meanwhile: the daemon does not survive a descriptor of 1024 and above.
+    // Close-on-exec: a daemon that inherits descriptors could reach number 1024, which crashes it.
     let flags = SocketFlags::CLOEXEC;
     let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let stream = stream.context(operation)?;
-    // The daemon listens without a backlog: a connection waits until it accepts, for ever if it hangs.
+    // The daemon listens without a backlog: connect blocks until it accepts, for ever if it hangs.
     set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE)).context(operation)?;
     let address = SocketAddrUnix::new(folder.join(name)).context(operation)?;
     loop {
         match connect(&stream, &address) {
-            // A signal of the terminal's, or a process that was stopped and goes on.
+            // A signal from the terminal, or SIGCONT after SIGSTOP.
             Err(Errno::INTR) => wait::check_signals()?,
             other => {
                 other.context(operation)?;
@@ -463,10 +463,10 @@ pub(crate) fn connect_unix(path: &Path) -> Result<UnixStream> {
     }
 }
 
-/// The entries of a request to resolve `destination`.
+/// Returns the entries of a request for `destination`.
 pub fn entries(destination: &Destination, flags: u32) -> Result<Vec<Entry>> {
     let mut record = PathRecord::EMPTY;
-    // What stock's client asks for.
+    // The values of stock's client.
     record.set_reversible_and_number(true, 1);
     Ok(match destination {
         Destination::Lid(lid) => vec![Entry::path(flags, record.set_dlid(*lid))],
@@ -486,7 +486,7 @@ pub fn entries(destination: &Destination, flags: u32) -> Result<Vec<Entry>> {
     })
 }
 
-/// `N` bytes at `offset`, which the caller has checked to be there.
+/// Returns `N` bytes at `offset`; the caller has checked the length.
 fn take<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     std::array::from_fn(|i| bytes[offset + i])
 }
@@ -523,7 +523,7 @@ fn counters(message: &[u8]) -> Result<Counters> {
     let status = Status(message[2]);
     if status != Status::SUCCESS {
         return Err(wrong(format!(
-            "answers a question for counters with {status:?}"
+            "answers a request for counters with {status:?}"
         )));
     }
     let (values, rest) = message[HEADER..].as_chunks::<8>();
@@ -559,7 +559,7 @@ fn counters(message: &[u8]) -> Result<Counters> {
     }
 }
 
-/// `None` is the answer to an index behind the last endpoint.
+/// Parses an endpoint; `None` if the index is past the last endpoint.
 fn endpoint(message: &[u8]) -> Result<Option<Endpoint>> {
     match Status(message[2]) {
         Status::SUCCESS => {}
@@ -567,7 +567,7 @@ fn endpoint(message: &[u8]) -> Result<Option<Endpoint>> {
         status => {
             return Err(Error::protocol(
                 "ibacm",
-                format!("answers a question for endpoints with {status:?}"),
+                format!("answers a request for endpoints with {status:?}"),
             ));
         }
     }
@@ -593,7 +593,7 @@ fn endpoint(message: &[u8]) -> Result<Option<Endpoint>> {
     }))
 }
 
-/// The text in front of the first NUL.
+/// Returns the text before the first NUL.
 fn text(bytes: &[u8]) -> String {
     let end = bytes
         .iter()

@@ -1,20 +1,20 @@
-//! Two path records, field by field.
+//! Compares two path records, field by field.
 
 use std::fmt;
 
 use crate::record::PathRecord;
 
-/// A field in which an answer differs from what the SA says.
+/// A field in which an answer differs from the SA's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The field's name in the specification.
     pub field: &'static str,
-    /// What was answered.
+    /// The answer's value.
     pub answered: String,
-    /// What the SA says.
+    /// The SA's value.
     pub sa: String,
-    /// Whether the answer is wrong for it. Fields that a client does not need to reach its destination, and that the
-    /// SA itself may fill in otherwise than a right answer does, are told and not judged.
+    /// Whether the difference makes the answer wrong. Fields that a client does not need to reach its destination, and that
+    /// the SA may fill in differently, are reported but not judged.
     pub judged: bool,
 }
 
@@ -31,10 +31,10 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Every field in which `answered` differs from `sa`, judged ones first.
+/// Returns every field in which `answered` differs from `sa`, judged ones first.
 ///
-/// Judged are DLID, SLID, DGID, SGID, P_Key, SL, MTU, rate and packet lifetime, the last three with their selectors, as the
-/// suite judges them: a client that reads the record as the SA's takes a value without a selector for a bound.
+/// Judges DLID, SLID, DGID, SGID, P_Key, SL, MTU, rate and packet lifetime, the last three with their selectors, as the suite
+/// does: a client that reads the record as the SA's takes a value without a selector for a bound.
 pub fn compare(answered: &PathRecord, sa: &PathRecord) -> Vec<Difference> {
     FIELDS
         .iter()
@@ -50,7 +50,7 @@ pub fn compare(answered: &PathRecord, sa: &PathRecord) -> Vec<Difference> {
         .collect()
 }
 
-/// The fields of `record` that are judged, by their names in the specification.
+/// Returns the judged fields of `record`, by their names in the specification.
 pub fn judged_fields(record: &PathRecord) -> impl Iterator<Item = (&'static str, String)> {
     let judged = FIELDS.iter().filter(|(judged, ..)| *judged);
     judged.map(|(_, field, value)| (*field, value(record)))
@@ -111,7 +111,7 @@ mod tests {
         record
     }
 
-    /// No byte that carries a meaning can change without being told.
+    /// Every byte with a meaning shows up as a difference.
     #[test]
     fn every_byte_counts() {
         let sa = record();

@@ -1,4 +1,4 @@
-//! The command `demo`: a provider at work under the real daemon, step by step, for somebody who looks on.
+//! The command `demo`: shows a provider at work under the real daemon, step by step.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::rig::Rig;
 use crate::sa;
 use crate::wait;
 
-/// How long one answer may take: longer than the daemon waits for the SA with the options that it has by default, 6 s.
+/// Time limit for one answer: longer than the daemon waits for the SA by default, 6 s.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The host that asks, and its peers: each is asked for in another form.
+/// The resolving host, and its peers, each resolved in another address form.
 const ASKING: &str = "Hca1";
 const BY_IP: &str = "Hca2";
 const BY_LID: &str = "Hca3";
@@ -28,12 +28,12 @@ const BY_GID: &str = "Hca4";
 const OWN_IP: &str = "10.0.0.1";
 const PEER_IP: &str = "10.0.0.2";
 
-/// Starts a fabric of four hosts with the provider in `library`, resolves three destinations, and shows what happens on
-/// `out`. `options` are lines of ibacm_opts.cfg. True if each answer is what the subnet administrator says, and comes from
-/// the cache the second time.
+/// Starts a fabric of four hosts with the provider in `library`, resolves three destinations, and writes each step to `out`.
+/// `options` are lines of ibacm_opts.cfg. Returns true if each answer equals the subnet administrator's record, and comes
+/// from the cache the second time.
 ///
 /// # Errors
-/// Something prevents the run or the comparison.
+/// If the run or the comparison cannot be made.
 pub fn run(library: &Path, options: &[(String, String)], out: &mut dyn Write) -> Result<bool> {
     let options = options.iter();
     let rig = options
@@ -46,7 +46,7 @@ pub fn run(library: &Path, options: &[(String, String)], out: &mut dyn Write) ->
         .address(BY_IP, PEER_IP)
         .start()?;
     let right = show(&rig, out);
-    // Whatever it was: without an SA it says nothing about the provider.
+    // First report a dead SA: without it no result says anything about the provider.
     rig.check()?;
     right
 }
@@ -87,10 +87,7 @@ fn show(rig: &Rig, out: &mut dyn Write) -> Result<bool> {
     }
     title(out, "the same again")?;
     let before = rig.path_queries(host, mark)?.len();
-    say(
-        out,
-        &format!("for the answers so far ibacm sent the SA {before} queries"),
-    )?;
+    say(out, &format!("so far ibacm sent the SA {before} queries"))?;
     right &= before > 0;
     right &= resolve_again(rig, host, &targets, out)?;
 
@@ -100,7 +97,7 @@ fn show(rig: &Rig, out: &mut dyn Write) -> Result<bool> {
     Ok(right)
 }
 
-/// A destination, in the words of the three who are asked for it.
+/// A destination, in the forms for ib_acme, for our client and for the SA.
 struct Target {
     node: &'static str,
     form: &'static str,
@@ -141,7 +138,7 @@ fn targets(rig: &Rig) -> Result<[Target; 3]> {
     ])
 }
 
-/// Resolves by ib_acme, asks the SA the same, and shows the judged fields of both. True if they are equal.
+/// Resolves with ib_acme, queries the SA, and shows the judged fields of both. Returns true if they are equal.
 fn resolve(rig: &Rig, host: &Host, target: &Target, out: &mut dyn Write) -> Result<bool> {
     let arguments: Vec<&str> = target.acme.iter().map(String::as_str).collect();
     let printed = run_acme(host, &arguments, out)?;
@@ -156,17 +153,17 @@ fn resolve(rig: &Rig, host: &Host, target: &Target, out: &mut dyn Write) -> Resu
     let verdict = judge_path(rig, host, target.question, &path, &truth)?;
     let right = !matches!(verdict, Judgement::Wrong(_)) && resolution.failure.is_none();
     let words = match verdict {
-        _ if !right => "NOT what the SA says",
+        _ if !right => "NOT the SA's record",
         Judgement::OtherPath(_) => {
-            "not the plain path, and what the SA gives to who asks for these values"
+            "not the plain path, but the SA returns it for a query with these values"
         }
-        _ => "equal to what the SA says",
+        _ => "equal to the SA's record",
     };
     say(out, words)?;
     Ok(right)
 }
 
-/// Resolves everything once more, by a client of our own. True if the answers are right and the SA was not asked.
+/// Resolves everything again with our own client. Returns true if the answers are right and caused no SA query.
 fn resolve_again(rig: &Rig, host: &Host, targets: &[Target], out: &mut dyn Write) -> Result<bool> {
     let truths = targets
         .iter()
@@ -189,12 +186,12 @@ fn resolve_again(rig: &Rig, host: &Host, targets: &[Target], out: &mut dyn Write
     say(
         out,
         &format!(
-            "{} answers, {}; for them ibacm sent the SA {queries} queries",
+            "{} answers, {}; ibacm sent the SA {queries} queries for them",
             targets.len(),
             match (right, plain) {
-                (true, true) => "equal to what the SA says",
-                (true, false) => "as the SA gives them, not all of them the plain paths",
-                (false, _) => "NOT ALL what the SA says",
+                (true, true) => "equal to the SA's records",
+                (true, false) => "right, but not all of them the plain paths",
+                (false, _) => "NOT ALL equal to the SA's records",
             },
         ),
     )?;
@@ -217,12 +214,9 @@ fn judge_path(
     judge(rig, &asked, path, &truth)
 }
 
-/// Two records side by side, without selectors: ib_acme prints none.
+/// Formats two records side by side, without selectors, which ib_acme does not print.
 fn table(path: &PathRecord, truth: &PathRecord) -> String {
-    let mut rows = vec![format!(
-        "  {:<16} {:<20} {}",
-        "", "ib_acme", "the SA itself"
-    )];
+    let mut rows = vec![format!("  {:<16} {:<20} {}", "", "ib_acme", "the SA")];
     let fields = judged_fields(path).zip(judged_fields(truth));
     for ((field, answered), (_, sa)) in fields.filter(|((field, _), _)| *field != SELECTORS) {
         rows.push(format!("  {field:<16} {answered:<20} {sa}"));
@@ -230,7 +224,7 @@ fn table(path: &PathRecord, truth: &PathRecord) -> String {
     rows.join("\n")
 }
 
-/// Runs ib_acme and shows the command and what it prints.
+/// Runs ib_acme, and shows the command and its output.
 fn run_acme(host: &Host, arguments: &[&str], out: &mut dyn Write) -> Result<String> {
     let printed = host.acme(arguments, PATIENCE)?;
     say(

@@ -1,4 +1,4 @@
-//! What a shared object says about itself, read from its file: nothing of it is loaded or run.
+//! Reads a shared object's dynamic symbols from its file, without loading it.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -19,42 +19,42 @@ use object::{Endianness, Object as _, ObjectSymbol as _};
 pub struct Symbol {
     /// Its name, without a version.
     pub name: String,
-    /// Whether the object can do without it.
+    /// Whether the symbol is weak, so that it may be missing.
     pub weak: bool,
     /// Whether it is a function.
     pub function: bool,
 }
 
-/// See the module.
+/// The dynamic symbols of a shared object.
 #[derive(Clone, Debug, Default)]
 pub struct SharedObject {
-    /// What it offers.
+    /// Its exported symbols.
     pub exports: Vec<Symbol>,
-    /// What it wants from others.
+    /// Its imported symbols.
     pub imports: Vec<Symbol>,
 }
 
-/// The file is no library for this machine.
+/// Why a file is not a library for this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),
-    /// It is something else.
+    /// The file is not an ELF file.
     #[error("not an ELF file")]
     NotElf,
-    /// It is damaged.
-    #[error("a damaged ELF file: {0}")]
+    /// The file is corrupt.
+    #[error("corrupt ELF file: {0}")]
     Format(#[from] object::Error),
-    /// It is for another machine.
-    #[error("a file for {found}, and this machine is {own}")]
+    /// The file is for another machine.
+    #[error("built for {found}, but this machine is {own}")]
     OtherMachine {
-        /// The file's.
+        /// The file's machine.
         found: Machine,
-        /// This one.
+        /// This machine.
         own: Machine,
     },
-    /// It is a program or an object file.
+    /// The file is a program or an object file.
     #[error("not a shared object (type {kind})")]
     OtherKind {
         /// `e_type`.
@@ -62,7 +62,7 @@ pub enum ElfError {
     },
 }
 
-/// What code is for, as the header of an ELF file says it.
+/// The machine in the header of an ELF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// 1: 32 bits, 2: 64 bits.
@@ -74,7 +74,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The one that this program runs on.
+    /// Returns the machine of this program.
     ///
     /// # Errors
     /// If this program's own file cannot be read.
@@ -123,7 +123,7 @@ impl SharedObject {
     /// Reads the dynamic symbols of a file.
     ///
     /// # Errors
-    /// If it is no shared object for this machine.
+    /// If it is not a shared object for this machine.
     pub fn read(path: &Path) -> Result<Self, ElfError> {
         let bytes = std::fs::read(path)?;
         let (found, own) = (Machine::of(&bytes)?, Machine::own()?);
@@ -163,7 +163,7 @@ impl SharedObject {
     }
 }
 
-/// The dynamic loader that a program names; none if it names none.
+/// Returns the dynamic loader that a program names, if any.
 pub fn loader_of(program: &Path) -> Option<PathBuf> {
     let bytes = std::fs::read(program).ok()?;
     match Machine::of(&bytes).ok()?.class {

@@ -1,4 +1,4 @@
-//! What can go wrong, and whether it says something about the provider.
+//! The errors of this crate, and whether they are the provider's.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,51 +14,51 @@ pub enum Error {
     /// Programs or libraries of the distribution are not installed.
     #[error("not installed: {}; as root: apt-get install {}", missing.join(", "), packages.join(" "))]
     MissingPackages {
-        /// What was looked for.
+        /// The missing files.
         missing: Vec<String>,
-        /// The Debian packages that bring it.
+        /// The Debian packages that contain them.
         packages: Vec<&'static str>,
     },
 
     /// A part of this workspace is not built.
-    #[error("{} is not there; build it with: {command}", path.display())]
+    #[error("{} is missing; build it with: {command}", path.display())]
     NotBuilt {
-        /// Where it was looked for.
+        /// Its expected path.
         path: PathBuf,
-        /// The command that makes it.
+        /// The command that builds it.
         command: &'static str,
     },
 
-    /// What the caller asked for cannot be had.
+    /// The input is invalid or cannot be fulfilled.
     #[error("{0}")]
     Input(String),
 
-    /// ibacm does not take the library as a provider.
+    /// ibacm refuses the library as a provider.
     #[error("ibacm refuses {}: it logs \"{line}\"", library.display())]
     Refused {
-        /// The library as it was given.
+        /// The library's path.
         library: PathBuf,
         /// The daemon's own log line.
         line: String,
     },
 
-    /// The loader does not find libraries that the provider needs.
+    /// The dynamic loader does not find libraries that the provider needs.
     #[error(
-        "{} needs {}: neither the loader's paths nor those that the library names have it",
+        "{} needs {}, which is in neither the loader's paths nor those that the library names",
         library.display(), missing.join(", ")
     )]
     MissingLibraries {
-        /// The library as it was given.
+        /// The library's path.
         library: PathBuf,
-        /// The names of what it needs.
+        /// The names of the missing libraries.
         missing: Vec<String>,
     },
 
-    /// The daemon with the provider did not do what it should.
+    /// The daemon with the provider failed.
     #[error(transparent)]
     Daemon(Box<Error>),
 
-    /// ibacm cannot use the port that it was given.
+    /// ibacm cannot use its port.
     #[error("ibacm cannot use the port of {host}: it logs \"{line}\"")]
     Port {
         /// The node in the fabric.
@@ -67,16 +67,16 @@ pub enum Error {
         line: String,
     },
 
-    /// A program could not be given its surroundings.
+    /// A program's environment could not be set up.
     #[error("{name} could not be started: {reason}")]
     NotStarted {
-        /// Which program.
+        /// The program.
         name: String,
         /// Why.
         reason: String,
     },
 
-    /// The daemon runs and serves no endpoint with the provider.
+    /// The daemon is running but has no endpoint with the provider.
     #[error(
         "ibacm on {host} has no endpoint of the provider {provider}; its log says:\n{complaints}"
     )]
@@ -85,14 +85,14 @@ pub enum Error {
         host: String,
         /// The provider's name.
         provider: String,
-        /// Lines of the daemon's log that speak of an error.
+        /// The daemon's log lines about errors.
         complaints: String,
     },
 
-    /// A process ended that should be running.
+    /// A process ended unexpectedly.
     #[error("{name} ended ({status}); the end of its log:\n{tail}")]
     Ended {
-        /// Which process.
+        /// The process.
         name: String,
         /// Its exit status.
         status: String,
@@ -101,20 +101,20 @@ pub enum Error {
     },
 
     /// A condition did not come true in time.
-    #[error("waited {} s in vain for {what}", limit.as_secs_f32())]
+    #[error("timed out after {} s waiting for {what}", limit.as_secs_f32())]
     Timeout {
-        /// What was waited for.
+        /// The condition.
         what: String,
-        /// How long.
+        /// The time limit.
         limit: Duration,
     },
 
-    /// The other side does not keep to its protocol.
+    /// The other side violates its protocol.
     #[error("{peer}: {problem}")]
     Protocol {
-        /// Who sent it.
+        /// The other side.
         peer: String,
-        /// What is wrong with it.
+        /// The violation.
         problem: String,
     },
 
@@ -127,13 +127,13 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// SIGINT, SIGTERM or SIGHUP came.
+    /// SIGINT, SIGTERM or SIGHUP stopped the run.
     #[error("stopped by signal {0}")]
     Interrupted(i32),
 }
 
 impl Error {
-    /// Whether nobody wants logs: the input is wrong, something is missing, or the user has stopped it.
+    /// Whether logs are useless: the input is wrong, something is missing, or the user stopped the run.
     pub fn needs_no_logs(&self) -> bool {
         matches!(
             self,
@@ -148,7 +148,7 @@ impl Error {
         )
     }
 
-    /// Whether it says something about the provider. All else is trouble of the harness's own, also an opensm that crashes.
+    /// Whether the error is the provider's. All others are the harness's, even a crash of opensm.
     pub fn is_the_providers(&self) -> bool {
         matches!(
             self,
@@ -159,7 +159,7 @@ impl Error {
         )
     }
 
-    /// The same error as one that says something about the provider, if it does: signals and the file system do not.
+    /// Marks the error as the provider's, except for signals and errors of the file system.
     pub(crate) fn of_the_daemon(self) -> Self {
         match self {
             Self::Ended { .. } | Self::Timeout { .. } | Self::Protocol { .. } => {
@@ -177,7 +177,7 @@ impl Error {
     }
 }
 
-/// Names the operation that an [`io::Error`] belongs to.
+/// Adds the operation to an [`io::Error`].
 pub(crate) trait Context<T> {
     fn context(self, operation: impl FnOnce() -> String) -> Result<T>;
 }

@@ -1,5 +1,4 @@
-//! A simulated fabric as ibsim shows it: its own reading of the net file, with the GUIDs that it gave out and what the
-//! subnet manager has set since.
+//! A simulated fabric as ibsim reports it: the nodes of the net file, with ibsim's GUIDs and the subnet manager's settings.
 
 use crate::error::{Error, Result};
 use crate::record::Lid;
@@ -16,15 +15,15 @@ pub struct Fabric {
 pub struct Node {
     /// Its id in the net file.
     pub name: String,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
     /// Node GUID, host order.
     pub guid: u64,
-    /// Its ports, a switch's port 0 included.
+    /// Its ports, including a switch's port 0.
     pub ports: Vec<Port>,
 }
 
-/// What a node is.
+/// The type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A channel adapter: a host.
@@ -42,9 +41,9 @@ pub struct Port {
     pub number: u8,
     /// Port GUID, host order.
     pub guid: u64,
-    /// Base LID, 0 until a subnet manager gives one. Of a switch only port 0 has one.
+    /// Base LID, 0 until a subnet manager assigns one. Of a switch only port 0 has one.
     pub lid: Lid,
-    /// The LID of the subnet manager, as the subnet manager has set it.
+    /// The subnet manager's LID, as set by the subnet manager.
     pub sm_lid: Lid,
     /// Logical state: Down, Init, Armed or Active.
     pub state: String,
@@ -58,45 +57,40 @@ impl Port {
 }
 
 impl Node {
-    /// The port at which ibsim attaches a program to the node: the first.
+    /// Returns the node's first port, to which ibsim attaches programs.
     pub fn attached_port(&self) -> Option<&Port> {
         self.ports.first()
     }
 }
 
 impl Fabric {
-    /// The node of that name.
+    /// Returns the node of a name.
     pub fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    /// All hosts.
+    /// Iterates over all hosts.
     pub fn channel_adapters(&self) -> impl Iterator<Item = &Node> {
         self.nodes
             .iter()
             .filter(|node| node.kind == Kind::ChannelAdapter)
     }
 
-    /// All ports of hosts that are active: what a path can lead to.
+    /// Iterates over all active host ports, the possible destinations of paths.
     pub fn destinations(&self) -> impl Iterator<Item = (&Node, &Port)> {
         self.channel_adapters()
             .flat_map(|node| node.ports.iter().map(move |port| (node, port)))
             .filter(|(_, port)| port.is_active())
     }
 
-    /// Reads what ibsim's console command `Dump` prints.
+    /// Parses the output of ibsim's console command `Dump`.
     pub fn parse(dump: &str) -> Result<Self> {
         let mut fabric = Self::default();
         for line in dump.lines() {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let wrong = || {
-                Error::protocol(
-                    "ibsim",
-                    format!("Dump prints a line of no known form: {line}"),
-                )
-            };
+            let wrong = || Error::protocol("ibsim", format!("Dump prints an unknown line: {line}"));
             if let Some(node) = parse_node(line) {
                 fabric.nodes.push(node);
             } else {
@@ -131,7 +125,7 @@ fn parse_node(line: &str) -> Option<Node> {
 fn parse_port(line: &str) -> Option<Port> {
     let (guid, rest) = line.split_once("\t[")?;
     let (number, rest) = rest.split_once(']')?;
-    // The remote node's name may hold anything, words like lid too: look behind it.
+    // The remote node's name may contain any text, such as lid: parse after it.
     let (_, facts) = rest.rsplit_once("\t ")?;
     let facts = facts.split_once('#').map_or(facts, |(facts, _)| facts);
     let words: Vec<&str> = facts.split_whitespace().collect();

@@ -1,7 +1,7 @@
-//! One stock ibacm on a host of the fabric, in a mount namespace of its own.
+//! One stock ibacm on a host of the fabric, in its own mount namespace.
 //!
-//! The daemon's paths are fixed or limited in length, so its namespace has the host's folder as /run: options, addresses,
-//! provider, log and socket all lie there, and from outside in the folder.
+//! The daemon's paths are fixed or limited in length. Its namespace therefore mounts the host's folder as /run, which holds
+//! options, addresses, provider, log and socket.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -38,13 +38,13 @@ const LOG: &str = "/run/ibacm.log";
 const LIBRARIES: &str = "/run/providers";
 /// fabric-sim's socket for commands.
 const CONTROL: &str = "fabric-sim.sock";
-/// The folder of the rig's wires, in the host's.
+/// The folder of the rig's wires, in the host's folder.
 const WIRES: &str = "wires";
 /// The daemon's options, in the host's folder.
 const OPTIONS: &str = "ibacm_opts.cfg";
-/// The daemon cuts lines of its files at this length.
+/// The daemon truncates lines of its files at this length.
 const LONGEST_LINE: usize = 118;
-/// The name that the simulated adapter has for libibumad and libibverbs.
+/// The simulated adapter's name in libibumad and libibverbs.
 const DEVICE: &str = "ibsim0";
 /// Folders of sysfs that show the machine's real adapters.
 const REAL_DEVICES: [&str; 3] = [
@@ -53,24 +53,24 @@ const REAL_DEVICES: [&str; 3] = [
     "/sys/class/infiniband_verbs",
 ];
 
-/// A provider that the daemon has taken.
+/// A provider that the daemon has loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
     /// The library.
     pub library: PathBuf,
-    /// The name that it gives itself.
+    /// The provider's name.
     pub name: String,
-    /// The daemon's log line that says so.
+    /// The daemon's log line about the load.
     pub line: String,
 }
 
 impl Provider {
-    /// Learns a provider's name by starting the daemon where it sees no adapter: it loads the library, logs the name and
-    /// ends. The library is not loaded into this process. Uses a new folder `directory`. The library finds the options and
-    /// files that it will find later, since it may read them when it is loaded.
+    /// Finds a provider's name by starting the daemon without an adapter: it loads the library, logs the name and ends. This
+    /// process does not load the library. Uses a new folder `directory`, with the options and files of the later run, since
+    /// the library may read them when it is loaded.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the daemon does not take the library.
+    /// [`Error::Refused`] if the daemon refuses the library.
     pub fn probe(
         machine: &Arc<Machine>,
         library: &Path,
@@ -133,7 +133,7 @@ impl Provider {
     }
 }
 
-/// The name must fit the line `provider NAME default` of the options file, whose fields end at a blank.
+/// Checks that the name fits the line `provider NAME default` of the options file, whose fields end at a blank.
 fn check_name(name: &str, library: &Path) -> Result<()> {
     if name.is_empty() || name.len() >= 64 || name.contains(char::is_whitespace) {
         return Err(Error::Input(format!(
@@ -145,7 +145,7 @@ fn check_name(name: &str, library: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The line in which the daemon says that it does not take a library, behind what the library itself has logged.
+/// Returns the log line in which the daemon refuses a library; the library's own log lines precede it.
 fn refusal(log: &Log) -> Result<Option<String>> {
     const REFUSALS: [&str; 4] = [
         "could not load provider",
@@ -165,7 +165,7 @@ fn refusal(log: &Log) -> Result<Option<String>> {
     Ok(Some(lines[begin.map_or(0, |at| at + 1)..=end].join("\n")))
 }
 
-/// The lines of a log that speak of an error, the last ones.
+/// Returns the last log lines about errors.
 fn complaints(log: &Log) -> Result<String> {
     const MOST: usize = 12;
     let text = log.since(Mark::default())?;
@@ -188,11 +188,11 @@ fn daemon_log(directory: &Path) -> Log {
     Log::new(directory.join("ibacm.log"))
 }
 
-/// The folder of the copies of libraries, in that of a daemon.
+/// The folder for copies of libraries, in a daemon's folder.
 pub(crate) const PROVIDERS: &str = "providers";
 
-/// Copies a library to where the daemon of that folder looks for providers: it skips symbolic links and names that do not
-/// end in .so. The libraries that it needs from beside it are copied with it. Returns the file's name.
+/// Copies a library to the provider folder of a daemon, which skips symbolic links and names that do not end in .so. Also
+/// copies the libraries beside it that it needs. Returns the file's name.
 fn install(machine: &Machine, library: &Path, directory: &Path) -> Result<String> {
     if !library.is_file() {
         return Err(Error::Input(format!("{} is not a file", library.display())));
@@ -240,10 +240,10 @@ fn write_options(directory: &Path, options: &[(String, String)]) -> Result<()> {
     for (key, value) in options {
         if key.eq_ignore_ascii_case("server_mode") && value != "unix" {
             return Err(Error::Input(format!(
-                "server_mode {value}: a run talks to ibacm by its Unix socket; leave the option out"
+                "server_mode {value}: a run needs ibacm's Unix socket; remove the option"
             )));
         }
-        // The one key that may be there several times, once for each subnet.
+        // Only this key may occur several times, once for each subnet.
         if !key.eq_ignore_ascii_case("provider") {
             lines.retain(|(known, _)| !known.eq_ignore_ascii_case(key));
         }
@@ -254,12 +254,12 @@ fn write_options(directory: &Path, options: &[(String, String)]) -> Result<()> {
         let line = format!("{key} {value}");
         if key.is_empty() || key.contains(char::is_whitespace) || value.contains('\n') {
             return Err(Error::Input(format!(
-                "{line:?} is no option: a name without blanks and a value are one line"
+                "{line:?} is not an option; expected a name without blanks and a value, in one line"
             )));
         }
         if line.len() > LONGEST_LINE {
             return Err(Error::Input(format!(
-                "ibacm cuts lines of its options at {LONGEST_LINE} bytes: {line}"
+                "option line longer than the {LONGEST_LINE} bytes that ibacm reads: {line}"
             )));
         }
         let _ = writeln!(text, "{line}");
@@ -272,8 +272,8 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<()> {
     fs::write(&path, text).context(|| format!("write {}", path.display()))
 }
 
-/// Links libraries into the folder, so that each has a name without a blank whatever its path is: blanks separate
-/// preloads. Returns the value of LD_PRELOAD for a program that sees the folder as /run.
+/// Links libraries into the folder, so that their paths have no blanks, which separate preloads. Returns the value of
+/// LD_PRELOAD for a program whose /run is the folder.
 fn link_preloads<'a>(
     libraries: impl Iterator<Item = &'a PathBuf>,
     directory: &Path,
@@ -308,7 +308,7 @@ pub struct Host {
     acme: Mutex<()>,
 }
 
-/// What a [`Host`] is made of.
+/// The settings of a [`Host`].
 #[derive(Debug)]
 pub(crate) struct Setup<'a> {
     pub machine: &'a Arc<Machine>,
@@ -318,15 +318,15 @@ pub(crate) struct Setup<'a> {
     pub provider: Provider,
     pub options: &'a [(String, String)],
     pub addresses: Vec<String>,
-    /// Files for the host's folder, /run for the daemon.
+    /// Files for the host's folder, the daemon's /run.
     pub files: &'a [(String, Vec<u8>)],
-    /// Libraries to preload in front of the simulation's.
+    /// Libraries to preload before the simulation's.
     pub preloads: &'a [PathBuf],
     /// Variables for programs at the host's port.
     pub environment: &'a [(String, String)],
     /// Whether systemd passes a netlink socket to the daemon.
     pub netlink: bool,
-    /// The folder by which the rig's daemons exchange datagrams.
+    /// The folder through which the rig's daemons exchange datagrams.
     pub wires: &'a Path,
 }
 
@@ -384,59 +384,62 @@ impl Host {
         })
     }
 
-    /// The node's name in the net file.
+    /// Returns the node's name in the net file.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// Its folder, which is /run for the daemon and its clients. Files for the daemon to read can be put there.
+    /// Returns its folder, which is /run for the daemon and its clients. Tests can put files for the daemon there.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Its provider.
+    /// Returns its provider.
     pub fn provider(&self) -> &Provider {
         &self.provider
     }
 
-    /// The GID of its port.
+    /// Returns the GID of its port.
     pub fn gid(&self) -> Gid {
         self.gid
     }
 
-    /// The LID of its port when the rig started. [`crate::rig::Rig::lid`] has the present one.
+    /// Returns the LID of its port when the rig started; [`crate::rig::Rig::lid`] returns the current one.
     pub fn first_lid(&self) -> Lid {
         self.port.lid
     }
 
-    /// The number of its port.
+    /// Returns the number of its port.
     pub fn port_number(&self) -> u8 {
         self.port.number
     }
 
-    /// Its names and IP addresses, at least one.
+    /// Returns its names and IP addresses, at least one.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// The daemon's log. It begins anew when the daemon starts.
+    /// Returns the daemon's log, which starts empty at each start of the daemon.
     pub fn log(&self) -> Log {
         daemon_log(&self.directory)
     }
 
-    /// The daemon's socket.
+    /// Returns the path of the daemon's socket.
     pub fn socket(&self) -> PathBuf {
         self.directory.join(SOCKET)
     }
 
-    /// Starts the daemon and waits until it answers and its port has an endpoint. `ibsim` must have a place free.
+    /// Starts the daemon and waits until it answers and its port has an endpoint. `ibsim` must have a free place.
     pub fn start(&self, ibsim: &Ibsim) -> Result<()> {
         let mut running = lock(&self.daemon);
         if running.is_some() {
-            return Err(Error::Input(format!("ibacm on {} runs already", self.node)));
+            return Err(Error::Input(format!(
+                "ibacm on {} is already running",
+                self.node
+            )));
         }
         ibsim.drop_dead_clients()?;
-        // The socket of a daemon that was killed is still there, and nobody behind it.
+        // A killed daemon leaves its socket behind.
         let _ = fs::remove_file(self.socket());
         self.set_log_aside()?;
         let launch = Launch::new(
@@ -478,7 +481,7 @@ impl Host {
         Ok(())
     }
 
-    /// A program that sees this host's port, and the host's folder as /run.
+    /// Sets up a program with this host's port, and the host's folder as /run.
     fn at_the_port(&self, launch: Launch) -> Launch {
         let variables = self.environment.iter();
         variables
@@ -491,7 +494,7 @@ impl Host {
             .own_run(&self.directory)
     }
 
-    /// The daemon empties its log when it starts; that of an earlier one is kept under another name.
+    /// Renames the log of an earlier daemon, since the daemon truncates its log at start.
     fn set_log_aside(&self) -> Result<()> {
         let log = self.log();
         let free = (1..).map(|number| self.directory.join(format!("ibacm-{number}.log")));
@@ -502,7 +505,7 @@ impl Host {
         }
     }
 
-    /// Says in the daemon's own words why it does not serve, if it found words.
+    /// Adds the daemon's own log line about the failure, if there is one.
     fn explain(&self, error: Error) -> Error {
         let log = self.log();
         if let Ok(Some(line)) = refusal(&log) {
@@ -525,16 +528,19 @@ impl Host {
     fn with<T>(&self, action: impl FnOnce(&Process) -> Result<T>) -> Result<T> {
         match &*lock(&self.daemon) {
             Some(process) => action(process),
-            None => Err(Error::Input(format!("ibacm on {} does not run", self.node))),
+            None => Err(Error::Input(format!(
+                "ibacm on {} is not running",
+                self.node
+            ))),
         }
     }
 
-    /// The daemon's process id, if it was started and not killed.
+    /// Returns the daemon's process id, if it was started and not killed.
     pub fn pid(&self) -> Option<i32> {
         lock(&self.daemon).as_ref().map(Process::pid)
     }
 
-    /// An error with the end of its output if the daemon does not run.
+    /// Returns an error with the end of its output if the daemon is not running.
     pub fn check(&self) -> Result<()> {
         self.with(Process::check)
     }
@@ -555,7 +561,7 @@ impl Host {
         lock(&self.daemon).take();
     }
 
-    /// Sets how many descriptors the daemon may have, and returns how many it could before. With fewer than it has, it gets no
+    /// Sets the daemon's descriptor limit, and returns the old one. Below its number of open descriptors it can open no
     /// more.
     pub fn limit_descriptors(&self, limit: u64) -> Result<u64> {
         let operation = || format!("limit the descriptors of ibacm on {}", self.node);
@@ -588,28 +594,27 @@ impl Host {
         fs::write(&path, lines.join("\n")).context(|| operation("write"))
     }
 
-    /// A new connection to the daemon.
+    /// Opens a new connection to the daemon.
     pub fn connect(&self) -> Result<Client> {
         Client::connect(&self.socket())
     }
 
-    /// Resolves a destination by a new connection.
+    /// Resolves a destination over a new connection.
     pub fn resolve(&self, destination: &Destination) -> Result<Answer> {
         self.connect()?.resolve(destination)
     }
 
-    /// The daemon's endpoints.
+    /// Returns the daemon's endpoints.
     pub fn endpoints(&self) -> Result<Vec<Endpoint>> {
         self.connect()?.endpoints(self.port.number)
     }
 
-    /// Runs `ib_acme` in the daemon's namespace and returns what it prints, its exit status among it. One that waits for an
-    /// answer that never comes is ended after `limit`.
+    /// Runs `ib_acme` in the daemon's namespace and returns its output with its exit status. Kills it after `limit`.
     pub fn acme(&self, arguments: &[&str], limit: Duration) -> Result<String> {
         self.acme_while(arguments, limit, || Ok(()))
     }
 
-    /// The same; an error of `check` ends it.
+    /// Does the same; an error of `check` ends it.
     pub fn acme_while(
         &self,
         arguments: &[&str],
@@ -628,11 +633,11 @@ impl Host {
         .run_while(limit, check)
         .map(|(status, output)| match status {
             Some(_) => output,
-            None => format!("{output}ib_acme was ended: it hung\n"),
+            None => format!("{output}ib_acme hung and was killed\n"),
         })
     }
 
-    /// A netlink socket of the daemons' protocol in the rig's network namespace, see [`crate::kernel`].
+    /// Opens a netlink socket of the daemons' protocol in the rig's network namespace, see [`crate::kernel`].
     pub(crate) fn netlink_socket(&self) -> Result<OwnedFd> {
         let (ours, theirs) = UnixStream::pair().context(|| "make a pair of sockets".to_owned())?;
         let program = &self.machine.programs.loader_test;
@@ -646,10 +651,10 @@ impl Host {
         }
     }
 
-    /// Runs a program that sees this host's port and daemon, and returns what it prints. ibsim must have a place free.
+    /// Runs a program with this host's port and daemon, and returns its output. ibsim must have a free place.
     ///
     /// # Errors
-    /// It fails, or takes longer than `limit`.
+    /// If it fails, or takes longer than `limit`.
     pub fn run(&self, program: &Path, arguments: &[&str], limit: Duration) -> Result<String> {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let launch = Launch::new(&self.machine, &name, program, &self.directory).args(arguments);
@@ -664,14 +669,13 @@ impl Host {
         }
     }
 
-    /// Sets what happens to datagrams that the daemon sends from now on; [`LinkFaults::default`] is nothing. A daemon that is
-    /// started again has none.
+    /// Sets the faults for datagrams that the daemon sends; [`LinkFaults::default`] has none. A restarted daemon has none.
     pub fn set_link_faults(&self, faults: LinkFaults) -> Result<()> {
         let port = self.port.number;
         self.adapter(|adapter| adapter.set_link_faults(port, faults))
     }
 
-    /// What happens to datagrams that the daemon sends, and to how many it did since that was set.
+    /// Returns the faults for the daemon's datagrams, and the counts since they were set.
     pub fn link_faults(&self) -> Result<LinkStatus> {
         self.adapter(|adapter| adapter.link_faults(self.port.number))
     }
@@ -681,7 +685,7 @@ impl Host {
         self.adapter(|adapter| adapter.event(event, self.port.number))
     }
 
-    /// Lets the simulated adapter do something.
+    /// Sends the simulated adapter a command.
     fn adapter<R>(
         &self,
         does: impl FnOnce(&mut control::Client) -> std::result::Result<R, ControlError>,

@@ -13,16 +13,16 @@ use crate::process::{Launch, Process, lock};
 use crate::record::Lid;
 use crate::wait;
 
-/// The console's prompt when the network runs.
+/// The console's prompt of a running network.
 const PROMPT: &str = "sim> ";
 
-/// ibsim reads a command into a buffer of this size, its end included.
+/// Size of ibsim's command buffer, including the terminator.
 const LONGEST_COMMAND: usize = 127;
 
-/// The value of IBSIM_SOCKNAME: ibsim's sockets are abstract, and so the run's own by its network namespace.
+/// The value of IBSIM_SOCKNAME: ibsim's sockets are abstract, so the network namespace separates runs.
 pub const SOCKET_NAME: &str = "rig";
 
-/// The most programs that ibsim serves at a time.
+/// Maximum number of programs at ibsim.
 pub const MOST_CLIENTS: usize = 10;
 
 /// A running ibsim.
@@ -35,12 +35,11 @@ pub struct Ibsim {
 /// A program attached to the fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// Its number in ibsim. ibsim puts it into the highest 16 bits of the transaction ID of each MAD that the program
-    /// sends.
+    /// Its number in ibsim, which ibsim puts into the highest 16 bits of the transaction ID of each MAD from the program.
     pub number: u16,
-    /// Its process.
+    /// Its process id.
     pub pid: i32,
-    /// The node that it sits on.
+    /// Its node.
     pub node: String,
 }
 
@@ -75,7 +74,7 @@ impl Ibsim {
         &self.process
     }
 
-    /// What the console prints behind `mark`, up to its next prompt.
+    /// Returns the console's output after `mark`, up to the next prompt.
     fn answer(&self, mark: Mark) -> Result<String> {
         wait::until("an answer of ibsim's console", wait::PATIENCE, || {
             let text = self.process.output().since(mark)?;
@@ -87,11 +86,11 @@ impl Ibsim {
         })
     }
 
-    /// Gives a command to the console and returns what it prints. `?` lists the commands.
+    /// Sends a command to the console and returns the output. `?` lists the commands.
     pub fn command(&self, command: &str) -> Result<String> {
         if command.len() >= LONGEST_COMMAND || command.contains('\n') {
             return Err(Error::Input(format!(
-                "ibsim takes commands of one line of at most {LONGEST_COMMAND} bytes, not: {command}"
+                "an ibsim command is one line of at most {LONGEST_COMMAND} bytes, not: {command}"
             )));
         }
         let mut console = lock(&self.console);
@@ -100,7 +99,7 @@ impl Ibsim {
         self.answer(mark)
     }
 
-    /// Gives a command that prints something only to complain.
+    /// Sends a command whose only possible output is an error message.
     fn order(&self, command: &str) -> Result<()> {
         let answer = self.command(command)?;
         if answer.is_empty() {
@@ -113,12 +112,12 @@ impl Ibsim {
         }
     }
 
-    /// The fabric as it is now.
+    /// Returns the current fabric.
     pub fn fabric(&self) -> Result<Fabric> {
         Fabric::parse(&self.command("Dump")?)
     }
 
-    /// A node as it is now.
+    /// Returns the current state of a node.
     pub fn node(&self, name: &str) -> Result<Node> {
         let mut fabric = Fabric::parse(&self.command(&format!("Dump \"{name}\""))?)?;
         match fabric.nodes.pop() {
@@ -127,7 +126,7 @@ impl Ibsim {
         }
     }
 
-    /// Pulls the cable of a port. The switch at its other end tells the subnet manager.
+    /// Pulls the cable of a port. The switch at its other end notifies the subnet manager.
     pub fn unlink(&self, node: &str, port: u8) -> Result<()> {
         self.order(&format!("Unlink \"{node}\"[{port}]"))
     }
@@ -137,12 +136,12 @@ impl Ibsim {
         self.order(&format!("ReLink \"{node}\"[{port}]"))
     }
 
-    /// Changes the base LID of a port behind the subnet manager's back.
+    /// Changes the base LID of a port without the subnet manager.
     pub fn set_base_lid(&self, node: &str, port: u8, lid: Lid) -> Result<()> {
         self.order(&format!("Baselid \"{node}\"[{port}] {lid}"))
     }
 
-    /// The programs that ibsim takes for attached, ones that were killed among them.
+    /// Returns the programs that ibsim lists as attached, including killed ones.
     pub fn clients(&self) -> Result<Vec<Client>> {
         let answer = self.command("Attached")?;
         answer
@@ -154,14 +153,13 @@ impl Ibsim {
             .collect()
     }
 
-    /// Frees the places of programs that were killed: ibsim does not notice by itself, and breaks at the one program too
-    /// many.
+    /// Frees the places of killed programs, which ibsim does not notice by itself; it fails with one program too many.
     pub fn drop_dead_clients(&self) -> Result<()> {
         for client in self.clients()? {
             if !Path::new(&format!("/proc/{}", client.pid)).exists() {
                 let command = format!("X {}", client.number);
                 let answer = self.command(&command)?;
-                // ibsim drops a dead client by itself once it fails to write to it, at any moment.
+                // ibsim may drop a dead client by itself at any moment, when a write to it fails.
                 if !answer.is_empty() && !answer.contains("bad clientid") {
                     return Err(Error::protocol(
                         "ibsim",

@@ -1,4 +1,4 @@
-//! Whether an answer is right: it is if the SA gives that record to who asks for the answer's own values.
+//! Judges an answer: it is right if the SA returns that record for a query with the answer's own values.
 
 use crate::compare::{Difference, compare};
 use crate::error::Result;
@@ -6,38 +6,38 @@ use crate::record::{Gid, PathRecord};
 use crate::rig::Rig;
 use crate::sa::{Answer, Destination, SaQuery, component};
 
-/// Hosts have their addresses in this partition.
+/// The partition of the hosts' addresses.
 const DEFAULT_PARTITION: u16 = 0xffff;
 
-/// The selector by which the SA is asked for exactly a value, in the two highest bits of its byte.
+/// The selector "exactly", in the two highest bits of a value's byte.
 const EXACTLY: u8 = 0x80;
 const VALUE: u8 = 0x3f;
 
-/// What the SA says about a path, in the default partition, to who asks for nothing else; or why it says nothing.
+/// The SA's record for a path in the default partition without further constraints, or why there is none.
 pub type Truth = Result<PathRecord, String>;
 
-/// What an answer is worth.
+/// The judgement of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It is the plain path. The differences are in fields that are not judged.
+    /// The plain path. The differences are in fields that are not judged.
     Plain(Vec<Difference>),
-    /// The SA gives it to who asks for its values. The differences are those from the plain path.
+    /// A path that the SA returns for a query with its values. The differences are from the plain path.
     OtherPath(Vec<Difference>),
-    /// It has these differences from the plain path, and the SA does not give it.
+    /// Not a path of the SA. The differences are from the plain path.
     Wrong(Vec<Difference>),
-    /// There is no plain path, for that reason, and the SA does not give the answer either.
+    /// Not a path of the SA, which for this reason has no plain path either.
     Unfounded(String),
 }
 
-/// Who asked for what.
+/// A request: source port and destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// The port that asked.
+    /// The requesting port.
     pub sgid: Gid,
-    /// What it asked for.
+    /// The destination.
     pub destination: Destination,
-    /// Whether it asked by an address of its own: then the record may be the provider's own, and its ends alone are judged, as
-    /// the suite judges it.
+    /// Whether the destination is one of the port's own addresses: the provider may then build the record itself, and only its
+    /// ends are judged, as in the suite.
     pub own_address: bool,
 }
 
@@ -52,10 +52,10 @@ impl Asked {
     }
 }
 
-/// Asks the SA for the plain path.
+/// Queries the SA for the plain path.
 ///
 /// # Errors
-/// If it cannot be asked.
+/// If the query cannot be sent.
 pub fn plain_path(rig: &Rig, asked: &Asked) -> Result<Truth> {
     let query = SaQuery {
         sgid: asked.sgid,
@@ -64,10 +64,10 @@ pub fn plain_path(rig: &Rig, asked: &Asked) -> Result<Truth> {
     };
     Ok(match rig.ask_sa(&query)? {
         Answer::Record(record) => Ok(record),
-        Answer::Refused(status) => Err(format!("the SA itself refuses, status 0x{status:04x}")),
+        Answer::Refused(status) => Err(format!("the SA refuses, status 0x{status:04x}")),
         Answer::Silence => {
             rig.check()?;
-            Err("the SA itself is silent".to_owned())
+            Err("the SA does not respond".to_owned())
         }
     })
 }
@@ -75,7 +75,7 @@ pub fn plain_path(rig: &Rig, asked: &Asked) -> Result<Truth> {
 /// Judges an answer; `truth` is the plain path.
 ///
 /// # Errors
-/// If the SA cannot be asked.
+/// If the query cannot be sent.
 pub fn judge(rig: &Rig, asked: &Asked, answered: &PathRecord, truth: &Truth) -> Result<Judgement> {
     let differences = match truth {
         Ok(truth) => asked.compare(answered, truth),
@@ -100,7 +100,7 @@ fn has_judged(differences: &[Difference]) -> bool {
     differences.iter().any(|difference| difference.judged)
 }
 
-/// The query for a path with the values of `answered` between the ends that were asked for.
+/// Returns the query for a path with the values of `answered` between the requested ends.
 fn own_values(asked: &Asked, answered: &PathRecord) -> (u64, PathRecord) {
     let Asked {
         sgid, destination, ..

@@ -1,9 +1,9 @@
-//! A client that asks as the kernel does when it connects on behalf of a program or of itself: by netlink, RDMA_NL_LS in
+//! A client that sends path requests by netlink, as the kernel does when it connects: RDMA_NL_LS in
 //! <rdma/rdma_netlink.h>.
 //!
-//! The rig's daemons have to be started with [`crate::rig::Builder::netlink`]. In the protocol that they use nobody has the
-//! kernel's port 0: the daemon's answers reach the group, and its log says all the same that they could not be sent. For its
-//! provider the kernel is a client that has left.
+//! Start the rig's daemons with [`crate::rig::Builder::netlink`]. In the protocol that they use no socket has the kernel's
+//! port 0: the daemon's answers reach the group, but its log says that they could not be sent. For its provider the kernel
+//! is a client that has left.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,12 +28,12 @@ use crate::record::{Gid, PathRecord};
 use crate::wait::{self, PATIENCE};
 
 const LOCAL_SERVICE: u16 = 4;
-/// The group to which ibacm answers, as a bit.
+/// Bit of the group to which ibacm sends its answers.
 const GROUP: u32 = 1 << 2;
 const REQUEST: u16 = 1;
 const FAILED: u16 = 0x0100;
 
-/// The type of a message that asks for a path.
+/// The message type of a path request.
 pub const RESOLVE: u16 = LOCAL_SERVICE << 10;
 
 /// Types of a [`Request`]'s attributes.
@@ -45,7 +45,7 @@ pub mod attribute {
     pub const TRAFFIC_CLASS: u16 = 6;
     pub const PKEY: u16 = 7;
     pub const QOS_CLASS: u16 = 8;
-    /// Set in a type that the daemon must know, or refuse the request.
+    /// Flag of an attribute type that the daemon must know or else refuse the request.
     pub const MANDATORY: u16 = 0x2000;
 }
 use attribute::MANDATORY;
@@ -57,30 +57,30 @@ const PATH_RECORD_LENGTH: u16 = 76;
 /// General management, primary, outbound and inbound-reverse.
 const FLAGS: u32 = 1 | 2 | 8 | 32;
 
-/// How often a wait for an answer looks whether a signal came.
+/// Interval at which a wait checks for signals.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Requests that are out at a time: the answers to all of them fit into a socket's buffer.
+/// Number of outstanding requests: all their answers fit into a socket's buffer.
 const AT_A_TIME: usize = 64;
 
-/// Room for the answers of the rig's other daemons too, which the group delivers to everybody.
+/// Receive buffer, with room for the answers of the rig's other daemons, which the group delivers too.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// What is asked for.
+/// A path request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     attributes: Vec<(u16, Vec<u8>)>,
 }
 
 impl Request {
-    /// A request without an attribute.
+    /// Returns a request without attributes.
     pub fn empty() -> Self {
         Self {
             attributes: Vec::new(),
         }
     }
 
-    /// What the kernel asks for at least.
+    /// Returns the kernel's minimal request.
     pub fn path(sgid: Gid, dgid: Gid, pkey: u16) -> Self {
         Self::empty()
             .with(MANDATORY | attribute::DGID, &dgid.0)
@@ -99,7 +99,7 @@ impl Request {
         self.with(MANDATORY | attribute::SERVICE_ID, &id.to_ne_bytes())
     }
 
-    /// Adds a QoS class: rdma_cm puts an IPv4 connection's type of service here, 0 if nobody has set it.
+    /// Adds a QoS class: rdma_cm puts an IPv4 connection's type of service here, by default 0.
     pub fn qos_class(self, class: u16) -> Self {
         self.with(MANDATORY | attribute::QOS_CLASS, &class.to_ne_bytes())
     }
@@ -109,7 +109,7 @@ impl Request {
         self.with(MANDATORY | attribute::TRAFFIC_CLASS, &[class])
     }
 
-    /// The payload of the message: the device, the port and the use of the path, which is both ways; then the attributes.
+    /// Returns the message's payload: device, port, path use (both directions), then the attributes.
     pub fn payload(&self) -> Vec<u8> {
         let mut payload = b"ibsim0".to_vec();
         payload.resize(64, 0);
@@ -124,17 +124,17 @@ impl Request {
     }
 }
 
-/// The service ID by which rdma_cm connects to a TCP port.
+/// Returns the service ID by which rdma_cm connects to a TCP port.
 pub fn service_id_of_port(port: u16) -> u64 {
     const TCP: u64 = 0x0106;
     (TCP << 16) | u64::from(port)
 }
 
 /// Opens a socket of the daemons' protocol in this process's network namespace, and sends it through standard input, which is
-/// a socket: a process with many threads cannot enter a user namespace to open it there.
+/// a socket. The main process cannot open it: with several threads it cannot enter a user namespace.
 ///
 /// # Errors
-/// If the socket is refused, or nobody takes it.
+/// If the socket cannot be opened or sent.
 pub fn pass_socket() -> Result<()> {
     let operation = || "open a netlink socket".to_owned();
     let socket =
@@ -155,7 +155,7 @@ pub fn pass_socket() -> Result<()> {
     Ok(())
 }
 
-/// Takes the socket that [`pass_socket`] has sent.
+/// Receives the socket from [`pass_socket`].
 pub(crate) fn take_socket(link: &UnixStream) -> Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -184,17 +184,17 @@ pub struct Kernel {
     socket: OwnedFd,
     daemon: u32,
     sequence: u32,
-    /// What came, by sequence number: the path, or that there is none.
+    /// Received answers by sequence number: the path, or `None`.
     answers: BTreeMap<u32, Vec<Option<PathRecord>>>,
 }
 
 impl Kernel {
-    /// The kernel of a host whose daemon runs.
+    /// Returns the kernel of a host whose daemon is running.
     pub fn of(host: &Host) -> Result<Self> {
         let operation = || format!("open a netlink socket for {}", host.node());
         let daemon = host
             .pid()
-            .ok_or_else(|| Error::Input(format!("ibacm on {} does not run", host.node())))?;
+            .ok_or_else(|| Error::Input(format!("ibacm on {} is not running", host.node())))?;
         let socket = host.netlink_socket()?;
         set_socket_timeout(&socket, Timeout::Recv, Some(SLICE)).context(operation)?;
         Ok(Self {
@@ -205,7 +205,7 @@ impl Kernel {
         })
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub fn send(&self, message: &[u8]) -> Result<()> {
         let daemon = SocketAddrNetlink::new(self.daemon, 0);
         let sent = sendto(&self.socket, message, SendFlags::empty(), &daemon)
@@ -218,7 +218,7 @@ impl Kernel {
         }
     }
 
-    /// A message, and its sequence number.
+    /// Returns a message and its sequence number.
     pub fn message(&mut self, kind: u16, payload: &[u8]) -> (Vec<u8>, u32) {
         self.sequence += 1;
         let mut message = Vec::new();
@@ -238,7 +238,7 @@ impl Kernel {
         Ok(sequence)
     }
 
-    /// The answer to a request: the path, or that there is none.
+    /// Waits for the answer to a request: the path, or `None`.
     pub fn answer(&mut self, sequence: u32) -> Result<Option<PathRecord>> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -262,7 +262,7 @@ impl Kernel {
         self.answer(sequence)
     }
 
-    /// Sends all requests, some of them at a time, and returns their answers in order.
+    /// Sends all requests, a limited number at a time, and returns their answers in order.
     pub fn resolve_all(&mut self, requests: &[Request]) -> Result<Vec<Option<PathRecord>>> {
         let mut answers = Vec::new();
         for requests in requests.chunks(AT_A_TIME) {
@@ -275,12 +275,12 @@ impl Kernel {
         Ok(answers)
     }
 
-    /// All answers so far, by sequence number.
+    /// Returns all answers so far, by sequence number.
     pub fn answers(&self) -> &BTreeMap<u32, Vec<Option<PathRecord>>> {
         &self.answers
     }
 
-    /// Takes in the next message of the daemon's, if one comes soon.
+    /// Receives the daemon's next message, if one comes soon.
     pub fn receive(&mut self) -> Result<()> {
         wait::check_signals()?;
         let mut message = vec![0; 1024];
@@ -297,7 +297,7 @@ impl Kernel {
         let (header, payload) = message.split_at_checked(HEADER).ok_or_else(wrong)?;
         let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| header[at + i]));
         let half = |at: usize| u16::from_ne_bytes(std::array::from_fn(|i| header[at + i]));
-        // Other daemons answer to the same group.
+        // Other daemons send to the same group.
         if word(12) != self.daemon {
             return Ok(());
         }
@@ -314,14 +314,14 @@ impl Kernel {
     }
 }
 
-/// The record in the payload of an answer, whose only attribute it is.
+/// Returns the record in an answer's payload, its only attribute.
 fn path(payload: &[u8]) -> Option<PathRecord> {
     let mut begin = Vec::new();
     begin.extend(PATH_RECORD_LENGTH.to_ne_bytes());
     begin.extend(PATH_RECORD.to_ne_bytes());
     begin.extend(FLAGS.to_ne_bytes());
     let record = payload.strip_prefix(begin.as_slice())?;
-    // Behind the flags there is a reserved word.
+    // A reserved word follows the flags.
     let (_, record) = record.split_at_checked(4)?;
     Some(PathRecord(record.try_into().ok()?))
 }

@@ -1,5 +1,5 @@
-//! What `loader-test launch` does before it becomes a program: enters the run's namespaces and gives the program its own view
-//! of the file system. A process of its own, so that little code has to run in the half-alive state after a fork.
+//! `loader-test launch`: enters the run's namespaces, gives the program its own view of the file system, and executes it. A
+//! separate process, so that little code runs between fork and exec.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::IntoRawFd;
@@ -16,37 +16,37 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use crate::error::{Context, Error, Result};
 use crate::namespace::{enter, own_mounts};
 
-/// The program and its surroundings.
+/// The program and its environment.
 #[derive(Debug)]
 pub struct Plan {
     /// The process that holds the run's namespaces.
     pub namespace: i32,
     /// Variables to add to the environment, `NAME=VALUE`.
     pub environment: Vec<OsString>,
-    /// Folders to show in place of others: (what, where). With any, the program gets its own mount namespace.
+    /// Bind mounts: (what, where). With at least one, the program gets its own mount namespace.
     pub binds: Vec<(PathBuf, PathBuf)>,
-    /// Whether the program gets a netlink socket at descriptor 3, as a service from systemd (sd_listen_fds(3)). See
-    /// [`NETLINK`] for who can be talked to by it.
+    /// Whether the program gets a netlink socket at descriptor 3, as a service from systemd (sd_listen_fds(3)), of the protocol
+    /// [`NETLINK`].
     pub netlink: bool,
     /// The program and its arguments.
     pub command: Vec<OsString>,
 }
 
-/// The protocol of the netlink socket: the one in which programs talk to each other, so that somebody can play the kernel.
-/// The socket's port is the program's process id.
+/// The protocol of the netlink socket: one for messages between programs, so that a test can play the kernel. The socket's
+/// port is the program's process id.
 pub const NETLINK: Protocol = netlink::USERSOCK;
 
 /// The first descriptor that systemd passes on.
 const FIRST_PASSED: i32 = 3;
 
-/// Becomes the program. Returns only if that fails.
+/// Executes the program. Returns only on failure.
 pub fn launch(plan: Plan) -> Result<std::convert::Infallible> {
     let supervisor = getppid();
     enter(plan.namespace)?;
     if !plan.binds.is_empty() {
         own_mounts()?;
         for (what, at) in &plan.binds {
-            // With what is bound into that folder already.
+            // Recursively, with the mounts inside that folder.
             mount_bind_recursive(what.as_path(), at.as_path()).context(|| {
                 format!(
                     "bind {} to {} in a mount namespace",
@@ -57,7 +57,7 @@ pub fn launch(plan: Plan) -> Result<std::convert::Infallible> {
         }
     }
 
-    // Again: entering a user namespace changes credentials, which cancels it.
+    // Set it again: entering a user namespace changes credentials, which cancels it.
     set_parent_process_death_signal(Some(Signal::KILL))
         .context(|| "ask for the parent's death signal".to_owned())?;
     if getppid() != supervisor {
@@ -78,7 +78,7 @@ pub fn launch(plan: Plan) -> Result<std::convert::Infallible> {
     }
     if plan.netlink {
         pass_netlink_socket()?;
-        // They say whom they are for; the program keeps this process's id.
+        // The variables name the receiving process; exec keeps this process's id.
         command.env("LISTEN_FDS", "1");
         command.env("LISTEN_PID", std::process::id().to_string());
     }
@@ -90,7 +90,7 @@ pub fn launch(plan: Plan) -> Result<std::convert::Infallible> {
     })
 }
 
-/// Opens the socket where the program looks for it.
+/// Opens the socket at the descriptor that the program expects.
 fn pass_netlink_socket() -> Result<()> {
     let operation = || "open a netlink socket for the program".to_owned();
     let socket =
@@ -98,15 +98,15 @@ fn pass_netlink_socket() -> Result<()> {
     let port = SocketAddrNetlink::new(std::process::id(), 0);
     bind(&socket, &port).context(operation)?;
     let socket = socket.into_raw_fd();
-    // SAFETY: descriptor 3 is the socket already, or nothing that this process still uses: it only becomes the program.
+    // SAFETY: descriptor 3 is the socket, or unused: this process only executes the program.
     if socket != FIRST_PASSED && unsafe { libc::dup2(socket, FIRST_PASSED) } < 0 {
         return Err(std::io::Error::last_os_error()).context(operation);
     }
     Ok(())
 }
 
-/// Lets the program start with SIGPIPE ignored, as systemd starts services (IgnoreSIGPIPE in systemd.exec(5)). ibacm
-/// relies on it: whatever its provider, it writes answers to clients that may have closed their end.
+/// Makes the program start with SIGPIPE ignored, as systemd does (IgnoreSIGPIPE in systemd.exec(5)). ibacm relies on it: it
+/// writes answers to clients that may have closed their end.
 fn ignore_broken_pipes(command: &mut Command) {
     let ignore = || {
         // SAFETY: no handler is installed; the signal is ignored.

@@ -1,16 +1,16 @@
 //! Tests of ibacm providers: conformance checks without a daemon, and runs under the real one.
 //!
-//! [`suite`] holds the checks, which play the core to a library by [`stand_in`]. [`stand_in::in_process`] is the same core for
-//! the unit tests of a provider in Rust.
+//! [`suite`] holds the checks, which call a library through a stand-in for ibacm's core ([`stand_in`]).
+//! [`stand_in::in_process`] runs the same core in the unit tests of a provider in Rust.
 //!
-//! [`rig::Rig`] starts a simulated fabric (ibsim), a real subnet manager (opensm) on it and one stock ibacm a host, each
-//! in a mount namespace of its own, with a provider library of choice; no InfiniBand hardware and no root is needed.
-//! [`client::Client`] talks to a daemon, [`ibacm::Host::acme`] runs stock's ib_acme, [`rig::Rig::ask_sa`] asks the subnet
-//! administrator itself, and [`compare::compare`] holds one against the other. [`stock`] is the command that does all of
-//! it for every destination of a fabric.
+//! [`rig::Rig`] starts a simulated fabric (ibsim), a real subnet manager (opensm) and one stock ibacm per host, each in its
+//! own mount namespace with a given provider library. It needs neither InfiniBand hardware nor root.
+//! [`client::Client`] talks to a daemon, [`ibacm::Host::acme`] runs stock's ib_acme, [`rig::Rig::ask_sa`] queries the subnet
+//! administrator, and [`compare::compare`] compares the answers. The command [`stock`] does all of this for every
+//! destination of a fabric.
 //!
-//! Each run has a network namespace of its own ([`namespace`]), and each of its programs a supervisor that ends what the program
-//! leaves behind.
+//! Each run has its own network namespace ([`namespace`]). Each of its programs has a supervisor that ends the program's
+//! remaining processes.
 //!
 //! The runs need the Debian packages ibacm, opensm, ibsim-utils and libumad2sim0, and two parts of this workspace beside the
 //! running executable: the program `loader-test`, and `libfabric_sim.so` of fabric-sim.

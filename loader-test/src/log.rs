@@ -1,4 +1,4 @@
-//! Files that running programs write and we read.
+//! Log files of running programs.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::{Context, Result};
 use crate::wait;
 
-/// A place in a [`Log`]: what is written later lies behind it.
+/// A position in a [`Log`]; later output follows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(u64);
 
@@ -19,22 +19,22 @@ pub struct Log {
 }
 
 impl Log {
-    /// The log in the file `path`.
+    /// Returns the log in the file `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// The file.
+    /// Returns the file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The present end.
+    /// Returns the current end.
     pub fn end(&self) -> Mark {
         Mark(self.path.metadata().map_or(0, |metadata| metadata.len()))
     }
 
-    /// All that is written behind `mark`; [`Mark::default`] is the beginning. Bytes that are not UTF-8 are replaced.
+    /// Returns the text after `mark`; [`Mark::default`] is the beginning. Replaces invalid UTF-8.
     pub fn since(&self, mark: Mark) -> Result<String> {
         let mut bytes = Vec::new();
         let read = || -> io::Result<()> {
@@ -50,10 +50,10 @@ impl Log {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The first complete line behind `mark` that `wanted` accepts.
+    /// Returns the first complete line after `mark` that `wanted` accepts.
     pub fn find(&self, mark: Mark, wanted: impl Fn(&str) -> bool) -> Result<Option<String>> {
         let text = self.since(mark)?;
-        // The last piece is a line only once its end is written.
+        // The last piece is incomplete until its line end is written.
         let complete = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
         Ok(complete
             .lines()
@@ -61,13 +61,13 @@ impl Log {
             .map(str::to_owned))
     }
 
-    /// Waits for a line behind `mark` that holds `text`, at most `limit` long.
+    /// Waits up to `limit` for a line after `mark` that contains `text`.
     pub fn wait_for(&self, mark: Mark, text: &str, limit: Duration) -> Result<String> {
         let what = format!("\"{text}\" in {}", self.path.display());
         wait::until(what, limit, || self.find(mark, |line| line.contains(text)))
     }
 
-    /// The last `count` lines.
+    /// Returns the last `count` lines.
     pub fn tail(&self, count: usize) -> String {
         let text = self
             .since(Mark::default())

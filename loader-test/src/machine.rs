@@ -1,4 +1,4 @@
-//! What a run has of the machine: its programs, and a network namespace.
+//! The environment of a run: its programs and a network namespace.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::programs::Programs;
 
-/// See the module.
+/// The programs and the network namespace of a run.
 #[derive(Debug)]
 pub struct Machine {
-    /// Where everything is that the run starts.
+    /// The paths of the programs.
     pub programs: Programs,
-    /// Where everything runs that it starts.
+    /// The namespace of all programs.
     pub namespace: Namespace,
 }
 
 impl Machine {
-    /// Finds the programs, see [`Programs::find`], and makes a namespace.
+    /// Finds the programs, see [`Programs::find`], and creates a namespace.
     ///
     /// # Errors
     /// If a program is missing, or the namespace is refused.

@@ -16,8 +16,7 @@ use loader_test::{bench, demo, kernel, namespace, sa, stock, storm, suite, wait}
 
 /// Runs ibacm providers under the real daemon, with a real subnet manager, without InfiniBand hardware.
 ///
-/// Exit status: 0 if all is right, 1 if something of the provider's is not, 2 if the run could not take place or something
-/// else failed, 128 and the number of the signal that stopped it.
+/// Exit status: 0 passed, 1 the provider failed, 2 could not run or another error, 128 + N stopped by signal N.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Command {
@@ -40,8 +39,8 @@ enum What {
     BenchChild(bench::child::BenchChildCommand),
     Stock(Stock),
     Storm(storm::StormCommand),
-    /// Shows a provider at work, step by step: the daemon loads it, resolves three destinations, and each path is held
-    /// against what the subnet administrator itself says.
+    /// Shows a provider at work, step by step: ibacm loads it and resolves three destinations, and each path is compared
+    /// with the subnet administrator's record.
     Demo {
         /// The provider library
         #[arg(value_name = "LIB")]
@@ -53,25 +52,25 @@ enum What {
     RunCheck(suite::cli::ChildCommand),
     #[command(hide = true)]
     Neighbour(suite::wire::neighbour::NeighbourCommand),
-    /// Holds the network namespace of a run. For loader-test itself.
+    /// Holds the network namespace of a run (internal).
     #[command(hide = true)]
     Namespace,
-    /// Starts a program in the namespace of a run. For loader-test itself.
+    /// Starts a program in the namespace of a run (internal).
     #[command(hide = true)]
     Launch(Launch),
-    /// Opens a netlink socket in the namespace of a run. For loader-test itself.
+    /// Opens a netlink socket in the namespace of a run (internal).
     #[command(hide = true)]
     NetlinkSocket,
-    /// Asks the subnet administrator. For loader-test itself.
+    /// Sends queries to the subnet administrator (internal).
     #[command(hide = true)]
     SaAgent,
 }
 
-/// Resolves every destination of a simulated fabric through stock ibacm with a provider, and compares each path with what
-/// the subnet administrator itself says.
+/// Resolves every destination of a simulated fabric through stock ibacm with a provider, and compares each path with the
+/// subnet administrator's record.
 ///
-/// Starts ibsim, opensm and one ibacm per host, each with a provider from a LIB. Every host asks for every port of every
-/// host by LID and by GID, and by the addresses that are given, with stock's ib_acme and with a client of our own.
+/// Starts ibsim, opensm and one ibacm per host, each with a provider from a LIB. Every host resolves every port of every
+/// host by LID, by GID and by the given addresses, with stock's ib_acme and with loader-test's own client.
 #[derive(Debug, Args)]
 struct Stock {
     /// Provider libraries; the hosts take them in turn
@@ -80,23 +79,23 @@ struct Stock {
     /// The fabric, a file for ibsim [default: four hosts, Hca1 to Hca4]
     #[arg(long, value_name = "FILE")]
     net: Option<PathBuf>,
-    /// A node that runs ibacm, at most 8 [default: the first four hosts]; with its provider, one of the LIBs by path or
-    /// file name, if it is not the next one's turn
+    /// A node that runs ibacm, at most 8 [default: the first four hosts]. NODE=LIB gives it one of the LIBs (by path or
+    /// file name); the other nodes take the LIBs in turn
     #[arg(long = "host", value_name = "NODE[=LIB]")]
     hosts: Vec<String>,
     #[command(flatten)]
     lines: OptionLines,
-    /// A name or IP address of a host. All are told to the providers in a file (addr_preload acm_hosts)
+    /// A name or IP address of a host. The providers get all of them in a file (addr_preload acm_hosts)
     #[arg(long = "address", value_name = "NODE=ADDRESS", value_parser = pair)]
     addresses: Vec<(String, String)>,
-    /// Ask for destinations in these forms alone
+    /// Forms in which destinations are resolved
     #[arg(long, value_name = "FORM", value_delimiter = ',', value_enum, default_values = ["lid", "gid", "name", "ip"])]
     by: Vec<By>,
-    /// Where logs and configuration are written and kept, a new folder [default: a temporary one, kept if something is
-    /// wrong]
+    /// A new folder for logs and configuration, which is kept [default: a temporary folder, kept only if something
+    /// fails]
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// fabric-sim's library [default: libfabric_sim.so beside this program]
+    /// The fabric-sim library [default: libfabric_sim.so beside this program]
     #[arg(long, value_name = "PATH")]
     sim: Option<PathBuf>,
 }
@@ -164,7 +163,6 @@ fn main() -> ExitCode {
         What::Storm(command) => command.run(),
         What::Demo { library, lines } => run_demo(&library, &lines),
         What::Launch(options) => {
-            // The log of the program shows it to whoever reads the starter's error.
             run_launch(options).map_or_else(not_started, |never| match never {})
         }
         What::Namespace => namespace::hold().map(|()| ExitCode::from(NOT_STARTED)),
@@ -227,7 +225,7 @@ fn run_stock(options: &Stock) -> Result<ExitCode> {
     if wants_logs || options.logs.is_some() {
         eprintln!("the logs are in {}", rig.directory().display());
     }
-    // Whatever it was: without an SA it says nothing about the provider.
+    // First report a dead SA: without it no result says anything about the provider.
     rig.check()?;
     Ok(if result?.is_clean() {
         ExitCode::SUCCESS
@@ -252,22 +250,21 @@ fn run_demo(library: &Path, lines: &OptionLines) -> Result<ExitCode> {
     })
 }
 
-/// The library that `wanted` names.
+/// Returns the library that `wanted` names, by path or file name.
 fn choose<'a>(libraries: &'a [PathBuf], wanted: &str) -> Result<&'a PathBuf> {
     let named = |library: &&PathBuf| {
         library.as_os_str() == wanted || library.file_name().is_some_and(|name| name == wanted)
     };
-    libraries.iter().find(named).ok_or_else(|| {
-        Error::Input(format!(
-            "--host names the provider {wanted}, which is none of the LIBs"
-        ))
-    })
+    libraries
+        .iter()
+        .find(named)
+        .ok_or_else(|| Error::Input(format!("--host: {wanted} is not one of the LIBs")))
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("a name, = and a value are wanted".to_owned()),
+        _ => Err("expected NAME=VALUE".to_owned()),
     }
 }
 

@@ -1,8 +1,8 @@
-//! The network namespace of a run: ibsim's abstract sockets and netlink exist once a namespace, so that runs do not meet
-//! each other, nor a daemon the machine's kernel.
+//! The network namespace of a run. Abstract sockets, which ibsim uses, and netlink belong to a namespace, so runs do not
+//! interfere with each other, nor a daemon with the machine's kernel.
 //!
-//! A process holds it, `loader-test namespace`, which waits and does nothing else. Whatever the run starts enters it, see
-//! [`crate::launch`]. An ordinary user gets one inside a user namespace, in which the user is root.
+//! The process `loader-test namespace` holds it and does nothing else. All programs of the run enter it, see
+//! [`crate::launch`]. For an ordinary user it is inside a user namespace, in which the user is root.
 
 mod refusal;
 
@@ -26,10 +26,10 @@ use crate::error::{Context, Error, Result};
 use crate::process::lock;
 use refusal::Facts;
 
-/// The line by which a holder says that the namespace is there.
+/// The line by which a holder reports that the namespace exists.
 const READY: &str = "ready";
 
-/// A namespace that lasts until this is dropped.
+/// A namespace, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Namespace {
     holder: Mutex<Supervised>,
@@ -37,10 +37,10 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one; `loader_test` is the program of this crate.
+    /// Creates one; `loader_test` is the program of this crate.
     ///
     /// # Errors
-    /// [`Error::NotStarted`] names what is missing, and the setting that gives it.
+    /// [`Error::NotStarted`] names the missing permission and the setting that grants it.
     pub fn new(loader_test: &Path) -> Result<Self> {
         let mut command = Command::new(loader_test);
         command
@@ -66,7 +66,7 @@ impl Namespace {
         })
     }
 
-    /// The process that holds it.
+    /// Returns the process that holds it.
     ///
     /// # Errors
     /// [`Error::NotStarted`] if that has ended.
@@ -82,24 +82,24 @@ impl Namespace {
     }
 }
 
-/// What the holder does: makes the namespace, says so on standard output, and waits to be killed.
+/// Runs the holder: creates the namespace, reports it on standard output, and waits to be killed.
 ///
 /// # Errors
-/// If there is nobody to tell.
+/// If standard output is closed.
 pub fn hold() -> Result<()> {
     let made = make();
     let line = match &made {
         Ok(()) => READY.to_owned(),
         Err(error) => format!("{error}; {}", Facts::of_this_machine().advice()),
     };
-    writeln!(io::stdout(), "{line}").context(|| "tell of the namespace".to_owned())?;
+    writeln!(io::stdout(), "{line}").context(|| "report the namespace".to_owned())?;
     while made.is_ok() {
         thread::park();
     }
     Ok(())
 }
 
-/// Moves this process into a network namespace and a mount namespace, and where it may not, into a user namespace too.
+/// Moves this process into a network and a mount namespace, and into a user namespace too if it lacks permission.
 fn make() -> Result<()> {
     let flags = UnshareFlags::NEWNET | UnshareFlags::NEWNS;
     if let Ok(()) = unshare(flags).and_then(|()| set_up()) {
@@ -135,13 +135,13 @@ fn set_up() -> Result<()> {
     loopback_up()
 }
 
-/// Lets no mount of this namespace show in another one.
+/// Makes the mounts of this namespace private.
 fn keep_mounts_inside() -> Result<()> {
     let all = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", all).context(|| "make the mounts of a new namespace private".to_owned())
 }
 
-/// Gives this process a mount namespace of its own, inside the run's.
+/// Gives this process its own mount namespace, inside the run's.
 ///
 /// # Errors
 /// If the process is not in the run's namespace.
@@ -162,7 +162,7 @@ pub fn enter(holder: i32) -> Result<()> {
     let process = pidfd_open(pid, PidfdFlags::empty()).context(operation)?;
     let mut kinds = ThreadNameSpaceType::NETWORK;
     let user = |process: &str| fs::read_link(format!("/proc/{process}/ns/user"));
-    // Nobody can enter the user namespace that they are in.
+    // A process cannot enter its current user namespace.
     if user("self").context(operation)? != user(&holder.to_string()).context(operation)? {
         kinds |= ThreadNameSpaceType::USER;
     }

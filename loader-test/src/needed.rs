@@ -1,5 +1,5 @@
-//! The libraries that a provider needs (DT_NEEDED), as the dynamic loader finds them, and copies of those that it finds by
-//! $ORIGIN: they lie beside the provider, or in folders whose names begin there, and so have to lie beside its copy.
+//! Finds the libraries that a provider needs (DT_NEEDED), as the dynamic loader does, and copies those found by $ORIGIN: they
+//! are beside the provider or in folders relative to it, and must be in the same places relative to its copy.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,21 +9,21 @@ use std::process::{Command, Stdio};
 use crate::elf;
 use crate::error::{Context, Error, Result};
 
-/// What the loader says about a library.
+/// The loader's output about a library.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Needed {
-    /// Of the library's and of theirs in turn, by name.
+    /// Direct and indirect dependencies, by name.
     found: BTreeMap<String, PathBuf>,
     missing: Vec<String>,
 }
 
-/// Copies the libraries that `library` finds by $ORIGIN to where its copy finds them. They may lie in `root` and below.
-/// `daemon` is the program that will load the copy.
+/// Copies the libraries that `library` finds by $ORIGIN to where its copy finds them, in `root` or below. `daemon` is the
+/// program that will load the copy.
 ///
 /// # Errors
-/// [`Error::MissingLibraries`] if the loader does not find all that is needed.
+/// [`Error::MissingLibraries`] if the loader does not find every library.
 pub fn copy_needed(daemon: &Path, library: &Path, copy: &Path, root: &Path) -> Result<()> {
-    // Only the GNU C library's can be asked. Without one, the daemon says itself what it does not find.
+    // Only the GNU C library's loader has a list mode. Without it the daemon reports missing libraries.
     let loader = elf::loader_of(daemon).filter(|loader| {
         let name = loader.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("ld-linux") || name.starts_with("ld64")
@@ -32,7 +32,7 @@ pub fn copy_needed(daemon: &Path, library: &Path, copy: &Path, root: &Path) -> R
         return Ok(());
     };
     let Some(needed) = ask(&loader, library)? else {
-        // No library of this machine: the daemon says so in its own words.
+        // Not a library for this machine: the daemon reports it.
         return Ok(());
     };
     if !needed.missing.is_empty() {
@@ -44,7 +44,7 @@ pub fn copy_needed(daemon: &Path, library: &Path, copy: &Path, root: &Path) -> R
     let (Some(origin), Some(new_origin)) = (library.parent(), copy.parent()) else {
         return Ok(());
     };
-    // Those of a copied library are known once it is there.
+    // The dependencies of a copied library are known once the copy exists.
     loop {
         let seen = ask(&loader, copy)?.unwrap_or_default();
         let mut copied = false;
@@ -78,7 +78,7 @@ pub fn copy_needed(daemon: &Path, library: &Path, copy: &Path, root: &Path) -> R
     }
 }
 
-/// Asks the loader what it would load with a library, of which nothing is run; see ldd(1). None if it cannot load the library.
+/// Runs the loader in its list mode, which runs no code of the library; see ldd(1). `None` if it cannot load the library.
 fn ask(loader: &Path, library: &Path) -> Result<Option<Needed>> {
     let operation = || format!("ask {} what {} needs", loader.display(), library.display());
     let output = Command::new(loader)
@@ -111,7 +111,7 @@ fn parse(text: &str) -> Needed {
     needed
 }
 
-/// A path without `.` and `..`, by its words alone.
+/// Removes `.` and `..` from a path, without reading the file system.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {

@@ -18,7 +18,7 @@ use crate::record::{DEFAULT_SUBNET_PREFIX, Lid};
 use crate::sa::attribute::PATH_RECORD;
 use crate::wait;
 
-/// A fabric of 1600 hosts is up in seconds, on processors that nobody else uses.
+/// Time limit for the subnet to be up: a fabric of 1600 hosts takes seconds on idle processors.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 const SUBNET_UP: &str = "SUBNET UP";
@@ -41,18 +41,18 @@ pub struct Opensm {
 /// A query that the SA received: a Get, or a GetTable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedQuery {
-    /// What was asked for, see [`crate::sa::attribute`].
+    /// The attribute, see [`crate::sa::attribute`].
     pub attribute: u16,
-    /// Whether all records were asked for (GetTable), not one (Get).
+    /// Whether it is a GetTable, for all records, not a Get.
     pub table: bool,
     /// The transaction ID as it arrived. Its highest 16 bits are the number of [`crate::ibsim::Client`].
     pub transaction_id: u64,
-    /// Which fields the asker had filled in, by the bits of <infiniband/sa.h>.
+    /// The component mask, with the bits of <infiniband/sa.h>.
     pub component_mask: u64,
 }
 
 impl LoggedQuery {
-    /// The number that ibsim gives the program that asked.
+    /// Returns ibsim's number of the sending program.
     pub fn client(&self) -> u16 {
         (self.transaction_id >> 48) as u16
     }
@@ -73,7 +73,7 @@ impl Opensm {
             ("partition_config_file", file("partitions.conf")),
             ("qos_policy_file", file("qos-policy.conf")),
             ("dump_files_dir", directory.display().to_string()),
-            // LIDs are to change when the file of LIDs says so, see `assign_lid`.
+            // Makes opensm use the LIDs of its file, see `assign_lid`.
             ("honor_guid2lid_file", "TRUE".to_owned()),
         ]);
         for (key, value) in options {
@@ -97,7 +97,7 @@ impl Opensm {
         ] {
             fs::write(directory.join(name), content).context(|| format!("write {}", file(name)))?;
         }
-        // Without the file opensm uses the machine's own.
+        // Without the file opensm reads the machine's own.
         let partitions = directory.join("partitions.conf");
         if !partitions.exists() {
             fs::write(&partitions, "Default=0x7fff, ipoib : ALL=full;\n")
@@ -113,31 +113,31 @@ impl Opensm {
         })
     }
 
-    /// The node that it manages the subnet from.
+    /// Returns its node.
     pub fn node(&self) -> String {
         lock(&self.node).clone()
     }
 
-    /// Sets the node that it is started on the next time.
+    /// Sets its node for the next start.
     pub(crate) fn set_node(&self, node: &str) {
         node.clone_into(&mut lock(&self.node));
     }
 
-    /// The subnet prefix of all GIDs, host order.
+    /// Returns the subnet prefix of all GIDs, host order.
     pub fn subnet_prefix(&self) -> u64 {
         self.subnet_prefix
     }
 
-    /// What opensm logs.
+    /// Returns opensm's log.
     pub fn log(&self) -> &Log {
         &self.log
     }
 
-    /// Starts it and waits for the subnet to be up. `ibsim` must have a place free.
+    /// Starts it and waits for the subnet to be up. `ibsim` must have a free place.
     pub fn start(&self, ibsim: &Ibsim) -> Result<()> {
         let mut running = lock(&self.process);
         if running.is_some() {
-            return Err(Error::Input("opensm runs already".to_owned()));
+            return Err(Error::Input("opensm is already running".to_owned()));
         }
         ibsim.drop_dead_clients()?;
         let mark = self.log.end();
@@ -168,7 +168,7 @@ impl Opensm {
         Ok(())
     }
 
-    /// Sets an option, a line of opensm.conf, for its next start. At a SIGHUP it reads some of them again.
+    /// Sets an option, a line of opensm.conf, for the next start. At SIGHUP opensm rereads some of them.
     pub fn set_option(&self, key: &str, value: &str) -> Result<()> {
         let path = self.directory.join("opensm.conf");
         let operation = |verb: &str| format!("{verb} {}", path.display());
@@ -190,16 +190,16 @@ impl Opensm {
     fn with<T>(&self, action: impl FnOnce(&Process) -> Result<T>) -> Result<T> {
         match &*self.running() {
             Some(process) => action(process),
-            None => Err(Error::Input("opensm does not run".to_owned())),
+            None => Err(Error::Input("opensm is not running".to_owned())),
         }
     }
 
-    /// The process id, if it runs.
+    /// Returns the process id, if it is running.
     pub fn pid(&self) -> Option<i32> {
         self.running().as_ref().map(Process::pid)
     }
 
-    /// An error with the end of its log if it has ended by itself. One that was killed is no error.
+    /// Returns an error with the end of its log if it ended by itself, but not if it was killed.
     pub(crate) fn check(&self) -> Result<()> {
         self.running().as_ref().map_or(Ok(()), Process::check)
     }
@@ -214,11 +214,11 @@ impl Opensm {
         self.with(Process::resume)
     }
 
-    /// Kills it (SIGKILL) and lets ibsim know, which then answers MADs for the SA at once with status 110.
+    /// Kills it (SIGKILL) and notifies ibsim, which then returns MADs for the SA at once with status 110.
     pub fn kill(&self, ibsim: &Ibsim) -> Result<()> {
         // Dropping a process kills it.
         if self.running().take().is_none() {
-            return Err(Error::Input("opensm does not run".to_owned()));
+            return Err(Error::Input("opensm is not running".to_owned()));
         }
         ibsim.drop_dead_clients()
     }
@@ -230,7 +230,7 @@ impl Opensm {
         self.log.wait_for(mark, SUBNET_UP, PATIENCE).map(drop)
     }
 
-    /// Gives the port of that GUID another LID, in the file that opensm reads when it starts.
+    /// Gives the port of a GUID another LID in the file that opensm reads at start.
     pub(crate) fn write_lid(&self, guid: u64, lid: Lid) -> Result<()> {
         let path = self.directory.join("guid2lid");
         let operation = |verb: &str| format!("{verb} {}", path.display());
@@ -245,12 +245,12 @@ impl Opensm {
         fs::write(&path, new).context(|| operation("write"))
     }
 
-    /// The queries for an attribute ([`crate::sa::attribute`]) that arrived since `mark`, in order, whoever asked.
+    /// Returns all queries for an attribute ([`crate::sa::attribute`]) since `mark`, in order, from any program.
     pub fn queries(&self, attribute: u16, mark: Mark) -> Result<Vec<LoggedQuery>> {
         Ok(parse_queries(attribute, &self.log.since(mark)?))
     }
 
-    /// The path queries that arrived since `mark`, in order, whoever asked.
+    /// Returns all path queries since `mark`, in order, from any program.
     pub fn path_queries(&self, mark: Mark) -> Result<Vec<LoggedQuery>> {
         self.queries(PATH_RECORD, mark)
     }

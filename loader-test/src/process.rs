@@ -1,5 +1,5 @@
-//! Programs that run beside this one: started with their output in log files, stopped, continued and ended by pid, and
-//! ended with this process whatever ends it.
+//! Child programs: started with their output in log files, stopped, continued and ended by pid. They end with this process,
+//! whatever ends it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
@@ -17,13 +17,13 @@ use crate::log::Log;
 use crate::machine::Machine;
 use crate::wait;
 
-/// Exit status of `loader-test launch` if it does not get as far as the program. env(1) has the same custom.
+/// Exit status of `loader-test launch` if it cannot start the program, as in env(1).
 pub const NOT_STARTED: u8 = 125;
 
 /// Lines of a log that an error message shows.
 const TAIL: usize = 12;
 
-/// Variables that would lead a program to a simulator other than the rig's.
+/// Variables that would direct a program to another simulator than the rig's.
 const FOREIGN_VARIABLES: [&str; 9] = [
     "IBSIM_SERVER_NAME",
     "IBSIM_SERVER_PORT",
@@ -36,7 +36,7 @@ const FOREIGN_VARIABLES: [&str; 9] = [
     "FABRIC_SIM_SUBNET_TIMEOUT",
 ];
 
-/// What to start, and how.
+/// The settings of a program to start.
 #[derive(Debug)]
 pub struct Launch {
     name: String,
@@ -46,7 +46,7 @@ pub struct Launch {
     environment: Vec<(OsString, OsString)>,
     directory: PathBuf,
     run: Option<PathBuf>,
-    /// (what, where), before /run is.
+    /// (what, where), bound before /run.
     shown: Vec<(PathBuf, PathBuf)>,
     hidden: Vec<(PathBuf, PathBuf)>,
     netlink: bool,
@@ -57,7 +57,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// `program`, to be run in `directory`, with its output appended to the file `NAME.log` there.
+    /// Returns the settings to run `program` in `directory`, with its output appended to `NAME.log` there.
     pub fn new(machine: &Arc<Machine>, name: &str, program: &Path, directory: &Path) -> Self {
         Self {
             name: name.to_owned(),
@@ -77,7 +77,7 @@ impl Launch {
         }
     }
 
-    /// Tells where the program itself writes a log, for error messages; what it prints goes to `NAME-output.log`.
+    /// Sets the program's own log file, for error messages; its output then goes to `NAME-output.log`.
     pub fn logs_to(mut self, log: &Log) -> Self {
         let file = format!("{}-output.log", self.name);
         self.output = Log::new(self.directory.join(file));
@@ -85,7 +85,7 @@ impl Launch {
         self
     }
 
-    /// What error messages call it, if not by the name of its files.
+    /// Sets its name in error messages, if it differs from the name of its files.
     pub fn called(mut self, name: String) -> Self {
         self.name = name;
         self
@@ -106,20 +106,19 @@ impl Launch {
         self
     }
 
-    /// Gives the program a mount namespace of its own in which /run is the folder `folder`.
+    /// Gives the program its own mount namespace, in which `folder` is /run.
     pub fn own_run(mut self, folder: &Path) -> Self {
         self.run = Some(folder.to_owned());
         self
     }
 
-    /// Shows the program the folder `what` in place of `at`, a folder in the one that becomes its /run. Needs
-    /// [`Self::own_run`].
+    /// Binds the folder `what` over `at`, a folder inside the program's future /run. Requires [`Self::own_run`].
     pub fn show(mut self, what: &Path, at: &Path) -> Self {
         self.shown.push((what.to_owned(), at.to_owned()));
         self
     }
 
-    /// Shows the program the folder `empty` in place of the folder `path`, if that exists. Needs [`Self::own_run`].
+    /// Binds the folder `empty` over the folder `path`, if that exists. Requires [`Self::own_run`].
     pub fn hide(mut self, path: &Path, empty: &Path) -> Self {
         if path.is_dir() {
             self.hidden.push((empty.to_owned(), path.to_owned()));
@@ -127,19 +126,19 @@ impl Launch {
         self
     }
 
-    /// Passes a netlink socket on, as systemd does; see [`crate::launch::NETLINK`].
+    /// Passes a netlink socket to the program, as systemd does; see [`crate::launch::NETLINK`].
     pub fn netlink(mut self, passed: bool) -> Self {
         self.netlink = passed;
         self
     }
 
-    /// Where standard input comes from; nothing unless this is called.
+    /// Sets standard input; the default is empty.
     pub fn stdin(mut self, stdin: Stdio) -> Self {
         self.stdin = stdin;
         self
     }
 
-    /// Gives standard error a file of its own, `NAME.err`.
+    /// Writes standard error to its own file, `NAME.err`.
     pub fn separate_errors(mut self) -> Self {
         self.errors = Some(Log::new(self.directory.join(format!("{}.err", self.name))));
         self
@@ -209,13 +208,13 @@ impl Launch {
         })
     }
 
-    /// Starts it and waits for its end, at most `limit` long; then it is killed. Returns its exit status, `None` if it was
-    /// killed, and what it printed.
+    /// Starts it, waits for its end, and kills it after `limit`. Returns its exit status (`None` if it was killed) and its
+    /// output.
     pub fn run(self, limit: Duration) -> Result<(Option<ExitStatus>, String)> {
         self.run_while(limit, || Ok(()))
     }
 
-    /// The same; an error of `check` ends it.
+    /// Does the same; an error of `check` ends it.
     pub fn run_while(
         self,
         limit: Duration,
@@ -237,7 +236,7 @@ impl Launch {
     }
 }
 
-/// What a panic of another thread left behind is still sound in all our locks.
+/// Locks a mutex even after a panic of another thread: the data under all our locks stays valid.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -255,24 +254,24 @@ pub struct Process {
 }
 
 impl Process {
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// What it prints: both streams, or standard output alone after [`Launch::separate_errors`].
+    /// Returns its output: both streams, or only standard output after [`Launch::separate_errors`].
     pub fn output(&self) -> &Log {
         &self.output
     }
 
-    /// Its exit status, if it has ended.
+    /// Returns its exit status, if it has ended.
     pub fn status(&self) -> Result<Option<ExitStatus>> {
         lock(&self.child)
             .try_wait()
             .context(|| format!("wait for {}", self.name))
     }
 
-    /// An error with the end of its output if it has ended.
+    /// Returns an error with the end of its output if it has ended.
     pub fn check(&self) -> Result<()> {
         match self.status()? {
             None => Ok(()),
@@ -305,7 +304,7 @@ impl Process {
         lock(&self.child).take_stdin()
     }
 
-    /// Sends a signal. A process that has ended is an error.
+    /// Sends a signal. Fails if the process has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let mut child = lock(&self.child);
         let operation = || format!("send {signal:?} to {} ({})", self.name, self.pid());
@@ -315,7 +314,7 @@ impl Process {
         child.signal(signal).context(operation)
     }
 
-    /// Sends SIGSTOP and waits until every thread stands still.
+    /// Sends SIGSTOP and waits until every thread has stopped.
     pub fn stop(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
         let threads = PathBuf::from(format!("/proc/{}/task", self.pid()));
@@ -334,11 +333,11 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
-    /// Kills it with all that it started, and waits for their end. One that has ended already is no error.
+    /// Kills it and all its processes, and waits for their end. Succeeds if it has already ended.
     pub fn kill(&self) {
-        // It can fail only if it is over, which is what is wanted.
+        // The kill fails only if the process has already ended.
         let _ = lock(&self.child).kill();
-        // What ibsim's preload shows as sysfs stays behind when the program is killed.
+        // A killed program leaves the sysfs files of ibsim's preload behind.
         let _ = fs::remove_dir_all(self.directory.join(format!("sys-{}", self.pid())));
     }
 }

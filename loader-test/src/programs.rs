@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// Where everything is that a run starts.
+/// The paths of all programs and libraries of a run.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// The fabric simulator, ibsim(1).
@@ -17,15 +17,15 @@ pub struct Programs {
     pub ibacm: PathBuf,
     /// The daemon's stock client, ib_acme(1).
     pub ib_acme: PathBuf,
-    /// The preload of ibsim that answers for libibumad's device files.
+    /// ibsim's preload, which simulates libibumad's device files.
     pub umad2sim: PathBuf,
-    /// The preload of this workspace that answers for libibverbs.
+    /// This workspace's preload, which simulates libibverbs.
     pub fabric_sim: PathBuf,
-    /// The executable of this crate: it starts the others and asks the SA.
+    /// The executable of this crate, which starts the others and queries the SA.
     pub loader_test: PathBuf,
 }
 
-/// Debian's packages, and what is looked for in each.
+/// Debian's packages, and the required file of each.
 const PROGRAMS: [(&str, &str); 4] = [
     ("ibsim", "ibsim-utils"),
     ("opensm", "opensm"),
@@ -35,11 +35,10 @@ const PROGRAMS: [(&str, &str); 4] = [
 const UMAD2SIM: (&str, &str) = ("libumad2sim.so", "libumad2sim0");
 
 impl Programs {
-    /// Finds all of it. `fabric_sim` is used as given; else the library is expected beside the running executable.
+    /// Finds all files. Uses `fabric_sim` if given; otherwise expects the library beside the running executable.
     ///
     /// # Errors
-    /// [`Error::MissingPackages`] names everything that the distribution lacks, at once; [`Error::NotBuilt`] says what
-    /// of this workspace is not built.
+    /// [`Error::MissingPackages`] names all missing packages; [`Error::NotBuilt`] names a missing part of this workspace.
     pub fn find(fabric_sim: Option<&Path>) -> Result<Self> {
         let mut missing = Vec::new();
         let mut packages = Vec::new();
@@ -101,7 +100,7 @@ fn umad2sim() -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// A file of cargo's target folder. Executables of tests and examples lie one folder deeper than programs do.
+/// Returns a file of cargo's target folder. Executables of tests and examples are one folder deeper than programs.
 fn beside_executable(name: &str, command: &'static str) -> Result<PathBuf> {
     let executable = env::current_exe().map_err(|source| Error::Io {
         operation: "find the running executable".to_owned(),

@@ -1,5 +1,5 @@
-//! The 64 bytes of a path record, in the values that paths are made of. Where each field lies is the stand-in
-//! core's to know, which does not ask the SDK, so that a mistake of that cannot hide here.
+//! A path record of 64 bytes, with typed fields. The stand-in core defines the layout, independent of the SDK, so that a
+//! mistake of the SDK cannot hide here.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ pub use rdma_access::{Gid, Lid, PKey};
 
 use crate::stand_in::message::Path;
 
-/// The subnet prefix that a subnet manager uses unless it is told another.
+/// A subnet manager's default subnet prefix.
 pub const DEFAULT_SUBNET_PREFIX: u64 = 0xfe80_0000_0000_0000;
 
 /// A PathRecord, table 208 of the InfiniBand Architecture Specification (volume 1, release 1.3), as
@@ -15,7 +15,7 @@ pub const DEFAULT_SUBNET_PREFIX: u64 = 0xfe80_0000_0000_0000;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PathRecord(pub [u8; Self::SIZE]);
 
-/// What a selector of MTU, rate or packet lifetime says about the value beside it.
+/// The selector of an MTU, rate or packet lifetime.
 pub const SELECTOR_SHIFT: u32 = 6;
 const VALUE_MASK: u8 = 0x3f;
 
@@ -23,10 +23,10 @@ impl PathRecord {
     /// Bytes of a record.
     pub const SIZE: usize = 64;
 
-    /// A record of zeros: nothing is asked for.
+    /// A record of zeros, without constraints.
     pub const EMPTY: Self = Self([0; Self::SIZE]);
 
-    /// The record as the stand-in core has it, which knows where each field lies.
+    /// The record in the stand-in core's type, which defines the layout.
     fn path(&self) -> Path {
         Path(self.0)
     }
@@ -60,7 +60,7 @@ impl PathRecord {
     pub fn flow_label(&self) -> u32 {
         (self.path().flow_hop() >> 8) & 0xf_ffff
     }
-    /// Whether raw traffic is meant, the highest bit of the word.
+    /// Whether the path is for raw traffic, the highest bit of the word.
     pub fn raw_traffic(&self) -> bool {
         self.path().flow_hop() >> 31 != 0
     }
@@ -76,7 +76,7 @@ impl PathRecord {
     pub fn reversible(&self) -> bool {
         self.path().reversible_numpath() & 0x80 != 0
     }
-    /// Number of paths asked for, 7 bits.
+    /// Number of requested paths, 7 bits.
     pub fn number_of_paths(&self) -> u8 {
         self.path().reversible_numpath() & 0x7f
     }
@@ -143,7 +143,7 @@ impl PathRecord {
     pub fn set_traffic_class(&mut self, class: u8) -> &mut Self {
         self.set(self.path().with_tclass(class))
     }
-    /// Sets whether the path shall be reversible, and how many paths are asked for (7 bits).
+    /// Sets whether the path must be reversible, and the number of requested paths (7 bits).
     pub fn set_reversible_and_number(&mut self, reversible: bool, number: u8) -> &mut Self {
         let byte = (u8::from(reversible) << 7) | (number & 0x7f);
         self.set(self.path().with_reversible_numpath(byte))

@@ -11,34 +11,33 @@
 //!
 //! | to | use |
 //! | --- | --- |
-//! | ask a daemon | [`Host::resolve`], or [`Host::connect`] for a [`client::Client`]: resolve, cached, query, counters, endpoints, raw bytes |
-//! | have many requests out at once | a [`client::Client`] each, [`send`](client::Client::send), [`has_answer`](client::Client::has_answer), [`receive`](client::Client::receive) |
+//! | send a daemon requests | [`Host::resolve`], or [`Host::connect`] for a [`client::Client`]: resolve, cached, query, counters, endpoints, raw bytes |
+//! | have many requests outstanding | a [`client::Client`] each, [`send`](client::Client::send), [`has_answer`](client::Client::has_answer), [`receive`](client::Client::receive) |
 //! | run stock's client | [`Host::acme`], read by [`crate::acme`] |
 //! | know the right answer | [`Rig::sa_path`], [`Rig::ask_sa`], [`Rig::differences`] |
-//! | ask the SA by any components, or what it can do | [`Rig::get_path`], [`Rig::class_port_info`] |
-//! | ask a daemon as the kernel does | [`Builder::netlink`], [`crate::kernel::Kernel`] |
-//! | count what the SA was asked | [`Rig::path_queries`], [`Rig::queries`] with `rig.opensm().log().end()` as the mark |
-//! | silence the SA, and let it speak | [`Opensm::stop`], [`Opensm::resume`] |
-//! | lose the SA, and get it back, here or elsewhere | [`Rig::kill_opensm`], [`Rig::start_opensm`], [`Rig::start_opensm_on`] |
+//! | query the SA by any components, or for its ClassPortInfo | [`Rig::get_path`], [`Rig::class_port_info`] |
+//! | send a daemon requests as the kernel does | [`Builder::netlink`], [`crate::kernel::Kernel`] |
+//! | count SA queries | [`Rig::path_queries`], [`Rig::queries`] with `rig.opensm().log().end()` as the mark |
+//! | silence the SA, and let it respond again | [`Opensm::stop`], [`Opensm::resume`] |
+//! | stop the SA, and start it on the same or another node | [`Rig::kill_opensm`], [`Rig::start_opensm`], [`Rig::start_opensm_on`] |
 //! | pull a cable | [`Rig::pull_cable`], [`Rig::put_cable_back`], [`Rig::wait_for_port`] |
 //! | change a LID | [`Rig::change_lid`]; behind opensm's back, [`Ibsim::set_base_lid`] |
 //! | raise an event in a daemon | [`Host::raise`] |
-//! | lose, double, swap, spoil or delay what a daemon sends to others | [`Host::set_link_faults`] |
+//! | lose, double, swap, corrupt or delay a daemon's datagrams | [`Host::set_link_faults`] |
 //! | stop, kill and restart a daemon | [`Host::stop`], [`Host::resume`], [`Host::kill`], [`Rig::start_host`] |
 //! | wait for a log line | [`Host::log`], [`Opensm::log`] and [`wait_for`](crate::log::Log::wait_for) |
 //! | give a daemon files | [`Builder::file`], [`Host::directory`]: the daemon sees them in /run |
 //! | have partitions or QoS | [`Builder::opensm_file`] for `partitions.conf`, `qos-policy.conf`, [`Builder::opensm_option`] for `qos` |
 //!
-//! A daemon learns of a change of its port when the simulated adapter next looks at it, a tenth of a second later: wait for
-//! what you expect with [`wait::until_true`].
+//! The simulated adapter polls its port every tenth of a second, so a daemon gets a change with delay: wait for the expected
+//! state with [`wait::until_true`].
 //!
-//! Everything that a rig starts ends when the rig is dropped, and at the latest with the process: by signal, by panic, by
-//! SIGKILL. They share a network namespace of the rig's own, see [`crate::namespace`], in which nobody else is. Namespaces
-//! and mounts live in those processes and go with them. The rig's folder with all logs is removed when
-//! the rig is dropped (after SIGKILL, by the next run), unless the thread panics, [`Builder::logs`] gave it a place, or the environment variable
-//! `LOADER_TEST_KEEP` is set.
+//! All programs of a rig end when the rig is dropped, at the latest with this process, even after a signal, a panic or
+//! SIGKILL. They share the rig's own network namespace, see [`crate::namespace`]. Namespaces and mounts end with the programs.
+//! Dropping the rig removes its folder with all logs (after SIGKILL, the next run does), unless the thread panics,
+//! [`Builder::logs`] named the folder, or the environment variable `LOADER_TEST_KEEP` is set.
 //!
-//! A rig can be shared between threads; what its methods do to the fabric is done when they return.
+//! Threads can share a rig. Its methods return after their change of the fabric is complete.
 
 use std::env;
 use std::fs;
@@ -62,10 +61,10 @@ use crate::scratch::Scratch;
 use crate::stand_in::HOSTS;
 use crate::wait::{self, PATIENCE};
 
-/// Hosts that a rig can have: opensm and the asker need places in ibsim as well.
+/// Maximum number of hosts: opensm and the SA agent need places in ibsim too.
 pub const MOST_HOSTS: usize = MOST_CLIENTS - 2;
 
-/// Hosts that a rig has unless told which.
+/// Default number of hosts.
 const DEFAULT_HOSTS: usize = 4;
 
 /// Four hosts on two switches: the nodes Hca1 to Hca4.
@@ -80,7 +79,7 @@ pub const FAT_TREE_324: &str = include_str!("../fabrics/fat-tree-324.net");
 /// 1600 hosts, H0 to H1599, on a fat tree of 120 switches.
 pub const FAT_TREE_1600: &str = include_str!("../fabrics/fat-tree-1600.net");
 
-/// What a rig is to be.
+/// The settings of a rig.
 #[derive(Clone, Debug)]
 pub struct Builder {
     libraries: Vec<PathBuf>,
@@ -117,19 +116,19 @@ impl Builder {
         self
     }
 
-    /// The fabric, as text of a net file; [`FOUR_HOSTS`] unless this is called.
+    /// Sets the fabric, as the text of a net file; the default is [`FOUR_HOSTS`].
     pub fn net(mut self, text: impl Into<String>) -> Self {
         self.net = Net::Text(text.into());
         self
     }
 
-    /// The fabric, as a net file.
+    /// Sets the fabric, as a net file.
     pub fn net_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.net = Net::File(path.into());
         self
     }
 
-    /// Adds a node that gets a daemon. Without any, the first four hosts of the fabric do.
+    /// Adds a node with a daemon. By default the first four hosts of the fabric have one.
     pub fn host(mut self, node: impl Into<String>) -> Self {
         let node = node.into();
         self.hosts.push(HostChoice {
@@ -139,7 +138,7 @@ impl Builder {
         self
     }
 
-    /// Adds a node that gets a daemon, with a provider of its own.
+    /// Adds a node with a daemon and its own provider.
     pub fn host_with(mut self, node: impl Into<String>, library: impl Into<PathBuf>) -> Self {
         let library = Some(library.into());
         let node = node.into();
@@ -159,52 +158,52 @@ impl Builder {
         self
     }
 
-    /// Puts a file into opensm's folder: `partitions.conf` and `qos-policy.conf` are read from there.
+    /// Puts a file into opensm's folder, from which opensm reads `partitions.conf` and `qos-policy.conf`.
     pub fn opensm_file(mut self, name: impl Into<String>, content: impl Into<Vec<u8>>) -> Self {
         self.opensm_files.push((name.into(), content.into()));
         self
     }
 
-    /// Gives a host a name or IP address. The first makes every daemon read all addresses of the rig from a file
-    /// (`addr_preload acm_hosts`). A host without any has its node's name for an address.
+    /// Gives a host a name or IP address. With at least one, every daemon reads all addresses of the rig from a file
+    /// (`addr_preload acm_hosts`). A host without addresses has its node's name as its address.
     pub fn address(mut self, node: impl Into<String>, address: impl Into<String>) -> Self {
         self.addresses.push((node.into(), address.into()));
         self
     }
 
-    /// Puts a file into the folder that every daemon sees as /run.
+    /// Puts a file into each daemon's /run.
     pub fn file(mut self, name: impl Into<String>, content: impl Into<Vec<u8>>) -> Self {
         self.files.push((name.into(), content.into()));
         self
     }
 
-    /// Where the rig's files lie, which are then kept: a folder that is empty or does not exist.
+    /// Sets the folder for the rig's files, which are then kept. It must be empty or not exist.
     pub fn logs(mut self, directory: impl Into<PathBuf>) -> Self {
         self.logs = Some(directory.into());
         self
     }
 
-    /// The library of fabric-sim, if it does not lie beside the executable.
+    /// Sets the fabric-sim library, if it is not beside the executable.
     pub fn fabric_sim(mut self, library: impl Into<PathBuf>) -> Self {
         self.fabric_sim = Some(library.into());
         self
     }
 
-    /// Preloads a library into every daemon, in front of the simulation's.
+    /// Preloads a library into every daemon, before the simulation's.
     pub fn preload(mut self, library: impl Into<PathBuf>) -> Self {
         self.preloads.push(library.into());
         self
     }
 
-    /// Sets an environment variable of every daemon: `FABRIC_SIM_SUBNET_TIMEOUT`, say. What there is, fabric-sim's
-    /// documentation tells.
+    /// Sets an environment variable of every daemon, such as `FABRIC_SIM_SUBNET_TIMEOUT`; fabric-sim's documentation lists
+    /// them.
     pub fn env(mut self, name: impl Into<String>, value: impl ToString) -> Self {
         self.environment.push((name.into(), value.to_string()));
         self
     }
 
-    /// Starts every daemon as systemd does, with a netlink socket of the protocol [`crate::launch::NETLINK`] and its process
-    /// id for a port: whoever sends to it plays the kernel.
+    /// Starts every daemon as systemd does, with a netlink socket of the protocol [`crate::launch::NETLINK`]. Its port is the
+    /// daemon's process id; a test plays the kernel by sending to it.
     pub fn netlink(mut self) -> Self {
         self.netlink = true;
         self
@@ -219,7 +218,7 @@ impl Builder {
 /// A running fabric with its daemons.
 #[derive(Debug)]
 pub struct Rig {
-    // In the order in which they end.
+    // Fields drop in this order.
     hosts: Vec<Host>,
     asker: Asker,
     opensm: Opensm,
@@ -230,12 +229,12 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A rig of four hosts whose daemons all have the provider in `library`.
+    /// Returns the settings for four hosts whose daemons all have the provider in `library`.
     pub fn builder(library: impl Into<PathBuf>) -> Builder {
         Self::builder_without_library().library(library)
     }
 
-    /// A rig of four hosts for which [`Builder::library`] or [`Builder::host_with`] has to name the providers.
+    /// Returns the settings for four hosts; [`Builder::library`] or [`Builder::host_with`] must name the providers.
     pub fn builder_without_library() -> Builder {
         Builder {
             libraries: Vec::new(),
@@ -255,7 +254,7 @@ impl Rig {
     }
 
     fn start(plan: Builder) -> Result<Self> {
-        // All that can be wrong with the input is looked at before the fabric is started.
+        // Check all input before starting the fabric.
         let machine = Machine::prepare(plan.fabric_sim.as_deref())?;
         let mut folder = Folder::new(plan.logs.as_deref())?;
         let result = Self::start_in(&machine, &plan, &folder);
@@ -270,7 +269,7 @@ impl Rig {
                 addresses: plan.addresses,
             }),
             Err(error) => {
-                // Whoever reads the error wants the logs; nobody does if there was nothing to log.
+                // Keep the logs for the reader of the error, unless nothing was logged.
                 folder.keep |= !error.needs_no_logs();
                 Err(error)
             }
@@ -286,7 +285,7 @@ impl Rig {
             .libraries
             .iter()
             .chain(plan.hosts.iter().filter_map(|host| host.library.as_ref()));
-        // Before there is a fabric nobody has a GID.
+        // Before the fabric starts no node has a GID.
         let (options, files) = address_files(plan, |_| None);
         let mut providers: Vec<Provider> = Vec::new();
         for library in libraries {
@@ -311,7 +310,7 @@ impl Rig {
                     .map_err(|error| Error::Input(format!("{}: {error}", file.display())))?;
                 if !has_node(&text) {
                     return Err(Error::Input(format!(
-                        "{}: there is no node in it; a net file for ibsim has lines like Hca 2 \"Hca1\"",
+                        "{}: the file has no node; a net file for ibsim has lines like Hca 2 \"Hca1\"",
                         file.display()
                     )));
                 }
@@ -324,7 +323,7 @@ impl Rig {
         for (node, _) in &plan.addresses {
             if !choices.iter().any(|choice| choice.node == *node) {
                 return Err(Error::Input(format!(
-                    "an address is given to {node}, which is not a host of the rig"
+                    "an address names {node}, which is not a host of the rig"
                 )));
             }
         }
@@ -361,7 +360,7 @@ impl Rig {
             .map(|(index, choice)| {
                 let turn = plan.libraries.get(index % plan.libraries.len().max(1));
                 let library = choice.library.as_ref().or(turn).ok_or_else(|| {
-                    Error::Input(format!("no provider library is given for {}", choice.node))
+                    Error::Input(format!("no provider library for {}; name one", choice.node))
                 })?;
                 let provider = providers
                     .iter()
@@ -400,7 +399,7 @@ impl Rig {
         Ok((hosts, asker, opensm, ibsim))
     }
 
-    /// An error with the end of its log if ibsim, opensm or the asker of the SA has ended: then no answer of a daemon says
+    /// Returns an error with the end of the log if ibsim, opensm or the SA agent has ended: no answer of a daemon then says
     /// anything about its provider.
     pub fn check(&self) -> Result<()> {
         self.ibsim.process().check()?;
@@ -408,22 +407,22 @@ impl Rig {
         self.asker.process().check()
     }
 
-    /// Where its programs run: for those that a test starts itself, see [`Launch`](crate::process::Launch).
+    /// Returns the environment of its programs, for programs that a test starts itself; see [`Launch`](crate::process::Launch).
     pub fn machine(&self) -> &Arc<Machine> {
         &self.machine
     }
 
-    /// The folder with everything that the rig's programs read and write.
+    /// Returns the folder with all files of the rig's programs.
     pub fn directory(&self) -> &Path {
         &self.folder.path
     }
 
-    /// The hosts with a daemon.
+    /// Returns the hosts with a daemon.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// All addresses that [`Builder::address`] gave, with their hosts.
+    /// Iterates over all addresses given by [`Builder::address`], with their hosts.
     pub fn given_addresses(&self) -> impl Iterator<Item = (&Host, &str)> {
         let given = |host: &Host, address: &str| {
             self.addresses
@@ -438,28 +437,28 @@ impl Rig {
         all.filter(move |(host, address)| given(host, address))
     }
 
-    /// The host on that node.
+    /// Returns the host on that node.
     pub fn host(&self, node: &str) -> Result<&Host> {
         let host = self.hosts.iter().find(|host| host.node() == node);
         host.ok_or_else(|| Error::Input(format!("{node} is not a host of the rig")))
     }
 
-    /// The subnet manager. Use the methods of the rig to start and kill it.
+    /// Returns the subnet manager. Use the rig's methods to start and kill it.
     pub fn opensm(&self) -> &Opensm {
         &self.opensm
     }
 
-    /// The fabric simulator.
+    /// Returns the fabric simulator.
     pub fn ibsim(&self) -> &Ibsim {
         &self.ibsim
     }
 
-    /// The fabric as it is now.
+    /// Returns the current fabric.
     pub fn fabric(&self) -> Result<Fabric> {
         self.ibsim.fabric()
     }
 
-    /// The port of a node at which programs sit, as it is now.
+    /// Returns the current state of the node's port to which programs are attached.
     pub fn port(&self, node: &str) -> Result<Port> {
         let node_now = self.ibsim.node(node)?;
         let port = node_now.attached_port();
@@ -467,22 +466,22 @@ impl Rig {
             .ok_or_else(|| Error::Input(format!("{node} has no port")))
     }
 
-    /// The present LID of a node's port.
+    /// Returns the current LID of a node's port.
     pub fn lid(&self, node: &str) -> Result<Lid> {
         self.port(node).map(|port| port.lid)
     }
 
-    /// The GID of a node's port.
+    /// Returns the GID of a node's port.
     pub fn gid(&self, node: &str) -> Result<Gid> {
         self.port(node).map(|port| self.gid_of(&port))
     }
 
-    /// The GID of a port.
+    /// Returns the GID of a port.
     pub fn gid_of(&self, port: &Port) -> Gid {
         Gid::new(self.opensm.subnet_prefix(), port.guid)
     }
 
-    /// Waits until a node's port is active, or until it is not.
+    /// Waits until a node's port is active, or inactive.
     pub fn wait_for_port(&self, node: &str, active: bool) -> Result<()> {
         let state = if active { "up" } else { "down" };
         wait::until_true(
@@ -492,26 +491,26 @@ impl Rig {
         )
     }
 
-    /// Asks the SA itself.
+    /// Sends the SA a query.
     pub fn ask_sa(&self, query: &SaQuery) -> Result<Answer> {
         let sm_lid = self.port(&self.opensm.node())?.lid;
         self.asker.ask(sm_lid, query)
     }
 
-    /// Asks the SA itself for one path by the fields of `record` that `component_mask` names ([`crate::sa::component`]), and by
-    /// nothing else.
+    /// Queries the SA for one path by exactly the fields of `record` that `component_mask` names
+    /// ([`crate::sa::component`]).
     pub fn get_path(&self, component_mask: u64, record: &PathRecord) -> Result<Answer> {
         let sm_lid = self.port(&self.opensm.node())?.lid;
         self.asker.get_path(sm_lid, component_mask, record)
     }
 
-    /// Asks the SA itself what it can do.
+    /// Queries the SA's ClassPortInfo.
     pub fn class_port_info(&self) -> Result<ClassPortInfo> {
         let sm_lid = self.port(&self.opensm.node())?.lid;
         self.asker.class_port_info(sm_lid)
     }
 
-    /// What the SA says about the path from a host's port, in the default partition.
+    /// Returns the SA's path from a host's port, in the default partition.
     pub fn sa_path(&self, from: Gid, to: Destination) -> Result<PathRecord> {
         let query = SaQuery {
             sgid: from,
@@ -527,10 +526,10 @@ impl Rig {
         }
     }
 
-    /// Resolves `destination` from `host` and tells every field in which the answer differs from what the SA says.
+    /// Resolves `destination` from `host` and returns every field in which the answer differs from the SA's record.
     ///
     /// # Errors
-    /// No path is answered, or the SA itself has none.
+    /// If the answer has no path, or the SA has none.
     pub fn differences(
         &self,
         host: &Host,
@@ -541,7 +540,7 @@ impl Rig {
         Ok(compare(&path, &truth))
     }
 
-    /// The same destination in a form that the SA knows. Names and IP addresses are those that [`Builder::address`] gave.
+    /// Returns the destination in a form for SA queries. Names and IP addresses are those given by [`Builder::address`].
     pub fn sa_destination(&self, destination: &client::Destination) -> Result<Destination> {
         Ok(match destination {
             client::Destination::Lid(lid) => Destination::Lid(*lid),
@@ -562,13 +561,13 @@ impl Rig {
         })
     }
 
-    /// The path queries that `host`'s present daemon has sent and the SA received since `mark`
+    /// Returns the path queries of `host`'s current daemon that the SA received since `mark`
     /// (`rig.opensm().log().end()`).
     pub fn path_queries(&self, host: &Host, mark: Mark) -> Result<Vec<LoggedQuery>> {
         self.queries(host, attribute::PATH_RECORD, mark)
     }
 
-    /// The same for the queries for any attribute.
+    /// Returns the same for queries of any attribute.
     pub fn queries(&self, host: &Host, attribute: u16, mark: Mark) -> Result<Vec<LoggedQuery>> {
         let pid = host.pid();
         let client = self
@@ -576,8 +575,8 @@ impl Rig {
             .clients()?
             .into_iter()
             .find(|client| Some(client.pid) == pid);
-        let client =
-            client.ok_or_else(|| Error::Input(format!("ibacm on {} does not run", host.node())))?;
+        let client = client
+            .ok_or_else(|| Error::Input(format!("ibacm on {} is not running", host.node())))?;
         let mut queries = self.opensm.queries(attribute, mark)?;
         queries.retain(|query| query.client() == client.number);
         Ok(queries)
@@ -598,8 +597,8 @@ impl Rig {
         self.opensm.start(&self.ibsim)
     }
 
-    /// Starts opensm after [`Self::kill_opensm`] on another node: the subnet manager's LID changes for everybody, as after
-    /// a failover. Both know the same LIDs of ports.
+    /// Starts opensm after [`Self::kill_opensm`] on another node: the subnet manager's LID changes for all nodes, as after a
+    /// failover. The ports keep their LIDs.
     pub fn start_opensm_on(&self, node: &str) -> Result<()> {
         self.ibsim.node(node)?;
         self.opensm.set_node(node);
@@ -618,7 +617,7 @@ impl Rig {
         self.wait_for_port(node, true)
     }
 
-    /// Gives the port of a node another LID: opensm is killed, its file of LIDs changed, and opensm started again.
+    /// Gives the port of a node another LID: kills opensm, changes its file of LIDs, and starts opensm again.
     pub fn change_lid(&self, node: &str, lid: Lid) -> Result<()> {
         let port = self.port(node)?;
         self.kill_opensm()?;
@@ -664,7 +663,7 @@ fn choose_hosts(plan: &Builder, fabric: &Fabric) -> Result<Vec<HostChoice>> {
     if plan.hosts.len() > MOST_HOSTS {
         let asked = plan.hosts.len();
         return Err(Error::Input(format!(
-            "{asked} hosts are asked for, and ibsim has room for {MOST_HOSTS}"
+            "{asked} hosts requested, but ibsim has room for {MOST_HOSTS}"
         )));
     }
     for (index, host) in plan.hosts.iter().enumerate() {
@@ -674,19 +673,19 @@ fn choose_hosts(plan: &Builder, fabric: &Fabric) -> Result<Vec<HostChoice>> {
             .any(|other| other.node == host.node)
         {
             return Err(Error::Input(format!(
-                "the host {} is given twice",
+                "the host {} is named twice",
                 host.node
             )));
         }
         if node.kind != Kind::ChannelAdapter {
             return Err(Error::Input(format!(
-                "{} is no host but a {:?}",
+                "{} is a {:?}, not a host",
                 host.node, node.kind
             )));
         }
         if !is_linked(node) {
             return Err(Error::Input(format!(
-                "the first port of {}, to which ibsim attaches programs, has no cable",
+                "the first port of {} has no cable; ibsim attaches programs to that port",
                 host.node
             )));
         }
@@ -705,8 +704,8 @@ fn addresses_of<'a>(plan: &'a Builder, node: &str) -> impl Iterator<Item = &'a S
 /// Files of a host's folder: name and content.
 type Files = Vec<(String, Vec<u8>)>;
 
-/// The options and files of the daemons, with those that tell every daemon all addresses. `gid` knows a node's. [`HOSTS`] in
-/// an option is the path of the file with the addresses.
+/// Returns the options and files of the daemons, including the file of all addresses. `gid` returns a node's GID. [`HOSTS`]
+/// in an option stands for the path of the address file.
 fn address_files(
     plan: &Builder,
     gid: impl Fn(&str) -> Option<Gid>,
@@ -734,7 +733,7 @@ fn address_files(
     (options, files)
 }
 
-/// Whether the text of a net file has a line that begins a node.
+/// Whether a net file has a line that declares a node.
 fn has_node(text: &[u8]) -> bool {
     const KINDS: [&str; 4] = ["switch", "hca", "ca", "router"];
     let text = String::from_utf8_lossy(text);
@@ -747,10 +746,10 @@ fn has_node(text: &[u8]) -> bool {
     })
 }
 
-/// Removes the daemons' copies of the providers: they are large, and no logs.
+/// Removes the daemons' copies of the providers, which are large and not logs.
 fn remove_copies(folder: &Path) {
     for host in fs::read_dir(folder).into_iter().flatten().flatten() {
-        // Nothing depends on it, and most folders have none.
+        // A failure does no harm, and most folders have no copies.
         let _ = fs::remove_dir_all(host.path().join(ibacm::PROVIDERS));
     }
 }
@@ -759,9 +758,9 @@ fn remove_copies(folder: &Path) {
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// A temporary folder, which is removed in the end.
+    /// A temporary folder, which is removed at the end.
     own: Option<Scratch>,
-    /// Unless it is worth a look.
+    /// Whether to keep it.
     keep: bool,
 }
 

@@ -1,11 +1,11 @@
-//! Asking the subnet administrator (SA) itself.
+//! Queries to the subnet administrator (SA).
 //!
-//! A query is for a path ([`SaQuery`]), for a path with any components ([`Asker::get_path`]), or for what the SA can do
+//! A query is for a path ([`SaQuery`]), for a path with any components ([`Asker::get_path`]), or for the SA's ClassPortInfo
 //! ([`Asker::class_port_info`]).
 //!
-//! The queries are put by a process of its own, `loader-test sa-agent`, on the simulated port of a node: ibsim knows a
-//! process by its pid, and its preload must be there when the process starts. SaQuery and answer are lines of JSON on
-//! the agent's standard input, which is a socket.
+//! A separate process, `loader-test sa-agent`, sends the queries on the simulated port of a node: ibsim identifies a process
+//! by its pid, and its preload must be loaded when the process starts. Queries and answers are lines of JSON on the agent's
+//! standard input, which is a socket.
 
 pub mod agent;
 
@@ -26,19 +26,19 @@ use crate::process::{Launch, Process, lock};
 use crate::record::{Gid, Lid, PathRecord};
 use crate::wait::{self, is_temporary};
 
-/// How long the agent waits for an answer before it asks again, and how often it asks.
+/// The agent's response time-out, and its number of attempts.
 const TIMEOUT: Duration = Duration::from_secs(1);
 const ATTEMPTS: u32 = 5;
 
-/// How often a wait for the agent looks whether a signal came.
+/// Interval at which a wait for the agent checks for signals.
 const SLICE: Duration = Duration::from_millis(200);
 
 /// A query for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaQuery {
-    /// Where the path begins.
+    /// The source of the path.
     pub sgid: Gid,
-    /// Where it leads to.
+    /// The destination of the path.
     pub destination: Destination,
     /// The partition, if it is part of the query.
     pub pkey: Option<u16>,
@@ -53,14 +53,14 @@ pub enum Destination {
     Gid(Gid),
 }
 
-/// What became of a [`SaQuery`].
+/// The outcome of a [`SaQuery`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The path record.
     Record(PathRecord),
     /// The SA's refusal: the status of its MAD, host order.
     Refused(u16),
-    /// No answer came.
+    /// The SA did not respond.
     Silence,
 }
 
@@ -88,15 +88,15 @@ struct Reply {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Outcome {
-    /// The data of the answer in hex.
+    /// The data of the response in hex.
     Data(String),
     Refused(u16),
     Silence,
-    /// The agent could not ask, or cannot make sense of the answer.
+    /// The agent could not send the query, or the response is malformed.
     Problem(String),
 }
 
-/// The agent, seen from here.
+/// The connection to the agent.
 #[derive(Debug)]
 pub struct Asker {
     process: Process,
@@ -110,7 +110,7 @@ struct Connection {
     writer: UnixStream,
 }
 
-/// Attributes that the agent asks for.
+/// Attributes that the agent queries.
 pub mod attribute {
     pub use crate::stand_in::sa::{CLASS_PORT_INFO, PATH_RECORD};
 }
@@ -136,7 +136,7 @@ pub mod component {
     pub const PACKET_LIFETIME: u64 = sa::COMP_LIFETIME_SELECTOR | sa::COMP_LIFETIME;
 }
 
-/// What the SA says that it can do: ClassPortInfo, chapter 13.4.8.1 of the specification.
+/// The SA's ClassPortInfo, chapter 13.4.8.1 of the specification.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ClassPortInfo(pub [u8; Self::SIZE]);
 
@@ -161,12 +161,12 @@ impl ClassPortInfo {
         self.second_word() >> 5
     }
 
-    /// How long an answer may take: 4.096 µs times two to the power of this.
+    /// Response time: 4.096 µs times two to the power of this.
     pub fn response_time(&self) -> u8 {
         (self.second_word() & 0x1f) as u8
     }
 
-    /// Whether service ID and QoS class choose anything.
+    /// Whether service ID and QoS class select a path.
     pub fn has_qos(&self) -> bool {
         self.capabilities2() & Self::QOS_PATHS != 0
     }
@@ -185,7 +185,7 @@ impl std::fmt::Debug for ClassPortInfo {
 }
 
 impl Asker {
-    /// Starts the agent on `node`. Uses one of ibsim's places.
+    /// Starts the agent on `node`. Takes one of ibsim's places.
     pub fn start(machine: &Arc<Machine>, node: &str, directory: &Path) -> Result<Self> {
         let programs = &machine.programs;
         let (ours, theirs) = UnixStream::pair().context(|| "make a pair of sockets".to_owned())?;
@@ -211,12 +211,12 @@ impl Asker {
         })
     }
 
-    /// The process.
+    /// Returns the agent's process.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Asks the SA at `sm_lid` for one reversible path.
+    /// Queries the SA at `sm_lid` for one reversible path.
     pub fn ask(&self, sm_lid: Lid, query: &SaQuery) -> Result<Answer> {
         let mut record = PathRecord::EMPTY;
         let mut mask = component::SGID | component::REVERSIBLE | component::NUMBER_OF_PATHS;
@@ -244,8 +244,8 @@ impl Asker {
         Ok(answer)
     }
 
-    /// Asks the SA at `sm_lid` for one path (Get) by the fields of `record` that `component_mask` names, and by nothing else.
-    /// The answer is the SA's own, whatever it is.
+    /// Queries the SA at `sm_lid` for one path (Get) by exactly the fields of `record` that `component_mask` names.
+    /// Returns the SA's response unchecked.
     pub fn get_path(
         &self,
         sm_lid: Lid,
@@ -266,7 +266,7 @@ impl Asker {
         })
     }
 
-    /// Asks the SA at `sm_lid` what it can do.
+    /// Queries the ClassPortInfo of the SA at `sm_lid`.
     pub fn class_port_info(&self, sm_lid: Lid) -> Result<ClassPortInfo> {
         match self.exchange(sm_lid, attribute::CLASS_PORT_INFO, 0, String::new())? {
             Outcome::Data(hex) => Ok(ClassPortInfo(answered(&hex)?)),
@@ -303,7 +303,7 @@ impl Asker {
         connection
             .writer
             .write_all(line.as_bytes())
-            // An agent that ended says why in its log.
+            // If the agent ended, its log says why.
             .or_else(|error| self.process.check().and(Err(error).context(talk)))?;
         let line = connection.read_line(|| self.process.check())?;
         let reply: Reply = serde_json::from_slice(&line).map_err(|error| {
@@ -323,7 +323,7 @@ fn talk() -> String {
 }
 
 impl Connection {
-    /// The next line, while `check` finds the other side alive.
+    /// Reads the next line, while `check` finds the agent alive.
     fn read_line(&mut self, check: impl Fn() -> Result<()>) -> Result<Vec<u8>> {
         let mut line = Vec::new();
         loop {
@@ -334,7 +334,7 @@ impl Connection {
                     check()?;
                     return Err(io::Error::from(ErrorKind::UnexpectedEof)).context(talk);
                 }
-                // What has been read stays in the line.
+                // The bytes read so far stay in the line.
                 Err(error) if is_temporary(&error) => check()?,
                 Err(error) => return Err(error).context(talk),
             }
@@ -342,7 +342,7 @@ impl Connection {
     }
 }
 
-/// An answer to another query would make every comparison with it worthless.
+/// Checks that the record answers the query: another one would make all comparisons worthless.
 fn check(record: &PathRecord, query: &SaQuery) -> Result<()> {
     let destination = match query.destination {
         Destination::Lid(lid) => record.dlid() == lid,
@@ -372,7 +372,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// The attribute of `N` bytes at the front of an answer's data.
+/// Returns the `N` bytes of the attribute at the front of a response's data.
 fn answered<const N: usize>(hex: &str) -> Result<[u8; N]> {
     from_hex(hex)
         .as_ref()

@@ -1,9 +1,9 @@
 //! Temporary folders that the next run removes if their owner was killed.
 //!
-//! A process that ends in order removes its folder itself. SIGKILL leaves it behind, and nobody may remove it by its age or by a
-//! pid, which another process may have got. So the owner holds a lock on a file in the folder, see flock(2), which the kernel
-//! drops with the last process that has it. The first folder that a process makes removes all folders beside it whose lock
-//! nobody holds. Only folders of the same user are looked at, and no symbolic link is followed: the place may be shared.
+//! A process that ends normally removes its folder. SIGKILL leaves the folder behind. Neither its age nor a pid, which may have
+//! been reused, proves that it is abandoned. So the owner holds a lock on a file in the folder, see flock(2), which the kernel
+//! releases with the last process that has it. When a process creates its first folder, it removes all unlocked folders beside
+//! it. The place may be shared: only folders of the same user count, and symbolic links are not followed.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,32 +15,32 @@ use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, flock, fstat, open
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-/// The beginning of all names.
+/// Prefix of all names.
 const PREFIX: &str = "loader-test-";
 /// The file whose lock says that the folder has an owner.
 const LOCK: &str = ".owner";
-/// A place in memory, which is much quicker.
+/// A memory file system, which is much faster.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// A temporary folder. It goes when this is dropped, or, after SIGKILL, with the next run.
+/// A temporary folder. Dropping it removes the folder; after SIGKILL the next run does.
 #[derive(Debug)]
 pub struct Scratch {
     folder: TempDir,
-    /// Held until the folder is gone.
+    /// Held until the folder is removed.
     _lock: File,
 }
 
 impl Scratch {
-    /// Makes a folder in the place for temporary files. `what` stands in its name.
+    /// Creates a folder in the place for temporary files. `what` is part of its name.
     ///
     /// # Errors
-    /// If it cannot be made; the error names the place.
+    /// If it cannot be created; the error names the place.
     pub fn new(what: &str) -> io::Result<Self> {
         Self::new_in(&std::env::temp_dir(), what)
     }
 
-    /// Makes a folder for small files that live shortly: in memory if the system has a place for that, unless the user wants
-    /// temporary files elsewhere.
+    /// Creates a folder for small, short-lived files: in memory if possible, unless the user chose another place for temporary
+    /// files.
     ///
     /// # Errors
     /// As [`Scratch::new`].
@@ -77,23 +77,23 @@ impl Scratch {
         self.folder.path()
     }
 
-    /// Leaves the folder to the user: nobody removes it.
+    /// Leaves the folder to the user: no run removes it.
     pub fn keep(mut self) -> PathBuf {
         self.folder.disable_cleanup(true);
-        // Without it the folder is none of ours any more.
+        // Without the lock file no run takes the folder for one of its own.
         let _ = fs::remove_file(self.path().join(LOCK));
         self.path().to_owned()
     }
 }
 
-/// Locks a folder's file. It gets its name when it is locked: without a lock it would be taken for abandoned.
+/// Creates the lock file under its name only once it is locked: another run would remove a folder without a lock.
 fn own(folder: &Path) -> io::Result<File> {
     let lock = tempfile::Builder::new().tempfile_in(folder)?;
     flock(lock.as_file(), FlockOperation::NonBlockingLockExclusive)?;
     Ok(lock.persist(folder.join(LOCK))?)
 }
 
-/// Removes the folders in a place whose owner is gone. Nothing depends on it: what cannot be removed stays.
+/// Removes the folders in a place whose owner has ended. Ignores errors: a folder may stay.
 fn remove_abandoned(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -105,7 +105,7 @@ fn remove_abandoned(place: &Path) {
     }
 }
 
-/// The lock of a folder of this user that nobody else has.
+/// Locks a folder of this user, if no process holds the lock.
 fn abandoned(folder: &Path) -> Option<File> {
     let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let directory = flags | OFlags::DIRECTORY | OFlags::RDONLY;
@@ -117,13 +117,13 @@ fn abandoned(folder: &Path) -> Option<File> {
     let lock = openat(&directory, LOCK, flags | OFlags::RDONLY, Mode::empty()).ok()?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
     let found = fstat(&lock).ok()?;
-    // Another one may have removed it since it was opened, and the folder's name may be in use again.
+    // Another process may have removed it since it was opened, and the folder's name may be in use again.
     let is_ours = found.st_uid == own && found.st_nlink == 1;
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
     (is_ours && is_file).then(|| File::from(lock))
 }
 
-/// Removes a folder, the lock's file last: who is killed in between leaves it abandoned again.
+/// Removes a folder, the lock file last: if this process is killed in between, the next run removes the rest.
 fn remove(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -167,7 +167,7 @@ mod tests {
         fs::rename(&of_others, &elsewhere).unwrap();
         symlink(&elsewhere, &of_others).unwrap();
         let abandoned = left_behind(place);
-        // It follows no link when it removes.
+        // The removal follows no symbolic link.
         symlink(&elsewhere, abandoned.join("link")).unwrap();
 
         remove_abandoned(place);

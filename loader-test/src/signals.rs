@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP: the first one ends the work in good order, a second one ends the process at once; the
-//! processes that it started end with it.
+//! SIGINT, SIGTERM and SIGHUP: the first one ends the work cleanly, a second one ends the process and its child processes at
+//! once.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,13 +10,13 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 const ALL: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// The number of the signal that came, 0 for none.
+/// The number of the received signal, 0 for none.
 fn number() -> &'static Arc<AtomicUsize> {
     static NUMBER: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
     NUMBER.get_or_init(Arc::default)
 }
 
-/// Takes the signals from now on.
+/// Installs the handlers.
 ///
 /// # Errors
 /// If a handler cannot be installed.
@@ -37,7 +37,7 @@ pub fn catch() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the signals, and writes a byte to the end of a pipe when one comes.
+/// Installs the handlers, which write a byte to the pipe at each signal.
 ///
 /// # Errors
 /// If a handler cannot be installed.
@@ -49,7 +49,7 @@ pub fn catch_and_write(pipe: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// The signal that came since [`catch`].
+/// Returns the signal received since [`catch`].
 pub fn came() -> Option<i32> {
     let number = number().load(Ordering::Relaxed);
     i32::try_from(number).ok().filter(|number| *number != 0)

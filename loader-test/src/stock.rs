@@ -1,5 +1,5 @@
-//! The command `stock`: every destination of a fabric, resolved from every host by stock's client and by our own, and
-//! compared with what the SA says.
+//! The command `stock`: resolves every destination of a fabric from every host, with stock's client and with our own, and
+//! compares the answers with the SA's records.
 
 use std::fmt;
 use std::io::Write;
@@ -17,35 +17,35 @@ use crate::rig::Rig;
 use crate::sa;
 use crate::words::counted;
 
-/// How long one answer may take: longer than the daemon waits for the SA with the options that it has by default, 6 s.
+/// Time limit for one answer: longer than the daemon waits for the SA by default, 6 s.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// LIDs that one run of ib_acme is given.
+/// Number of LIDs in one run of ib_acme.
 const LIDS_AT_ONCE: usize = 50;
 
-/// What came out, in destinations: each host, each form of address and each port with that address counts as one.
+/// The results, in destinations: each combination of host, address form and port is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Asked for.
+    /// Requested.
     pub asked: usize,
     /// Answered with a path record, to our own client.
     pub answered: usize,
-    /// Answered with a path that the SA gives.
+    /// Answered with a path that the SA returns.
     pub equal: usize,
     /// ib_acme printed a path.
     pub printed: usize,
-    /// ib_acme printed a path that the SA gives, and did not complain.
+    /// ib_acme printed a path that the SA returns, and no error.
     pub printed_equal: usize,
-    /// Daemons that ended before they were told to.
+    /// Daemons that ended unexpectedly.
     pub died: usize,
-    /// Differences that are told and not judged.
+    /// Differences that are reported but not judged.
     pub notes: usize,
-    /// Records, of both clients, that are right and not the plain path.
+    /// Records of both clients that are right but not the plain path.
     pub other_paths: usize,
 }
 
 impl Tally {
-    /// Whether everything that was asked for was answered right, and there was something to ask for.
+    /// Whether there were requests and all answers were right.
     pub fn is_clean(&self) -> bool {
         self.asked > 0
             && self.died == 0
@@ -65,7 +65,7 @@ impl fmt::Display for Tally {
             notes,
             other_paths,
         } = self;
-        writeln!(f, "{} asked for", counted(*asked, "destination"))?;
+        writeln!(f, "{} requested", counted(*asked, "destination"))?;
         writeln!(f, "{answered} answered, {equal} equal to the SA's record")?;
         writeln!(
             f,
@@ -74,7 +74,7 @@ impl fmt::Display for Tally {
         if *other_paths > 0 {
             writeln!(
                 f,
-                "{} not the plain path: the SA gives them to who asks for their values",
+                "{} not the plain path, but the SA returns them for a query with their values",
                 counted(*other_paths, "record")
             )?;
         }
@@ -85,13 +85,13 @@ impl fmt::Display for Tally {
     }
 }
 
-/// A destination in the form in which it is asked for.
+/// A destination in one address form.
 struct Target {
     node: String,
     form: Form,
     /// As ib_acme takes it.
     text: String,
-    /// The own address to give, also to ib_acme.
+    /// The source address, also for ib_acme.
     source: Option<String>,
     request: client::Destination,
     question: sa::Destination,
@@ -107,7 +107,7 @@ impl Target {
     }
 }
 
-/// A form in which a destination can be asked for.
+/// An address form of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// By LID.
@@ -124,7 +124,7 @@ impl Form {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Lid, Self::Gid, Self::Name, Self::Ip];
 
-    /// The word for it of ib_acme's option -f.
+    /// Returns its letter for ib_acme's option -f.
     fn letter(self) -> &'static str {
         match self {
             Self::Lid => "l",
@@ -135,10 +135,10 @@ impl Form {
     }
 }
 
-/// Resolves every destination from every host of `rig`. What is found is written to `out`, as it is found.
+/// Resolves every destination from every host of `rig`, and writes each result to `out` at once.
 ///
 /// # Errors
-/// Something prevents the comparison. A provider's mistakes are no error here; they show in the tally.
+/// If the comparison cannot be made. Wrong answers of a provider are no errors; the tally counts them.
 pub fn run(rig: &Rig, forms: &[Form], out: &mut dyn Write) -> Result<Tally> {
     let mut tally = Tally::default();
     for host in rig.hosts() {
@@ -176,7 +176,7 @@ fn say(out: &mut dyn Write, line: &str) -> Result<()> {
     writeln!(out, "{line}").context(|| "write the report".to_owned())
 }
 
-/// All that can be asked for from `host`.
+/// Returns all destinations for `host`.
 fn targets(rig: &Rig, host: &Host, forms: &[Form]) -> Result<Vec<Target>> {
     let fabric = rig.fabric()?;
     let ports: Vec<(&str, Lid, Gid)> = fabric
@@ -211,7 +211,7 @@ fn targets(rig: &Rig, host: &Host, forms: &[Form]) -> Result<Vec<Target>> {
     }
     for (other, address) in rig.given_addresses() {
         let family = family(address);
-        // ib_acme wants both ends in one family.
+        // ib_acme requires both ends in one address family.
         let Some(source) = host
             .addresses()
             .iter()
@@ -254,7 +254,7 @@ fn family(address: &str) -> Family {
     }
 }
 
-/// ib_acme takes many numbers at once, and only one destination of any other form.
+/// Groups destinations for ib_acme, which takes many LIDs at once but one destination of any other form.
 fn batches(targets: Vec<Target>) -> Vec<Vec<Target>> {
     let mut batches: Vec<Vec<Target>> = Vec::new();
     for target in targets {
@@ -278,7 +278,7 @@ fn resolve_batch(
     let arguments = acme_arguments(targets);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let limit = PATIENCE * u32::try_from(targets.len()).unwrap_or(u32::MAX);
-    // Without an SA it would wait for each destination in turn.
+    // Without an SA it would time out for each destination in turn.
     let printed = host.acme_while(&arguments, limit, || rig.check())?;
     say(
         out,
@@ -297,7 +297,7 @@ fn resolve_batch(
             .filter(|resolution| resolution.destination == target.text);
         let findings = judge(rig, host, target, &truth, resolution, tally)?;
         let verdict = if findings.is_empty() {
-            "as the SA says".to_owned()
+            "equal to the SA's record".to_owned()
         } else {
             findings.join("; ")
         };
@@ -331,7 +331,7 @@ fn acme_arguments(targets: &[Target]) -> Vec<String> {
     words.into_iter().map(str::to_owned).collect()
 }
 
-/// Counts one destination and tells what is not as it should be.
+/// Counts one destination and reports what is wrong.
 fn judge(
     rig: &Rig,
     host: &Host,
@@ -357,7 +357,7 @@ fn judge(
                 findings.extend(verdict.findings);
             }
             (Status::SUCCESS, None) => {
-                findings.push("the answer is a success without a path".to_owned())
+                findings.push("the answer is successful but has no path".to_owned())
             }
             (status, _) => findings.push(format!("the answer is {status:?}")),
         },
@@ -380,13 +380,13 @@ fn judge(
     Ok(findings)
 }
 
-/// What is right about a record, and what is to say about it.
+/// The judgement of a record, and notes about it.
 struct Verdict {
     right: bool,
     findings: Vec<String>,
 }
 
-/// Judges a record, and counts what is worth a note.
+/// Judges a record, and counts the notes.
 fn verdict(
     rig: &Rig,
     host: &Host,
@@ -397,23 +397,24 @@ fn verdict(
     tally: &mut Tally,
 ) -> Result<Verdict> {
     let judgement = judge::judge(rig, &target.asked_by(host), record, truth)?;
-    let told = |differences: &[Difference]| -> Vec<String> {
-        let told = differences.iter();
-        told.map(|difference| format!("{whose} has {difference}"))
+    let describe = |differences: &[Difference]| -> Vec<String> {
+        let describe = differences.iter();
+        describe
+            .map(|difference| format!("{whose} has {difference}"))
             .collect()
     };
     let (right, findings) = match &judgement {
-        Judgement::Plain(notes) => (true, told(notes)),
+        Judgement::Plain(notes) => (true, describe(notes)),
         Judgement::OtherPath(differences) => {
             tally.other_paths += 1;
             let mut findings = vec![format!(
-                "{whose} is not the plain path, and the SA gives it to who asks for its values"
+                "{whose} is not the plain path, but the SA returns it for a query with its values"
             )];
-            findings.extend(told(differences));
+            findings.extend(describe(differences));
             (true, findings)
         }
-        Judgement::Wrong(differences) => (false, told(differences)),
-        Judgement::Unfounded(reason) => (false, vec![format!("{whose} has a path, and {reason}")]),
+        Judgement::Wrong(differences) => (false, describe(differences)),
+        Judgement::Unfounded(reason) => (false, vec![format!("{whose} has a path, but {reason}")]),
     };
     if let Judgement::Plain(all) | Judgement::OtherPath(all) | Judgement::Wrong(all) = &judgement {
         tally.notes += all.iter().filter(|difference| !difference.judged).count();

@@ -1,7 +1,7 @@
-//! `loader-test storm`: a large fabric's job start through the real daemon, with a real subnet manager: how long it takes, and
-//! what the SA is asked, beside rdma-core's own provider.
+//! `loader-test storm`: measures a job start on a large fabric, through the real daemon with a real subnet manager: its
+//! duration and its SA queries, beside rdma-core's own provider.
 //!
-//! Each run has a fabric, an opensm and a daemon of its own; providers take turns, so that what disturbs a round disturbs all.
+//! Each run has its own fabric, opensm and daemon. Providers take turns, so that a disturbance affects all of them.
 
 mod clients;
 mod job;
@@ -28,31 +28,32 @@ use verdict::{Claim, Run, Runs};
 /// The node of the fat tree that runs the daemon.
 const ASKING: &str = "H800";
 
-/// Starts a job on a simulated fabric of 1600 hosts: many clients ask one daemon for many destinations, at first cold, then
-/// warm; then the kernel asks by netlink for 64 hosts, each with 128 service ids, as rdma_cm does.
+/// Starts a job on a simulated fabric of 1600 hosts: many clients resolve many destinations through one daemon, first with
+/// a cold and then with a warm cache. Then the kernel resolves 64 hosts by netlink, each with 128 service ids, as rdma_cm
+/// does.
 ///
-/// Shown are times, SA queries and the daemon's processor time, with opensm as it is and with QoS (-Q). Without QoS a provider
-/// is judged: it sends the SA at most what the reference sends and one ClassPortInfo, and no part takes longer in each of its
-/// rounds than in each of the reference's, if there are three rounds or more. With QoS nothing is judged: stock ignores service
-/// ids.
+/// Prints times, SA queries and the daemon's processor time, with opensm's defaults and with QoS (-Q). Without QoS a provider
+/// must send the SA at most the reference's queries plus one ClassPortInfo. With three or more rounds, no part may take longer
+/// in every round of the provider than in every round of the reference. With QoS nothing is judged, since the stock provider
+/// ignores service ids.
 ///
-/// Exit status: 0 if every claim holds, 1 if one fails or an answer was wrong, 2 if the run could not take place.
+/// Exit status: 0 every claim holds, 1 a claim fails or an answer was wrong, 2 could not run.
 #[derive(Debug, Args)]
 pub struct StormCommand {
-    /// Provider libraries that are judged
+    /// Provider libraries to judge
     #[arg(required = true, value_name = "LIB")]
     libraries: Vec<PathBuf>,
-    /// The library that they are held against
+    /// The reference library
     #[arg(
         long,
         value_name = "LIB",
         default_value = "/usr/lib/x86_64-linux-gnu/ibacm/libibacmp.so"
     )]
     vs: PathBuf,
-    /// How often the providers take turns
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u16).range(1..=100))]
     rounds: u16,
-    /// Leave the runs with QoS out
+    /// Skip the runs with QoS
     #[arg(long)]
     no_qos: bool,
     /// The fabric, a file for ibsim [default: a fat tree of 1600 hosts]
@@ -61,19 +62,19 @@ pub struct StormCommand {
     /// The node that runs the daemon
     #[arg(long, value_name = "NODE", default_value = ASKING)]
     host: String,
-    /// Clients at a time
+    /// Number of concurrent clients
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = value_parser!(u16).range(1..=1000))]
     clients: u16,
-    /// Destinations of each client while the cache is cold
+    /// Destinations per client with a cold cache
     #[arg(long, value_name = "N", default_value_t = 40)]
     cold: usize,
-    /// Destinations of each client while the cache is warm
+    /// Destinations per client with a warm cache
     #[arg(long, value_name = "N", default_value_t = 200)]
     warm: usize,
-    /// Hosts that the kernel asks for
+    /// Hosts that the kernel resolves
     #[arg(long, value_name = "N", default_value_t = 64)]
     job_hosts: usize,
-    /// Service ids that it asks for each host with
+    /// Service ids per host of the kernel
     #[arg(long, value_name = "N", default_value_t = 128)]
     services: u16,
     /// Write the results as JSON
@@ -84,7 +85,7 @@ pub struct StormCommand {
     markdown: Option<PathBuf>,
 }
 
-/// What was found, as JSON.
+/// The results, as JSON.
 #[derive(Serialize)]
 struct Results<'a> {
     schema: u32,
@@ -133,13 +134,13 @@ impl StormCommand {
         self.tell(&plain, &qos)
     }
 
-    /// One job start with one provider: the provider's name, and what was found.
+    /// Runs one job start with one provider, and returns the provider's name and the result.
     fn storm(&self, library: &Path, qos: bool) -> Result<(String, Run)> {
         let mut builder = Rig::builder(library)
             .host(&self.host)
             .netlink()
             .option("log_level", 0)
-            // A busy machine must not cost a query more.
+            // No retries: on a busy machine they would add queries.
             .option("timeout", 20_000);
         builder = match &self.net {
             Some(net) => builder.net_file(net),
@@ -164,7 +165,7 @@ impl StormCommand {
             .map(|(_, gid)| *gid)
             .collect();
 
-        // Stock answers nothing before it has joined its multicast group. The host's own LID is no destination of the storm.
+        // Stock answers only after its multicast join. The storm does not use the host's own LID, so this warms nothing.
         wait::until_true("the daemon's first path", PATIENCE, || {
             host.check()?;
             let answer = host.resolve(&Destination::Lid(own))?;
@@ -205,7 +206,7 @@ impl StormCommand {
             .collect();
         let mut text = verdict::table("opensm without QoS", plain);
         if !qos.is_empty() {
-            text += &verdict::table("opensm with QoS (-Q), shown and not judged", qos);
+            text += &verdict::table("opensm with QoS (-Q), not judged", qos);
         }
         say(&text);
         for claim in &claims {

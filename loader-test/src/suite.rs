@@ -1,7 +1,7 @@
-//! The conformance suite: checks of what a provider does to the core, to clients, to the SA and to other nodes.
+//! The conformance suite: checks a provider's effects on the core, on clients, on the SA and on other nodes.
 //!
-//! A [`Check`] is declared once, in its family's file; everything else (the list, the runner, the reports, the test that
-//! each check has failed on its own faulty provider) goes over [`all`].
+//! A [`Check`] is declared once, in its family's file. The list, the runner, the reports and the test that each check fails on
+//! its faulty provider iterate over [`all`].
 
 pub mod ability;
 pub mod apart;
@@ -48,62 +48,62 @@ use fixture::Fixture;
 
 /// One check.
 pub struct Check {
-    /// Kebab-case, family first.
+    /// Name in kebab case, family first.
     pub name: &'static str,
-    /// The rule that a good provider keeps, in one sentence.
+    /// The rule that a correct provider keeps, in one sentence.
     pub rule: &'static str,
-    /// Who suffers from a provider that fails it.
+    /// Whom a provider affects that breaks the rule.
     pub harmed: Harmed,
-    /// How the check sees it: what it does to the provider and what it looks at, in one sentence.
+    /// The check's procedure, in one sentence: its input to the provider and what it inspects.
     pub how: &'static str,
-    /// What the provider must be able to do for the check to say anything; each implies what that needs itself.
+    /// The abilities that the check needs; each implies its own needs.
     pub needs: &'static [Ability],
-    /// The check itself.
+    /// The check's function.
     pub run: fn(&mut Fixture) -> Outcome,
-    /// The faulty provider that it must catch: a good one with one fault. Empty without the feature `faults`.
+    /// The faulty provider that it must detect: a correct one with one fault. Empty without the feature `faults`.
     pub fault: Fault,
 }
 
-/// What a check found; `Ok` is a pass, unless the ledger holds a breach.
+/// The outcome of a check; `Ok` is a pass, unless the ledger holds a violation.
 pub type Outcome = Result<(), Finding>;
 
 /// Why a check did not simply pass.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub enum Finding {
-    /// Somebody is harmed.
+    /// The provider breaks the rule, which affects others.
     Failed {
-        /// What should have happened.
+        /// The expected behaviour.
         expected: String,
-        /// What happened.
+        /// The actual behaviour.
         seen: String,
     },
-    /// A client is not served, in a check that is about something else: the rule is this breach's, not the check's.
+    /// A client gets no service in a check with another subject: the broken rule is this violation's, not the check's.
     Breach {
-        /// The breach.
+        /// The kind of violation.
         kind: ViolationKind,
-        /// Who suffers.
+        /// Whom it affects.
         harmed: Harmed,
-        /// What should have happened.
+        /// The expected behaviour.
         expected: String,
-        /// What happened.
+        /// The actual behaviour.
         seen: String,
     },
-    /// The provider departs from the contract, and nobody is harmed.
+    /// The provider departs from the contract without affecting others.
     Warned(String),
-    /// The provider lacks an ability, and says so properly.
+    /// The provider lacks an optional ability, and reports so properly.
     Skipped(String),
-    /// The check can say nothing without an ability that the provider should have.
+    /// The check needs an ability that every provider should have.
     Blocked(Ability),
-    /// The harness itself cannot go on, which says nothing about the provider.
+    /// The harness failed, which says nothing about the provider.
     CannotRun(String),
 }
 
 impl Finding {
-    /// Adds to what was expected and to what was seen, if somebody is harmed.
-    pub fn told(self, tell: impl FnOnce(String, String) -> (String, String)) -> Self {
+    /// Changes the expected and the actual text of a failure.
+    pub fn map_texts(self, map: impl FnOnce(String, String) -> (String, String)) -> Self {
         match self {
             Self::Failed { expected, seen } => {
-                let (expected, seen) = tell(expected, seen);
+                let (expected, seen) = map(expected, seen);
                 Self::Failed { expected, seen }
             }
             Self::Breach {
@@ -112,7 +112,7 @@ impl Finding {
                 expected,
                 seen,
             } => {
-                let (expected, seen) = tell(expected, seen);
+                let (expected, seen) = map(expected, seen);
                 Self::Breach {
                     kind,
                     harmed,
@@ -125,12 +125,12 @@ impl Finding {
     }
 }
 
-/// Trouble of the harness's own, such as a full disk.
+/// Returns a function that turns an error of the harness, such as a full disk, into a finding.
 pub fn cannot_run(what: &'static str) -> impl Fn(std::io::Error) -> Finding + Copy {
     move |error| Finding::CannotRun(format!("{what}: {error}"))
 }
 
-/// A failure.
+/// Returns a failure.
 pub fn failed(expected: impl Into<String>, seen: impl Into<String>) -> Finding {
     Finding::Failed {
         expected: expected.into(),
@@ -142,24 +142,24 @@ pub fn failed(expected: impl Into<String>, seen: impl Into<String>) -> Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// All is well.
+    /// The provider keeps the rule.
     Passed,
     /// The provider lacks the ability.
     Skipped,
     /// An ability that every provider should have, and that the check needs, is missing.
     Blocked,
-    /// A departure from the contract that harms nobody.
+    /// A departure from the contract that affects no one.
     Warned,
-    /// Somebody is harmed.
+    /// The provider breaks the rule, which affects others.
     Failed,
-    /// The provider did not come to an end.
+    /// The check did not end in time.
     TimedOut,
     /// The provider ended the process.
     Crashed,
 }
 
 impl Status {
-    /// As it is spelled in every report.
+    /// Returns the name used in all reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Passed => "passed",
@@ -172,10 +172,10 @@ impl Status {
         }
     }
 
-    /// Whether a run with this status is not all well; with `strict`, warnings count.
+    /// Whether this status fails a run; with `strict`, warnings do.
     pub fn is_bad(self, strict: bool) -> bool {
         match self {
-            // The run fails by the ability that is missing.
+            // The missing ability fails the run.
             Self::Passed | Self::Skipped | Self::Blocked => false,
             Self::Warned => strict,
             Self::Failed | Self::TimedOut | Self::Crashed => true,
@@ -190,13 +190,13 @@ impl fmt::Display for Status {
 }
 
 impl Check {
-    /// The family: the name's first word.
+    /// Returns the family, the name's first word.
     pub fn family(&self) -> &'static str {
         self.name.split('-').next().unwrap_or(self.name)
     }
 
-    /// How many times the usual limit the check may take: what is done thousands of times takes long on a busy machine, and
-    /// a provider may look at its files every few seconds.
+    /// Returns the multiple of the usual time limit: thousands of rounds take long on a busy machine, and a provider may poll
+    /// its files only every few seconds.
     fn time_factor(&self) -> u32 {
         match self.name {
             lifecycle::REOPEN_THOUSAND | wire::FLOOD_MEMORY => 10,
@@ -207,8 +207,8 @@ impl Check {
         }
     }
 
-    /// Its rule with the section of the docs; checks that are none of the suite's have none.
-    pub fn told_rule(&self) -> String {
+    /// Returns the rule with its section of CHECKS.md, if the check belongs to the suite.
+    pub fn rule_and_section(&self) -> String {
         match self.family() {
             _ if self.is_probe() => format!("{} (CHECKS.md, abilities)", self.rule),
             family if family == self.name => self.rule.to_owned(),
@@ -217,7 +217,7 @@ impl Check {
     }
 }
 
-/// Every check, by family.
+/// Iterates over every check, by family.
 pub fn all() -> impl Iterator<Item = &'static Check> {
     [
         load::CHECKS,
@@ -243,7 +243,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
     .flatten()
 }
 
-/// The check of a name, of the suite or of a command of its own.
+/// Finds a check by name, including the internal checks of other commands.
 pub fn find(name: &str) -> Option<&'static Check> {
     all()
         .chain([

@@ -1,4 +1,4 @@
-//! Waiting on conditions, with a deadline, so that a signal ends the wait.
+//! Waits for conditions, with a deadline; a signal ends the wait.
 
 use std::io::{self, ErrorKind};
 use std::thread;
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 use crate::error::{Context, Error, Result};
 use crate::signals;
 
-/// How long a step may take that normally takes a fraction of a second: other programs may have the processors.
+/// Time limit for a step that normally takes a fraction of a second: the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// Lets SIGINT, SIGTERM and SIGHUP end waits with [`Error::Interrupted`], so that the values in scope clean up. A
-/// second signal ends the process at once.
+/// Makes SIGINT, SIGTERM and SIGHUP end waits with [`Error::Interrupted`], so that destructors clean up. A second signal ends
+/// the process at once.
 pub fn catch_signals() -> Result<()> {
     signals::catch().context(|| "install handlers of signals".to_owned())
 }
 
-/// An error if a signal came since [`catch_signals`].
+/// Returns an error if a signal came since [`catch_signals`].
 pub fn check_signals() -> Result<()> {
     match signals::came() {
         None => Ok(()),
@@ -27,7 +27,7 @@ pub fn check_signals() -> Result<()> {
     }
 }
 
-/// Calls `probe` until it returns something, at most `limit` long; `what` names the condition in the error.
+/// Calls `probe` until it returns a value, at most for `limit`; `what` names the condition in the error.
 pub fn until<T>(
     what: impl Into<String>,
     limit: Duration,
@@ -49,7 +49,7 @@ pub fn until<T>(
     }
 }
 
-/// Like [`until`], for a condition that has no value.
+/// Waits like [`until`], for a condition without a value.
 pub fn until_true(
     what: impl Into<String>,
     limit: Duration,
@@ -58,7 +58,7 @@ pub fn until_true(
     until(what, limit, || Ok(probe()?.then_some(())))
 }
 
-/// Whether a read from a socket with a time-out may be tried again.
+/// Whether to retry a read from a socket with a time-out.
 pub(crate) fn is_temporary(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,12 +1,12 @@
-//! Numbers in words.
+//! Formats counts as text.
 
-/// So many of something.
+/// Returns a count with its noun, such as "2 checks".
 pub(crate) fn counted(count: usize, what: &str) -> String {
     let end = if count == 1 { "" } else { "s" };
     format!("{count} {what}{end}")
 }
 
-/// How often.
+/// Returns a number of times in words.
 pub(crate) fn times(count: u64) -> String {
     match count {
         0 => "never".into(),

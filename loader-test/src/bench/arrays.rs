@@ -1,4 +1,4 @@
-//! The providers that others are held against: the limit, and one that looks nothing up.
+//! The built-in providers for comparison: the limit, and one without any lookup.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ pub enum Array {
     Nothing,
 }
 
-/// Builds it in `folder`.
+/// Builds the provider in `folder`.
 ///
 /// # Errors
 /// If there is no C compiler, or it fails.
@@ -46,7 +46,7 @@ pub fn build(array: Array, folder: &Path) -> io::Result<PathBuf> {
     let output = command.output().map_err(|error| {
         io::Error::new(
             error.kind(),
-            format!("the C compiler cc, which builds the limit provider: {error}; as root: apt-get install gcc libc6-dev"),
+            format!("cannot run the C compiler cc for the provider limit: {error}; as root: apt-get install gcc libc6-dev"),
         )
     })?;
     if !output.status.success() {

@@ -1,14 +1,14 @@
-//! What is measured.
+//! The cases and figures of the bench.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::stand_in::bare::{GUIDS, LIDS};
 
-/// Hosts of the dump that is preloaded.
+/// Number of hosts in the preloaded dump.
 pub const DUMP_HOSTS: u32 = 1600;
 
-/// One thing that is measured, in a process of its own.
+/// A case, measured in its own process.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
 )]
@@ -22,11 +22,11 @@ pub enum Case {
     Name,
     /// Hits by IPv4 address
     Ip,
-    /// Hits of requests as the kernel makes them, with service ids
+    /// Hits by kernel requests, with service ids
     Kernel,
     /// Requests for twice as many destinations as the cache holds
     Churn,
-    /// Hits on one thread, SA answers on another
+    /// Hits on one thread, SA responses on another
     Threads,
     /// Hits while the cache is flushed
     Flush,
@@ -35,7 +35,7 @@ pub enum Case {
 }
 
 impl Case {
-    /// Its name, as the command line and the results have it.
+    /// Returns its name on the command line and in the results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lid => "lid",
@@ -50,17 +50,17 @@ impl Case {
         }
     }
 
-    /// The most destinations that it makes sense for.
+    /// Returns the maximum sensible number of destinations.
     pub fn most(self) -> u32 {
         match self {
             Self::Lid | Self::Name | Self::Ip | Self::Kernel | Self::Churn => LIDS,
-            // Misses need as many others.
+            // Misses need as many further destinations.
             Self::Gid | Self::Threads | Self::Flush => GUIDS / 2,
             Self::Preload => DUMP_HOSTS,
         }
     }
 
-    /// The sizes of it that a run measures, of those that were asked for.
+    /// Returns the requested sizes that a run measures.
     pub fn sizes(self, asked: &[u32]) -> Vec<u32> {
         if self == Self::Preload {
             return vec![DUMP_HOSTS];
@@ -75,7 +75,7 @@ impl Case {
     }
 }
 
-/// Whether a figure of a case is on a page for people; a terminal and JSON have all of them.
+/// Whether the documentation page shows a figure of a case; the terminal and JSON show all.
 pub fn is_on_page(case: Case, figure: &Figure) -> bool {
     match figure.name {
         "hit-p50" | "miss-p99" | "rss" => false,
@@ -84,13 +84,13 @@ pub fn is_on_page(case: Case, figure: &Figure) -> bool {
     }
 }
 
-/// What a figure is: its name in the results, its unit, and what it says. Smaller is better in all of them.
+/// A figure: its name in the results, its unit, and its meaning. Smaller is always better.
 pub struct Figure {
     /// Its name.
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// What it is.
+    /// Its meaning.
     pub what: &'static str,
 }
 
@@ -98,23 +98,23 @@ const fn figure(name: &'static str, unit: &'static str, what: &'static str) -> F
     Figure { name, unit, what }
 }
 
-/// All figures, in the order in which they are shown.
+/// All figures, in display order.
 pub const FIGURES: &[Figure] = &[
     figure(
         "hit",
         "ns",
-        "a request that the cache answers, the answer included; median of batches",
+        "a request that the cache answers, including the answer; median of batches",
     ),
     figure(
         "hit-p50",
         "ns",
-        "median of single hits, the clock's own time taken off",
+        "median of single hits, less the clock's own time",
     ),
     figure("hit-p99", "ns", "99th percentile of single hits"),
     figure(
         "cold",
         "ns",
-        "a request that the SA answers, while the cache fills; the SA answers at once",
+        "a request that the SA answers at once, while the cache fills",
     ),
     figure(
         "miss-p50",
@@ -125,7 +125,7 @@ pub const FIGURES: &[Figure] = &[
     figure(
         "one-percent-misses",
         "ns",
-        "a request of which one in a hundred misses",
+        "a request, of which one in a hundred misses",
     ),
     figure(
         "churn",
@@ -135,23 +135,19 @@ pub const FIGURES: &[Figure] = &[
     figure(
         "churn-queries",
         "per request",
-        "SA queries of such a request",
+        "SA queries per such request",
     ),
     figure(
         "pause",
         "us",
-        "the longest that a request held its thread while the cache was flushed",
+        "longest time of a request while the cache was flushed",
     ),
     figure("quiet-pause", "us", "the same for as long without a flush"),
-    figure(
-        "rss",
-        "bytes",
-        "growth of the resident memory by destination",
-    ),
+    figure("rss", "bytes", "growth of resident memory per destination"),
     figure(
         "used",
         "bytes",
-        "growth of allocated and mapped memory by destination",
+        "growth of allocated and mapped memory per destination",
     ),
     figure("open", "us", "all callbacks that open an empty cache"),
     figure("close", "us", "all callbacks that close a full cache"),

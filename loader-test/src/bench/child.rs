@@ -16,13 +16,13 @@ use crate::stand_in::HOSTS;
 use crate::stand_in::bare::{Asked, Core};
 use clap::Args;
 
-/// How long a provider may take until it answers the first request, and to notice that its flush file was touched.
+/// Time limit for a provider's first answer, and for its reaction to a touched flush file.
 const START: Duration = Duration::from_secs(15);
-/// What stand, in an option's line, for the path of the flush file and for the capacity.
+/// Placeholders in an option line for the path of the flush file and for the capacity.
 const FLUSH: &str = "@FLUSH@";
 const CAPACITY: &str = "@CAPACITY@";
 
-/// Measures one provider in one case. For loader-test itself.
+/// Measures one provider in one case (internal).
 #[derive(Clone, Debug, Args)]
 pub struct BenchChildCommand {
     /// The library
@@ -30,22 +30,22 @@ pub struct BenchChildCommand {
     /// The case
     #[arg(long, value_enum)]
     pub case: Case,
-    /// How many destinations
+    /// Number of destinations
     #[arg(long)]
     pub destinations: u32,
-    /// Where files are put
+    /// Folder for files
     #[arg(long)]
     pub folder: PathBuf,
-    /// Where the figures go, as JSON
+    /// File for the figures, as JSON
     #[arg(long)]
     pub result: PathBuf,
-    /// The dump that is preloaded
+    /// The dump to preload
     #[arg(long)]
     pub dump: Option<PathBuf>,
-    /// How long a figure is measured, in milliseconds
+    /// Measuring time of a figure, in milliseconds
     #[arg(long, default_value_t = 300)]
     pub time: u64,
-    /// Makes so many hits in the function `acm_bench_counted`, and measures nothing: for a counter of instructions
+    /// Number of hits to make in the function `acm_bench_counted` without measuring, for an instruction counter
     #[arg(long)]
     pub count: Option<u32>,
     /// A line of ibacm_opts.cfg
@@ -54,7 +54,7 @@ pub struct BenchChildCommand {
 }
 
 impl BenchChildCommand {
-    /// Measures, and writes what it found.
+    /// Measures, and writes the figures.
     pub fn run(&self) -> ExitCode {
         let outcome = self.measure().and_then(|found| {
             let text = serde_json::to_vec(&found).map_err(|error| error.to_string())?;
@@ -90,7 +90,7 @@ impl BenchChildCommand {
 
 struct Run<'a> {
     plan: &'a BenchChildCommand,
-    /// Those that the process may use; the measuring thread is bound to the last.
+    /// Processors of the process; the measuring thread is bound to the last one.
     processors: Vec<usize>,
     flush_file: PathBuf,
     found: Found,
@@ -139,7 +139,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The lines of ibacm_opts.cfg: the same for all providers. Those of one provider alone are no others' concern.
+    /// Returns the lines of ibacm_opts.cfg, the same for all providers; each ignores the others' own options.
     fn options(&self) -> std::io::Result<Vec<String>> {
         let plan = self.plan;
         let capacity = match plan.case {
@@ -192,8 +192,8 @@ impl Run<'_> {
     }
 }
 
-/// Waits until a first request is answered with a path: a provider may join a multicast group first. Else says that it is
-/// refused.
+/// Waits until a first request gets a path: a provider may first join a multicast group. Returns a remark if the provider
+/// refuses.
 ///
 /// # Errors
 /// If it is not answered at all.
@@ -214,18 +214,18 @@ fn serves(requests: &mut Requests) -> Result<Result<(), String>, String> {
     }
 }
 
-/// Fills the cache and makes hits, which the function alone makes that a counter of instructions looks at.
+/// Fills the cache, then makes hits only in the function that an instruction counter watches.
 fn counted_hits(requests: &mut Requests, destinations: u32, count: u32) -> Result<(), String> {
     requests.fill(&shuffled(destinations))?;
     let mut pending = 0;
     acm_bench_counted(requests, destinations, count, &mut pending);
     match pending {
         0 => Ok(()),
-        _ => Err(format!("{pending} hits were none")),
+        _ => Err(format!("{pending} hits were not answered from the cache")),
     }
 }
 
-/// The window of a counter of instructions: callgrind finds it by its name.
+/// The measuring window of an instruction counter: callgrind finds it by name.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn acm_bench_counted(

@@ -1,4 +1,4 @@
-//! Files that a provider reads at the start: names and addresses of the destinations, and a dump of paths.
+//! Files that a provider reads at start: names and addresses of the destinations, and a dump of paths.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use crate::stand_in::bare::{OWN_LID, gid_of, guid_of, lid_of};
 use crate::stand_in::message::Addr;
 
-/// The name of a destination.
+/// Returns the name of a destination.
 pub fn name_of(destination: u32) -> Addr {
     Addr::Name(format!("node{destination}.bench"))
 }
 
-/// The IPv4 address of a destination, in 10.0.0.0/8.
+/// Returns the IPv4 address of a destination, in 10.0.0.0/8.
 pub fn ip_of(destination: u32) -> Addr {
     Addr::Ip(Ipv4Addr::from((10 << 24) + destination + 1))
 }
 
-/// Writes the acm_hosts file of so many destinations, by names or by addresses.
+/// Writes the acm_hosts file of a number of destinations, by names or by addresses.
 ///
 /// # Errors
 /// If it cannot be written.
@@ -36,8 +36,8 @@ pub fn write_hosts(folder: &Path, count: u32, address: fn(u32) -> Addr) -> io::R
     Ok(path)
 }
 
-/// Writes what OpenSM's dump_pr plugin writes for so many hosts and this port, with a section a port and in each a line for
-/// every port.
+/// Writes a dump like OpenSM's dump_pr plugin for a number of hosts and this port: a section for each port, with a line for
+/// every port in each.
 ///
 /// # Errors
 /// If it cannot be written.

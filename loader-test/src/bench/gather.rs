@@ -1,4 +1,4 @@
-//! What the children found, gathered: a cell of the results each, and what disturbed the run.
+//! Gathers the children's figures into cells of the results, and the disturbances of the run.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use super::case::Case;
 use super::numbers::{NOISY_SPREAD, NOISY_STEAL, NOISY_SWITCHES, Summary};
 use super::results::{Cell, Contestant, Found, Noise};
 
-/// A contestant in a case of a size, with what was found in each round.
+/// A contestant in a case of a size, with its figures in each round.
 pub struct Rounds {
     /// The case.
     pub case: Case,
-    /// How many destinations.
+    /// Number of destinations.
     pub destinations: u32,
-    /// The contestant's place among all.
+    /// The contestant's index.
     pub contestant: usize,
-    /// A round each.
+    /// The rounds.
     pub found: Vec<Found>,
 }
 
-/// The cell of a contestant.
+/// Returns the cell of a contestant.
 pub fn cell(rounds: &Rounds, contestants: &[Contestant]) -> Cell {
     let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut remarks: Vec<String> = Vec::new();
@@ -47,7 +47,7 @@ pub fn cell(rounds: &Rounds, contestants: &[Contestant]) -> Cell {
     }
 }
 
-/// What disturbed the run, and whether that was too much.
+/// Returns the disturbances of the run, and whether they were too many.
 pub fn noise(all: &[Rounds]) -> Noise {
     let found = || all.iter().flat_map(|rounds| &rounds.found);
     let seconds: f64 = found().map(|found| found.seconds).sum();
@@ -77,7 +77,7 @@ pub fn noise(all: &[Rounds]) -> Noise {
     }
     if noise.switches_per_second > NOISY_SWITCHES {
         noise.verdict.push(format!(
-            "{:.0} involuntary context switches a second: other programs had the processor",
+            "{:.0} involuntary context switches per second: other programs used the processor",
             noise.switches_per_second
         ));
     }

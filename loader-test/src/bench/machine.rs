@@ -1,4 +1,4 @@
-//! What the system says of this process and of the processors.
+//! The system's statistics of this process and of the processors.
 
 use std::fs;
 use std::io;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The processors that this thread may use, from 0.
+/// Returns the processors that this thread may use, from 0.
 pub fn processors() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU)
@@ -26,18 +26,18 @@ pub fn pin(processor: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// What disturbed a measurement.
+/// The disturbances of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disturbance {
     /// Involuntary context switches of this thread.
     switches: u64,
-    /// Clock ticks of all processors that a hypervisor took, and all there were.
+    /// Clock ticks of all processors: stolen by a hypervisor, and total.
     stolen: u64,
     ticks: u64,
 }
 
 impl Disturbance {
-    /// So far.
+    /// Returns the counts so far.
     pub fn so_far() -> Self {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -66,7 +66,7 @@ impl Disturbance {
         }
     }
 
-    /// Involuntary context switches since, and the part of all processor time that was stolen since.
+    /// Returns the involuntary context switches and the stolen part of all processor time since then.
     pub fn since(&self) -> (u64, f64) {
         let now = Self::so_far();
         let ticks = now.ticks.saturating_sub(self.ticks).max(1);
@@ -77,13 +77,13 @@ impl Disturbance {
     }
 }
 
-/// How long this thread has waited for a processor that others had.
+/// Returns how long this thread has waited for a processor.
 pub fn waited() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     waited_of(&text)
 }
 
-/// The second number of a schedstat, in nanoseconds.
+/// Returns the second number of a schedstat, in nanoseconds.
 fn waited_of(text: &str) -> Duration {
     let waited = text
         .split_whitespace()
@@ -102,7 +102,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Now.
+    /// Returns the current values.
     pub fn now() -> Self {
         const PAGE: u64 = 4096;
         let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -111,7 +111,7 @@ impl Memory {
             .nth(1)
             .and_then(|pages| pages.parse::<u64>().ok());
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        // SAFETY: mallinfo2 only reads the allocator's books.
+        // SAFETY: mallinfo2 only reads the allocator's statistics.
         let malloc = unsafe { libc::mallinfo2() };
         let by_malloc = (malloc.arena + malloc.hblkhd) as u64;
         let mapped = anonymous(&maps).saturating_sub(by_malloc);
@@ -122,7 +122,7 @@ impl Memory {
     }
 }
 
-/// Bytes of private memory without a file that can be written.
+/// Returns the bytes of private, writable, anonymous memory.
 fn anonymous(maps: &str) -> u64 {
     let of_line = |line: &str| {
         let mut words = line.split_whitespace();

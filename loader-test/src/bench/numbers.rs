@@ -1,12 +1,12 @@
-//! Medians, percentiles, spreads and ratios, and when a machine was too noisy for them.
+//! Medians, percentiles, spreads and ratios, and limits for a noisy machine.
 
 use serde::{Deserialize, Serialize};
 
-/// A spread between rounds, as a part of their median, above which a figure is called noisy.
+/// Relative spread between rounds above which a figure is noisy.
 pub const NOISY_SPREAD: f64 = 0.25;
-/// Involuntary context switches a second of measuring above which the machine is called noisy.
+/// Involuntary context switches per second of measuring above which the machine is noisy.
 pub const NOISY_SWITCHES: f64 = 100.0;
-/// The part of the processor time that a hypervisor took above which the machine is called noisy.
+/// Part of stolen processor time above which the machine is noisy.
 pub const NOISY_STEAL: f64 = 0.02;
 
 /// The values of a figure in all rounds.
@@ -23,7 +23,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of at least one value.
+    /// Summarizes at least one value.
     pub fn of(rounds: &[f64]) -> Option<Self> {
         let mut sorted = rounds.to_vec();
         let median = median(&mut sorted)?;
@@ -35,7 +35,7 @@ impl Summary {
         })
     }
 
-    /// The distance between the smallest and the largest, as a part of the median.
+    /// Returns the spread: largest minus smallest, relative to the median.
     pub fn spread(&self) -> f64 {
         match self.median == 0.0 {
             true => 0.0,
@@ -49,7 +49,7 @@ impl Summary {
     }
 }
 
-/// The median, by sorting; `None` of nothing.
+/// Returns the median, by sorting; `None` without values.
 pub fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -60,14 +60,14 @@ pub fn median(values: &mut [f64]) -> Option<f64> {
     }
 }
 
-/// The value that so many percent of the sorted values do not exceed (nearest rank); `None` of nothing.
+/// Returns a percentile of sorted values (nearest rank); `None` without values.
 pub fn percentile(sorted: &[u32], percent: f64) -> Option<u32> {
     let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// How many times larger the reference's value is: the median of the ratios of each round, since what disturbed a round
-/// disturbed both. `None` if a round is missing or zero.
+/// Returns how many times larger the reference's value is: the median of the ratios of each round, since a disturbance of a
+/// round affects both. `None` if a round is missing or zero.
 pub fn ratio(reference: &Summary, own: &Summary) -> Option<f64> {
     if reference.rounds.len() != own.rounds.len() {
         return None;
@@ -77,16 +77,16 @@ pub fn ratio(reference: &Summary, own: &Summary) -> Option<f64> {
     median(&mut ratios).filter(|ratio| ratio.is_finite())
 }
 
-/// Whether every round of `own` is larger than every round of `reference`. With five rounds of each, chance alone says so once in
-/// 252 times.
+/// Whether every round of `own` is larger than every round of `reference`. With five rounds each, this happens by chance once
+/// in 252 times.
 pub fn exceeds_in_every_round(own: &Summary, reference: &Summary) -> bool {
     own.least > reference.most
 }
 
-/// Reads `1k,49k,1m`: numbers with k for a thousand and m for a million.
+/// Parses a number such as `1k`, `49k` or `1m`: k is a thousand, m a million.
 ///
 /// # Errors
-/// What is no such number.
+/// If the text is not such a number.
 pub fn parse_count(text: &str) -> Result<u32, String> {
     let lower = text.trim().to_ascii_lowercase();
     let (digits, unit) = match lower.strip_suffix('k') {
@@ -104,7 +104,7 @@ pub fn parse_count(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A count as [`parse_count`] reads it.
+/// Formats a count as [`parse_count`] reads it.
 pub fn show_count(count: u32) -> String {
     match count {
         count if count % 1_000_000 == 0 => format!("{}m", count / 1_000_000),

@@ -1,4 +1,4 @@
-//! The hits as a picture.
+//! Draws the cache hits as SVG.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -19,7 +19,7 @@ const COLOURS: [RGBColor; 6] = [
 const LIMIT: RGBColor = RGBColor(90, 90, 90);
 const CORE: RGBColor = RGBColor(190, 190, 190);
 
-/// What is along the horizontal axis: a form of request and a number of destinations.
+/// A group on the horizontal axis: a request form and a number of destinations.
 fn places(results: &Results) -> Vec<(Case, u32)> {
     let mut places: Vec<(Case, u32)> = Vec::new();
     for cell in &results.cells {
@@ -31,7 +31,7 @@ fn places(results: &Results) -> Vec<(Case, u32)> {
     places
 }
 
-/// Draws a group of bars for each case and size, one a contestant, with the limit as a line across each group.
+/// Draws a group of bars for each case and size, one per contestant, with the limit as a line across each group.
 ///
 /// # Errors
 /// If there is nothing to draw.
@@ -64,7 +64,7 @@ fn draw_into(results: &Results, picture: &mut String) -> Result<(), Box<dyn std:
 
     let root = SVGBackend::with_string(picture, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
-    let title = "A request that the cache answers, answer included: median of the rounds, and from the fastest to the slowest";
+    let title = "A request that the cache answers, including the answer: median of the rounds, and range from fastest to slowest";
     let mut chart = ChartBuilder::on(&root)
         .caption(title, ("sans-serif", 18))
         .margin(10)
@@ -72,7 +72,7 @@ fn draw_into(results: &Results, picture: &mut String) -> Result<(), Box<dyn std:
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..places.len() as f64, range.clone().log_scale())?;
     let label = |x: &f64| {
-        // The labels stand in the middle of the groups.
+        // The labels are in the middle of the groups.
         let index = x.floor() as usize;
         match places.get(index) {
             Some((case, count)) if (x - x.floor() - 0.5).abs() < 0.01 => {

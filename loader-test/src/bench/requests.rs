@@ -1,4 +1,4 @@
-//! Requests for random destinations, made and timed.
+//! Sends and times requests for random destinations.
 
 use std::time::{Duration, Instant};
 
@@ -9,22 +9,22 @@ use super::numbers;
 use crate::stand_in::bare::{Asked, Core, OWN_IP, OWN_NAME, gid_of, lid_of};
 use crate::stand_in::message::{Addr, ENTRY, HEADER, Message, Path};
 
-/// How long an answer may take: other programs may have the processors.
+/// Time limit for an answer: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Requests that are timed together: many for the clock, and soon over, so that few batches are interrupted.
+/// Requests per timed batch: enough for the clock, but few enough that interrupts hit few batches.
 const BATCH: usize = 256;
-/// Single requests that are timed for percentiles.
+/// Number of single requests to time for percentiles.
 const SINGLES: usize = 100_000;
-/// A request that takes longer may have waited for the processor; the system is not asked about others, which takes long itself.
+/// Only a request longer than this may have waited for the processor: reading that time for all requests would take too long.
 const LONG: Duration = Duration::from_micros(20);
-/// Service ids that a host is asked with, as in the start of a job.
+/// Number of service ids per host, as in a job start.
 const SERVICES: u64 = 128;
 /// The service id by which rdma_cm connects to the TCP port 0.
 const FIRST_SERVICE: u64 = 0x0106_0000;
-/// Reversible, and one path: what clients ask for.
+/// Reversible, one path: the values of clients.
 const REVERSIBLE: u8 = 0x81;
 
-/// How a destination is named in a request.
+/// The form of a destination in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Lid,
@@ -40,9 +40,9 @@ pub struct Requests {
     form: Form,
     message: Message,
     template: Message,
-    /// Bytes of the template that count.
+    /// Used bytes of the template.
     length: usize,
-    /// The addresses of the destinations, if they are asked for by address.
+    /// The addresses of the destinations, for requests by address.
     addresses: Vec<[u8; 64]>,
     client: u64,
     random: fastrand::Rng,
@@ -51,7 +51,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Requests as the case has them, for so many destinations.
+    /// Returns the requests of a case for a number of destinations.
     pub fn new(core: Core, case: Case, destinations: u32) -> Self {
         let to_address = |own: Addr, address: fn(u32) -> Addr| {
             let any = Message::destination(Some(&own), &address(0)).verified(None);
@@ -89,15 +89,15 @@ impl Requests {
         }
     }
 
-    /// A random number below `count`. It depends on the last answer, if only by a hair: a processor would otherwise work at the
-    /// next requests while one waits for its memory, which it cannot where requests come one by one.
+    /// Returns a random number below `count` that depends on the last answer. Otherwise the processor would overlap requests,
+    /// which it cannot do in a daemon, where requests come one by one.
     #[inline]
     pub fn any(&mut self, count: u32) -> u32 {
         let random = self.random.u32(..).wrapping_add(self.core.last_dlid());
         ((u64::from(random) * u64::from(count)) >> 32) as u32
     }
 
-    /// Asks for a destination.
+    /// Sends a request for a destination.
     #[inline]
     pub fn ask(&mut self, destination: u32) -> Asked {
         const DGID: usize = HEADER + 8 + 8;
@@ -127,7 +127,7 @@ impl Requests {
         self.core.ask(&mut self.message, self.client, destination)
     }
 
-    /// Asks for a destination and has the SA answer.
+    /// Sends a request for a destination and lets the SA respond.
     ///
     /// # Errors
     /// If no answer comes.
@@ -139,12 +139,12 @@ impl Requests {
         }
     }
 
-    /// A message for [`query`](Self::query).
+    /// Returns a message for [`query`](Self::query).
     pub fn query_message(&self) -> Message {
         Message::query(&Path::default().with_reversible_numpath(REVERSIBLE))
     }
 
-    /// Has the provider ask the SA for a path that it may know; the answer is not waited for.
+    /// Sends a query for a path that may be cached, without waiting for the answer.
     pub fn query(&mut self, message: &mut Message, destination: u32) {
         const DGID: usize = HEADER + 8 + 8;
         self.made += 1;
@@ -152,7 +152,7 @@ impl Requests {
         self.core.query(message, self.client, destination);
     }
 
-    /// Has the SA answer until the last request is answered.
+    /// Lets the SA respond until the last request has its answer.
     ///
     /// # Errors
     /// If no answer comes.
@@ -173,7 +173,7 @@ impl Requests {
         Ok(())
     }
 
-    /// Asks once for each of so many destinations, in random order; the nanoseconds of each.
+    /// Requests each destination once, in random order; returns the nanoseconds per request.
     ///
     /// # Errors
     /// If an answer does not come.
@@ -185,7 +185,7 @@ impl Requests {
         Ok(begin.elapsed().as_nanos() as f64 / order.len().max(1) as f64)
     }
 
-    /// Nanoseconds of a request, the median of batches for about as long as `time`; `next` chooses the destinations.
+    /// Returns the nanoseconds per request, the median of batches over about `time`; `next` chooses the destinations.
     ///
     /// # Errors
     /// If an answer does not come.
@@ -208,7 +208,7 @@ impl Requests {
         }
     }
 
-    /// Times single requests: the median and the 99th percentile, in nanoseconds, less what the clock takes.
+    /// Times single requests; returns the median and the 99th percentile in nanoseconds, less the clock's own time.
     ///
     /// # Errors
     /// If an answer does not come.
@@ -274,7 +274,7 @@ pub fn single_requests(time: Duration) -> usize {
     (time.as_micros() as usize * 4).clamp(1000, SINGLES)
 }
 
-/// What reading the clock twice takes, in nanoseconds.
+/// Returns the nanoseconds of reading the clock twice.
 fn clock_cost() -> u32 {
     let mut times: Vec<u32> = (0..1000)
         .map(|_| {
@@ -286,7 +286,7 @@ fn clock_cost() -> u32 {
     numbers::percentile(&times, 50.0).unwrap_or(0)
 }
 
-/// The numbers below `count` in random order, the same in each run.
+/// Returns the numbers below `count` in random order, the same in each run.
 pub fn shuffled(count: u32) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count).collect();
     fastrand::Rng::with_seed(0x5eed).shuffle(&mut order);

@@ -1,4 +1,4 @@
-//! What a run found, as JSON.
+//! The results of a run, as JSON.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::case::Case;
 use super::numbers::Summary;
 
-/// The version of this form; it changes when a field changes its meaning or goes.
+/// The schema version; it changes when a field changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
 
 /// All results of a run.
@@ -19,44 +19,44 @@ pub struct Results {
     pub processor: String,
     /// The kernel's release.
     pub kernel: String,
-    /// What the kernel does about huge pages.
+    /// The kernel's setting for huge pages.
     pub huge_pages: String,
-    /// Whether the program was built with optimizations: figures of another build say nothing.
+    /// Whether the program was built with optimizations: figures of other builds are meaningless.
     pub optimized: bool,
     /// Rounds, in each of which every contestant ran once.
     pub rounds: usize,
-    /// Who was measured, in the order of the table; the reference of all ratios is `reference`.
+    /// The contestants, in table order; `reference` is the reference of all ratios.
     pub contestants: Vec<Contestant>,
-    /// The name of the contestant that ratios are held against.
+    /// The name of the reference contestant.
     pub reference: String,
-    /// What was measured.
+    /// The cells.
     pub cells: Vec<Cell>,
-    /// What disturbed the run.
+    /// The disturbances.
     pub noise: Noise,
 }
 
-/// A provider that was measured.
+/// A measured provider.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Contestant {
-    /// What the table calls it.
+    /// Its name in the table.
     pub name: String,
     /// Its library.
     pub library: String,
-    /// What it is there for.
+    /// Its role.
     pub role: Role,
 }
 
-/// What a contestant is there for.
+/// The role of a contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// It is measured.
+    /// The measured provider.
     Measured,
-    /// It is compared with.
+    /// A provider for comparison.
     Compared,
     /// Answers by array index.
     Limit,
-    /// Answers without looking anything up: what the core costs.
+    /// Answers without a lookup: shows the cost of the core.
     Core,
 }
 
@@ -65,24 +65,24 @@ pub enum Role {
 pub struct Cell {
     /// The case.
     pub case: Case,
-    /// How many destinations.
+    /// Number of destinations.
     pub destinations: u32,
     /// The contestant's name.
     pub contestant: String,
     /// The figures, by name (see `figures` of the documentation); units are nanoseconds, microseconds, milliseconds, bytes.
     pub figures: BTreeMap<String, Summary>,
-    /// How many times smaller than the reference's each figure is.
+    /// By which factor each figure is smaller than the reference's.
     pub ratios: BTreeMap<String, f64>,
-    /// Requests that were made, in all rounds.
+    /// Number of requests in all rounds.
     pub requests: u64,
-    /// Answers that were not the path that was asked for.
+    /// Number of answers with another path than the requested one.
     pub wrong: u64,
-    /// What it cannot do, or why a figure is missing.
+    /// Unsupported cases, and reasons for missing figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
 }
 
-/// What disturbed a run.
+/// The disturbances of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Noise {
     /// Involuntary context switches of the measuring threads, a second.
@@ -91,26 +91,26 @@ pub struct Noise {
     pub stolen: f64,
     /// Whether threads were bound to processors.
     pub pinned: bool,
-    /// Why figures of this run are not to be trusted; empty if nothing was found.
+    /// Reasons not to trust the figures of this run, if any.
     pub verdict: Vec<String>,
 }
 
-/// What a child found out: one contestant, one case, one size, one round.
+/// A child's result: one contestant, one case, one size, one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Found {
     /// The figures.
     pub figures: BTreeMap<String, f64>,
-    /// Requests that were made.
+    /// Number of requests.
     pub requests: u64,
     /// Wrong answers.
     pub wrong: u64,
-    /// What it cannot do.
+    /// Unsupported cases.
     pub remarks: Vec<String>,
     /// Involuntary context switches.
     pub switches: u64,
-    /// The part of the processors' time that was stolen.
+    /// Stolen part of the processors' time.
     pub stolen: f64,
-    /// How long it measured, in seconds.
+    /// Measuring time, in seconds.
     pub seconds: f64,
     /// Whether its thread was bound to a processor.
     pub pinned: bool,

@@ -1,4 +1,4 @@
-//! The results as text: for a terminal, and for a page of documentation.
+//! Formats the results for a terminal and for a documentation page.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use super::case::{Case, FIGURES, Figure, is_on_page};
 use super::numbers::show_count;
 use super::results::{Cell, Results, Role};
 
-/// Ratios that say something; others come of values that are nothing.
+/// Range of meaningful ratios; others come from values near zero.
 const SHOWN_RATIOS: std::ops::Range<f64> = 0.1..1000.0;
 
-/// A figure of a case and size, with what each contestant has.
+/// A figure of a case and size, with each contestant's value.
 struct Row<'a> {
     case: Case,
     destinations: u32,
@@ -17,7 +17,7 @@ struct Row<'a> {
     cells: Vec<Option<&'a Cell>>,
 }
 
-/// All rows that somebody has a value in.
+/// Returns all rows with at least one value.
 fn rows(results: &Results) -> Vec<Row<'_>> {
     let mut places: Vec<(Case, u32)> = Vec::new();
     for cell in &results.cells {
@@ -77,7 +77,7 @@ fn value(cell: Option<&Cell>, figure: &Figure, reference: &str) -> String {
     }
 }
 
-/// For a terminal.
+/// Formats the results for a terminal.
 pub fn text(results: &Results) -> String {
     let mut lines: Vec<Vec<String>> = vec![
         ["case", "dests", "figure", "unit"]
@@ -181,7 +181,7 @@ fn verdict(results: &Results) -> String {
     out
 }
 
-/// For a page: one table, and how it was made.
+/// Formats the results for a page: one table, and how it was made.
 pub fn markdown(results: &Results) -> String {
     let mut out = String::new();
     let shown: Vec<&str> = results

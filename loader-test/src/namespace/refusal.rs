@@ -1,11 +1,11 @@
-//! Why a machine refuses namespaces, and what gives them.
+//! Explains why a machine refuses namespaces, and how to allow them.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::process::geteuid;
 
-/// What a machine says about namespaces.
+/// The machine's settings for namespaces.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
     pub root: bool,
@@ -43,7 +43,7 @@ impl Facts {
         }
     }
 
-    /// What to do. A container is what is left when no setting of the kernel explains it.
+    /// Returns the advice. If no kernel setting explains the refusal, it assumes a container.
     pub fn advice(self) -> String {
         let mut advice: Vec<&str> = Vec::new();
         if self.no_net_namespaces {
@@ -63,7 +63,7 @@ impl Facts {
         }
         if self.clone_is_off && !self.root {
             advice.push(
-                "user namespaces are root's alone; run as root, or as root: sysctl -w kernel.unprivileged_userns_clone=1",
+                "only root may create user namespaces; run as root, or as root: sysctl -w kernel.unprivileged_userns_clone=1",
             );
         }
         if self.apparmor_restricts && !self.root {

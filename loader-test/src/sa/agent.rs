@@ -1,4 +1,4 @@
-//! The process that puts questions to the SA through libibumad.
+//! The process that sends queries to the SA through libibumad.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use libloading::Library;
 use super::{Outcome, Reply, Request, from_hex, to_hex};
 use crate::error::{Context, Error, Result};
 
-/// Answers questions on standard input, which is a socket, until its other end closes.
+/// Serves queries on standard input, which is a socket, until its other end closes.
 pub fn serve() -> Result<()> {
     let operation = || "use standard input as a socket".to_owned();
     let stdin = std::io::stdin()
@@ -22,7 +22,7 @@ pub fn serve() -> Result<()> {
     let reader = BufReader::new(writer.try_clone().context(operation)?);
     let mut port = UmadPort::open()?;
     for line in reader.lines() {
-        let line = line.context(|| "read a question".to_owned())?;
+        let line = line.context(|| "read a query".to_owned())?;
         let request: Request = serde_json::from_str(&line).map_err(|error| {
             Error::protocol("loader-test", format!("{error} in the line {line}"))
         })?;
@@ -36,12 +36,12 @@ pub fn serve() -> Result<()> {
         line.push('\n');
         writer
             .write_all(line.as_bytes())
-            .context(|| "answer a question".to_owned())?;
+            .context(|| "answer a query".to_owned())?;
     }
     Ok(())
 }
 
-/// Asks until an answer comes: nothing between here and the SA repeats a MAD that got lost.
+/// Repeats the query until a response comes: no layer below retries a lost MAD.
 fn ask(port: &mut UmadPort, request: &Request) -> Result<Outcome> {
     let data = from_hex(&request.data)
         .filter(|data| data.len() <= Mad::SIZE - Mad::DATA)
@@ -54,7 +54,7 @@ fn ask(port: &mut UmadPort, request: &Request) -> Result<Outcome> {
         let deadline = Instant::now() + limit;
         while let Some(received) = port.receive(deadline)? {
             if received.mad.transaction() != transaction {
-                // It belongs to an earlier attempt.
+                // The response belongs to an earlier attempt.
                 continue;
             }
             if received.is_answer {
@@ -71,7 +71,7 @@ fn ask(port: &mut UmadPort, request: &Request) -> Result<Outcome> {
 struct Mad([u8; Self::SIZE]);
 
 struct Received {
-    /// Else it is the MAD that was sent: nobody took it.
+    /// If not, it is the sent MAD, returned undelivered.
     is_answer: bool,
     mad: Mad,
 }
@@ -85,7 +85,7 @@ impl Mad {
     const GET_RESPONSE: u8 = 0x81;
     const DATA: usize = 56;
 
-    /// A Get; `data` fits behind the header.
+    /// Returns a Get; `data` must fit behind the header.
     fn get(transaction: u32, attribute: u16, component_mask: u64, data: &[u8]) -> Self {
         let mut bytes = [0; Self::SIZE];
         bytes[..4].copy_from_slice(&[
@@ -119,7 +119,7 @@ impl Mad {
             );
             return Err(Error::protocol("the SA", problem));
         }
-        // Both bytes count: the common status and the SA's own.
+        // Both bytes count: the common status and the SA's status.
         Ok(match self.word(4) {
             0 => Outcome::Data(to_hex(&self.0[Self::DATA..])),
             status => Outcome::Refused(status),
@@ -133,11 +133,11 @@ struct UmadPort {
     port: c_int,
     agent: c_int,
     last_transaction: u32,
-    /// Room for the header and a MAD, aligned as the header needs it.
+    /// Buffer for the header and a MAD, aligned for the header.
     buffer: Vec<u64>,
 }
 
-/// Functions of libibumad, looked up so that this crate builds where it is not installed.
+/// Functions of libibumad, looked up at run time so that this crate builds without it.
 struct Umad {
     init: unsafe extern "C" fn() -> c_int,
     open_port: unsafe extern "C" fn(*const std::ffi::c_char, c_int) -> c_int,
@@ -244,7 +244,7 @@ impl UmadPort {
         }
     }
 
-    /// The next MAD that arrives until `deadline`.
+    /// Returns the next MAD that arrives before `deadline`.
     fn receive(&mut self, deadline: Instant) -> Result<Option<Received>> {
         // Rounded up, so that the last wait is not a busy one.
         let left = deadline

@@ -1,4 +1,4 @@
-//! Clients of the daemon's socket that ask all at once, each for one destination at a time.
+//! Concurrent clients of the daemon's socket, each with one outstanding request.
 
 use std::time::Instant;
 
@@ -8,13 +8,13 @@ use crate::error::Result;
 use crate::ibacm::Host;
 use crate::record::Lid;
 
-/// Threads that the clients are spread over: each sends for all of its clients, then takes all their answers.
+/// Number of threads. Each sends the requests of all its clients, then receives all their answers.
 const THREADS: usize = 4;
 
-/// Has so many clients ask for so many destinations each, which differ from client to client.
+/// Makes each client request a number of destinations, which differ between clients.
 ///
 /// # Errors
-/// If a client loses the daemon. Answers that are not right are counted.
+/// If a client loses its connection. Wrong answers are counted, not errors.
 pub fn ask(host: &Host, lids: &[Lid], clients: usize, each: usize) -> Result<Phase> {
     let mut connected: Vec<Client> = (0..clients)
         .map(|_| host.connect())
@@ -72,7 +72,7 @@ fn ask_from(
     Ok(phase)
 }
 
-/// What a client asks for: each begins at another place, so that all together ask for everything, if they ask for enough.
+/// Returns a client's destinations. Each client starts at another one, so that together they cover all.
 fn destination(lids: &[Lid], client: usize, clients: usize, turn: usize) -> Lid {
     lids[(client * lids.len() / clients + turn) % lids.len()]
 }

@@ -1,4 +1,4 @@
-//! The start of a job by rdma_cm: the kernel asks by netlink for each host with many service ids.
+//! A job start by rdma_cm: the kernel requests paths to each host by netlink, with many service ids.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,24 +9,24 @@ use crate::ibacm::Host;
 use crate::kernel::{Kernel, Request, service_id_of_port};
 use crate::record::{Gid, PathRecord};
 
-/// How long the kernel waits before it asks the SA itself.
+/// How long the kernel waits before it queries the SA itself.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Requests that are out at a time: their answers fit into a socket's buffer.
+/// Number of outstanding requests: their answers fit into a socket's buffer.
 const AT_A_TIME: usize = 64;
 /// The first TCP port of the job.
 const FIRST_PORT: u16 = 20_000;
 
-/// A request that is out.
+/// An outstanding request.
 struct Out {
     sent: Instant,
     dgid: Gid,
 }
 
-/// Asks for each host with each of so many service ids. What is not answered with a path in time counts as an SA query: the
-/// kernel then asks itself.
+/// Requests each host with each service id. A request without a path in time counts as an SA query, which the kernel would
+/// then send itself.
 ///
 /// # Errors
-/// If the daemon does not keep to the protocol.
+/// If the daemon violates the protocol.
 pub fn ask(host: &Host, hosts: &[Gid], services: u16) -> Result<Phase> {
     let mut kernel = Kernel::of(host)?;
     let mut phase = Phase::default();
@@ -69,7 +69,7 @@ enum Outcome {
     Waits,
     Right,
     Wrong,
-    /// Refused, or too late.
+    /// Requests that were refused or answered too late.
     KernelAsks,
 }
 

@@ -1,4 +1,4 @@
-//! What the runs found, held against the reference.
+//! Compares the runs with the reference.
 
 use std::fmt::{self, Write as _};
 use std::fs;
@@ -12,20 +12,20 @@ use crate::error::{Context, Error, Result};
 /// One part of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Phase {
-    /// How long it took.
+    /// Its duration.
     pub seconds: f64,
-    /// Requests that were made.
+    /// Number of requests.
     pub requests: usize,
-    /// Answers that were not the path that was asked for.
+    /// Number of answers with another path than the requested one.
     pub wrong: usize,
-    /// Path queries that the SA got from the daemon.
+    /// Path queries from the daemon to the SA.
     pub queries: usize,
-    /// Requests that were refused, or not answered in 2 s: the kernel asks the SA itself.
+    /// Requests that were refused or not answered in 2 s: the kernel then queries the SA itself.
     pub kernel_asks: usize,
 }
 
 impl Phase {
-    /// What the SA is asked in all.
+    /// Returns the total number of path queries.
     fn load(&self) -> usize {
         self.queries + self.kernel_asks
     }
@@ -34,11 +34,11 @@ impl Phase {
 /// One run of a provider.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Run {
-    /// Clients, with nothing in the cache.
+    /// Clients with an empty cache.
     pub cold: Phase,
-    /// Clients again.
+    /// Clients with a warm cache.
     pub warm: Phase,
-    /// The kernel.
+    /// The kernel's requests.
     pub job: Phase,
     /// Queries for ClassPortInfo in the whole run.
     pub class_port_info: usize,
@@ -55,7 +55,7 @@ impl Run {
         ]
     }
 
-    /// All that the SA is asked but ClassPortInfo.
+    /// Returns the number of SA queries except ClassPortInfo.
     fn load(&self) -> usize {
         self.phases().iter().map(|(_, phase)| phase.load()).sum()
     }
@@ -70,7 +70,7 @@ impl Run {
 pub struct Runs {
     /// The provider's name.
     pub name: String,
-    /// One a round.
+    /// One run per round.
     pub runs: Vec<Run>,
 }
 
@@ -87,12 +87,12 @@ impl Runs {
     }
 }
 
-/// Something that a provider must hold.
+/// A requirement on a provider.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Claim {
     /// The provider.
     pub provider: String,
-    /// What is claimed, with the numbers.
+    /// The claim, with its numbers.
     pub text: String,
     /// Whether it holds.
     pub holds: bool,
@@ -108,10 +108,10 @@ impl fmt::Display for Claim {
 /// The ClassPortInfo queries that a port may send beyond the reference's queries.
 const CLASS_PORT_INFOS: usize = 1;
 
-/// Rounds below which times have no spread worth the name, and are not judged.
+/// Minimum number of rounds to judge times: fewer rounds show no spread.
 const ROUNDS_FOR_TIMES: usize = 3;
 
-/// What is claimed of a provider beside the reference.
+/// Returns the claims about a provider compared with the reference.
 pub fn claims(own: &Runs, reference: &Runs) -> Vec<Claim> {
     let claim = |text: String, holds: bool| Claim {
         provider: own.name.clone(),
@@ -124,7 +124,7 @@ pub fn claims(own: &Runs, reference: &Runs) -> Vec<Claim> {
         wrong == 0,
     )];
 
-    // Each round for itself: a query too many in one is one too many.
+    // Per round: one query too many in any round fails.
     let pairs = own.runs.iter().zip(&reference.runs);
     let worst = pairs
         .map(|(own, reference)| (own.load() + own.class_port_info, reference.load()))
@@ -172,7 +172,7 @@ const TIMES: [Time; 3] = [
 /// A part of a run, by its name.
 type Part = (&'static str, fn(&Run) -> &Phase);
 
-/// The medians, as a table of Markdown.
+/// Returns the medians as a Markdown table.
 pub fn table(title: &str, all: &[Runs]) -> String {
     let mut out = format!("{title}\n\n");
     let names: Vec<&str> = all.iter().map(|runs| runs.name.as_str()).collect();
@@ -220,12 +220,12 @@ pub fn table(title: &str, all: &[Runs]) -> String {
     out
 }
 
-/// The processor time of all threads of a process so far.
+/// Returns the processor time of all threads of a process so far.
 ///
 /// # Errors
-/// If the process does not run.
+/// If the process is not running.
 pub fn cpu_time(pid: Option<i32>) -> Result<Duration> {
-    let pid = pid.ok_or_else(|| Error::Input("ibacm does not run".to_owned()))?;
+    let pid = pid.ok_or_else(|| Error::Input("ibacm is not running".to_owned()))?;
     let folder = format!("/proc/{pid}/task");
     let threads = fs::read_dir(&folder).context(|| format!("read {folder}"))?;
     let mut nanoseconds = 0;

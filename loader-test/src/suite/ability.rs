@@ -1,7 +1,7 @@
-//! What a check needs the provider to be able to do.
+//! Abilities of a provider that checks need.
 //!
-//! An ability is probed once in a run, before the checks that need it, for one ordinary peer. It is not the verdict of a
-//! check: a wrong field in an answer takes no ability away.
+//! A run probes an ability once, with one ordinary peer, before the checks that need it. A probe is not a check: a wrong field
+//! in an answer does not count against the ability.
 
 mod probes;
 
@@ -13,7 +13,7 @@ use super::Check;
 
 pub(super) use probes::DEADLINE;
 
-/// Something that most providers can do, and many checks need.
+/// An ability of most providers that many checks need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ability {
@@ -27,20 +27,20 @@ pub enum Ability {
     AnswersByGid,
     /// A query is answered.
     AnswersQuery,
-    /// A port goes on after its subnet manager asked for a re-registration.
+    /// A port still resolves after a reregistration.
     Reregisters,
-    /// What was opened closes.
+    /// The opened port closes.
     Closes,
 }
 
-/// What a check needs that opens a port: that it closes as well.
+/// Needs of a check that opens a port, and so closes it too.
 pub const OPENS: &[Ability] = &[Ability::OpensPort, Ability::Closes];
 
-/// What most checks need: a port that opens, the answer to a request for a LID, and a port that closes.
+/// Needs of most checks: a port that opens, resolves a LID, and closes.
 pub const SERVES: &[Ability] = &[Ability::AnswersByLid, Ability::Closes];
 
 impl Ability {
-    /// All of them; each stands after those that it needs itself.
+    /// All abilities, each after those that it needs.
     pub const ALL: [Self; 7] = [
         Self::Loads,
         Self::OpensPort,
@@ -51,7 +51,7 @@ impl Ability {
         Self::Closes,
     ];
 
-    /// As it is spelled in every report.
+    /// Returns the name used in all reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Loads => "loads",
@@ -64,7 +64,7 @@ impl Ability {
         }
     }
 
-    /// The abilities that this one needs itself.
+    /// Returns the abilities that this one needs directly.
     pub const fn needs(self) -> &'static [Self] {
         match self {
             Self::Loads => &[],
@@ -76,7 +76,7 @@ impl Ability {
         }
     }
 
-    /// These abilities and all that they need, each after those that it needs itself.
+    /// Returns these abilities and all that they need, each after its own needs.
     pub fn closure(of: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let mut open: Vec<Self> = of.into_iter().collect();
         let mut known = Vec::new();
@@ -90,14 +90,14 @@ impl Ability {
         known
     }
 
-    /// The probe: a check that is none of the suite's, and ends without closing what it opened.
+    /// Returns the probe: a check outside the suite that ends without closing what it opened.
     pub fn probe(self) -> &'static Check {
         probes::of(self)
     }
 }
 
 impl Check {
-    /// Whether it only finds out about the provider, for other checks.
+    /// Whether it only probes the provider for other checks.
     pub fn is_probe(&self) -> bool {
         self.name == DEADLINE.name || probes::all().any(|probe| probe.name == self.name)
     }

@@ -1,4 +1,4 @@
-//! A piece of a check in a process of its own: it may crash, and what it changes in the process is gone afterwards.
+//! Runs a piece of a check in its own process: it may crash, and its changes to the process end with it.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -15,35 +15,35 @@ use crate::stand_in::StandIn;
 /// How the piece ended.
 #[derive(Debug)]
 pub enum End {
-    /// It came to its end with this.
+    /// It returned this outcome.
     Came(Outcome),
-    /// The process was ended first: by a signal, by its name, or with an exit code.
+    /// The process ended before it: by this signal or exit code.
     Lost(String),
 }
 
-/// How the process ends once the piece has.
+/// How the process ends after the piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// At once, as the daemon does.
     AtOnce,
-    /// By way of all exit handlers.
+    /// By `exit`, with all exit handlers.
     WithHandlers,
 }
 
 impl Fixture {
-    /// Runs `piece` in a copy of this process, closes everything in there, and judges its books.
+    /// Runs `piece` in a fork of this process, closes everything there, and judges its ledger.
     ///
     /// # Errors
-    /// If the system has no process left, or the result cannot be kept.
+    /// If the fork fails, or the result cannot be stored.
     pub fn apart(
         &mut self,
         exit: Exit,
         piece: impl FnOnce(&mut Self) -> Outcome,
     ) -> io::Result<End> {
-        // In memory, which no full disk and no vanished folder touches.
+        // In memory, independent of full disks and deleted folders.
         let result = File::from(memfd_create("apart", MemfdFlags::CLOEXEC)?);
-        // SAFETY: in a check's process no other thread runs before its core is started. With --in-process some of earlier
-        // checks may be there; the copy does without them and what they own.
+        // SAFETY: in a check's process no other thread runs before its core is started. With --in-process, threads of
+        // earlier checks may exist; the fork does not need them or their data.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => self.copy_runs(exit, piece, &result),
@@ -57,7 +57,7 @@ impl Fixture {
         piece: impl FnOnce(&mut Self) -> Outcome,
         mut result: &File,
     ) -> ! {
-        // As its parent does: a run that is killed leaves nothing behind. Without it the check's time limit is what is left.
+        // The fork ends with its parent, so that a killed run leaves nothing behind. If this fails, the time limit ends it.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         StandIn::abandon_installed();
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
@@ -67,7 +67,7 @@ impl Fixture {
                 (Ok(()), Some(breach)) => Err(Finding::Breach {
                     kind: breach.kind,
                     harmed: breach.harmed,
-                    expected: "no breach of the contract".into(),
+                    expected: "no violation of the contract".into(),
                     seen: breach.text.clone(),
                 }),
                 (outcome, _) => outcome,
@@ -78,10 +78,10 @@ impl Fixture {
             .map_err(io::Error::from)
             .and_then(|text| result.write_all(&text));
         if written.is_ok() && exit == Exit::WithHandlers {
-            // SAFETY: nothing of this copy needs to live on; whether exit handlers do is what is being tested.
+            // SAFETY: the fork needs nothing afterwards; the check tests the library's exit handlers.
             unsafe { libc::exit(0) };
         }
-        // SAFETY: ends the copy at once.
+        // SAFETY: ends the fork at once.
         unsafe { libc::_exit(written.is_err().into()) }
     }
 }

@@ -21,15 +21,14 @@ use super::run::{self, Complaints, CutShort, Ending, Plan, Report, Results, Stop
 use super::{Check, all, explain, find, report, summary};
 use crate::stand_in::trace;
 
-/// Seconds that a check may take at most: more is a mistake.
+/// Largest accepted `--timeout`, in seconds: a larger one is a mistake.
 const LONGEST_TIMEOUT: u64 = 86_400;
 
 /// Runs the conformance checks on provider libraries.
 ///
-/// Each check runs in a process of its own. What the provider cannot do at all is found out first: checks that need it are
-/// blocked, and the run fails by the ability that is missing. Exit status: 0 passed (warnings, skips and blocked checks do
-/// not count; with --strict warnings do), 1 failed, 2 could not run, 141 if standard output closed early and no report
-/// file was requested.
+/// Each check runs in its own process. The run first probes the provider's abilities. If one is missing, the run fails, and
+/// the checks that need it are blocked. Exit status: 0 passed (warnings, skips and blocked checks do not count; with
+/// --strict warnings do), 1 failed, 2 could not run, 141 if standard output closed early and no report file was requested.
 #[derive(Debug, Args)]
 pub struct CheckCommand {
     /// Provider libraries
@@ -38,7 +37,7 @@ pub struct CheckCommand {
     /// Run only checks whose name matches
     #[arg(long, value_name = "RE")]
     only: Option<Regex>,
-    /// Leave out checks whose name matches
+    /// Skip checks whose name matches
     #[arg(long, value_name = "RE")]
     skip: Option<Regex>,
     /// Fail unless every check whose name matches has passed; exit status 2 if none matches
@@ -53,16 +52,16 @@ pub struct CheckCommand {
     /// Time limit per check in seconds (ten times that for lifecycle-reopen-thousand and wire-flood-memory, twice for other
     /// checks of the family wire, six times for event-hosts-unreadable)
     ///
-    /// A provider that opens slowly, or shows a later deadline than the options set, gets more.
+    /// The limit is longer for a provider that opens slowly or whose deadline is later than the options say.
     #[arg(long, value_name = "S", default_value_t = run::DEFAULT_LIMIT.as_secs(), value_parser = value_parser!(u64).range(1..=LONGEST_TIMEOUT))]
     timeout: u64,
-    /// Checks at a time
+    /// Number of checks that run at the same time
     #[arg(long, value_name = "N", default_value_t = DEFAULT_JOBS)]
     jobs: NonZeroUsize,
-    /// Begin no further check after N bad results
+    /// Start no further check after N bad results
     #[arg(long, value_name = "N")]
     max_failures: Option<NonZeroUsize>,
-    /// Show only results that are not good
+    /// Show only bad results
     #[arg(long)]
     only_failed: bool,
     /// Run the checks in this process, for a debugger or valgrind
@@ -73,7 +72,7 @@ pub struct CheckCommand {
     at_exit: bool,
     #[command(flatten)]
     lines: OptionLines,
-    /// Write the results as JSON; - is standard output, and the text goes to standard error
+    /// Write the results as JSON; - writes them to standard output, and the text to standard error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the results as JUnit XML
@@ -82,43 +81,43 @@ pub struct CheckCommand {
     /// Keep a trace of each bad check in DIR, for Perfetto
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
-    /// Keep the folder of each bad check in DIR: options, hosts, output, log
+    /// Keep the folder of each bad check (options, hosts, output, log) in DIR
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Report the log of each bad check up to this level: 0 is always written, 2 is everything
+    /// Show the log of each bad check up to this level (0 is always written, 2 is everything)
     #[arg(long, value_name = "LEVEL", default_value_t = 0, value_parser = value_parser!(i32).range(0..=3))]
     log_level: i32,
 }
 
-/// The checks at a time that are usual.
+/// Default of `--jobs`.
 const DEFAULT_JOBS: NonZeroUsize = NonZeroUsize::new(run::DEFAULT_JOBS).expect("not zero");
 
-/// Lists the checks, a line each.
+/// Lists the checks, one per line.
 #[derive(Debug, Args)]
 pub struct ListCommand {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Says what a check is about: its rule, who is affected, how the check sees it, the abilities that it needs, and how
-/// rdma-core's own provider fares.
+/// Explains a check: its rule, whom it affects, how it works, the abilities that it needs, and the outcome for rdma-core's
+/// own provider.
 #[derive(Debug, Args)]
 pub struct ExplainCommand {
-    /// A check, an ability (ability-loads) or a breach (breach-missing-ack)
+    /// A check, an ability (ability-loads) or a violation (breach-missing-ack)
     #[arg(value_name = "NAME")]
     name: String,
 }
 
-/// Writes every call between the core and a provider in a usual session, in both directions, as it happens.
+/// Records every call between the core and a provider in a typical session, in both directions.
 ///
-/// The file opens in Perfetto; after a crash it ends with the call that crashed.
+/// Open the file in Perfetto. After a crash it ends with the call that crashed.
 #[derive(Debug, Args)]
 pub struct TraceCommand {
     /// The provider library
     #[arg(value_name = "LIB")]
     library: PathBuf,
-    /// The trace
+    /// The file to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     #[command(flatten)]
@@ -139,7 +138,7 @@ impl TraceCommand {
             trace: Some(output.clone()),
             ..Plan::new(std::env::current_exe()?)
         };
-        // What an earlier run left must not be taken for this one's.
+        // Empty a file of an earlier run, which could pass for this run's.
         File::create(&output).map_err(|error| named(&self.output, &error))?;
         let report = run::run_prepared(&super::session::SESSION, &self.library, &plan, |_| Ok(()))?;
         trace::close(&output).map_err(|error| named(&self.output, &error))?;
@@ -155,25 +154,28 @@ impl TraceCommand {
     }
 }
 
-/// An error with the file that it is about.
+/// Adds the file's path to an error.
 pub(super) fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// An error if there is no such library. Reading a FIFO or a device might never end.
+/// Returns an error if the library is missing or is a FIFO, socket or device, from which a read might never end.
 pub(super) fn exists(library: &Path) -> io::Result<()> {
     match std::fs::metadata(library) {
-        // A directory is judged by a check.
+        // `load-regular-file` judges a directory.
         Ok(found) if found.is_file() || found.is_dir() => Ok(()),
         Ok(_) => {
-            let text = format!("{}: a FIFO, socket or device", library.display());
+            let text = format!(
+                "{}: is a FIFO, socket or device, not a library",
+                library.display()
+            );
             Err(io::Error::new(io::ErrorKind::InvalidInput, text))
         }
         Err(error) => Err(named(library, &error)),
     }
 }
 
-/// Runs one check in this process. For loader-test itself.
+/// Runs one check in this process (internal).
 #[derive(Debug, Args)]
 pub struct ChildCommand {
     check: String,
@@ -200,11 +202,11 @@ pub struct ChildCommand {
     deadline: Option<u64>,
 }
 
-/// What a shell shows of a program that SIGPIPE ended: nobody reads the results.
+/// Exit status if the reader of the results closed its end: what a shell shows for SIGPIPE.
 const NOBODY_READS: u8 = 128 + libc::SIGPIPE as u8;
 
 impl CheckCommand {
-    /// The command that repeats a check on a library as this run does it.
+    /// Returns the command that repeats a check on a library with this run's options.
     fn again(&self, library: &Path, check: &str) -> String {
         let mut again = format!("{} check {}", progress::program(), quoted(library));
         if self.strict {
@@ -223,7 +225,7 @@ impl CheckCommand {
         again + &format!(" --only '^{check}$'")
     }
 
-    /// The command that repeats a result: a check, the checks that need an ability, or one that saw a departure.
+    /// Returns the command that repeats a result: the check, one that needs the ability, or one that detected the violation.
     fn again_for(&self, library: &Path, report: &Report) -> Option<String> {
         if !report.status.is_bad(true) {
             return None;
@@ -256,14 +258,14 @@ impl CheckCommand {
         let checks: Vec<&'static Check> = all().filter(wanted).collect();
         if checks.is_empty() {
             return Err(io::Error::other(
-                "no check has such a name; loader-test list shows all",
+                "no check matches --only and --skip; loader-test list shows all",
             ));
         }
         if let Some(require) = &self.require
             && !all().any(|check| require.is_match(check.name))
         {
             return Err(io::Error::other(
-                "--require: no check has such a name; loader-test list shows all",
+                "--require: no check matches; loader-test list shows all",
             ));
         }
         let baseline = self.baseline.as_deref().map(Baseline::read).transpose()?;
@@ -364,12 +366,12 @@ impl CheckCommand {
         plan: &Plan,
         output: Output,
     ) -> io::Result<Results> {
-        // In process a debugger hears the signals.
+        // In process, signals go to the debugger.
         let stop = match plan.in_process {
             true => Arc::new(Stop::new()?),
             false => Stop::at_signals()?,
         };
-        // Results that go to a file as well are wanted all the same.
+        // With a report file the run continues even if nobody reads standard output.
         let has_file = self.json.is_some() || self.junit.is_some();
         if !has_file {
             stop.when_nobody_reads()?;
@@ -377,7 +379,7 @@ impl CheckCommand {
         let stop = &*stop;
         let mut plan = plan.clone();
         if self.libraries.len() > 1 {
-            // Each library's in a folder of its own.
+            // Each library gets its own folder.
             let name = library.file_name().unwrap_or_default();
             for folder in plan.traces.iter_mut().chain(&mut plan.folders) {
                 folder.push(name);
@@ -405,7 +407,7 @@ impl CheckCommand {
             stop.now();
         }
         Ok(match stop.is_set() && results.cut_short.is_none() {
-            // Nobody has read the end of it.
+            // The reader went away before the summary.
             true => Results {
                 cut_short: Some(CutShort::Stopped),
                 ..results
@@ -419,7 +421,7 @@ impl ListCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// If the list cannot be put into words.
+    /// If the list cannot be serialized.
     pub fn run(self) -> io::Result<ExitCode> {
         let mut text = String::new();
         if self.json {
@@ -446,7 +448,7 @@ impl ExplainCommand {
 }
 
 impl ChildCommand {
-    /// Runs the check; does not come back.
+    /// Runs the check and ends the process.
     pub fn run(self) -> ExitCode {
         let complaints = match Complaints::open() {
             Ok(complaints) => complaints,

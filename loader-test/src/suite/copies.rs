@@ -1,5 +1,5 @@
-//! Copies of a library, for checks that run in one process: a library is loaded once a process and may read its options
-//! only then.
+//! Copies of a library, for checks that run in one process: a process loads a library once, and the library may read its
+//! options only then.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,17 +8,17 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::scratch::Scratch;
 
-/// The library itself for the first options that it meets, and a copy for each other set.
+/// The library for the first set of options, and a copy for each further set.
 pub struct Copies {
     folder: Scratch,
     known: Mutex<HashMap<Vec<String>, PathBuf>>,
 }
 
 impl Copies {
-    /// None yet.
+    /// Returns an empty set.
     ///
     /// # Errors
-    /// If there is no place for them.
+    /// If no folder can be created.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             folder: Scratch::new("copies")?,
@@ -26,7 +26,7 @@ impl Copies {
         })
     }
 
-    /// The file that has met no other options than these.
+    /// Returns the file that has been used only with these options.
     ///
     /// # Errors
     /// If the library cannot be copied.
@@ -43,12 +43,12 @@ impl Copies {
         Ok(path)
     }
 
-    /// A copy that nobody has loaded.
+    /// Returns a copy that this process has not loaded.
     ///
     /// # Errors
     /// If the library cannot be copied.
     pub fn copy(&self, library: &Path) -> io::Result<PathBuf> {
-        // What is no regular file is not loaded anyway.
+        // The core loads only regular files.
         if !library.symlink_metadata()?.is_file() {
             return Ok(library.to_owned());
         }

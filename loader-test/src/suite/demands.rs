@@ -1,4 +1,4 @@
-//! What a run is held against besides its own results: `--require` and `--baseline`.
+//! Further requirements on a run: `--require` and `--baseline`.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub struct Baseline {
     libraries: Vec<Earlier>,
 }
 
-/// Of a file with results, what says of which form it is.
+/// The part of a results file that identifies its format.
 #[derive(Deserialize)]
 struct Form {
     schema: u32,
@@ -44,7 +44,7 @@ impl Baseline {
     /// Reads a file that `--json` wrote.
     ///
     /// # Errors
-    /// If it cannot be read, or is of another form.
+    /// If it cannot be read, or has another format.
     pub fn read(path: &Path) -> io::Result<Self> {
         let wrong =
             |problem: String| io::Error::other(format!("--baseline {}: {problem}", path.display()));
@@ -65,7 +65,7 @@ impl Baseline {
         })
     }
 
-    /// The results of the provider of this name; a library that does not say its name is compared with the only one.
+    /// Returns the results of the provider with this name; a library without a known name uses the only results.
     fn of(&self, provider: Option<&str>) -> io::Result<&Earlier> {
         let found = match (provider, &self.libraries[..]) {
             (None, [only]) => Some(only),
@@ -95,22 +95,22 @@ impl Baseline {
     }
 }
 
-/// What a run is held against.
+/// The requirements on a run.
 pub struct Demands<'a> {
-    /// Checks that must have passed.
+    /// Checks that must pass.
     pub require: Option<&'a Regex>,
     /// Results of an earlier run.
     pub baseline: Option<&'a Baseline>,
-    /// Whether a check was not chosen for this run.
+    /// Whether a check was not selected for this run.
     pub is_filtered: &'a dyn Fn(&str) -> bool,
 }
 
 impl Demands<'_> {
-    /// Whether the results meet the demands; says why not. What did not run in a run that was cut short counts against no
-    /// baseline.
+    /// Whether the results meet the requirements; prints why not. If the run was cut short, checks that did not run do not count
+    /// against the baseline.
     ///
     /// # Errors
-    /// If the baseline is another provider's.
+    /// If the baseline belongs to another provider.
     pub fn judge(&self, results: &Results, is_complete: bool, output: Output) -> io::Result<bool> {
         let mut are_met = true;
         if let Some(require) = self.require {
@@ -126,7 +126,7 @@ impl Demands<'_> {
                 .collect();
             if !wrong.is_empty() {
                 are_met = false;
-                output.say(&format!("required, and not passed: {}\n", cut_list(&wrong)));
+                output.say(&format!("required but not passed: {}\n", cut_list(&wrong)));
             }
         }
         let Some(baseline) = self.baseline else {
@@ -179,7 +179,7 @@ impl Demands<'_> {
     }
 }
 
-/// How a check ended that did not pass.
+/// Returns how a check ended if it did not pass.
 fn how_it_failed(results: &Results, name: &str) -> Option<String> {
     match results.checks.iter().find(|report| report.name == name) {
         Some(report) if report.status == Status::Passed => None,

@@ -1,4 +1,4 @@
-//! Checks of the family `event`: reregistration, joins, and ports that come back changed.
+//! Checks of the family `event`: reregistration, joins, and reopened ports with changed attributes.
 
 mod hosts;
 
@@ -13,15 +13,15 @@ use crate::stand_in::sa::{Reaction, SaRequest};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::ability::{Ability, OPENS, SERVES};
 
-/// The check that waits for a file to be looked at, several times.
+/// Name of the check that waits several times for the provider to read a file.
 pub(super) const HOSTS_UNREADABLE: &str = "event-hosts-unreadable";
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "event-reregister",
-        rule: "after IBV_EVENT_CLIENT_REREGISTER the endpoint serves as before",
+        rule: "the endpoint keeps serving after IBV_EVENT_CLIENT_REREGISTER",
         harmed: Harmed::Client,
-        how: "sends the event and asks for a known and for a new peer",
+        how: "sends the event, then resolves a known and a new peer",
         needs: SERVES,
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -52,9 +52,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "event-reregister-joins-again",
-        rule: "IBV_EVENT_CLIENT_REREGISTER makes the provider join its multicast groups again: the new SM knows of none",
+        rule: "after IBV_EVENT_CLIENT_REREGISTER the provider joins its multicast groups again: the new SM does not know its memberships",
         harmed: Harmed::Node,
-        how: "compares the groups that are joined after the event with those before",
+        how: "compares the groups joined after the event with those joined before",
         needs: OPENS,
         run: |fixture| {
             let (core, _) = fixture.up()?;
@@ -79,9 +79,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "event-reregister-in-flight",
-        rule: "queries that are out during a reregistration are answered all the same",
+        rule: "requests whose queries are outstanding during a reregistration get their answers",
         harmed: Harmed::Client,
-        how: "sends the event while three queries are out, and compares the paths of their clients",
+        how: "sends the event while three queries are outstanding, and compares their clients' paths",
         needs: SERVES,
         run: in_flight,
         fault: fault!(Fault {
@@ -95,9 +95,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "event-reregister-twice",
-        rule: "a second reregistration before the first one's joins are answered does no harm",
+        rule: "a second reregistration while the joins of the first are outstanding does no harm",
         harmed: Harmed::Daemon,
-        how: "sends the event twice while joins are kept back, lets the SA answer, and asks for a peer",
+        how: "sends the event twice while joins are outstanding, lets the SA respond, and resolves a peer",
         needs: SERVES,
         run: twice,
         fault: fault!(Fault {
@@ -111,9 +111,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "event-reregister-after-open",
-        rule: "a reregistration right after an open does no harm",
+        rule: "a reregistration right after open does no harm",
         harmed: Harmed::Daemon,
-        how: "sends the event right after a port opens, and after an address was added, and asks for a peer",
+        how: "sends the event right after a port opens, and right after an address is added, and resolves a peer",
         needs: SERVES,
         run: |fixture| {
             let core = fixture.core()?;
@@ -137,9 +137,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "event-reregister-closed-endpoint",
-        rule: "a reregistration leaves endpoints alone that were closed with an earlier opening of the port",
+        rule: "a reregistration does not touch endpoints that were closed with an earlier opening of the port",
         harmed: Harmed::Daemon,
-        how: "opens two endpoints, closes them, opens one, sends the event, and asks for a peer",
+        how: "opens two endpoints, closes them, opens one, sends the event, and resolves a peer",
         needs: SERVES,
         run: closed_endpoint,
         fault: fault!(Fault {
@@ -167,9 +167,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "event-join-refused",
-        rule: "a join that the SA refuses does not end the service of requests that need the SA only",
+        rule: "if the SA refuses a join, requests that need only the SA still work",
         harmed: Harmed::Client,
-        how: "lets the SA refuse every join and asks for a peer",
+        how: "lets the SA refuse every join, and resolves a peer",
         needs: SERVES,
         run: join_refused,
         fault: fault!(Fault {
@@ -183,9 +183,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "event-join-after-close",
-        rule: "a join that is answered after its endpoint was closed touches nothing",
+        rule: "a join response after its endpoint was closed touches nothing",
         harmed: Harmed::Daemon,
-        how: "closes the port while joins are out, answers them, opens the port, and asks for a peer",
+        how: "closes the port while joins are outstanding, answers them, opens the port, and resolves a peer",
         needs: SERVES,
         run: join_after_close,
         fault: fault!(Fault {
@@ -214,9 +214,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "event-unknown",
-        rule: "events that a provider does not know do no harm",
+        rule: "unknown events do no harm",
         harmed: Harmed::Daemon,
-        how: "sends nine events of other kinds and asks for a peer",
+        how: "sends nine events of other types and resolves a peer",
         needs: SERVES,
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -237,9 +237,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "event-lid-change",
-        rule: "after a reopen with another LID no answer has the old SLID",
+        rule: "after a reopen with another LID, no answer has the old SLID",
         harmed: Harmed::Client,
-        how: "opens the port with another LID and looks at the SLID of paths that were known before",
+        how: "opens the port with another LID and compares the SLID of paths that were cached before",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -262,9 +262,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: HOSTS_UNREADABLE,
-        rule: "a hosts file that changes while it cannot be opened is read once it can, without another change",
+        rule: "if the hosts file changes while it cannot be opened, the provider reads it once it can, without another change",
         harmed: Harmed::Operator,
-        how: "replaces the hosts file while the process has no descriptor left, and looks whether the change is used once it has",
+        how: "replaces the hosts file while the process has no free descriptor, and checks that the provider reads it once it has",
         needs: OPENS,
         run: hosts::unreadable,
         fault: fault!(Fault {
@@ -284,12 +284,12 @@ fn serves(core: &mut StandIn, from: AddressId, number: u16) -> Outcome {
     expect_path(&answer, &expected_path(core, &peer))
 }
 
-/// What handle_event returns does not matter: the core does not look.
+/// Ignores the return value of handle_event, as the core does.
 fn reregister(core: &mut StandIn) {
     core.reregister(FIRST_PORT);
 }
 
-/// The MGIDs of joins.
+/// Returns the MGIDs of joins.
 fn groups_of(questions: &[SaRequest]) -> Vec<[u8; 16]> {
     questions
         .iter()
@@ -298,7 +298,7 @@ fn groups_of(questions: &[SaRequest]) -> Vec<[u8; 16]> {
         .collect()
 }
 
-/// The groups that the provider has joined, and how many questions there were so far.
+/// Returns the groups that the provider has joined, and the number of MADs so far.
 fn joined(core: &StandIn) -> Result<(Vec<[u8; 16]>, usize), Finding> {
     core.settle();
     let questions = core.sa().requests();

@@ -1,4 +1,4 @@
-//! `loader-test explain`: what is to be known of a check, an ability or a breach.
+//! `loader-test explain`: describes a check, an ability or a violation.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use super::ability::Ability;
 use super::{Check, find, table};
 use crate::stand_in::ledger::ViolationKind;
 
-/// The text for a name.
+/// Returns the description of a name.
 ///
 /// # Errors
-/// If nothing has that name.
+/// If no check, ability or violation has that name.
 pub fn of(name: &str) -> io::Result<String> {
     if let Some(check) = find(name).filter(|check| check.is_probe() || !check.how.is_empty()) {
         return Ok(of_check(check));
@@ -18,18 +18,18 @@ pub fn of(name: &str) -> io::Result<String> {
     let kind = serde_json::from_value::<ViolationKind>(breach.into());
     match kind {
         Ok(kind) => Ok(format!(
-            "breach-{breach}\n  rule: {}\n  seen: the core keeps books on every request, message and MAD, whatever a check is about\n",
+            "breach-{breach}\n  rule: {}\n  how: in every check the core keeps a ledger of all requests, messages and MADs\n",
             kind.rule()
         )),
         Err(_) => Err(io::Error::other(format!(
-            "nothing is called {name}; loader-test list shows all checks, CHECKS.md the breaches"
+            "nothing is named {name}; loader-test list shows all checks, CHECKS.md the violations"
         ))),
     }
 }
 
 fn of_check(check: &Check) -> String {
     let mut text = format!(
-        "{}\n  rule: {}\n  harmed: {}\n  seen: {}\n",
+        "{}\n  rule: {}\n  affects: {}\n  how: {}\n",
         check.name, check.rule, check.harmed, check.how
     );
     let names = |abilities: &[Ability]| -> String {

@@ -1,7 +1,7 @@
-//! Faulty providers: a good one, in C, with one fault.
+//! Faulty providers: a correct one, in C, with one fault.
 //!
-//! Each check declares the fault that it must catch beside itself, by the macro `fault!`. Only tests make faulty providers of them,
-//! with the feature `faults`. Without it there are no faults, and the program that operators get does not carry their texts.
+//! Each check declares the fault that it must detect with the macro `fault!`. Tests build faulty providers from them, with the
+//! feature `faults`. Without it the faults are empty, so that the operators' program does not contain their texts.
 
 #[cfg(feature = "faults")]
 mod patch;
@@ -9,16 +9,16 @@ mod patch;
 #[cfg(feature = "faults")]
 pub use patch::{BadFault, DEPARTURES, EVERYTHING, Fault, NO_FAULT};
 
-/// What is left of a fault without the feature `faults`.
+/// The empty fault without the feature `faults`.
 #[cfg(not(feature = "faults"))]
 #[derive(Clone, Copy, Debug)]
 pub struct Fault;
 
-/// What is left of it without the feature `faults`.
+/// The empty macro without the feature `faults`.
 #[cfg(not(feature = "faults"))]
 pub const NO_FAULT: Fault = Fault;
 
-/// The fault of a check, which may name `Fault` and `Status` without importing them. Without the feature `faults` it is empty.
+/// Declares the fault of a check, which may name `Fault` and `Status` without imports. Empty without the feature `faults`.
 #[cfg(feature = "faults")]
 macro_rules! fault {
     ($fault:expr) => {{

@@ -1,4 +1,4 @@
-//! What a check works with: a provider's library, a folder of its own, and the stand-in core.
+//! The environment of a check: the provider's library, a folder, and the stand-in core.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,64 +30,64 @@ pub const ETIMEDOUT: u8 = 6;
 pub const EDESTTYPE: u8 = 10;
 /// Options for checks that wait for deadlines to pass.
 pub const HASTY: &[&str] = &["timeout 500", "retries 1"];
-/// Long deadlines, for who has the time.
+/// Options with long deadlines.
 pub const UNHURRIED: &[&str] = &["timeout 4000", "retries 1"];
-/// A LID that no port has until a peer is given it.
+/// A LID that no port has until a peer gets it.
 pub const ELSEWHERE: u16 = 700;
 /// Every ACM status that is an error.
 pub const ERRORS: [u8; 9] = [1, 2, 3, 5, 6, 7, 8, 9, 10];
 
-/// See the module.
+/// The environment of one check.
 pub struct Fixture {
     library: PathBuf,
     folder: PathBuf,
     options: Vec<String>,
     trace: Option<PathBuf>,
-    /// Whether departures that harm nobody are looked for as well.
+    /// Whether departures that affect no one are checked too.
     pub strict: bool,
     copies: Option<Arc<Copies>>,
     core: Option<StandIn>,
-    /// Of cores before this one.
+    /// Of earlier cores.
     breaches: Vec<Violation>,
     provider_name: Option<String>,
     started: Instant,
     time: Time,
-    /// Of cores before this one.
+    /// Of earlier cores.
     lateness: Option<Late>,
-    /// How long a client of a silent SA waited: what the probe of the deadline finds.
+    /// How long a client of a silent SA waited, as the deadline probe measured.
     pub shown_deadline: Option<Duration>,
 }
 
-/// The time that a check has.
+/// The time limit of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
-    /// After this it is ended; some checks have several times as much.
+    /// The runner kills the check after this time; some checks have a multiple.
     pub limit: Duration,
-    /// What a slow provider gets beyond that.
+    /// Extra time for a slow provider.
     pub extra: Duration,
-    /// The deadline that the provider showed, if it is later than that of the options.
+    /// The provider's measured deadline, if it is later than the options' deadline.
     pub deadline: Option<Duration>,
 }
 
 impl Time {
-    /// For who is in no hurry.
+    /// A time limit for runs without one.
     pub const AMPLE: Self = Self {
         limit: Duration::from_secs(60),
         extra: Duration::ZERO,
         deadline: None,
     };
-    /// Limits below this one leave no time for the usual deadlines.
+    /// Shortest limit that leaves time for the default deadlines.
     const LONG: Duration = Duration::from_secs(15);
-    /// What is waited beyond a deadline, at least and at most. The stock provider looks at deadlines every two seconds.
+    /// Wait beyond a deadline, minimum and maximum. The stock provider checks deadlines every two seconds.
     const BEYOND: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(8)];
 
-    /// How long an answer is waited for whose deadline is this: so that the check comes to its end by itself.
+    /// Returns how long to wait for an answer with this deadline, so that the check ends by itself.
     fn patience(self, deadline: Duration) -> Duration {
         let [least, most] = Self::BEYOND;
         deadline + (self.limit.saturating_sub(deadline) * 4 / 5).clamp(least, most)
     }
 
-    /// Long deadlines that fit in the limit: what is to succeed does, on a machine that is busy with other things.
+    /// Returns a long deadline within the limit, which a correct provider keeps even on a busy machine.
     fn unhurried(self) -> &'static [&'static str] {
         match self.limit < Self::LONG {
             true => &["timeout 1500", "retries 1"],
@@ -95,7 +95,7 @@ impl Time {
         }
     }
 
-    /// The lines of ibacm_opts.cfg by which the deadlines fit in the limit.
+    /// Returns the lines of ibacm_opts.cfg for deadlines within the limit.
     fn options(self) -> &'static [&'static str] {
         match self.limit < Self::LONG {
             true => &["timeout 800", "retries 1"],
@@ -108,35 +108,35 @@ impl Time {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Late {
-    /// A client was answered that the SA did not answer in time.
+    /// A client got the answer that the SA timed out.
     Expired,
-    /// Something did not come by its deadline.
+    /// An event did not come by its deadline.
     Missed,
-    /// The check did not come to its end.
+    /// The check timed out.
     Hung,
 }
 
-/// What a check is run on, and how.
+/// The library under test, and how to run it.
 #[derive(Clone)]
 pub struct Subject {
     /// The library.
     pub library: PathBuf,
     /// Lines of ibacm_opts.cfg that the provider needs to work at all.
     pub options: Vec<String>,
-    /// Whether departures that harm nobody are looked for as well.
+    /// Whether departures that affect no one are checked too.
     pub strict: bool,
-    /// The file that a trace goes to.
+    /// The file for a trace.
     pub trace: Option<PathBuf>,
-    /// Copies of the library, when several checks share a process.
+    /// Copies of the library, if several checks share a process.
     pub copies: Option<Arc<Copies>>,
-    /// The time that the check has.
+    /// The check's time limit.
     pub time: Time,
-    /// The highest level of the provider's log that is kept.
+    /// The highest log level to keep.
     pub log_level: i32,
 }
 
 impl Fixture {
-    /// A fixture for one check; `folder` is the check's own.
+    /// Returns a fixture for one check; `folder` belongs to the check.
     pub fn new(subject: Subject, folder: &Path) -> Self {
         Self {
             library: subject.library,
@@ -155,33 +155,33 @@ impl Fixture {
         }
     }
 
-    /// When a check that does something very often has to come to its end, and judge what it has done.
+    /// Returns when a check with many rounds must stop and judge the rounds so far.
     pub fn deadline(&self) -> Instant {
         self.started + self.time.limit * 3 / 5
     }
 
-    /// Options for long deadlines: what is to succeed does, on a machine that is busy with other things.
+    /// Returns options with long deadlines, which a correct provider keeps even on a busy machine.
     pub fn unhurried(&self) -> &'static [&'static str] {
         self.time.unhurried()
     }
 
-    /// How long threads may take to end. One that was joined stays in /proc for a moment, which is long on a busy machine.
+    /// Returns how long threads may take to end. A joined thread stays in /proc for a moment, longer on a busy machine.
     pub fn patience_for_ends(&self) -> Duration {
         (self.time.limit / 2).min(Duration::from_secs(10))
     }
 
-    /// A deadline that fits in the limit, for requests that wait for many others.
+    /// Returns a deadline within the limit for requests that wait for many others.
     pub fn long_deadline(&self) -> Duration {
         (self.time.limit / 2).min(Duration::from_secs(8))
     }
 
-    /// How time may explain what went wrong on the cores so far.
+    /// How time may explain the failures of the cores so far.
     pub fn lateness(&self) -> Option<Late> {
         let now = self.core.as_ref().and_then(lateness_of);
         self.lateness.max(now)
     }
 
-    /// The provider's name, once the library has told it.
+    /// Returns the provider's name, once the library is loaded.
     pub fn provider_name(&self) -> Option<&str> {
         self.provider_name.as_deref()
     }
@@ -191,17 +191,17 @@ impl Fixture {
         &self.library
     }
 
-    /// Whether the provider is tested with options of its own.
+    /// Whether the provider is tested with its own options.
     pub fn has_options(&self) -> bool {
         !self.options.is_empty()
     }
 
-    /// A folder for the check's own files.
+    /// Returns the folder for the check's files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A core with the usual device and the options that `extra` adds, the provider loaded, nothing open.
+    /// Starts a core with the default device and `extra` options: the provider is loaded, nothing is open.
     ///
     /// # Errors
     /// If the core would not load the library.
@@ -216,7 +216,7 @@ impl Fixture {
         self.start(setup)
     }
 
-    /// A core with one device and port whose ibacm_opts.cfg is missing, the provider loaded, nothing open.
+    /// Starts a core with one device and port and no ibacm_opts.cfg: the provider is loaded, nothing is open.
     ///
     /// # Errors
     /// If the core would not load the library.
@@ -225,7 +225,7 @@ impl Fixture {
         self.start(setup)
     }
 
-    /// The library alone, opened as the core opens it: `provider_query` is not called.
+    /// Opens the library as the core does, without calling `provider_query`.
     ///
     /// # Errors
     /// If the core would not open it.
@@ -234,7 +234,7 @@ impl Fixture {
         Library::open_by_any_name(&self.library).map_err(not_loaded)
     }
 
-    /// Opens the library and judges what its `provider_query` gives.
+    /// Opens the library and judges the result of its `provider_query`.
     ///
     /// # Errors
     /// If the core would not open it, or finds no `provider_query`.
@@ -246,19 +246,19 @@ impl Fixture {
         Ok(report)
     }
 
-    /// From here on the check works with a library that this process has not loaded.
+    /// Switches the check to a copy of the library that this process has not loaded.
     ///
     /// # Errors
     /// If it cannot be copied.
     pub fn take_unloaded_library(&mut self) -> Outcome {
-        // Nor will it meet other options.
+        // The copy gets the same options.
         if let Some(copies) = self.copies.take() {
             self.library = copies.copy(&self.library).map_err(not_copied)?;
         }
         Ok(())
     }
 
-    /// A core behind the exported functions, for libraries that are opened by hand.
+    /// Installs a core behind the exported functions, for libraries that the check opens itself.
     ///
     /// # Errors
     /// If the trace cannot be written.
@@ -269,7 +269,7 @@ impl Fixture {
             .map_err(|error| Finding::CannotRun(format!("the core cannot be set up: {error}")))
     }
 
-    /// The harness's own lines, and behind them those that the provider needs.
+    /// Returns the harness's option lines, followed by those that the provider needs.
     fn default_options(&self) -> Vec<String> {
         let mut options = StandIn::default_options(&self.folder);
         options.extend(self.time.options().iter().map(|line| (*line).to_owned()));
@@ -279,7 +279,7 @@ impl Fixture {
 
     fn setup(&mut self, devices: Vec<DeviceSpec>, options: Vec<String>) -> Result<Setup, Finding> {
         if let Some(copies) = &self.copies {
-            // Each check has files of its own; where they lie makes no other options.
+            // Each check has its own files; a different path does not count as a different option.
             let folder = self.folder.to_string_lossy();
             let lines = options
                 .iter()
@@ -302,7 +302,7 @@ impl Fixture {
         })
     }
 
-    /// The usual core. `about_to_load` is called when everything of the core's is there, and nothing of the provider's.
+    /// Starts the default core, and calls `about_to_load` when the core is ready and before the provider loads.
     ///
     /// # Errors
     /// If the core would not load the library.
@@ -325,7 +325,7 @@ impl Fixture {
         setup: Setup,
         about_to_load: &mut dyn FnMut(),
     ) -> Result<&mut StandIn, Finding> {
-        // A core before this one is closed first, like every core: the provider would go on working for it.
+        // Close an earlier core first: the provider would keep working for it.
         if let Some(mut earlier) = self.core.take() {
             self.breaches.extend(earlier.finish());
             self.lateness = self.lateness.max(lateness_of(&earlier));
@@ -337,7 +337,7 @@ impl Fixture {
         Ok(self.core.insert(core))
     }
 
-    /// A core with one device and port, the provider loaded, nothing open.
+    /// Starts a core with one device and port: the provider is loaded, nothing is open.
     ///
     /// # Errors
     /// If the core would not load the library.
@@ -345,7 +345,7 @@ impl Fixture {
         self.core_with(vec![DeviceSpec::single()], &[])
     }
 
-    /// The same, and the file that is loaded.
+    /// Does the same, and returns the loaded file too.
     ///
     /// # Errors
     /// If the core would not load the library.
@@ -357,7 +357,7 @@ impl Fixture {
         }
     }
 
-    /// The usual start: one port up with one endpoint; and the address that requests come from.
+    /// Starts a core with one port up and one endpoint; returns the source address of requests too.
     ///
     /// # Errors
     /// If the library does not load or something does not open.
@@ -365,19 +365,19 @@ impl Fixture {
         self.up_with(&[])
     }
 
-    /// The usual start with more options.
+    /// Does the same with more options.
     ///
     /// # Errors
     /// If the library does not load or something does not open.
     pub fn up_with(&mut self, extra: &[&str]) -> Result<(&mut StandIn, AddressId), Finding> {
         let core = self.core_with(vec![DeviceSpec::single()], extra)?;
         let from = core.up(FIRST_PORT).map_err(refused)?;
-        // A provider that joins a multicast group first is given the time.
+        // A provider may first have to join a multicast group.
         core.settle();
         Ok((core, from))
     }
 
-    /// Closes everything and gives the breaches that the ledger holds: the end of every check.
+    /// Closes everything and returns the ledger's violations, at the end of every check.
     pub fn finish(&mut self) -> Vec<Violation> {
         let mut breaches = std::mem::take(&mut self.breaches);
         breaches.extend(self.core.as_mut().map(StandIn::finish).unwrap_or_default());
@@ -386,9 +386,9 @@ impl Fixture {
     }
 }
 
-/// How time may explain what went wrong on a core.
+/// How time may explain a core's failures.
 fn lateness_of(core: &StandIn) -> Option<Late> {
-    let (mut missed, mut expired) = (core.waited_in_vain(), false);
+    let (mut missed, mut expired) = (core.has_timed_out(), false);
     core.each_request(|request| {
         missed |= request.replies.is_empty();
         expired |= request
@@ -430,17 +430,17 @@ pub fn reply(core: &StandIn, id: u64) -> Result<Reply, Finding> {
         harmed: Harmed::Client,
         expected: format!("an answer to client {id} within {:?}", core.deadline()),
         seen: format!(
-            "none within {:?}: the client hangs, its slot is lost",
+            "none within {:?}: the client hangs, and its slot is lost",
             core.patience
         ),
     })
 }
 
-/// Asks for a peer by its LID and expects its path: in checks that are about something else, and so fail by the rule that
-/// is broken then.
+/// Resolves a peer by LID and expects its path, in checks with another subject: a failure names the violated general rule,
+/// not the check's.
 ///
 /// # Errors
-/// If the answer does not come, or is another one.
+/// If the answer does not come, or differs.
 pub fn serves(core: &mut StandIn, from: AddressId, peer: &Peer) -> Outcome {
     let answer = resolve(core, from, &by_lid(peer))?;
     expect_path(&answer, &expected_path(core, peer)).map_err(|finding| match finding {
@@ -454,7 +454,7 @@ pub fn serves(core: &mut StandIn, from: AddressId, peer: &Peer) -> Outcome {
     })
 }
 
-/// Asks by resolve and waits for the answer.
+/// Sends a resolve request and waits for the answer.
 ///
 /// # Errors
 /// If none comes in time.
@@ -463,7 +463,7 @@ pub fn resolve(core: &mut StandIn, from: AddressId, message: &Message) -> Result
     reply(core, id)
 }
 
-/// The SA keeps its answers to path queries back until [`let_go`].
+/// Makes the SA hold path queries until [`let_go`].
 pub fn hold(core: &StandIn) {
     core.sa().script(|question| {
         if question.is_path_query() {
@@ -474,7 +474,7 @@ pub fn hold(core: &StandIn) {
     });
 }
 
-/// The SA answers what it kept back, and all that comes.
+/// Makes the SA respond to the held queries and to all later ones.
 pub fn let_go(core: &StandIn) {
     core.sa().script(|_| Reaction::Answer);
     for question in core.sa().requests() {
@@ -482,17 +482,17 @@ pub fn let_go(core: &StandIn) {
     }
 }
 
-/// A request for the path to a peer by its DLID.
+/// Returns a request for the path to a peer by DLID.
 pub fn by_lid(peer: &Peer) -> Message {
     Message::path(&PathRecord::default().with_dlid(peer.lid))
 }
 
-/// A request for the path to a peer by its DGID.
+/// Returns a request for the path to a peer by DGID.
 pub fn by_gid(peer: &Peer) -> Message {
     Message::path(&PathRecord::default().with_dgid(peer.gid()))
 }
 
-/// A request for the path to an address from an address of the endpoint's, as the core hands it on.
+/// Returns a request for the path to an address from one of the endpoint's addresses, as the core passes it on.
 pub fn by_addr(source: &Addr, destination: &Addr) -> Message {
     let message = Message::destination(Some(source), destination);
     match message.verified(None) {
@@ -501,37 +501,39 @@ pub fn by_addr(source: &Addr, destination: &Addr) -> Message {
     }
 }
 
-/// Skips the check if the provider says that it cannot resolve what was asked: a type that it does not know, or an address
-/// that it does not find; one that asks a multicast group for addresses finds nobody there. A request that the provider
-/// dropped says no such thing, nor does a provider that complains about its options.
+/// Skips the check if the provider answers that it cannot resolve the destination: an unknown type, or an address that it
+/// does not find, possibly after a multicast request to which no node responds. A dropped request does not count as such an
+/// answer, nor does any answer of a provider that complains about its options.
 ///
 /// # Errors
-/// That it is skipped; or what the provider failed in.
+/// The skip, or the provider's failure.
 pub fn able(core: &StandIn, reply: &Reply, what: &str) -> Outcome {
     if reply.status == SUCCESS {
         return Ok(());
     }
-    // Neither is a provider's word for what it can do.
+    // Neither of these says what the provider supports.
     let violations = core.violations();
     let is_drop = |violation: &&Violation| violation.kind == ViolationKind::DroppedRequest;
     if let Some(dropped) = violations.iter().find(is_drop) {
         return Err(Finding::Breach {
             kind: dropped.kind,
             harmed: dropped.harmed,
-            expected: format!("an answer of the provider's own to a request for {what}"),
+            expected: format!("the provider's own answer to a request for {what}"),
             seen: dropped.text.clone(),
         });
     }
     if let Some(complaint) = core.complaints().first() {
         return Err(failed(
-            format!("{what} resolved, or refused by a provider that likes its options"),
+            format!(
+                "{what} resolved, or refused by a provider without complaints about its options"
+            ),
             format!("status {}, and in the log: {complaint}", reply.status),
         ));
     }
     let reason = match reply.status {
         ENODATA | EDESTTYPE => format!("refused with status {}", reply.status),
         ETIMEDOUT if joins_group(core) => {
-            "asked of a multicast group, which nobody else is in".into()
+            "it sent a multicast request, to which no node responds".into()
         }
         _ => return Ok(()),
     };
@@ -540,7 +542,7 @@ pub fn able(core: &StandIn, reply: &Reply, what: &str) -> Outcome {
     )))
 }
 
-/// Whether the provider has joined a multicast group, by which it asks other nodes for addresses.
+/// Whether the provider has joined a multicast group, to which it sends requests for addresses.
 pub fn joins_group(core: &StandIn) -> bool {
     core.sa().requests().iter().any(SaRequest::is_join)
 }
@@ -548,7 +550,7 @@ pub fn joins_group(core: &StandIn) -> bool {
 /// Checks the status of an answer.
 ///
 /// # Errors
-/// If it is another one.
+/// If it differs.
 pub fn expect_status(reply: &Reply, expected: &[u8]) -> Outcome {
     if expected.contains(&reply.status) {
         Ok(())
@@ -557,7 +559,7 @@ pub fn expect_status(reply: &Reply, expected: &[u8]) -> Outcome {
     }
 }
 
-/// The breaches that make a check fail, and those that are departures without harm.
+/// Splits violations into those that make a check fail and those that affect no one.
 pub fn judge(violations: Vec<Violation>) -> (Vec<Violation>, Vec<Violation>) {
     violations.into_iter().partition(|violation| {
         !matches!(
@@ -570,7 +572,7 @@ pub fn judge(violations: Vec<Violation>) -> (Vec<Violation>, Vec<Violation>) {
     })
 }
 
-/// Whether a machine that is busy with other things can make a good provider break this rule.
+/// Whether a busy machine can make a correct provider break this rule.
 pub fn time_may_explain(kind: ViolationKind) -> bool {
     matches!(
         kind,
@@ -578,5 +580,5 @@ pub fn time_may_explain(kind: ViolationKind) -> bool {
     )
 }
 
-/// A while that is long enough to see that nothing happens, on a busy machine.
+/// Waits long enough to detect a late event, even on a busy machine.
 pub const QUIET: Duration = Duration::from_millis(100);

@@ -1,8 +1,8 @@
-//! Random sequences of calls, datagrams and faults, of which the stand-in core's [`sequence`](crate::stand_in::sequence) says
-//! what they are. One that fails is shrunk to the shortest that still does, and goes to a file that repeats it.
+//! Random sequences of calls, datagrams and faults, as [`sequence`](crate::stand_in::sequence) defines them. A failing
+//! sequence is shrunk to the shortest that still fails, and written to a file for replay.
 //!
-//! A process loads the library once, and makes copies of itself, so a crash ends one copy. A copy plays a few sequences, one
-//! after the other. One that fails is played alone, to see whether it needs what those before it have left behind.
+//! One process loads the library and forks, so that a crash ends one copy only. A copy plays a few sequences, one after the
+//! other. A failing sequence is played again alone, to find out whether it depends on the sequences before it.
 
 mod fork;
 mod growth;
@@ -39,7 +39,7 @@ use pool::Pool;
 use search::Search;
 use stage::Stage;
 
-/// The process that plays sequences, as a check: its orders lie in the folder of the run.
+/// The process that plays sequences, as a check: the run's folder holds its orders.
 pub(super) const FUZZ: Check = Check {
     name: "fuzz",
     rule: "whatever the core, clients and the SA do, every request is answered once and nothing is damaged",
@@ -50,38 +50,37 @@ pub(super) const FUZZ: Check = Check {
     fault: NO_FAULT,
 };
 
-/// Sequences at a time for each processor: most of them wait for a deadline.
+/// Concurrent sequences per processor: most of them wait for a deadline.
 const JOBS_A_PROCESSOR: usize = 40;
-/// How long over its time the process may be: a sequence that hangs is waited for.
+/// Extra time for the process, which waits for sequences that hang.
 const GRACE: Duration = Duration::from_secs(120);
 
 /// Plays random sequences of calls, of datagrams from other nodes, and of faults to a provider.
 ///
-/// Stops at the first failure, leaves out of its sequence what it does not need, and writes the rest to a file, which
-/// --replay plays again. What a busy machine may bring about, such as an answer that does not come in time, counts if it
-/// comes again when nothing else is played. One of 64 sequences is played several times in one process, to see whether
-/// memory is lost. Exit status: 0 if nothing failed, 1 if something did, 2 if the run could not take place.
+/// Stops at the first failure, shrinks its sequence, and writes it to a file that --replay plays again. A failure that a
+/// busy machine can cause, such as a late answer, counts only if it recurs while nothing else runs. One of 64 sequences is
+/// played several times in one process, to find leaks. Exit status: 0 passed, 1 failed, 2 could not run.
 #[derive(Debug, Args)]
 pub struct FuzzCommand {
     /// The provider library
     #[arg(value_name = "LIB")]
     library: PathBuf,
-    /// The first sequence's seed; the others count on from it [default: random]
+    /// Seed of the first sequence; each further sequence adds one [default: random]
     #[arg(long, value_name = "N", conflicts_with = "replay")]
     seed: Option<u64>,
-    /// How long all of it may take, shrinking included, as 90s or 5m
+    /// Time limit of the run with shrinking, such as 90s or 5m
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = duration)]
     time: Duration,
-    /// At most so many sequences [default: as many as there is time for]
+    /// Maximum number of sequences [default: as many as time allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
-    /// Sequences at a time [default: 40 for each processor, since most wait for deadlines]
+    /// Concurrent sequences [default: 40 per processor, since most wait for deadlines]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// Play the sequence in this file, until it fails
+    /// Play the sequence in this file until it fails
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
-    /// Where a sequence that fails goes, shrunk [default: fuzz-SEED.json]
+    /// File for the shrunk failing sequence [default: fuzz-SEED.json]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Write the result as JSON
@@ -122,7 +121,7 @@ impl FuzzCommand {
         };
         let unloadable = run::run_prepared(&super::load::PROBE, &self.library, &plan, |_| Ok(()))?;
         if unloadable.provider.is_none() {
-            sayln!("the library does not load; there is nothing to play to");
+            sayln!("the library does not load, so there is nothing to fuzz");
             progress::say(&progress::details(&unloadable, None));
             return Ok(ExitCode::FAILURE);
         }
@@ -139,7 +138,7 @@ impl FuzzCommand {
             orders::write(&folder.join(ORDERS), &orders)
         })?;
         if served.status.is_bad(false) {
-            sayln!("the process that loads the library did not come to its end:");
+            sayln!("the process that loads the library crashed or hung:");
             progress::say(&progress::details(&served, None));
             return Ok(ExitCode::FAILURE);
         }
@@ -177,7 +176,7 @@ impl FuzzCommand {
     }
 }
 
-/// What the process does that loads the library.
+/// Serves the orders in the process that loads the library.
 fn serve(fixture: &mut Fixture) -> Outcome {
     let trouble = |error: io::Error| Finding::CannotRun(error.to_string());
     let orders: Orders = orders::read(&fixture.folder().join(ORDERS)).map_err(trouble)?;
@@ -200,13 +199,13 @@ fn duration(text: &str) -> Result<Duration, String> {
     );
     let number: u32 = number
         .parse()
-        .map_err(|_| format!("{text}: a number with s, m or h is wanted"))?;
+        .map_err(|_| format!("{text}: expected a number with the unit s, m or h"))?;
     let number = u64::from(number);
     match unit {
         "" | "s" => Ok(Duration::from_secs(number)),
         "m" => Ok(Duration::from_secs(number * 60)),
         "h" => Ok(Duration::from_secs(number * 3600)),
-        _ => Err(format!("{text}: the unit is s, m or h")),
+        _ => Err(format!("{text}: expected the unit s, m or h")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Checks of the family `hostile`: any local program may send any bytes.
+//! Checks of the family `hostile`: any local program can send any bytes.
 
 mod random;
 
@@ -15,15 +15,15 @@ use crate::suite::ability::{OPENS, SERVES};
 
 pub(super) use random::SEED;
 
-/// The check that has a seed.
+/// Name of the check with random messages.
 pub(super) const RANDOM: &str = "hostile-random";
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "hostile-path-data",
-        rule: "the header's data bytes of a path request are the client's own and mean nothing: no memory leaks by them",
+        rule: "the data bytes in a path request's header come from the client and mean nothing: they leak no memory",
         harmed: Harmed::Daemon,
-        how: "sets the three data bytes of path requests to indices past the message, and looks for a second entry in the answers",
+        how: "sets the three data bytes of path requests to indices past the message, and expects no second entry in the answers",
         needs: SERVES,
         run: path_data,
         fault: fault!(Fault {
@@ -37,9 +37,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "hostile-eight-entries",
-        rule: "the source of a message of eight entries without one lies past its end: it is neither read nor sent back",
+        rule: "in a message of eight entries without a source, the source index points past the end: the provider neither reads nor returns it",
         harmed: Harmed::Daemon,
-        how: "sends a message of eight entries without a source, and looks for a second entry in the answers",
+        how: "sends a message of eight entries without a source, and expects no second entry in the answers",
         needs: OPENS,
         run: eight_entries,
         fault: fault!(Fault {
@@ -53,9 +53,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "hostile-index",
-        rule: "an index past the message's end is answered with an error",
+        rule: "a request with an index past the message's end gets an error",
         harmed: Harmed::Daemon,
-        how: "sends eight messages with indices past their end, and looks at status and entries of the answers",
+        how: "sends eight messages with indices past their end, and compares status and entries of the answers",
         needs: OPENS,
         run: indices,
         fault: fault!(Fault {
@@ -69,9 +69,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "hostile-length",
-        rule: "a length that is none of a message's is answered, and nothing behind the message is read",
+        rule: "a request with an invalid length gets an answer, and the provider reads nothing beyond the message",
         harmed: Harmed::Daemon,
-        how: "sends messages with nine lengths that none has, and looks at the entries of the answers",
+        how: "sends messages with nine invalid lengths, and compares the entries of the answers",
         needs: OPENS,
         run: lengths,
         fault: fault!(Fault {
@@ -85,9 +85,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "hostile-type",
-        rule: "a destination of an unknown type is answered with an error",
+        rule: "a destination of an unknown type gets an error",
         harmed: Harmed::Daemon,
-        how: "asks for destinations of four unknown types and looks at the status",
+        how: "resolves destinations of four unknown types and compares the status",
         needs: OPENS,
         run: types,
         fault: fault!(Fault {
@@ -101,9 +101,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "hostile-empty-path",
-        rule: "a path request without a destination is answered with an error",
+        rule: "a path request without a destination gets an error",
         harmed: Harmed::Client,
-        how: "asks for a path without a destination and looks at the status",
+        how: "requests a path without a destination and compares the status",
         needs: OPENS,
         run: |fixture| no_port(fixture, &[Path::default()]),
         fault: fault!(Fault {
@@ -117,9 +117,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "hostile-multicast-lid",
-        rule: "no path leads to a multicast LID or the permissive one: a request is answered with an error",
+        rule: "a request for a multicast LID or the permissive LID gets an error",
         harmed: Harmed::Client,
-        how: "asks for two multicast LIDs and the permissive one, and looks at the status",
+        how: "resolves two multicast LIDs and the permissive LID, and compares the status",
         needs: OPENS,
         run: |fixture| {
             no_port(
@@ -138,9 +138,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "hostile-multicast-gid",
-        rule: "no path leads to a multicast GID: a request is answered with an error",
+        rule: "a request for a multicast GID gets an error",
         harmed: Harmed::Client,
-        how: "asks for a multicast GID and looks at the status",
+        how: "resolves a multicast GID and compares the status",
         needs: OPENS,
         run: |fixture| {
             let mut group = gid(1);
@@ -158,9 +158,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "hostile-name-unterminated",
-        rule: "a name may fill its 64 bytes: nothing behind them is read",
+        rule: "a name may fill its 64 bytes: the provider reads nothing beyond them",
         harmed: Harmed::Daemon,
-        how: "asks for a name of 64 bytes at the end of a full message, behind which no memory is",
+        how: "resolves a name of 64 bytes at the end of a full message that ends at unmapped memory",
         needs: OPENS,
         run: |fixture| named(fixture, &"unterminated-".repeat(5)[..64], |_, _| Ok(())),
         fault: fault!(Fault {
@@ -174,9 +174,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "hostile-name-format",
-        rule: "a name is never a format: its percent signs come out in the log as they are",
+        rule: "a name is never a format string: the log shows its percent signs unchanged",
         harmed: Harmed::Daemon,
-        how: "asks for a name of percent signs and looks for it in the log",
+        how: "resolves a name of percent signs and searches the log for it",
         needs: OPENS,
         run: |fixture| {
             named(fixture, "%d%x-percent-%n%s%n", |line, name| {
@@ -198,9 +198,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "hostile-name-control",
-        rule: "control characters of a name do not come through to the log, where they could forge lines",
+        rule: "control characters in a name do not reach the log, where they could forge lines",
         harmed: Harmed::Operator,
-        how: "asks for a name with control characters and looks for them in the log",
+        how: "resolves a name with control characters and searches the log for them",
         needs: OPENS,
         run: |fixture| {
             named(fixture, "forged\nacm_server: \x1b[2Jline", |line, _| {
@@ -222,9 +222,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: RANDOM,
-        rule: "whatever a client sends is answered once, in the form of an answer",
+        rule: "every message from a client, however malformed, gets one well-formed answer",
         harmed: Harmed::Daemon,
-        how: "sends 2,000 messages at random, and looks at form and number of the answers",
+        how: "sends 2,000 random messages, and checks form and number of the answers",
         needs: OPENS,
         run: random::run,
         fault: fault!(Fault {
@@ -243,7 +243,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Data bytes that, as `src_out`, `src_index` and `dst_index`, point behind the message.
+/// Data bytes that, as `src_out`, `src_index` and `dst_index`, point past the message.
 fn path_data(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     for (number, data) in [[1, 200, 0], [1, 8, 0], [1, 255, 255], [0, 200, 200]]
@@ -271,8 +271,8 @@ fn expect_paths_only(answer: &Reply) -> Outcome {
     }
 }
 
-/// The last of eight entries is the destination; the core has no room for the source that it chooses. From the SA, and from
-/// the cache.
+/// Sends eight entries with the destination last, so that the core has no room for the source that it chooses. The answers
+/// come from the SA and from the cache.
 fn eight_entries(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
@@ -295,13 +295,13 @@ fn eight_entries(fixture: &mut Fixture) -> Outcome {
     ask(core)
 }
 
-/// What ibacm itself never hands on. It costs nobody anything today.
+/// Skips a check of messages that ibacm itself refuses, unless the run is strict.
 fn only_strict(fixture: &Fixture, what: &str) -> Outcome {
     if fixture.strict {
         return Ok(());
     }
     Err(Finding::Skipped(format!(
-        "ibacm refuses {what} itself: looked for with --strict only"
+        "ibacm itself refuses {what}: the check runs only with --strict"
     )))
 }
 
@@ -366,13 +366,13 @@ fn no_port(fixture: &mut Fixture, paths: &[Path]) -> Outcome {
     Ok(())
 }
 
-/// Asks for a name that nobody has, and looks at what came into the log by it.
+/// Resolves an unknown name, and returns the resulting log lines.
 fn named(fixture: &mut Fixture, name: &str, look: fn(&str, &str) -> Outcome) -> Outcome {
     let (core, from) = fixture.up_with(HASTY)?;
     let own = core.address(from).clone();
     let logged = core.log().len();
     let destination = Addr::Name(name.into());
-    // The last entry of a message that is full: what follows the name is not the message's.
+    // The last entry of a full message: the bytes after the name are not part of it.
     let mut message = Message::resolve().with_entry(FLAG_SOURCE, own.code(), &own.field());
     for _ in 2..ENTRIES {
         message = message.with_entry(0, NAME, &[b'x'; 64]);

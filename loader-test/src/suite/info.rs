@@ -1,6 +1,6 @@
-//! `loader-test info`: what a library is, without running it as a provider.
+//! `loader-test info`: describes a library without running it as a provider.
 //!
-//! The file is read by this process; loading it runs its constructors, and so happens in a child.
+//! This process only reads the file. A child loads it, since loading runs its constructors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,15 +28,14 @@ use crate::stand_in::library::Library;
 use crate::stand_in::recorder;
 use crate::stand_in::{FUNCTIONS, Setup, StandIn};
 
-/// Slots for callbacks in the table.
+/// Callbacks in the table.
 const CALLBACKS: usize = 12;
-/// How long a library may take to load.
+/// Longest time for a library to load.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Shows a provider library: name, version, table, the symbols that it needs and where they are found, and what it tells
-/// about itself.
+/// Describes a provider library: name, version, table, imported symbols and where they are found, options and counters.
 ///
-/// Exit status: 0 if ibacm would load it and not end for want of a function, 1 if not, 2 if it cannot be looked at.
+/// Exit status: 0 if ibacm would load it and every function exists, 1 if not, 2 if the file cannot be read.
 #[derive(Debug, Args)]
 pub struct InfoCommand {
     /// The library
@@ -44,15 +43,15 @@ pub struct InfoCommand {
     library: PathBuf,
     #[command(flatten)]
     lines: OptionLines,
-    /// Print the options as commented lines for ibacm_opts.cfg, and nothing else
+    /// Print only the options, as commented lines for ibacm_opts.cfg
     #[arg(long)]
     sample: bool,
-    /// Print the options as a Markdown table, and nothing else
+    /// Print only the options, as a Markdown table
     #[arg(long, conflicts_with = "sample")]
     table: bool,
 }
 
-/// Loads a library and tells of it as JSON. For loader-test itself.
+/// Loads a library and describes it as JSON (internal).
 #[derive(Debug, Args)]
 pub struct InfoChildCommand {
     library: PathBuf,
@@ -61,7 +60,7 @@ pub struct InfoChildCommand {
     line: Vec<String>,
 }
 
-/// What the child finds out.
+/// What the child found.
 #[derive(Debug, Serialize, Deserialize)]
 struct Loaded {
     accepted: bool,
@@ -88,7 +87,7 @@ impl InfoCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// If the library cannot be looked at.
+    /// If the library cannot be read or no child can be started.
     pub fn run(self) -> io::Result<ExitCode> {
         exists(&self.library)?;
         let object = SharedObject::read(&self.library)
@@ -119,13 +118,15 @@ impl InfoCommand {
             sayln!("ibacm would load it");
         } else {
             let or = missing.join(" or ");
-            sayln!("ibacm would load it, and end when {or} is called: nothing has it");
+            sayln!(
+                "ibacm would load it, and end at the first call of {or}: no library has that function"
+            );
         }
         let is_good = loaded.accepted && missing.is_empty();
         Ok(u8::from(!is_good).into())
     }
 
-    /// Prints the options alone.
+    /// Prints only the options.
     fn show_options(&self, lines: &[String]) -> io::Result<ExitCode> {
         let library = self.library.display();
         let no_options = |reason: String| {
@@ -145,7 +146,7 @@ impl InfoCommand {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Functions that are looked up when they are called first, and are nowhere.
+    /// Returns the functions that no library has: a lazily bound call to one ends the daemon.
     fn missing(
         &self,
         object: &SharedObject,
@@ -162,7 +163,7 @@ impl InfoCommand {
             .map(|symbol| symbol.name.clone())
             .collect();
         missing.sort();
-        // Those of other libraries, of which the loader names the first.
+        // For functions of other libraries: the loader names the first missing one.
         let at_once = load_in_child(&self.library, options, &[("LD_BIND_NOW", "1")])?;
         let findings = at_once.loaded.map(|loaded| loaded.findings);
         let findings = findings.unwrap_or_default();
@@ -178,7 +179,7 @@ impl InfoCommand {
     }
 }
 
-/// Whether a symbol has a name like those of the core's, which has none that is called so.
+/// Whether a symbol is named like the core's functions, but the core has no such function.
 fn is_nowhere(name: &str) -> bool {
     name.starts_with("acm_") && !is_the_core_s(name)
 }
@@ -189,7 +190,7 @@ fn is_the_core_s(name: &str) -> bool {
         .any(|known| known.to_bytes() == name.as_bytes())
 }
 
-/// What a library says of why it does not load.
+/// Prints the log lines that say why the library does not load.
 fn show_log(log: &[String]) {
     for line in log {
         sayln!("log           {line}");
@@ -212,7 +213,7 @@ fn show_table(loaded: &Loaded) {
     }
 }
 
-/// The symbols that are the core's or a library's to have; the C library's own are no news.
+/// Prints the imported symbols of the core and of the RDMA libraries.
 fn show_imports(object: &SharedObject) {
     sayln!("needs");
     let mut any = false;
@@ -221,7 +222,7 @@ fn show_imports(object: &SharedObject) {
     for symbol in imports {
         let place = match symbol.name.as_str() {
             name if is_the_core_s(name) => "ibacm",
-            name if is_nowhere(name) => "nowhere: ibacm has no such function",
+            name if is_nowhere(name) => "missing: ibacm has no such function",
             name if name.starts_with("ibv_") => "libibverbs",
             name if name.starts_with("umad_") => "libibumad",
             name if name.starts_with("rdma_") => "librdmacm",
@@ -231,7 +232,7 @@ fn show_imports(object: &SharedObject) {
         sayln!("  {:<28} {place}", symbol.name);
     }
     if !any {
-        sayln!("  nothing of ibacm or libibverbs at load time");
+        sayln!("  nothing from ibacm or the RDMA libraries at load time");
     }
 }
 
@@ -260,13 +261,13 @@ fn show_about(about: &Result<About, String>) {
     }
 }
 
-/// What came of loading a library.
+/// The outcome of loading a library.
 struct Attempt {
-    /// `None` when the child did not come to an end of its own.
+    /// `None` if the child crashed or was killed.
     loaded: Option<Loaded>,
     /// The end of the log.
     log: Vec<String>,
-    /// Where in the library the child was last.
+    /// The last callback that the child entered.
     place: Option<String>,
 }
 
@@ -275,7 +276,7 @@ fn load_in_child(
     options: &[String],
     environment: &[(&str, &str)],
 ) -> io::Result<Attempt> {
-    // So that a signal ends the wait, and the folder goes.
+    // A signal ends the wait, and the folder is removed.
     let stop = Stop::at_signals()?;
     let folder = Scratch::new("info")?;
     let result = folder.path().join("loaded.json");
@@ -302,7 +303,7 @@ fn load_in_child(
     })
 }
 
-/// The child's status; none if it took too long.
+/// Returns the child's status, or `None` if it took too long.
 fn wait_for(child: &mut Supervised, stop: &Stop) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -321,13 +322,13 @@ fn wait_for(child: &mut Supervised, stop: &Stop) -> io::Result<Option<ExitStatus
 }
 
 impl InfoChildCommand {
-    /// Runs the child; ends the process, past the library's exit handlers.
+    /// Loads the library, prints the result, and ends the process without running the library's exit handlers.
     pub fn run(self) -> ExitCode {
         let loaded = self.load();
         let written = serde_json::to_vec(&loaded)
             .map_err(io::Error::from)
             .and_then(|text| std::fs::write(self.folder.join("loaded.json"), text));
-        // SAFETY: ends the process at once; nothing of this program needs to be tidied up.
+        // SAFETY: ends the process at once; this program has nothing to clean up.
         unsafe { libc::_exit(i32::from(written.is_err())) }
     }
 
@@ -383,7 +384,7 @@ impl InfoChildCommand {
 fn about(library: &Path) -> Result<About, String> {
     let told = introspection::read(library).map_err(|error| match error {
         introspection::IntrospectionError::None(_) => {
-            "none: a provider in C, or made with another kit".to_owned()
+            "none: a C provider, or one that does not use acm-prov-api".to_owned()
         }
         other => other.to_string(),
     })?;

@@ -1,4 +1,4 @@
-//! Checks of the family `lifecycle`: opening, closing, opening again, and what lies between.
+//! Checks of the family `lifecycle`: opening, closing and reopening.
 
 mod address;
 mod close;
@@ -18,9 +18,9 @@ use crate::stand_in::{AddressId, StandIn};
 use crate::suite::ability::{Ability, OPENS, SERVES};
 use crate::suite::fuzz;
 
-/// What the process of a check finds in its environment, beside what is there.
+/// Returns the environment variable that a check's process needs.
 pub(super) fn environment(check: &Check) -> Option<(&'static str, &'static str)> {
-    // All of them look at how memory grows.
+    // These checks measure memory growth.
     [REOPEN_THOUSAND, memory::RESOLVE_MEMORY, fuzz::FUZZ.name]
         .contains(&check.name)
         .then_some(growth::ENVIRONMENT)
@@ -28,15 +28,15 @@ pub(super) fn environment(check: &Check) -> Option<(&'static str, &'static str)>
 
 pub(super) use growth::heap;
 
-/// The check that takes longest.
+/// Name of the longest check.
 pub(super) const REOPEN_THOUSAND: &str = "lifecycle-reopen-thousand";
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "lifecycle-open-close",
-        rule: "a port opens, serves, closes and opens again; one without an address comes and goes, too",
+        rule: "a port opens, serves, closes and opens again, also one without an address",
         harmed: Harmed::Client,
-        how: "opens and closes a port without an address, then three times one that is asked for two peers",
+        how: "opens and closes a port without an address, then three times one with an address, resolving two peers each time",
         needs: &[Ability::AnswersByLid],
         run: open::open_close,
         fault: fault!(Fault {
@@ -57,9 +57,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-two-devices",
-        rule: "two devices are served at a time, each by its own port, whichever of them closes",
+        rule: "two devices work at once, each through its own port, whichever closes first",
         harmed: Harmed::Client,
-        how: "opens a port on each of two devices and closes each in turn; asks both, and the one that stays open",
+        how: "opens a port on each of two devices and closes each in turn; resolves through both, then through the one that is still open",
         needs: SERVES,
         run: |fixture| open::two_devices(fixture, 0x0011_0000),
         fault: fault!(Fault {
@@ -78,9 +78,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-shared-node-guid",
-        rule: "physical and virtual functions share a node GUID: it is no key for a device",
+        rule: "devices may share a node GUID, as physical and virtual functions do: it does not identify a device",
         harmed: Harmed::Daemon,
-        how: "opens a port on each of two devices with one node GUID and closes each in turn; asks both, and the one that stays open",
+        how: "opens a port on each of two devices with one node GUID and closes each in turn; resolves through both, then through the one that is still open",
         needs: SERVES,
         run: |fixture| open::two_devices(fixture, 0x0010_0000),
         fault: fault!(Fault {
@@ -108,9 +108,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-two-ports",
-        rule: "the provider serves two ports of a device at once, and goes on serving one when the other closes",
+        rule: "both ports of a device work at once, and one keeps working when the other closes",
         harmed: Harmed::Client,
-        how: "opens both ports of a device and closes each in turn; asks both, and the one that stays open",
+        how: "opens both ports of a device and closes each in turn; resolves through both, then through the one that is still open",
         needs: SERVES,
         run: open::two_ports,
         fault: fault!(Fault {
@@ -124,9 +124,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-pkeys",
-        rule: "each endpoint resolves in the partition of its P_Key, and keeps its answers to itself",
+        rule: "each endpoint resolves in the partition of its P_Key, and does not share its cached paths",
         harmed: Harmed::Node,
-        how: "opens three endpoints, asks each for the same peers, and compares the partition in each path; then all of that again",
+        how: "opens three endpoints, resolves the same peers through each, and compares the partition in each path; then repeats it",
         needs: SERVES,
         run: |fixture| {
             open::pkeys(
@@ -150,9 +150,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-pkey-holes",
-        rule: "holes (0x0000) and invalid entries (0x8000) in the P_Key table do not matter to the others",
+        rule: "holes (0x0000) and invalid entries (0x8000) in the P_Key table do not affect the other entries",
         harmed: Harmed::Client,
-        how: "opens a port whose P_Key table has holes and invalid entries, and asks each endpoint for the same peers, twice",
+        how: "opens a port whose P_Key table has holes and invalid entries, and resolves the same peers through each endpoint, twice",
         needs: SERVES,
         run: |fixture| {
             let table = [0x0000, 0x8000, 0x8001, 0x0000, 0xffff, 0x0000];
@@ -169,9 +169,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-limited-member",
-        rule: "a limited member (0x7fff) beside the full one is an endpoint of the same partition",
+        rule: "a limited member (0x7fff) beside the full member (0xffff) is an endpoint of the same partition",
         harmed: Harmed::Client,
-        how: "opens an endpoint of 0x7fff beside one of 0xffff, and asks both for the same peers, twice",
+        how: "opens an endpoint of 0x7fff beside one of 0xffff, and resolves the same peers through both, twice",
         needs: SERVES,
         run: |fixture| open::pkeys(fixture, &[0x7fff, 0xffff], &[0x7fff, 0xffff]),
         fault: fault!(Fault {
@@ -185,9 +185,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-hundred-addresses",
-        rule: "an endpoint has as many addresses as the core gives it: there is no limit",
+        rule: "an endpoint accepts as many addresses as the core gives it",
         harmed: Harmed::Daemon,
-        how: "adds a hundred names and IP addresses, removes every other one, and asks from and for those that are left",
+        how: "adds a hundred names and IP addresses, removes every other one, and resolves from and to the rest",
         needs: SERVES,
         run: address::hundred,
         fault: fault!(Fault {
@@ -201,9 +201,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-address-removed",
-        rule: "an address that was taken away leads here no more, and does again when it was added again",
+        rule: "a removed address no longer resolves to this port, and does so again once it is added again",
         harmed: Harmed::Client,
-        how: "adds and removes an address three times, asks from it and for it, and asks for it once it is gone",
+        how: "adds and removes an address three times, resolves from it and to it, and resolves it after its removal",
         needs: SERVES,
         run: address::removed,
         fault: fault!(Fault {
@@ -227,9 +227,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-address-twice",
-        rule: "an address that is added a second time without having been removed, as after a lost notice, is one address: removed once, it is gone from that endpoint and from no other",
+        rule: "adding an address twice, as after a lost notification, makes one address: one removal removes it from that endpoint and from no other",
         harmed: Harmed::Client,
-        how: "adds an address a second time as a core does that missed its removal, removes it once, and asks for it on both endpoints",
+        how: "adds an address a second time, like a core that missed its removal, removes it once, and resolves it on both endpoints",
         needs: SERVES,
         run: address::twice,
         fault: fault!(Fault {
@@ -240,9 +240,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-address-lost",
-        rule: "when the core has lost track of all addresses, it adds them again in any order: each leads here",
+        rule: "if the core loses its address list, it adds all addresses again in any order: each still resolves to this port",
         harmed: Harmed::Daemon,
-        how: "adds all addresses again in another order without having removed them, removes one, and asks for each",
+        how: "adds all addresses again in another order without having removed them, removes one, and resolves each",
         needs: SERVES,
         run: address::lost,
         fault: fault!(Fault {
@@ -256,9 +256,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-address-moved",
-        rule: "an address that moved to another port leads to that port alone",
+        rule: "an address that moved to another port resolves to that port alone",
         harmed: Harmed::Client,
-        how: "removes an address from one port, adds it to another, and asks for it on both",
+        how: "removes an address from one port, adds it to another, and resolves it on both",
         needs: SERVES,
         run: address::moved,
         fault: fault!(Fault {
@@ -290,9 +290,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-address-memory",
-        rule: "struct acm_address and its id_string are the core's: they move when another address is added",
+        rule: "struct acm_address and its id_string belong to the core, which moves them when it adds an address: the provider keeps no pointer",
         harmed: Harmed::Daemon,
-        how: "takes the memory of the addresses away whenever their array moves, and asks from each and for each",
+        how: "unmaps the addresses' memory whenever their array moves, and resolves from each and to each",
         needs: SERVES,
         run: address::memory,
         fault: fault!(Fault {
@@ -320,9 +320,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-address-kept",
-        rule: "addresses die with their endpoint, also when they were never removed",
+        rule: "closing an endpoint removes its addresses, also those that the core never removed",
         harmed: Harmed::Client,
-        how: "closes a port without removing its addresses, opens it with another one, and asks for both",
+        how: "closes a port without removing its addresses, opens it with another address, and resolves both",
         needs: SERVES,
         run: address::kept,
         fault: fault!(Fault {
@@ -358,9 +358,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-close-in-flight",
-        rule: "requests that are in flight when the port closes are answered once, by their deadline",
+        rule: "each request in flight when the port closes gets one answer by its deadline",
         harmed: Harmed::Client,
-        how: "closes a port while eight requests and queries wait for an SA that answers nothing, and takes the time until each is answered",
+        how: "closes a port while eight requests and queries wait for a silent SA, and measures when each is answered",
         needs: SERVES,
         run: close::in_flight,
         fault: fault!(Fault {
@@ -374,9 +374,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-closed-memory",
-        rule: "the core's device and port structures are left alone while they are closed (with --strict)",
+        rule: "the provider does not touch the core's device and port structures after close (with --strict)",
         harmed: Harmed::Daemon,
-        how: "takes the core's device and port structures away while a port is closed with requests in flight",
+        how: "unmaps the core's device and port structures when a port closes with requests in flight",
         needs: OPENS,
         run: close::memory,
         fault: fault!(Fault {
@@ -408,9 +408,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: REOPEN_THOUSAND,
-        rule: "a port may flap for ever: memory, descriptors and threads do not grow with it",
+        rule: "memory, descriptors and threads do not grow however often a port is reopened",
         harmed: Harmed::Daemon,
-        how: "opens and closes a port a thousand times and compares heap, memory, address space, descriptors and threads of 200 rounds each; with little time, of quarters of what was done",
+        how: "opens and closes a port a thousand times and compares heap, memory, address space, descriptors and threads every 200 rounds; if time runs short, at each quarter of the rounds done",
         needs: SERVES,
         run: growth::thousand,
         fault: fault!(Fault {
@@ -424,9 +424,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-core-thread",
-        rule: "no callback holds the core's only thread: opening and closing take less than 1 s, all others less than 20 ms",
+        rule: "no callback blocks the core's only thread: open and close take less than 1 s, all others less than 20 ms",
         harmed: Harmed::Daemon,
-        how: "opens, resolves, queries, asks for counters, reregisters and closes, and times each callback less what it waited for a processor",
+        how: "opens, resolves, queries, reads counters, reregisters and closes, and times each callback, less the time it waited for a processor",
         needs: &[Ability::OpensPort],
         run: thread::held,
         fault: fault!(Fault {
@@ -440,9 +440,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-verb-fails",
-        rule: "whichever verb fails during an open, the open fails and leaves its context unwritten, or what opened works; the next open is whole again",
+        rule: "if a verb fails during open, the open fails and leaves its context unwritten, or the opened part works; the next open works fully",
         harmed: Harmed::Client,
-        how: "lets each verb of an open fail once, in a process for each, makes requests, and opens the port again",
+        how: "makes each verb of an open fail once, each in its own process, sends requests, and opens the port again",
         needs: SERVES,
         run: failure::verbs,
         fault: fault!(Fault {
@@ -456,9 +456,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-mad-fails",
-        rule: "whichever MAD of an open or of the first request cannot be had or sent, clients are answered, and the next open is whole again",
+        rule: "if a MAD of an open or of the first request cannot be allocated or sent, clients still get answers, and the next open works fully",
         harmed: Harmed::Client,
-        how: "lets each allocation and sending of a MAD fail once, in a process for each, makes requests, and opens the port again",
+        how: "makes each allocation and send of a MAD fail once, each in its own process, sends requests, and opens the port again",
         needs: SERVES,
         run: failure::mads,
         fault: fault!(Fault {
@@ -469,9 +469,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "lifecycle-ethernet-port",
-        rule: "a port whose link layer is Ethernet is refused or serves nobody, and the InfiniBand port beside it does",
+        rule: "a port whose link layer is Ethernet is refused or serves no requests, and the InfiniBand port beside it works",
         harmed: Harmed::Client,
-        how: "opens an Ethernet port before and after an InfiniBand one, and asks both",
+        how: "opens an Ethernet port before and after an InfiniBand port, and resolves through both",
         needs: SERVES,
         run: failure::ethernet,
         fault: fault!(Fault {
@@ -502,10 +502,10 @@ fn serves(core: &mut StandIn, from: AddressId, peer: u16) -> Outcome {
     expect_path(&reply, &Expected::new(asked, core.subnet()))
 }
 
-/// Checks that an own address leads to its own port.
+/// Checks that one of the port's addresses resolves to the port.
 ///
 /// # Errors
-/// If it leads elsewhere; or that the check is skipped, because the provider does not resolve such addresses.
+/// If it resolves to another port; or a skip, if the provider does not resolve such addresses.
 fn leads_here(core: &mut StandIn, from: AddressId, address: &Addr) -> Outcome {
     let reply = resolve(core, from, &by_addr(address, address))?;
     able(core, &reply, "its own addresses")?;
@@ -524,13 +524,13 @@ fn leads_here(core: &mut StandIn, from: AddressId, address: &Addr) -> Outcome {
     ))
 }
 
-/// Checks that an address is no address of the port's any more.
+/// Checks that an address no longer resolves to the port.
 fn leads_elsewhere(core: &mut StandIn, from: AddressId, source: &Addr, gone: &Addr) -> Outcome {
     let reply = resolve(core, from, &by_addr(source, gone))?;
     let lid = core.port(from.port).lid;
     match reply.path() {
         Some(path) if reply.status == SUCCESS && path.dlid() == lid => Err(failed(
-            format!("no path to the own LID {lid} for {gone}, which is not here any more"),
+            format!("no path to the port's LID {lid} for the removed address {gone}"),
             format!("{reply:?}"),
         )),
         _ => Ok(()),

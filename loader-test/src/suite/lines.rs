@@ -1,4 +1,4 @@
-//! The options `--opts` and `--opt`, which all commands have that run a provider.
+//! The options `--opts` and `--opt` of all commands that run a provider.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,25 +10,25 @@ use super::progress::quoted;
 /// Lines for ibacm_opts.cfg.
 #[derive(Debug, Default, Args)]
 pub struct OptionLines {
-    /// Lines for ibacm_opts.cfg that the provider needs
+    /// A file of lines for ibacm_opts.cfg that the provider needs
     ///
-    /// @HOSTS@ in a line stands for the path of the harness's hosts file (`address GID` a line), for a provider that has an
-    /// option of its own for that. In `check`, `trace`, `fuzz` and `info` it has the names, IPv4 and IPv6 addresses that are
-    /// asked for; in `stock` and `demo` those that the hosts are given. In `stock` and `demo`, /run is the folder of the
-    /// host.
+    /// In a line, @HOSTS@ stands for the path of the harness's hosts file (lines of `address GID`), for a provider with its
+    /// own option for a hosts file. In `check`, `trace`, `fuzz` and `info` the file holds the names, IPv4 and IPv6 addresses
+    /// that the checks resolve; in `stock` and `demo` it holds the addresses of the hosts. In `stock` and `demo`, /run is the
+    /// host's folder.
     ///
-    /// The harness itself sets log_level, timeout, retries, addr_preload and addr_data_file. A line of FILE comes behind
-    /// these, and so counts instead; but checks set timeout, retries and sa_depth themselves where they are about deadlines
-    /// and queries that are out, and what they set counts whatever FILE says.
+    /// The harness sets log_level, timeout, retries, addr_preload and addr_data_file. Lines of FILE come later and override
+    /// these. Checks of deadlines and of outstanding queries set timeout, retries and sa_depth themselves, which FILE cannot
+    /// override.
     #[arg(long, value_name = "FILE")]
     pub opts: Option<PathBuf>,
-    /// One such line, behind those of FILE; can be given several times
+    /// One more line, after those of FILE; can be given several times
     #[arg(long = "opt", value_name = "NAME VALUE", value_parser = line)]
     pub single: Vec<String>,
 }
 
 impl OptionLines {
-    /// The lines.
+    /// Returns the lines of the file and of the command line.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -44,7 +44,7 @@ impl OptionLines {
         Ok(lines)
     }
 
-    /// The same as names and values, without comments and empty lines.
+    /// Returns the lines as names and values, without comments and empty lines.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -59,7 +59,7 @@ impl OptionLines {
         Ok(pairs.collect())
     }
 
-    /// The options as a shell takes them, with a blank before each; nothing if none was given.
+    /// Returns the options quoted for a shell, each after a blank.
     pub fn again(&self) -> String {
         let file = self.opts.iter();
         let file = file.map(|file| format!(" --opts {}", quoted(file)));
@@ -69,15 +69,13 @@ impl OptionLines {
     }
 }
 
-/// A line from `NAME VALUE` or `NAME=VALUE`.
+/// Parses `NAME VALUE` or `NAME=VALUE`.
 fn line(text: &str) -> Result<String, String> {
     let (name, value) = text
         .split_once(|end: char| end == '=' || end.is_whitespace())
         .unwrap_or_default();
     if name.is_empty() || value.trim().is_empty() || text.contains(['\n', '\r']) {
-        return Err(
-            "not a name and a value with a blank or = between them, in one line".to_owned(),
-        );
+        return Err("expected \"NAME VALUE\" or NAME=VALUE, in one line".to_owned());
     }
     Ok(format!("{name} {}", value.trim()))
 }

@@ -1,4 +1,4 @@
-//! Checks of the family `load`: what the core needs to find in a library, and what a library may leave behind.
+//! Checks of the family `load`: what the core needs in a library, and what a library may leave behind.
 
 mod file;
 mod options;
@@ -10,7 +10,7 @@ use super::fault::NO_FAULT;
 use crate::stand_in::ledger::Harmed;
 use crate::suite::ability::{Ability, OPENS};
 
-/// Whether the library can be loaded at all. Not part of the suite: its checks say what is wrong if not.
+/// Whether the library loads at all. Not part of the suite, whose checks say what is wrong.
 pub(super) const PROBE: Check = Check {
     name: "load",
     rule: "ibacm loads the library",
@@ -24,9 +24,9 @@ pub(super) const PROBE: Check = Check {
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "load-file-name",
-        rule: "the library's file name ends in .so: ibacm passes over every other one",
+        rule: "the library's file name ends in .so: ibacm skips all other files",
         harmed: Harmed::Operator,
-        how: "looks at the name of the file that was given",
+        how: "reads the name of the given file",
         needs: &[],
         run: file::name,
         fault: fault!(OF_THE_FILE),
@@ -35,7 +35,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-regular-file",
         rule: "the library is a regular file: ibacm follows no symbolic links and opens no directories",
         harmed: Harmed::Operator,
-        how: "looks at what kind of file was given, without following a link",
+        how: "reads the type of the given file, without following a link",
         needs: &[],
         run: file::is_regular,
         fault: fault!(OF_THE_FILE),
@@ -44,7 +44,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-exports",
         rule: "the library is a shared object for this machine and exports provider_query, and none of the core's names",
         harmed: Harmed::Operator,
-        how: "reads the dynamic symbols from the file, without loading it",
+        how: "reads the file's dynamic symbols without loading it",
         needs: &[],
         run: file::exports,
         fault: fault!(Fault {
@@ -55,9 +55,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "load-imports",
-        rule: "everything that the library needs from others is there in ibacm: a function that is missing ends the daemon when it is called first",
+        rule: "ibacm's process provides every symbol that the library imports: a missing function ends the daemon at its first call",
         harmed: Harmed::Daemon,
-        how: "reads the dynamic symbols from the file, and loads it with every function looked up at once",
+        how: "reads the file's dynamic symbols, and loads it with RTLD_NOW",
         needs: &[],
         run: file::imports,
         fault: fault!(Fault {
@@ -73,7 +73,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-query",
         rule: "provider_query returns 0 and stores a table",
         harmed: Harmed::Daemon,
-        how: "loads the library, calls provider_query, and looks at what it returns and stores",
+        how: "loads the library, calls provider_query, and checks what it returns and stores",
         needs: &[],
         run: table::query,
         fault: fault!(Fault {
@@ -84,9 +84,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "load-query-twice",
-        rule: "provider_query may be called again, as happens to a file with two names, and gives a usable table each time",
+        rule: "provider_query can be called again and gives a usable table each time: ibacm does so for a file with two names",
         harmed: Harmed::Daemon,
-        how: "calls provider_query a second time on the loaded library, judges the table, and makes a request",
+        how: "calls provider_query a second time on the loaded library, checks the table, and sends a request",
         needs: OPENS,
         run: table::query_twice,
         fault: fault!(Fault {
@@ -129,7 +129,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "load-name",
-        rule: "the provider has a name of 1 to 63 bytes without white space, so that the options file can name it",
+        rule: "the provider's name has 1 to 63 bytes and no white space, so that the options file can name it",
         harmed: Harmed::Operator,
         how: "loads the library, calls provider_query, and reads the name in the table",
         needs: &[Ability::Loads],
@@ -142,7 +142,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "load-slots",
-        rule: "no callback in the table is NULL: the core calls all of them unchecked",
+        rule: "no callback in the table is NULL: the core calls them all without a check",
         harmed: Harmed::Daemon,
         how: "loads the library, calls provider_query, and reads the twelve callbacks in the table",
         needs: &[Ability::Loads],
@@ -155,9 +155,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "load-missing-function",
-        rule: "in a core that lacks a function the provider is refused or does without; it never runs into the gap",
+        rule: "in a core that lacks a function the provider refuses to load or works without it; it never calls the missing function",
         harmed: Harmed::Daemon,
-        how: "hides each of the core's functions in turn; in a process for each, loads the library and, if it is not refused, makes a request",
+        how: "hides each of the core's functions in turn, each in its own process; loads the library and, if it loads, sends a request",
         needs: OPENS,
         run: unload::missing_function,
         fault: fault!(Fault {
@@ -173,7 +173,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "load-refused-unloads",
         rule: "a provider that refuses to be loaded leaves no thread, mapping or exit handler behind",
         harmed: Harmed::Daemon,
-        how: "hides each of the core's functions in turn; where the library is refused, looks for threads and mappings, and ends by exit()",
+        how: "hides each of the core's functions in turn; if the library refuses, looks for threads and mappings, and ends by exit()",
         needs: &[Ability::Loads],
         run: unload::refused_by_itself,
         fault: fault!(Fault {
@@ -206,7 +206,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "load-rejected-unloads",
-        rule: "a provider that the core rejects and unloads leaves nothing behind that runs in its unmapped code",
+        rule: "when the core rejects and unloads a provider, nothing keeps running in the unmapped code",
         harmed: Harmed::Daemon,
         how: "loads and closes the library as a core of another version does, looks for threads, and ends by exit()",
         needs: &[Ability::Loads],
@@ -232,7 +232,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "load-rejected-exit",
-        rule: "an exit handler of a provider that the core rejects and unloads goes with it",
+        rule: "when the core rejects and unloads a provider, the provider's exit handlers are gone too",
         harmed: Harmed::Daemon,
         how: "loads and closes the library as a core of another version does, and ends by exit()",
         needs: &[],
@@ -248,7 +248,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "load-rejected-fork",
-        rule: "a fork handler of a provider that the core rejects and unloads goes with it",
+        rule: "when the core rejects and unloads a provider, the provider's fork handlers are gone too",
         harmed: Harmed::Daemon,
         how: "loads and closes the library as a core of another version does, and forks",
         needs: &[],
@@ -264,9 +264,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "load-without-options-file",
-        rule: "without ibacm_opts.cfg the provider runs by its defaults, as the core does",
+        rule: "without ibacm_opts.cfg the provider uses its defaults, as the core does",
         harmed: Harmed::Client,
-        how: "names an options file that does not exist, and asks for one peer by its LID",
+        how: "names an options file that does not exist, and resolves one peer by LID",
         needs: &[Ability::AnswersByLid, Ability::Closes],
         run: options::no_file,
         fault: fault!(Fault {
@@ -277,9 +277,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "load-odd-options",
-        rule: "lines of ibacm_opts.cfg that are foreign, incomplete, overlong or odd in their white space do no harm",
+        rule: "unknown, incomplete, overlong or oddly spaced lines in ibacm_opts.cfg do no harm",
         harmed: Harmed::Daemon,
-        how: "writes 17 odd lines to the options file, and asks for one peer by its LID",
+        how: "writes 17 odd lines to the options file, and resolves one peer by LID",
         needs: &[Ability::AnswersByLid, Ability::Closes],
         run: options::odd_lines,
         fault: fault!(Fault {
@@ -293,9 +293,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "load-quiet",
-        rule: "the provider writes to the core's log and not to standard output",
+        rule: "the provider writes to the core's log, never to standard output",
         harmed: Harmed::Operator,
-        how: "puts a file in the place of standard output, opens a port, makes a request, and looks at the file",
+        how: "redirects standard output to a file, opens a port, sends a request, and reads the file",
         needs: OPENS,
         run: options::quiet,
         fault: fault!(Fault {

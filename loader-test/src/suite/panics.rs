@@ -1,31 +1,31 @@
-//! Panics on threads of the provider's own, which a Rust library's runtime tells on standard error and nowhere else.
+//! Detects panics on the provider's threads, which Rust's runtime reports only on standard error.
 
 use std::fs;
 
 use crate::stand_in::ledger::{Harmed, Violation, ViolationKind};
 
-/// The panics that this process's standard error tells of, if that is a file.
+/// Returns the panics reported on this process's standard error, if that is a file.
 pub fn on_own_threads() -> Vec<Violation> {
-    // Only a check's own process writes to a file of its own.
+    // Only a check in its own process has its own file.
     let is_file = fs::metadata("/proc/self/fd/2").is_ok_and(|metadata| metadata.is_file());
     let printed = match is_file {
         true => fs::read("/proc/self/fd/2").unwrap_or_default(),
         false => Vec::new(),
     };
-    told_in(&String::from_utf8_lossy(&printed))
+    panics_in(&String::from_utf8_lossy(&printed))
         .map(|place| Violation {
             kind: ViolationKind::ThreadPanicked,
             harmed: Harmed::Daemon,
-            text: format!("{place}: the thread is gone, and what it did is not done any more"),
+            text: format!("{place}: the thread has ended, and its work with it"),
         })
         .collect()
 }
 
-/// Threads of the harness's: a panic of the provider's that unwinds there ends the process or is caught.
+/// The harness's threads: a panic of the provider there ends the process or is caught.
 const NOT_ITS_OWN: [&str; 2] = ["main", "core's SA"];
 
-/// The lines that begin `thread 'NAME' (ID) panicked at PLACE`, of Rust since 1.89, or the same without the id.
-fn told_in(printed: &str) -> impl Iterator<Item = &str> {
+/// Returns the lines `thread 'NAME' (ID) panicked at PLACE` of Rust since 1.89, or without the id of earlier versions.
+fn panics_in(printed: &str) -> impl Iterator<Item = &str> {
     printed.lines().filter(|line| {
         let Some((name, rest)) = line
             .strip_prefix("thread '")
@@ -46,7 +46,7 @@ mod tests {
         let printed = "\nthread 'worker' (123) panicked at src/lib.rs:1:2:\nboom\n\
              thread 'main' (1) panicked at src/main.rs:3:4:\nx\n\
              thread '<unnamed>' panicked at src/lib.rs:5:6:\nthread 'worker' is fine\n";
-        let told: Vec<_> = told_in(printed).collect();
+        let told: Vec<_> = panics_in(printed).collect();
         assert_eq!(
             told,
             [
@@ -56,7 +56,7 @@ mod tests {
         );
     }
 
-    /// This very runtime's words. Run as a child by the test below.
+    /// Panics with this runtime's message. The test below runs it as a child.
     #[test]
     #[ignore = "panics on a thread of its own"]
     fn a_thread_that_panics() {
@@ -72,7 +72,7 @@ mod tests {
             .output()
             .unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
-        let told: Vec<_> = told_in(&printed).collect();
+        let told: Vec<_> = panics_in(&printed).collect();
         assert!(
             matches!(told[..], [one] if one.starts_with("thread 'a worker'")),
             "{printed}"

@@ -1,4 +1,4 @@
-//! Checks of the family `path`: what a request names of a path comes about, and nothing else does.
+//! Checks of the family `path`: an answer meets exactly the constraints of its request.
 
 mod again;
 mod ends;
@@ -11,17 +11,17 @@ use crate::stand_in::fabric::Peer;
 use crate::stand_in::message::{Kind, Message, Path, Reply};
 use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 
-/// Every check of the family, in the order of the list.
+/// Returns every check of the family, in list order.
 pub(super) const CHECKS: [&[Check]; 4] =
     [ends::CHECKS, named::CHECKS, again::CHECKS, services::CHECKS];
 
-/// A case: what is asked for besides a destination.
+/// A case: constraints besides the destination.
 type Demand = (&'static str, fn(Path) -> Path);
 
-/// The two ways in which a client asks for a path.
+/// The two ways in which a client requests a path.
 const WAYS: [Kind; 2] = [Kind::Resolve, Kind::Query];
 
-/// Asks for a path by its record and waits for the answer.
+/// Requests a path by its record and waits for the answer.
 fn ask(core: &mut StandIn, from: AddressId, way: Kind, asked: &Path) -> Result<Reply, Finding> {
     match way {
         Kind::Resolve => resolve(core, from, &Message::path(asked)),
@@ -32,7 +32,7 @@ fn ask(core: &mut StandIn, from: AddressId, way: Kind, asked: &Path) -> Result<R
     }
 }
 
-/// What the kernel asks for: SGID, DGID, P_Key, one reversible path. The core takes it whatever the prefix of the DGID.
+/// Returns the kernel's request: SGID, DGID, P_Key, one reversible path. The core accepts any DGID prefix.
 fn as_the_kernel(core: &StandIn, from: AddressId, peer: &Peer) -> Path {
     Path::default()
         .with_sgid(core.port(FIRST_PORT).gid())
@@ -41,7 +41,7 @@ fn as_the_kernel(core: &StandIn, from: AddressId, peer: &Peer) -> Path {
         .with_reversible_numpath(0x81)
 }
 
-/// Says in which case something went wrong.
+/// Adds the case to a finding.
 fn when(case: impl std::fmt::Display) -> impl FnOnce(Finding) -> Finding {
-    move |finding| finding.told(|expected, seen| (expected, format!("{seen} ({case})")))
+    move |finding| finding.map_texts(|expected, seen| (expected, format!("{seen} ({case})")))
 }

@@ -1,4 +1,4 @@
-//! Checks of the family `perf`: an endpoint's counters, and those of the core that a provider adds to.
+//! Checks of the family `perf`: an endpoint's counters, and the core's counters that a provider increments.
 
 use crate::suite::ability::{Ability, OPENS, SERVES};
 use std::time::{Duration, Instant};
@@ -34,9 +34,9 @@ const ROUTE_CACHE: usize = 6;
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "perf-count",
-        rule: "there are at most 7 counters, and nothing is written behind those that are told of",
+        rule: "query_perf reports at most 7 counters, and writes nothing beyond the reported ones",
         harmed: Harmed::Daemon,
-        how: "compares the count that query_perf tells with the values that it wrote",
+        how: "compares the count that query_perf reports with the values that it wrote",
         needs: SERVES,
         run: count,
         fault: fault!(Fault {
@@ -52,13 +52,13 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-byte-order",
         rule: "counters are big-endian",
         harmed: Harmed::Operator,
-        how: "reads the counters after a few requests and looks for large numbers",
+        how: "reads the counters after a few requests and rejects large numbers",
         needs: SERVES,
         run: |fixture| {
             let (core, from) = fixture.up()?;
             work(core, from)?;
             let values = counters(core, from)?;
-            // What was done is done a few times, and so is no multiple of 2^32.
+            // The counts are small, so never multiples of 2^32.
             match values.iter().find(|value| **value > u64::from(u32::MAX)) {
                 None => Ok(()),
                 Some(value) => Err(failed("small numbers, big-endian", format!("{value:#x}"))),
@@ -83,9 +83,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "perf-monotonic",
-        rule: "no counter ever runs backwards while its endpoint is open",
+        rule: "no counter decreases while its endpoint is open",
         harmed: Harmed::Operator,
-        how: "reads the counters after requests, a reregistration, and an address that comes and goes",
+        how: "reads the counters after requests, a reregistration, and an address that is added and removed",
         needs: &[Ability::AnswersByLid, Ability::Reregisters, Ability::Closes],
         run: monotonic,
         fault: fault!(Fault {
@@ -101,7 +101,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "perf-resolve",
         rule: "every resolve counts once as a resolve",
         harmed: Harmed::Operator,
-        how: "makes three requests and looks at the counter of the endpoint",
+        how: "sends three requests and reads the endpoint's counter",
         needs: SERVES,
         run: |fixture| {
             counted(fixture, RESOLVE, 3, |core, from| {
@@ -126,9 +126,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "perf-no-data",
-        rule: "every answer ENODATA counts once as no data",
+        rule: "every ENODATA answer counts once as no data",
         harmed: Harmed::Operator,
-        how: "makes one request for what the SA does not know and one for what it does, and looks at the counter of the endpoint",
+        how: "sends one request for an unknown destination and one for a known one, and reads the endpoint's counter",
         needs: SERVES,
         run: |fixture| {
             counted(fixture, NO_DATA, 1, |core, from| {
@@ -148,9 +148,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "perf-error",
-        rule: "every answer with an error other than ENODATA counts once as an error",
+        rule: "every answer with another error than ENODATA counts once as an error",
         harmed: Harmed::Operator,
-        how: "makes a request of a silent SA and looks at the counter of the endpoint",
+        how: "sends a request while the SA is silent and reads the endpoint's counter",
         needs: SERVES,
         run: |fixture| {
             counted(fixture, ERROR, 1, |core, from| {
@@ -176,9 +176,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "perf-route-query",
-        rule: "every path query to the SA counts once as a route query, in the endpoint's set and in the core's",
+        rule: "every path query to the SA counts once as a route query, in the endpoint's counters and in the core's",
         harmed: Harmed::Operator,
-        how: "makes two requests and a query, and looks at the counters of the endpoint and of the core",
+        how: "sends two requests and a query, and reads the endpoint's and the core's counters",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -208,9 +208,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "perf-class-port-info",
-        rule: "a query for the SA's ClassPortInfo is no path query: it does not count as a route query",
+        rule: "a query for the SA's ClassPortInfo does not count as a route query",
         harmed: Harmed::Operator,
-        how: "makes a request for a service and looks at the counters of the endpoint and of the core",
+        how: "sends a request for a service and reads the endpoint's and the core's counters",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: |fixture| {
             counted(fixture, ROUTE_QUERY, 1, |core, from| {
@@ -232,9 +232,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "perf-route-cache",
-        rule: "every path from the cache counts once in the route cache, in the endpoint's set and in the core's",
+        rule: "every path from the cache counts once in the route cache, in the endpoint's counters and in the core's",
         harmed: Harmed::Operator,
-        how: "makes three requests for one peer and looks at the counters of the endpoint and of the core",
+        how: "sends three requests for one peer and reads the endpoint's and the core's counters",
         needs: SERVES,
         run: |fixture| {
             counted(fixture, ROUTE_CACHE, 2, |core, from| {
@@ -260,9 +260,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "perf-address-cache",
-        rule: "an address that was known counts once in the address cache, in the endpoint's set and in the core's",
+        rule: "every request for a known address counts once in the address cache, in the endpoint's counters and in the core's",
         harmed: Harmed::Operator,
-        how: "makes a request for an IP address of the hosts file and looks at the counters of the endpoint and of the core",
+        how: "resolves an IP address of the hosts file and reads the endpoint's and the core's counters",
         needs: OPENS,
         run: |fixture| {
             counted(fixture, ADDRESS_CACHE, 1, |core, from| {
@@ -283,9 +283,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "perf-endpoints",
-        rule: "every endpoint has counters of its own",
+        rule: "every endpoint has its own counters",
         harmed: Harmed::Operator,
-        how: "makes requests of one endpoint and compares the counters of another",
+        how: "sends requests to one endpoint and compares another's counters",
         needs: SERVES,
         run: endpoints,
         fault: fault!(Fault {
@@ -303,7 +303,7 @@ fn nowhere() -> Message {
     Message::path(&Path::default().with_dlid(0x0bad))
 }
 
-/// A path from the SA, from the cache, and none.
+/// Requests a path from the SA, from the cache, and an unknown one.
 fn work(core: &mut StandIn, from: AddressId) -> Outcome {
     let peer = Peer::number(3);
     for _ in 0..2 {
@@ -313,7 +313,7 @@ fn work(core: &mut StandIn, from: AddressId) -> Outcome {
     Ok(())
 }
 
-/// The counters of an address's endpoint.
+/// Returns the counters of an address's endpoint.
 fn counters(core: &mut StandIn, from: AddressId) -> Result<Vec<u64>, Finding> {
     let (count, mut values) = core
         .query_perf(from.port, from.pkey)
@@ -334,7 +334,7 @@ fn count(fixture: &mut Fixture) -> Outcome {
     if usize::from(count) > NAMES.len() {
         return Err(failed(
             format!("at most {} counters", NAMES.len()),
-            format!("{count}: ib_acme reads behind its table of names"),
+            format!("{count}: ib_acme reads past its table of names"),
         ));
     }
     let untouched = StandIn::UNTOUCHED;
@@ -346,7 +346,7 @@ fn count(fixture: &mut Fixture) -> Outcome {
         Ok(())
     } else {
         Err(failed(
-            format!("{count} values written, as told"),
+            format!("{count} values written, as reported"),
             format!("{written}"),
         ))
     }
@@ -383,8 +383,8 @@ fn monotonic(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Does something and sees one counter grow by as much as it was done: the endpoint's, and the core's if it is one of those
-/// that the provider counts.
+/// Acts several times and expects one counter to grow by that number: the endpoint's, and the core's if the provider counts
+/// it.
 fn counted(
     fixture: &mut Fixture,
     counter: usize,
@@ -402,7 +402,7 @@ fn counted(
     let core_before = core.counters()[counter];
     what(core, from)?;
     core.settle();
-    // What is counted right after the answer is counted well, too.
+    // The provider may count right after the answer.
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
         let own = count(&counters(core, from)?)
@@ -417,7 +417,7 @@ fn counted(
             return Err(failed(
                 format!("{} counted {}", NAMES[counter], words::times(times)),
                 format!(
-                    "{} in the endpoint's set, {} in the core's",
+                    "{} in the endpoint's counters, {} in the core's",
                     words::times(own),
                     words::times(cores)
                 ),
@@ -444,7 +444,7 @@ fn endpoints(fixture: &mut Fixture) -> Outcome {
         Ok(())
     } else {
         Err(failed(
-            format!("{before:?} on the endpoint that did nothing"),
+            format!("{before:?} on the idle endpoint"),
             format!("{after:?}"),
         ))
     }

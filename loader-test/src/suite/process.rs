@@ -1,4 +1,4 @@
-//! Checks of the family `process`: what the daemon's process has is not the provider's to change.
+//! Checks of the family `process`: a provider must not change the state of the daemon's process.
 
 mod state;
 pub mod threads;
@@ -16,9 +16,9 @@ use watch::{Moment, Watch};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "process-signals",
-        rule: "signals do what they did before: none is blocked, ignored or caught that was not",
+        rule: "the provider blocks, ignores and catches no signals: each keeps the daemon's disposition",
         harmed: Harmed::Operator,
-        how: "compares signal masks and what each signal does before load, after load, after opening and after closing",
+        how: "compares signal masks and dispositions before load, after load, after open and after close",
         needs: &[Ability::OpensPort],
         run: |fixture| keeps(fixture, Group::Signals),
         fault: fault!(at_load(&[(
@@ -28,9 +28,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "process-folder",
-        rule: "the current folder and the umask are the daemon's",
+        rule: "the provider leaves the current folder and the umask alone",
         harmed: Harmed::Daemon,
-        how: "compares the current folder and the umask before load, after load, after opening and after closing",
+        how: "compares the current folder and the umask before load, after load, after open and after close",
         needs: &[Ability::OpensPort],
         run: |fixture| keeps(fixture, Group::Folder),
         fault: fault!(at_load(&[(
@@ -40,9 +40,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "process-environment",
-        rule: "the environment and the locale are the daemon's",
+        rule: "the provider leaves the environment and the locale alone",
         harmed: Harmed::Daemon,
-        how: "compares the environment and the locale before load, after load, after opening and after closing",
+        how: "compares the environment and the locale before load, after load, after open and after close",
         needs: &[Ability::OpensPort],
         run: |fixture| keeps(fixture, Group::Environment),
         fault: fault!(at_load(&[(
@@ -52,9 +52,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "process-limits",
-        rule: "resource limits and scheduling are the operator's",
+        rule: "the provider leaves resource limits and scheduling alone",
         harmed: Harmed::Operator,
-        how: "compares resource limits, niceness and scheduling before load, after load, after opening and after closing",
+        how: "compares resource limits, niceness and scheduling before load, after load, after open and after close",
         needs: &[Ability::OpensPort],
         run: |fixture| keeps(fixture, Group::Limits),
         fault: fault!(at_load(&[(
@@ -64,9 +64,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "process-privileges",
-        rule: "who the process is, what it may do and what it is called is not changed",
+        rule: "the provider leaves user and group ids, capabilities, prctl settings and the process name alone",
         harmed: Harmed::Operator,
-        how: "compares user and group ids, capabilities, prctl settings and the name before load, after load, after opening and after closing",
+        how: "compares user and group ids, capabilities, prctl settings and the name before load, after load, after open and after close",
         needs: &[Ability::OpensPort],
         run: |fixture| keeps(fixture, Group::Privileges),
         fault: fault!(at_load(&[(
@@ -76,9 +76,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "process-descriptors",
-        rule: "descriptors of others are left alone, and the provider's own are closed with the last port",
+        rule: "the provider leaves other descriptors alone, and closes its own with the last port",
         harmed: Harmed::Daemon,
-        how: "compares what each descriptor leads to before load, after load and after opening, and counts them after closing",
+        how: "compares the file behind each descriptor before load, after load and after open, and counts descriptors after close",
         needs: &[Ability::OpensPort],
         run: |fixture| keeps(fixture, Group::Descriptors),
         fault: fault!(at_load(&[(
@@ -88,9 +88,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "process-children",
-        rule: "a process that the provider starts ends with the last port, and is waited for",
+        rule: "a process that the provider starts ends with the last port, and the provider reaps it",
         harmed: Harmed::Operator,
-        how: "opens, resolves and closes, and looks for processes below the check's own",
+        how: "opens, resolves and closes, and looks for child processes",
         needs: &[Ability::OpensPort],
         run: children,
         fault: fault!(at_load(&[(
@@ -100,9 +100,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "process-threads",
-        rule: "a thread of the provider's ends with the last port at the latest",
+        rule: "a thread of the provider ends with the last port at the latest",
         harmed: Harmed::Daemon,
-        how: "opens, resolves and closes, and looks for threads that were not there before",
+        how: "opens, resolves and closes, and looks for new threads",
         needs: &[Ability::OpensPort],
         run: |fixture| keeps(fixture, Group::Threads),
         fault: fault!(at_load(&[
@@ -118,9 +118,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "process-panics",
-        rule: "no thread of the provider panics: nothing else reports that it has ended",
+        rule: "no thread of the provider panics: nothing else reports that the thread ended",
         harmed: Harmed::Daemon,
-        how: "opens, resolves and closes, and looks for a panic's message on standard error",
+        how: "opens, resolves and closes, and searches standard error for a panic message",
         needs: &[Ability::OpensPort],
         run: panics,
         fault: fault!(Fault {
@@ -134,9 +134,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "process-timers",
-        rule: "the process's interval timers are not set, and the provider's own timers end with the last port",
+        rule: "the provider does not set the process's interval timers, and its own timers end with the last port",
         harmed: Harmed::Daemon,
-        how: "compares interval timers and timer ids before load, after load, after opening and after closing",
+        how: "compares interval timers and timer ids before load, after load, after open and after close",
         needs: &[Ability::OpensPort],
         run: |fixture| keeps(fixture, Group::Timers),
         fault: fault!(at_load(&[(
@@ -146,9 +146,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "process-memory",
-        rule: "no memory may be both written to and executed",
+        rule: "no memory is both writable and executable",
         harmed: Harmed::Operator,
-        how: "looks through /proc/self/maps for memory that is writable and executable, before load and after opening",
+        how: "searches /proc/self/maps for memory that is writable and executable, before load and after open",
         needs: &[Ability::OpensPort],
         run: |fixture| keeps(fixture, Group::Memory),
         fault: fault!(Fault {
@@ -161,7 +161,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Where a constructor can be put.
+/// The line before which a fault inserts a constructor.
 #[cfg(feature = "faults")]
 const TABLE: &str = "static struct acm_provider provider = {";
 
@@ -174,7 +174,7 @@ const fn at_load(replace: &'static [(&'static str, &'static str)]) -> super::fau
     }
 }
 
-/// Opens a port, asks, and closes, time and again: threads have something to do. Their panics are looked for after every
+/// Opens a port, resolves and closes several times, so that threads have work. The runner looks for panics after every
 /// check.
 fn panics(fixture: &mut Fixture) -> Outcome {
     let core = fixture.core_with(vec![DeviceSpec::single()], HASTY)?;
@@ -187,7 +187,7 @@ fn panics(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Loads the library, opens a port, asks, and closes: the properties of a group stay as they are.
+/// Loads the library, opens a port, resolves and closes, and expects a group's properties unchanged.
 fn keeps(fixture: &mut Fixture, group: Group) -> Outcome {
     fixture.take_unloaded_library()?;
     let mut watch = None;
@@ -198,7 +198,7 @@ fn keeps(fixture: &mut Fixture, group: Group) -> Outcome {
     watch.look(Moment::Loaded);
     let from = core.up(FIRST_PORT).map_err(refused)?;
     core.settle();
-    // Whether it is answered is another check's matter.
+    // Another check judges the answer.
     let _ = resolve(core, from, &by_lid(&Peer::number(1)));
     watch.look(Moment::Opened);
     core.port_down(FIRST_PORT);
@@ -207,7 +207,7 @@ fn keeps(fixture: &mut Fixture, group: Group) -> Outcome {
     watch.end()
 }
 
-/// A child whose parent is gone becomes this process's, and is seen.
+/// Makes orphans children of this process, so that the check finds them.
 fn children(fixture: &mut Fixture) -> Outcome {
     let adopt = |adopts: libc::c_ulong| {
         // SAFETY: this option of prctl takes a number.

@@ -1,4 +1,4 @@
-//! What a run shows while it goes on: a line a result, as they come, and on a terminal a bar below with those at work.
+//! Shows a run's progress: one line per result, and on a terminal a bar with the running checks.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
@@ -12,22 +12,22 @@ use super::run::{Event, Report, Stop};
 use crate::stand_in::recorder::printable;
 use crate::words::counted;
 
-/// How often the bar's clock goes on.
+/// Update interval of the bar.
 const TICK: Duration = Duration::from_millis(200);
-/// Lines of a provider's output that are shown, and characters of each.
+/// Lines of a provider's output to show, and characters per line.
 const SHOWN_OUTPUT: (usize, usize) = (10, 400);
 
-/// Where the text of a run goes.
+/// The stream for a run's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// The usual place.
+    /// The default.
     Stdout,
-    /// Standard output has the results for machines.
+    /// For runs with JSON on standard output.
     Stderr,
 }
 
 impl Output {
-    /// Whether it is a terminal that knows more than lines.
+    /// Whether it is a terminal that supports control sequences.
     fn is_terminal(self) -> bool {
         let is_terminal = match self {
             Self::Stdout => io::stdout().is_terminal(),
@@ -36,7 +36,7 @@ impl Output {
         is_terminal && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
     }
 
-    /// Writes to it; whether there is still somebody who reads it. `head` goes when it has enough.
+    /// Writes to it; returns false if the reader, such as `head`, has closed its end.
     pub fn say(self, text: &str) -> bool {
         let write = |out: &mut dyn Write| out.write_all(text.as_bytes()).and_then(|()| out.flush());
         let written = match self {
@@ -46,7 +46,7 @@ impl Output {
         written.is_ok()
     }
 
-    /// One result's line, what there is to say about it, and how to run it again; whether somebody reads it.
+    /// Prints a result's line, its details, and the command that repeats it; returns false if the reader closed its end.
     pub fn print(self, report: &Report, again: Option<&str>) -> bool {
         let status = report.status;
         let has_colours =
@@ -67,12 +67,12 @@ impl Output {
     }
 }
 
-/// Writes to standard output; whether there is still somebody who reads it.
+/// Writes to standard output; returns false if the reader closed its end.
 pub fn say(text: &str) -> bool {
     Output::Stdout.say(text)
 }
 
-/// Prints a line like `println!`, which would panic when nobody reads it any longer.
+/// Prints a line like `println!`, but without a panic if the reader closed its end.
 macro_rules! sayln {
     ($($arguments:tt)*) => {
         $crate::suite::progress::say(&(format!($($arguments)*) + "\n"))
@@ -80,7 +80,7 @@ macro_rules! sayln {
 }
 pub(crate) use sayln;
 
-/// All that there is to say about a check that did not simply pass, a line each.
+/// Returns the details of a check that did not simply pass, as lines.
 pub fn details(report: &Report, again: Option<&str>) -> String {
     let mut text = String::new();
     for line in report.message.lines() {
@@ -97,7 +97,7 @@ pub fn details(report: &Report, again: Option<&str>) -> String {
         );
     }
     if report.status.is_bad(false) {
-        text += &told(report);
+        text += &evidence(report);
     }
     for (what, path) in [("trace", &report.trace), ("folder", &report.folder)] {
         if let Some(path) = path {
@@ -110,10 +110,10 @@ pub fn details(report: &Report, again: Option<&str>) -> String {
     text
 }
 
-/// Names that are shown of a list.
+/// Names to show of a list.
 const SHOWN_NAMES: usize = 6;
 
-/// The first of some names, and how many more there are.
+/// Returns the first names, and the number of the rest.
 pub fn cut_list(names: &[impl AsRef<str>]) -> String {
     let shown: Vec<&str> = names.iter().take(SHOWN_NAMES).map(AsRef::as_ref).collect();
     let mut text = shown.join(", ");
@@ -123,8 +123,8 @@ pub fn cut_list(names: &[impl AsRef<str>]) -> String {
     text
 }
 
-/// What the provider was doing and what it said: its stacks, the end of its log and of its output.
-pub fn told(report: &Report) -> String {
+/// Returns the provider's stacks, and the end of its log and output.
+pub fn evidence(report: &Report) -> String {
     let mut text = String::new();
     if !report.stacks.is_empty() {
         text += "  the stacks of all threads:\n";
@@ -150,7 +150,7 @@ pub fn told(report: &Report) -> String {
     text
 }
 
-/// A word of a command as a shell takes it.
+/// Quotes a word for a shell.
 pub fn quoted(word: impl AsRef<OsStr>) -> String {
     let text = word.as_ref().to_string_lossy();
     let is_plain =
@@ -161,31 +161,31 @@ pub fn quoted(word: impl AsRef<OsStr>) -> String {
     }
 }
 
-/// This program as it was called, as a shell takes it.
+/// Returns this program's path as called, quoted for a shell.
 pub fn program() -> String {
     std::env::args_os()
         .next()
         .map_or_else(|| env!("CARGO_PKG_NAME").to_owned(), quoted)
 }
 
-/// What is shown of a run, and where.
+/// What to show of a run, and where.
 #[derive(Clone, Copy)]
 pub struct Shown<'a> {
     /// The command that repeats a result.
     pub again: &'a (dyn Fn(&Report) -> Option<String> + Sync),
-    /// Where it goes.
+    /// The stream.
     pub output: Output,
-    /// Nothing else needs the terminal.
+    /// Whether to show a bar: nothing else uses the terminal.
     pub has_bar: bool,
-    /// Results that are good are not shown.
+    /// Whether to show only bad results.
     pub only_bad: bool,
-    /// Warnings are bad.
+    /// Whether warnings are bad.
     pub strict: bool,
-    /// Ends the run when nobody reads of it any longer.
+    /// Stops the run when the reader closes its end.
     pub stop: Option<&'a Stop>,
 }
 
-/// The bar of a run that shows nothing else meanwhile; without a terminal there is none.
+/// Returns a bar for a run without other output; hidden without a terminal.
 pub fn steps(count: usize) -> ProgressBar {
     let target = match Output::Stderr.is_terminal() {
         true => ProgressDrawTarget::stderr(),
@@ -206,7 +206,7 @@ fn bar(target: ProgressDrawTarget, steps: usize) -> ProgressBar {
     bar
 }
 
-/// The progress of a run of one library. Without a terminal there are lines alone.
+/// The progress of a run of one library. Without a terminal it prints only lines.
 pub struct Progress<'a> {
     shown: Shown<'a>,
     bar: ProgressBar,
@@ -214,7 +214,7 @@ pub struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// Of so many checks.
+    /// Creates the progress of a number of checks.
     pub fn new(shown: Shown<'a>, checks: usize) -> Self {
         let target = match (shown.output.is_terminal() && shown.has_bar, shown.output) {
             (false, _) => ProgressDrawTarget::hidden(),
@@ -229,7 +229,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Takes notice of a check's beginning or end.
+    /// Handles the start or end of a check.
     pub fn tell(&self, event: Event<'_>) {
         let mut at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
@@ -238,7 +238,7 @@ impl<'a> Progress<'a> {
             Event::Ended(report) => {
                 at_work.retain(|name| *name != report.name);
                 self.show(report);
-                // Abilities and departures are results beside those of the checks.
+                // Abilities and departures do not count as checks.
                 if super::all().any(|check| check.name == report.name) {
                     self.bar.inc(1);
                 }
@@ -249,7 +249,7 @@ impl<'a> Progress<'a> {
 
     fn show(&self, report: &Report) {
         let shown = &self.shown;
-        // One line in the end tells of all that are blocked.
+        // The summary has one line for all blocked checks.
         let is_hidden = report.status == Status::Blocked
             || shown.only_bad && !report.status.is_bad(shown.strict);
         if is_hidden {
@@ -264,7 +264,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! Checks of the family `query`: the SA is asked, whatever is known.
+//! Checks of the family `query`: a query goes to the SA, whatever the cache holds.
 
 use super::fixture::{
     ELSEWHERE, ERRORS, ETIMEDOUT, Fixture, HASTY, QUIET, SUCCESS, by_gid, expect_path,
@@ -16,9 +16,9 @@ use crate::suite::ability::Ability;
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "query-answer",
-        rule: "a query is answered with success and the SA's record, in a message of one entry",
+        rule: "a query gets success and the SA's record, in a message of one entry",
         harmed: Harmed::Client,
-        how: "puts a query to the SA and compares the answer with the SA's record",
+        how: "sends a query and compares the answer with the SA's record",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -48,7 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "query-header",
         rule: "a query's answer has the version, the acknowledged opcode and the transaction id of its request",
         harmed: Harmed::Client,
-        how: "looks at the header of an answer with a path and of an error",
+        how: "checks the headers of an answer with a path and of an error",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -71,11 +71,11 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "query-function",
-        rule: "a query is answered by acm_query_response, which does not count it as a resolve",
+        rule: "the provider answers a query through acm_query_response, which does not count it as a resolve",
         harmed: Harmed::Operator,
         how: "compares the core's counts of errors, resolves and missing data before and after a query",
         needs: &[Ability::AnswersQuery, Ability::Closes],
-        // The core looks at who answers by which function.
+        // The core counts by the answering function.
         run: |fixture| {
             let (core, from) = fixture.up()?;
             let before = core.counters();
@@ -125,9 +125,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "query-once",
-        rule: "every query is answered once, with a path and with an error",
+        rule: "every query gets one answer, a path or an error",
         harmed: Harmed::Client,
-        how: "makes two queries, waits until nothing is out any more, and counts the answers to each",
+        how: "sends two queries, waits until none is outstanding, and counts the answers to each",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: answered_once,
         fault: fault!(Fault {
@@ -155,9 +155,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "query-asks-the-sa",
-        rule: "a query is answered with what the SA says now, not with what a cache holds",
+        rule: "a query gets the SA's current record, not a cached one",
         harmed: Harmed::Client,
-        how: "resolves a peer, changes the SA's record, and puts a query for the same peer",
+        how: "resolves a peer, changes the SA's record, and sends a query for the same peer",
         needs: &[
             Ability::AnswersByGid,
             Ability::AnswersQuery,
@@ -175,9 +175,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "query-demands",
-        rule: "the SA is asked with everything that the client's record demands",
+        rule: "the SA query carries every component that the client's record names",
         harmed: Harmed::Client,
-        how: "makes four queries, each with another demand, and compares each answer with the SA's record",
+        how: "sends four queries, each with another constraint, and compares each answer with the SA's record",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: demands,
         fault: fault!(Fault {
@@ -191,9 +191,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "query-source",
-        rule: "a query that names no source is put to the SA with the port's GID as SGID, which some SAs insist on",
+        rule: "if a query names no source, the SA query has the port's GID as SGID, which some SAs require",
         harmed: Harmed::Client,
-        how: "makes a query without a source and looks at what reaches the SA",
+        how: "sends a query without a source and checks the SA query",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: source,
         fault: fault!(Fault {
@@ -207,9 +207,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "query-no-records",
-        rule: "a query for what the SA does not know is answered with an error",
+        rule: "a query for a record that the SA does not have gets an error",
         harmed: Harmed::Client,
-        how: "makes a query for a GID that the SA does not know and looks at the status",
+        how: "sends a query for a GID that the SA does not know and compares the status",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -227,9 +227,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "query-error-low-byte",
-        rule: "an error in the low byte of the SA's status (busy) is no success",
+        rule: "an error in the low byte of the SA's status (busy) is an error",
         harmed: Harmed::Client,
-        how: "lets the SA answer with an error in the low byte of its status and looks at the client's",
+        how: "lets the SA respond with an error in the low byte of its status and compares the client's status",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |fixture| refused(fixture, Reaction::Status(0x0001), &ERRORS),
         fault: fault!(Fault {
@@ -246,9 +246,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "query-error-high-byte",
-        rule: "an error in the high byte of the SA's status is no success",
+        rule: "an error in the high byte of the SA's status is an error",
         harmed: Harmed::Client,
-        how: "lets the SA answer with an error in the high byte of its status and looks at the client's",
+        how: "lets the SA respond with an error in the high byte of its status and compares the client's status",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |fixture| refused(fixture, Reaction::Status(0x0500), &ERRORS),
         fault: fault!(Fault {
@@ -268,9 +268,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "query-timeout",
-        rule: "a query to a silent SA is answered with a timeout",
+        rule: "a query to a silent SA gets a timeout status",
         harmed: Harmed::Client,
-        how: "lets the SA be silent until the kernel brings the MAD back, and looks at the status",
+        how: "keeps the SA silent until the kernel returns the MAD, and compares the status",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |fixture| refused(fixture, Reaction::Silence, &[ETIMEDOUT]),
         fault: fault!(Fault {
@@ -284,9 +284,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "query-never",
-        rule: "a MAD that never comes back costs its client the deadline, not for ever",
+        rule: "if a MAD never comes back, the client gets an answer by its deadline",
         harmed: Harmed::Client,
-        how: "keeps the MAD for ever, and waits for the client's answer",
+        how: "never returns the MAD, and waits for the client's answer",
         needs: &[Ability::AnswersQuery, Ability::Closes],
         run: |fixture| refused(fixture, Reaction::Never, &ERRORS),
         fault: fault!(Fault {
@@ -300,9 +300,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "query-client-gone",
-        rule: "an answer to a client that has left is given once, and the next client is served",
+        rule: "a client that left still gets one answer, and the next client is served",
         harmed: Harmed::Client,
-        how: "lets a client leave while the SA is silent, counts its answers, and makes a query and a request",
+        how: "disconnects a client while the SA is silent, counts its answers, and sends a query and a request",
         needs: &[
             Ability::AnswersByGid,
             Ability::AnswersQuery,
@@ -320,7 +320,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// What ib_acme asks for: source and destination by GID, and the P_Key.
+/// Returns the record of ib_acme: source and destination GID, and P_Key.
 fn to(core: &StandIn, peer: &Peer) -> Path {
     let port = core.port(FIRST_PORT);
     Path::default()
@@ -329,7 +329,7 @@ fn to(core: &StandIn, peer: &Peer) -> Path {
         .with_pkey(port.pkeys[0])
 }
 
-/// A host that is not there.
+/// A host that does not exist.
 fn unknown() -> Peer {
     Peer::number(0x0bad)
 }
@@ -359,7 +359,7 @@ fn answered_once(fixture: &mut Fixture) -> Outcome {
         ids.push(id);
     }
     core.settle();
-    // A second answer has nothing to wait for, so it comes soon.
+    // A second answer would come soon: it waits for nothing.
     std::thread::sleep(QUIET);
     for id in ids {
         let answers = core.replies(id);
@@ -370,7 +370,7 @@ fn answered_once(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// A path is cached; then the SA has another one.
+/// Caches a path, then changes the SA's record.
 fn past_the_cache(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
@@ -412,7 +412,7 @@ fn source(fixture: &mut Fixture) -> Outcome {
     }
 }
 
-/// The SA has no answer at first, and one for the next client.
+/// Keeps the SA silent for the first client, and lets it respond to the next.
 fn refused(fixture: &mut Fixture, reaction: Reaction, statuses: &[u8]) -> Outcome {
     let (core, from) = fixture.up_with(HASTY)?;
     let peer = Peer::number(3);

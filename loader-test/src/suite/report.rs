@@ -14,18 +14,18 @@ use tempfile::NamedTempFile;
 use super::run::{Plan, Report, Results};
 use super::{Status, all};
 
-/// The version of the JSON's form.
+/// The version of the JSON schema.
 pub const SCHEMA: u32 = 2;
 
 /// The results of one library.
 pub struct Tested {
     /// The library.
     pub path: PathBuf,
-    /// Whether every check came to a result.
+    /// Whether every check has a result.
     pub is_complete: bool,
     /// The results.
     pub results: Results,
-    /// For each of [`Results::all`] the command that repeats it, if it is not good.
+    /// For each of [`Results::all`] the command that repeats it, if it is bad.
     pub again: Vec<Option<String>>,
 }
 
@@ -39,9 +39,9 @@ impl Tested {
 
 /// A run of `check`, for reports.
 pub struct Run<'a> {
-    /// How it was run.
+    /// The plan of the run.
     pub plan: &'a Plan,
-    /// Whether every check of every library came to a result.
+    /// Whether every check of every library has a result.
     pub is_complete: bool,
     /// The libraries.
     pub tested: &'a [Tested],
@@ -52,10 +52,10 @@ fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
 }
 
 impl Run<'_> {
-    /// The results as JSON.
+    /// Returns the results as JSON.
     ///
     /// # Errors
-    /// If they cannot be put into words.
+    /// If they cannot be serialized.
     pub fn json(&self) -> io::Result<String> {
         let had_random_checks = self
             .tested
@@ -77,10 +77,10 @@ impl Run<'_> {
         Ok(serde_json::to_string_pretty(&value).map_err(invalid)? + "\n")
     }
 
-    /// The results as JUnit XML; with `strict`, what is a warning is a failure there.
+    /// Returns the results as JUnit XML; with `strict`, warnings become failures.
     ///
     /// # Errors
-    /// If they cannot be put into words.
+    /// If they cannot be serialized.
     pub fn junit(&self) -> io::Result<String> {
         let mut junit = JunitReport::new("loader-test");
         for tested in self.tested {
@@ -129,7 +129,7 @@ fn library_to_json(tested: &Tested) -> Value {
     })
 }
 
-/// How many checks ended how, how many abilities are missing, and in how many respects the provider departs without harm.
+/// Returns the number of checks by outcome, of missing abilities, and of departures that affect no one.
 fn totals(results: &Results) -> Value {
     let mut totals = Map::new();
     for (status, count) in counts(results) {
@@ -140,7 +140,7 @@ fn totals(results: &Results) -> Value {
     Value::Object(totals)
 }
 
-/// How many checks ended how.
+/// Returns the number of checks by outcome.
 pub(super) fn counts(results: &Results) -> impl Iterator<Item = (Status, usize)> {
     [
         Status::Passed,
@@ -158,17 +158,17 @@ pub(super) fn counts(results: &Results) -> impl Iterator<Item = (Status, usize)>
     })
 }
 
-/// A file that gets results once they are there: whole or not at all.
+/// A report file, written atomically once the results exist.
 pub struct ReportFile {
     /// `None` is standard output.
     path: Option<PathBuf>,
 }
 
 impl ReportFile {
-    /// For a path, `-` being standard output; makes sure that it can be written, before anything is run.
+    /// Returns the report file for a path, or standard output for `-`, and checks before the run that it can be written.
     ///
     /// # Errors
-    /// If it cannot.
+    /// If it cannot be written.
     pub fn new(path: &Path) -> io::Result<Self> {
         if path.as_os_str() == "-" {
             return Ok(Self { path: None });
@@ -190,7 +190,7 @@ impl ReportFile {
         Ok(file)
     }
 
-    /// Whether one of the two reports would take the other's place.
+    /// Whether both reports have the same path.
     pub fn replaces(&self, other: &Self) -> bool {
         self.path == other.path && !self.path.as_deref().is_some_and(is_special)
     }
@@ -200,7 +200,7 @@ impl ReportFile {
         self.path.is_none()
     }
 
-    /// Writes it: to a file of another name first, which then takes the place.
+    /// Writes a draft file, then renames it.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -225,18 +225,18 @@ fn named(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Whether it is a device or a pipe, which nothing can take the place of.
+/// Whether it is a device or a pipe, which a rename cannot replace.
 fn is_special(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
-/// A file beside the one that it will become.
+/// Creates the draft file beside the report.
 fn draft(path: &Path) -> io::Result<NamedTempFile> {
     if path.is_dir() {
         return Err(named(path)(io::Error::from(io::ErrorKind::IsADirectory)));
     }
     let folder = path.parent().unwrap_or(Path::new("/"));
-    // As readable as any file, less the umask.
+    // Readable like any file, less the umask.
     tempfile::Builder::new()
         .prefix(".loader-test-")
         .permissions(std::fs::Permissions::from_mode(0o666))
@@ -244,10 +244,10 @@ fn draft(path: &Path) -> io::Result<NamedTempFile> {
         .map_err(named(path))
 }
 
-/// The list of checks as JSON.
+/// Returns the list of checks as JSON.
 ///
 /// # Errors
-/// If it cannot be put into words.
+/// If it cannot be serialized.
 pub fn list() -> io::Result<String> {
     let checks: Vec<Value> = all()
         .map(|check| {
@@ -279,13 +279,13 @@ fn test_case(report: &Report, again: Option<&str>, strict: bool) -> TestCase {
         text += &format!("\nseen by: {}", report.seen_by.join(" "));
     }
     match &mut status {
-        // A success has no element for its text.
+        // JUnit has no element for the text of a success.
         TestCaseStatus::Success { .. } if !text.is_empty() => {
             said += &format!("{}: {text}\n", report.status)
         }
         TestCaseStatus::Success { .. } => {}
         _ => {
-            // The statuses that JUnit does not know are told apart by their type.
+            // The type separates statuses that JUnit lacks.
             status.set_type(report.status.name());
             if !text.is_empty() {
                 status.set_message(text.lines().next().unwrap_or_default().to_owned());
@@ -297,7 +297,7 @@ fn test_case(report: &Report, again: Option<&str>, strict: bool) -> TestCase {
         }
     }
     let mut case = TestCase::new(report.name.clone(), status);
-    // CI servers group by it.
+    // CI servers group results by class name.
     let family = report.name.split('-').next().unwrap_or_default();
     case.set_classname(format!("loader-test.{family}"));
     case.set_time(Duration::from_millis(report.duration_ms));

@@ -1,4 +1,4 @@
-//! Checks of the family `resolve`: a request, and its one answer.
+//! Checks of the family `resolve`: each request gets one answer.
 
 mod answers;
 mod clients;

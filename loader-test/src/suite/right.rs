@@ -1,4 +1,4 @@
-//! Whether a client got the path that it asked for.
+//! Judges whether a client got the requested path.
 
 use std::fmt;
 
@@ -9,20 +9,20 @@ use crate::stand_in::message::{PATH, Path, Reply};
 use crate::stand_in::right::{Expected, same};
 use crate::stand_in::{FIRST_PORT, StandIn};
 
-/// What a path is judged by.
+/// The criterion for a path.
 pub trait Right: fmt::Display {
     /// Whether a path is right.
     fn is_met_by(&self, path: &Path) -> bool;
 }
 
-/// Whatever the SA gives.
+/// Any path that the SA gives.
 impl Right for Expected {
     fn is_met_by(&self, path: &Path) -> bool {
         Self::is_met_by(self, path)
     }
 }
 
-/// This record alone.
+/// Exactly this record.
 struct Exactly<'a>(&'a Path);
 
 impl Right for Exactly<'_> {
@@ -37,12 +37,12 @@ impl fmt::Display for Exactly<'_> {
     }
 }
 
-/// What is right for a path from the first port to a peer.
+/// Returns the criterion for a path from the first port to a peer.
 pub fn expected_path(core: &StandIn, peer: &Peer) -> Expected {
     expected_record(core, &Path::default().with_dgid(peer.gid()))
 }
 
-/// What is right for a request from the first port and, if it names no other, its first partition.
+/// Returns the criterion for a request from the first port and, unless it names another, its first partition.
 pub fn expected_record(core: &StandIn, asked: &Path) -> Expected {
     Expected::new(whole(core, asked), core.subnet())
 }
@@ -59,20 +59,20 @@ fn whole(core: &StandIn, asked: &Path) -> Path {
     asked
 }
 
-/// The record that the SA has for a path from the first port to a peer.
+/// Returns the SA's record for a path from the first port to a peer.
 pub fn plain_path(core: &StandIn, peer: &Peer) -> Path {
     expected_path(core, peer).plain().unwrap_or_default()
 }
 
-/// What a request and an answer can differ in while both lead to the same place.
+/// Fields in which two paths to the same destination may differ.
 fn service(path: &Path) -> [u16; 4] {
     let code = |byte: u8| u16::from(byte & 0x3f);
     let (mtu, rate, lifetime) = (code(path.mtu()), code(path.rate()), code(path.lifetime()));
     [path.qos_sl() & 0xf, mtu, rate, lifetime]
 }
 
-/// Checks that a plain request was not answered with the path of an earlier one that demanded more, `demanded`. `usual` is
-/// the provider's path for a plain request that nothing came before: it may have a policy.
+/// Checks that a plain request did not get the path of an earlier constrained request, `demanded`. `usual` is the provider's
+/// path for a plain request without earlier ones: the provider may have a policy.
 ///
 /// # Errors
 /// If it was.
@@ -88,17 +88,17 @@ pub fn expect_undemanded(
     let seen = service(&path);
     if seen == service(demanded) && seen != service(&plain) && seen != service(usual) {
         return Err(failed(
-            format!("{plain:?}, or another path that was not demanded by an earlier request"),
+            format!("{plain:?}, or another path that is not an earlier request's constrained path"),
             format!("{path:?}"),
         ));
     }
     Ok(())
 }
 
-/// Checks that an answer is a success with a right path.
+/// Checks that an answer is successful and its path right.
 ///
 /// # Errors
-/// What is wrong.
+/// The failure.
 pub fn expect_path(reply: &Reply, expected: &impl Right) -> Outcome {
     if reply.status != SUCCESS {
         return Err(failed(
@@ -125,10 +125,10 @@ pub fn expect_path(reply: &Reply, expected: &impl Right) -> Outcome {
     }
 }
 
-/// The same with this very record.
+/// Does the same for exactly this record.
 ///
 /// # Errors
-/// What is wrong.
+/// The failure.
 pub fn expect_exactly(reply: &Reply, expected: &Path) -> Outcome {
     expect_path(reply, &Exactly(expected))
 }

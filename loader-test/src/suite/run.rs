@@ -1,8 +1,8 @@
-//! Runs checks, each in a process of its own.
+//! Runs checks, each in its own process.
 //!
-//! The parent never loads the library. A child has a supervisor and a time limit, and leaves its result in a file:
-//! whatever the provider does (hang, crash, `_exit(0)`, kill its group, write to standard output), it becomes that check's
-//! result and the rest goes on. Nothing is left running.
+//! The parent never loads the library. A child has a supervisor and a time limit, and stores its result in a file. If the
+//! provider hangs, crashes, calls `_exit(0)`, kills its process group or writes to standard output, that becomes the
+//! check's result, and the run continues. No process is left running.
 
 mod breach;
 mod child;
@@ -30,7 +30,7 @@ pub use stacks::answer_in as answer_with_stacks;
 pub use stop::{Stop, signalled};
 pub use verdict::{Complaints, Departure, Ending, child};
 
-/// Says that an error is the harness's own.
+/// Marks an error as one of the harness.
 fn could_not_run(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("could not run: {error}"))
 }
@@ -42,7 +42,7 @@ fn stopped() -> io::Error {
 /// Runs all `checks` on a library.
 ///
 /// # Errors
-/// If a child cannot be started, or cannot do its work.
+/// If a child cannot be started, or the harness fails in it.
 pub fn run_all(checks: &[&'static Check], library: &Path, plan: &Plan) -> io::Result<Results> {
     let mut results = run_until(checks, library, plan, &Stop::new()?, &|_| {})?;
     match results.cut_short.take() {
@@ -54,11 +54,11 @@ pub fn run_all(checks: &[&'static Check], library: &Path, plan: &Plan) -> io::Re
     }
 }
 
-/// The same, and tells of each check as it begins and ends; `stop` can end it, and so can trouble: the results until then
-/// are there all the same.
+/// Does the same, reports each check's start and end, and can be ended by `stop`. After a stop or a harness error it still
+/// returns the results so far.
 ///
 /// # Errors
-/// If there is no place for the files of the checks.
+/// If no folder for the checks can be created.
 pub fn run_until(
     checks: &[&'static Check],
     library: &Path,
@@ -73,7 +73,7 @@ pub fn run_until(
     Ok(run.whole(checks))
 }
 
-/// Runs one check in a process and a folder of its own, in which `prepare` leaves what the check needs.
+/// Runs one check in its own process and folder; `prepare` puts the check's files into the folder.
 pub(super) fn run_prepared(
     check: &'static Check,
     library: &Path,

@@ -1,4 +1,4 @@
-//! Checks of the family `sa`: what a provider asks the subnet administrator, and what it makes of the answers.
+//! Checks of the family `sa`: a provider's queries to the subnet administrator, and its handling of the responses.
 
 mod played;
 
@@ -18,9 +18,9 @@ use played::{
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "sa-timeout",
-        rule: "a request whose query times out is answered with an error by the deadline, and the next one asks again",
+        rule: "a request whose SA query times out gets an error by its deadline, and the next request queries the SA again",
         harmed: Harmed::Client,
-        how: "lets the SA be silent until the kernel brings the MAD back, looks at the status, and asks again",
+        how: "keeps the SA silent until the kernel returns the MAD, compares the status, and resolves again",
         needs: SERVES,
         run: |fixture| refused_then_asked_again(fixture, &Reaction::Silence, &[ETIMEDOUT]),
         fault: fault!(Fault {
@@ -41,9 +41,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-error-high-byte",
-        rule: "an error in the high byte of the SA's status is no path, and is not kept as one",
+        rule: "a response with an error in the high byte of its status is no path, and is not cached as one",
         harmed: Harmed::Client,
-        how: "lets the SA answer with an error in the high byte of its status, looks at the client's, and asks again",
+        how: "lets the SA respond with an error in the high byte of its status, compares the client's status, and resolves again",
         needs: SERVES,
         run: |fixture| refused_then_asked_again(fixture, &Reaction::Status(0x0500), &ERRORS),
         fault: fault!(Fault {
@@ -72,9 +72,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-error-low-byte",
-        rule: "an error in the low byte of the SA's status (busy) is no path, and is not kept as one",
+        rule: "a response with an error in the low byte of its status (busy) is no path, and is not cached as one",
         harmed: Harmed::Client,
-        how: "lets the SA answer with an error in the low byte of its status, looks at the client's, and asks again",
+        how: "lets the SA respond with an error in the low byte of its status, compares the client's status, and resolves again",
         needs: SERVES,
         run: |fixture| refused_then_asked_again(fixture, &Reaction::Status(0x0001), &ERRORS),
         fault: fault!(Fault {
@@ -91,9 +91,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-error-field",
-        rule: "an SA that does not support the query, or finds a field invalid, has given no path",
+        rule: "a response with the status \"unsupported\" or \"invalid field\" is no path",
         harmed: Harmed::Client,
-        how: "lets the SA answer that it does not support the query, and that a field is invalid, and asks again after each",
+        how: "lets the SA respond that it does not support the query, and that a field is invalid, and resolves again after each",
         needs: SERVES,
         run: |fixture| {
             refused_then_asked_again(fixture, &Reaction::Status(0x000c), &ERRORS)?;
@@ -116,9 +116,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-not-sent",
-        rule: "a MAD that comes back unsent (errno in umad.status) is answered with an error",
+        rule: "a request whose MAD comes back unsent (errno in umad.status) gets an error",
         harmed: Harmed::Client,
-        how: "brings the MAD back with an errno in its status, looks at the client's, and asks again",
+        how: "returns the MAD with an errno in its status, compares the client's status, and resolves again",
         needs: SERVES,
         run: |fixture| refused_then_asked_again(fixture, &Reaction::NotSent(libc::EIO), &ERRORS),
         fault: fault!(Fault {
@@ -132,9 +132,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-send-refused",
-        rule: "when acm_send_sa_mad refuses, the MAD is freed and the client answered",
+        rule: "if acm_send_sa_mad fails, the provider frees the MAD and answers the client",
         harmed: Harmed::Client,
-        how: "lets acm_send_sa_mad refuse, looks at the status, counts the MADs that are kept, and asks again",
+        how: "lets acm_send_sa_mad fail, compares the status, counts the allocated MADs, and resolves again",
         needs: SERVES,
         run: |fixture| {
             core_fails_then_recovers(
@@ -156,9 +156,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-no-memory",
-        rule: "when acm_alloc_sa_mad gives NULL, the client is answered and nothing is written through it",
+        rule: "if acm_alloc_sa_mad returns NULL, the provider answers the client and does not write through the pointer",
         harmed: Harmed::Daemon,
-        how: "lets acm_alloc_sa_mad give NULL, looks at the status, and asks again",
+        how: "lets acm_alloc_sa_mad return NULL, compares the status, and resolves again",
         needs: SERVES,
         run: |fixture| {
             core_fails_then_recovers(
@@ -177,9 +177,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-out-of-order",
-        rule: "answers that come in another order than the questions reach the clients that asked for them",
+        rule: "responses in any order reach the clients whose queries they answer",
         harmed: Harmed::Client,
-        how: "keeps four queries back, answers them in another order, and compares the path of each client",
+        how: "holds four queries, responds in another order, and compares each client's path",
         needs: SERVES,
         run: out_of_order,
         fault: fault!(Fault {
@@ -198,9 +198,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-never",
-        rule: "a MAD that never comes back costs its clients their deadline, not for ever",
+        rule: "if a MAD never comes back, its clients get an answer by their deadline",
         harmed: Harmed::Client,
-        how: "keeps the MAD for ever, and waits for the client's answer",
+        how: "never returns the MAD, and waits for the client's answer",
         needs: SERVES,
         run: |fixture| {
             let (core, from) = fixture.up_with(HASTY)?;
@@ -231,9 +231,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-late",
-        rule: "an answer that comes after the client's deadline answers nobody a second time",
+        rule: "a response after the client's deadline does not answer the client again",
         harmed: Harmed::Client,
-        how: "answers a query after the client's deadline, counts the client's answers, and asks again",
+        how: "responds to a query after the client's deadline, counts the client's answers, and resolves again",
         needs: SERVES,
         run: too_late,
         fault: fault!(Fault {
@@ -264,9 +264,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-after-close",
-        rule: "an answer that comes after its endpoint was closed touches nothing, and its client is answered once",
+        rule: "a response after its endpoint was closed touches nothing, and its client gets one answer",
         harmed: Harmed::Daemon,
-        how: "closes the port while a query is out, answers it, and opens the port with another LID",
+        how: "closes the port while a query is outstanding, responds to it, and opens the port with another LID",
         needs: SERVES,
         run: |fixture| across_a_close(fixture, false),
         fault: fault!(Fault {
@@ -299,9 +299,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-after-reopen",
-        rule: "an answer from before a reopen does not fill the cache of the new endpoint",
+        rule: "a response from before a reopen does not fill the new endpoint's cache",
         harmed: Harmed::Client,
-        how: "closes the port while a query is out, opens it with another LID, and answers the query then",
+        how: "closes the port while a query is outstanding, opens it with another LID, and then responds to the query",
         needs: SERVES,
         run: |fixture| across_a_close(fixture, true),
         fault: fault!(Fault {
@@ -329,9 +329,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-never-then-close",
-        rule: "a MAD that never comes back does not keep its client waiting beyond a close of the port",
+        rule: "if a MAD never comes back, closing the port ends the client's wait",
         harmed: Harmed::Client,
-        how: "keeps the MAD for ever, closes the port, and waits for the client's answer",
+        how: "never returns the MAD, closes the port, and waits for the client's answer",
         needs: SERVES,
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -356,9 +356,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-ask-after-close",
-        rule: "once an endpoint is closed nothing is asked for it: the daemon would follow its freed memory",
+        rule: "the provider sends no query for a closed endpoint: the daemon would follow its freed memory",
         harmed: Harmed::Daemon,
-        how: "closes an endpoint while the SA is busy, and looks for queries after that",
+        how: "closes an endpoint while the SA is busy, and looks for later queries",
         needs: &[Ability::AnswersByLid],
         run: ask_after_close,
         fault: fault!(Fault {
@@ -386,9 +386,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-other-destination",
-        rule: "a record for another destination than asked for is not given to the client",
+        rule: "a record for another destination than requested does not reach the client",
         harmed: Harmed::Client,
-        how: "lets the SA answer with the record of another peer, looks at the status, and asks again",
+        how: "lets the SA respond with another peer's record, compares the status, and resolves again",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -413,7 +413,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-dlid-zero",
         rule: "a record with DLID 0 is no path",
         harmed: Harmed::Client,
-        how: "lets the SA answer with a record of DLID 0, looks at the status, and asks again",
+        how: "lets the SA respond with a record of DLID 0, compares the status, and resolves again",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -431,9 +431,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-other-source",
-        rule: "a record that starts at another port is not given to the client",
+        rule: "a record with another port as its source does not reach the client",
         harmed: Harmed::Client,
-        how: "lets the SA answer with a record of another SGID, looks at the status, and asks again",
+        how: "lets the SA respond with a record of another SGID, compares the status, and resolves again",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -448,9 +448,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-query-form",
-        rule: "a path query is a GET of PathRecord of class SA, and names the source GID, which some SAs insist on",
+        rule: "a path query is a GET of PathRecord in class SA, and names the source GID, which some SAs require",
         harmed: Harmed::Client,
-        how: "looks at class, method, attribute, component mask and source of the queries for a LID and for a GID",
+        how: "checks class, method, attribute, component mask and source of the queries for a LID and for a GID",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -470,7 +470,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "sa-tid",
         rule: "transaction ids are not zero, fit in 32 bits, and differ among outstanding MADs",
         harmed: Harmed::Daemon,
-        how: "keeps 40 queries back and compares their transaction ids",
+        how: "holds 40 queries and compares their transaction ids",
         needs: SERVES,
         run: transaction_ids,
         fault: fault!(Fault {
@@ -484,9 +484,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-storm",
-        rule: "many requests for one destination are one query",
+        rule: "many concurrent requests for one destination cost one SA query",
         harmed: Harmed::Sa,
-        how: "makes 200 requests for one peer while its query is kept back, and counts the queries",
+        how: "sends 200 requests for one peer while its query is outstanding, and counts the queries",
         needs: SERVES,
         run: storm,
         fault: fault!(Fault {
@@ -500,9 +500,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-refresh-unconstrained",
-        rule: "a query that renews a path demands nothing that only the old path had (LID, SL, MTU, rate)",
+        rule: "a query that refreshes a path names no attribute of the old path (LID, SL, MTU, rate)",
         harmed: Harmed::Client,
-        how: "lets the peer move during a reregistration and looks at the query that renews its path",
+        how: "moves the peer during a reregistration and checks the query that refreshes its path",
         needs: &[Ability::AnswersByGid, Ability::Reregisters, Ability::Closes],
         run: refresh,
         fault: fault!(Fault {

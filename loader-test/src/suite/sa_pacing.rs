@@ -1,4 +1,4 @@
-//! More checks of the family `sa`: MADs that the core does not take, and more questions than the SA answers at a time.
+//! More checks of the family `sa`: MADs that the core refuses, and more queries than the SA answers at a time.
 
 use crate::suite::ability::{Ability, SERVES};
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::stand_in::message::{Addr, Message, Path};
 use crate::stand_in::sa::Reaction;
 use crate::stand_in::{FIRST_PORT, MadFaults, StandIn};
 
-/// ACM statuses that say that the path could not be asked for: no memory, not connected, timed out.
+/// ACM statuses of a query that could not be sent: no memory, not connected, timed out.
 const NOT_ASKED: [u8; 3] = [1, 5, 6];
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "sa-refused-status",
-        rule: "a client whose query the core does not take gets its path later, or a status that says so; not ENODATA, which means that there is no path",
+        rule: "if the core does not take a query, the client gets its path later or a status that says so; not ENODATA, which means that there is no path",
         harmed: Harmed::Client,
-        how: "lets the core take no MAD, looks at the status that three clients get, and asks again",
+        how: "lets the core refuse all MADs, compares the status of three clients, and resolves again",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -46,9 +46,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-refused-one",
-        rule: "a query that the core does not take costs the others nothing",
+        rule: "a query that the core does not take does not affect other requests",
         harmed: Harmed::Client,
-        how: "lets the core refuse one of three MADs, looks at what each client gets, and asks for all again",
+        how: "lets the core refuse one of three MADs, checks each client's answer, and resolves all again",
         needs: SERVES,
         run: refused_one,
         fault: fault!(Fault {
@@ -62,9 +62,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-burst",
-        rule: "of more queries and joins than the SA answers at a time, the core of a port is given sa_depth + 1, and all are answered",
+        rule: "however many queries and joins are pending, the core holds at most sa_depth + 1 MADs of a port, and each request is answered",
         harmed: Harmed::Client,
-        how: "makes 200 requests and a reregistration while the SA answers one MAD after the other, and counts those that are with the core",
+        how: "sends 200 requests and a reregistration while the SA answers one MAD after the other, and counts the MADs that the core holds",
         needs: SERVES,
         run: burst,
         fault: fault!(Fault {
@@ -78,9 +78,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-deadline",
-        rule: "when the SA is silent, every client is answered by its deadline, timeout x (retries + 1)",
+        rule: "if the SA is silent, every client gets an answer by its deadline, timeout x (retries + 1)",
         harmed: Harmed::Client,
-        how: "asks by resolve and query while the SA is silent, and measures when each client is answered",
+        how: "resolves and queries while the SA is silent, and measures when each client is answered",
         needs: &[Ability::AnswersByLid],
         run: deadline,
         fault: fault!(Fault {
@@ -101,9 +101,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "sa-own-deadline",
-        rule: "a client times out by its own deadline, not by that of an earlier client's query",
+        rule: "each client times out by its own deadline, not by the deadline of an earlier client's query",
         harmed: Harmed::Client,
-        how: "keeps one client's query back, asks for another peer meanwhile, and takes the time until each client is answered",
+        how: "holds one client's query, resolves another peer meanwhile, and measures when each client is answered",
         needs: SERVES,
         run: own_deadline,
         fault: fault!(Fault {
@@ -123,10 +123,10 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Asks for what the SA keeps silent about, in every way. The ledger has the answers that come late.
+/// Sends requests of every kind while the SA is silent; the ledger records late answers.
 fn deadline(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up_with(HASTY)?;
-    // What has not come by then is late.
+    // Answers after that time are late.
     core.patience = core.deadline() * 2 + Duration::from_secs(2);
     core.sa().script(|question| {
         if question.is_path_query() {
@@ -159,10 +159,10 @@ fn deadline(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Fails if the SDK had to answer for the provider.
+/// Fails if the provider dropped a request and the SDK answered it.
 fn nothing_dropped(core: &StandIn) -> Outcome {
     match core.forgive(ViolationKind::DroppedRequest).first() {
-        Some(dropped) => Err(failed("a request that is answered", &*dropped.text)),
+        Some(dropped) => Err(failed("the provider's own answer", &*dropped.text)),
         None => Ok(()),
     }
 }
@@ -224,7 +224,7 @@ fn refused_one(fixture: &mut Fixture) -> Outcome {
     nothing_dropped(core)?;
     if refusals > 1 {
         return Err(failed(
-            "at most one client without a path, when one query of three is refused",
+            "at most one client without a path, if the core refuses one query of three",
             refusals.to_string(),
         ));
     }
@@ -235,7 +235,7 @@ fn refused_one(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// A step of a loop that waits for something to change.
+/// Pause of a polling loop.
 const STEP: Duration = Duration::from_millis(1);
 
 fn burst(fixture: &mut Fixture) -> Outcome {
@@ -264,13 +264,13 @@ fn burst(fixture: &mut Fixture) -> Outcome {
             clients.push((core.resolve_from(*address, &by_lid(&peer)), peer.lid));
         }
         if number == 50 {
-            // Joins of both endpoints come in between, and the question whether service ids choose paths.
+            // Joins of both endpoints and a ClassPortInfo query come in between.
             core.reregister(FIRST_PORT);
             let asked = Path::default().with_dgid(peer.gid()).with_service_id(7);
             core.resolve_from(from[0], &Message::path(&asked));
         }
     }
-    // The SA answers what it was asked, one after the other.
+    // The SA responds to one MAD after the other.
     let is_answered = |core: &StandIn, id| core.waited(id).is_some();
     let mut left: Vec<u64> = clients.iter().map(|(id, _)| *id).collect();
     let deadline = std::time::Instant::now() + core.patience;
@@ -289,26 +289,26 @@ fn burst(fixture: &mut Fixture) -> Outcome {
         let dlid = answer.path().map(|path| path.dlid());
         let early = core.waited(id).is_some_and(|time| time < core.deadline());
         if dlid != Some(lid) && (early || answer.status == SUCCESS) {
-            let expected = format!("the path to LID {lid}, from an SA that answers everything");
+            let expected = format!("the path to LID {lid}, since the SA responds to every query");
             return Err(failed(expected, format!("{answer:?}")));
         }
     }
     match core.sa().most_out() {
-        // The core sends one that waits for each that comes back: when that fails, nothing sends those behind it.
+        // The core sends a waiting MAD for each one that comes back. If that send fails, no event sends the MADs behind it.
         most if most > DEPTH + 1 => Err(failed(
             format!(
-                "at most {} MADs of the port with the core, which sends {DEPTH} at a time",
+                "at most {} MADs of the port at the core, which sends {DEPTH} at a time",
                 DEPTH + 1
             ),
             format!(
-                "{most}: if one that waits there cannot be sent, those behind it stay for ever"
+                "{most}: if the core cannot send one of the waiting MADs, those behind it wait for ever"
             ),
         )),
         _ => Ok(()),
     }
 }
 
-/// Clocks of whole milliseconds, on both sides.
+/// Tolerance for clocks of whole milliseconds on both sides.
 const COARSE: Duration = Duration::from_millis(20);
 
 fn own_deadline(fixture: &mut Fixture) -> Outcome {
@@ -316,14 +316,14 @@ fn own_deadline(fixture: &mut Fixture) -> Outcome {
     let (slow, other) = (Peer::number(3), Peer::number(4));
     hold(core);
     let first = core.resolve_from(from, &by_lid(&slow));
-    // Its query is out; that for the other destination waits behind it, in the core or in the provider.
+    // This query is outstanding; the query for the other destination waits behind it, in the core or in the provider.
     let mut clients = Vec::new();
     let limit = std::time::Instant::now() + core.deadline() * 2;
     while core.waited(first).is_none() && std::time::Instant::now() < limit {
         clients.push(core.resolve_from(from, &by_lid(&other)));
         std::thread::sleep(core.deadline() / 10);
     }
-    // The kernel brings back what nobody answered, and the SA is well again.
+    // The kernel returns the unanswered MAD, and the SA responds again.
     core.sa().script(|_| Reaction::Answer);
     for question in core.sa().requests() {
         core.sa().release(question.number, Reaction::Silence);

@@ -1,4 +1,4 @@
-//! A session that touches every callback once: what `loader-test trace` shows.
+//! The session of `loader-test trace`, which calls every callback once.
 
 use super::fault::NO_FAULT;
 use super::fixture::{Fixture, by_gid, by_lid, refused, reply};
@@ -9,12 +9,12 @@ use crate::stand_in::ledger::Harmed;
 use crate::stand_in::message::{Addr, Message, Path};
 use crate::suite::ability::Ability;
 
-/// Not part of the suite: it has no rule of its own.
+/// Not part of the suite: it has no rule.
 pub(super) const SESSION: Check = Check {
     name: "session",
     rule: "a usual session goes well",
     harmed: Harmed::Client,
-    how: "makes each kind of request once, reregisters, and closes and opens the port",
+    how: "sends each kind of request once, reregisters, and closes and opens the port",
     needs: &[Ability::OpensPort],
     run: session,
     fault: NO_FAULT,
@@ -27,7 +27,7 @@ fn session(fixture: &mut Fixture) -> Outcome {
     let by_name = Message::destination(Some(&own), &Addr::Name(peer.name.clone()));
     let mut ids = Vec::new();
     for message in [by_lid(&peer), by_gid(&peer), by_lid(&peer), by_name] {
-        // What the core itself refuses is no business of the provider's.
+        // The core itself refuses some requests.
         ids.extend(core.ask(&message));
     }
     ids.push(core.query_from(from, &Message::query(&Path::default().with_dlid(peer.lid))));

@@ -1,4 +1,4 @@
-//! The end of a run's text: what is not passed, worst first, causes before consequences.
+//! The summary of a run: results that did not pass, worst first, causes before consequences.
 
 use super::Status;
 use super::progress::cut_list;
@@ -7,12 +7,12 @@ use super::run::{CutShort, Report, Results};
 use crate::stand_in::recorder::printable;
 use crate::words::counted;
 
-/// Lines at most.
+/// Maximum number of lines.
 const LINES: usize = 20;
-/// Characters of a line at most.
+/// Maximum width of a line.
 const WIDTH: usize = 200;
 
-/// The summary and the counts, as lines.
+/// Returns the summary and the counts, as lines.
 pub fn of(results: &Results, strict: bool) -> String {
     let mut lines = causes(results, strict);
     lines.extend(remarks(results));
@@ -33,7 +33,7 @@ pub fn of(results: &Results, strict: bool) -> String {
     text + &totals(results)
 }
 
-/// How many ended how.
+/// Returns the number of checks by outcome.
 fn totals(results: &Results) -> String {
     let parts: Vec<String> = counts(results)
         .map(|(status, count)| format!("{count} {status}"))
@@ -51,9 +51,7 @@ fn totals(results: &Results) -> String {
     match &results.cut_short {
         None => {}
         Some(CutShort::Stopped) => text += "; stopped, so incomplete",
-        Some(CutShort::MaxFailures) => {
-            text += "; incomplete: as many failures as --max-failures allows"
-        }
+        Some(CutShort::MaxFailures) => text += "; incomplete: stopped by --max-failures",
         Some(CutShort::Trouble(_)) => text += "; incomplete",
     }
     text + "\n"
@@ -82,7 +80,7 @@ impl Group<'_> {
             (several, cause) => {
                 let mut names: Vec<&str> = several.iter().map(|report| &*report.name).collect();
                 if names[0].starts_with("ability-") {
-                    // The ability is the cause of the others.
+                    // The missing ability is the cause.
                     let ability = names.remove(0);
                     return format!(
                         "{status:<9} {ability}: {} (so do {})",
@@ -102,7 +100,7 @@ impl Group<'_> {
     }
 }
 
-/// What a result comes down to: what was seen, or its first line.
+/// Returns a result's main line: the actual behaviour, or the first line.
 fn gist(report: &Report) -> &str {
     let seen = report
         .message
@@ -112,8 +110,7 @@ fn gist(report: &Report) -> &str {
         .unwrap_or_default()
 }
 
-/// What makes a run fail or warn: missing abilities, then the checks, then departures, worst first. Results of one cause
-/// are one line.
+/// Returns the causes of failures and warnings: missing abilities, checks, then departures, worst first, one line per cause.
 fn causes(results: &Results, strict: bool) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let of = |status| {
@@ -156,7 +153,7 @@ fn causes(results: &Results, strict: bool) -> Vec<String> {
     lines
 }
 
-/// A line for each cause; the one with the most results first.
+/// Returns a line per cause; the cause with the most results first.
 fn grouped<'a>(reports: impl Iterator<Item = &'a Report>) -> impl Iterator<Item = String> {
     let mut groups: Vec<Group<'a>> = Vec::new();
     for report in reports {
@@ -177,16 +174,16 @@ fn grouped<'a>(reports: impl Iterator<Item = &'a Report>) -> impl Iterator<Item 
     groups.into_iter().map(|group| group.line())
 }
 
-/// What is to be known besides.
+/// Returns further remarks.
 fn remarks(results: &Results) -> Vec<String> {
     let mut lines: Vec<String> = results
         .complaints
         .iter()
-        .map(|line| format!("the provider says of its options: {line}"))
+        .map(|line| format!("the provider's log about its options: {line}"))
         .collect();
     if let Some(deadline) = results.deadline {
         lines.push(format!(
-            "clients of a silent SA wait {:.1} s, longer than timeout and retries allow: answers are waited for as long",
+            "clients of a silent SA wait {:.1} s, longer than timeout and retries allow; checks wait for answers as long",
             deadline.as_secs_f64()
         ));
     }
@@ -204,7 +201,7 @@ fn remarks(results: &Results) -> Vec<String> {
     lines
 }
 
-/// What was not looked at: for want of an ability that every provider has, and of one that may be absent.
+/// Returns the checks that did not run, for a missing or an absent ability.
 fn consequences(results: &Results) -> Vec<String> {
     let mut lines = Vec::new();
     for status in [Status::Blocked, Status::Skipped] {

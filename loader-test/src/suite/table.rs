@@ -1,4 +1,4 @@
-//! The tables of CHECKS.md: of each check its rule, who is harmed, and how rdma-core's own provider fares.
+//! Reads the tables of CHECKS.md: each check's rule, whom it affects, and the outcome for rdma-core's own provider.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ const TEXT: &str = include_str!("../../CHECKS.md");
 /// A check's row.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Its rule.
+    /// The rule.
     pub rule: String,
-    /// Who suffers.
+    /// Whom a violation affects.
     pub harmed: String,
-    /// How libibacmp.so ends: several where it damages memory.
+    /// The outcomes for libibacmp.so: several if it corrupts memory.
     pub outcomes: Vec<String>,
     /// Why it does not pass.
     pub why: String,
 }
 
-/// The rows by check.
+/// Returns the rows by check.
 ///
 /// # Panics
-/// If a row of the file has not five cells, which a test finds.
+/// If a row does not have five cells; a test detects that.
 pub fn rows() -> BTreeMap<String, Row> {
     TEXT.lines()
         .filter_map(|line| line.strip_prefix("| `"))

@@ -1,5 +1,5 @@
-//! Checks of the family `wire`: the ACM multicast protocol, in which nodes ask each other for addresses. The other nodes are
-//! the harness, or the stock provider in a process of its own.
+//! Checks of the family `wire`: the ACM multicast protocol, by which nodes resolve addresses. The harness plays the other
+//! nodes, or the stock provider does so in its own process.
 
 mod answers;
 mod claims;
@@ -15,7 +15,7 @@ use super::Check;
 
 pub(super) use claims::FLOOD_MEMORY;
 
-/// Every check of the family, in the order of the list.
+/// Returns every check of the family, in list order.
 pub(super) const CHECKS: [&[Check]; 7] = [
     requests::CHECKS,
     malformed::CHECKS,

@@ -1,10 +1,10 @@
-//! Memory that a provider takes, counted.
+//! Counts a provider's allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, which counts for each thread how often the provider's code takes memory: from when the core
-/// calls a callback until that returns, but for what the core's own functions take on the way.
+/// The system's allocator, with a count per thread of the allocations of the provider's code: from the call of a callback to
+/// its return, without the allocations of the core's functions.
 ///
 /// ```
 /// # use acm_prov_api::prelude::*;
@@ -39,13 +39,13 @@ thread_local! {
 }
 
 impl Allocations {
-    /// Allocations of the provider's in this thread so far.
+    /// Returns the provider's allocations on this thread so far.
     pub fn calls() -> usize {
         CALLS.get()
     }
 }
 
-/// Whose code runs in this thread, until this is dropped.
+/// Marks whose code runs on this thread, until it is dropped.
 pub(super) struct Whose(bool);
 
 impl Whose {
@@ -66,16 +66,16 @@ impl Drop for Whose {
     }
 }
 
-// SAFETY: all work is done by the system's allocator; counting touches cells of the thread only.
+// SAFETY: the system's allocator does all work; counting only touches thread-local cells.
 unsafe impl GlobalAlloc for Allocations {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.set(CALLS.get() + usize::from(IS_PROVIDERS.get()));
-        // SAFETY: the caller's promises are handed on.
+        // SAFETY: passes on the caller's promises.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are handed on.
+        // SAFETY: passes on the caller's promises.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

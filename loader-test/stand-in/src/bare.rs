@@ -1,10 +1,10 @@
 //! A core for measurements: the functions that a provider calls, without ledger, recorder, trace or thread.
 //!
-//! What it does for a request is little, and the same for every provider, so that a timed loop shows the provider. Its SA knows
-//! [`LIDS`] LIDs and any number of GUIDs behind them, and answers when [`Core::pump`] is called: on that thread, at once. Every
-//! answer is held against the destination that was asked for.
+//! It does little for a request, and the same for every provider, so that a timed loop measures the provider. Its SA knows
+//! [`LIDS`] LIDs and any number of GUIDs behind them, and responds inside [`Core::pump`], on that thread. The core compares
+//! every answer with the requested destination.
 //!
-//! One core a process; it is never taken down.
+//! A process has one core, which lives until the process ends.
 
 mod answers;
 mod sa;
@@ -27,49 +27,49 @@ use super::{Refused, library::Library, library::LoadError, open_verbs};
 
 pub use answers::Tally;
 
-/// LIDs of destinations: 1 to this.
+/// Highest LID of a destination; the lowest is 1.
 pub const LIDS: u32 = 49_000;
-/// The port's own LID, which is no destination's.
+/// The port's own LID; no destination has it.
 pub const OWN_LID: u16 = 49_100;
-/// GUID of the destination 0; the others follow.
+/// GUID of destination 0; further destinations count up.
 pub const FIRST_GUID: u64 = 0x0002_c903_0000_0000;
-/// GUIDs of destinations.
+/// Number of destination GUIDs.
 pub const GUIDS: u32 = 1 << 22;
 /// The GUID of the port.
 pub const OWN_GUID: u64 = 0x0010_0001;
 const PKEY: u16 = 0xffff;
 
-/// Lines of the log that are kept.
+/// Number of log lines to keep.
 const KEPT_LINES: usize = 20;
 
-/// The LID of a destination by its number: those from [`LIDS`] on share the LIDs of the first.
+/// Returns the LID of a destination number; numbers from [`LIDS`] on share the LIDs of the first ones.
 pub const fn lid_of(destination: u32) -> u16 {
     (1 + destination % LIDS) as u16
 }
 
-/// The GUID of a destination.
+/// Returns the GUID of a destination.
 pub const fn guid_of(destination: u32) -> u64 {
     FIRST_GUID + destination as u64
 }
 
-/// The GID of a destination.
+/// Returns the GID of a destination.
 pub const fn gid_of(destination: u32) -> Gid {
     gid(guid_of(destination))
 }
 
-/// The messages of this level and below are formatted by `acm_write` (write.c); the others cost nothing.
+/// Highest log level that `acm_write` (write.c) formats.
 pub(super) static LOG_LIMIT: AtomicI32 = AtomicI32::new(c_int::MAX);
 
 static CURRENT: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The core that measures in this process, if there is one.
+/// Returns the measuring core of this process, if any.
 #[inline]
 pub(super) fn installed() -> Option<&'static State> {
     // SAFETY: NULL, or a state that is never freed.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// What the exported functions work on.
+/// State of the exported functions.
 pub(super) struct State {
     pub options_file: CString,
     gid: Gid,
@@ -101,7 +101,7 @@ impl State {
     }
 }
 
-/// How long the callbacks that open held their thread, and when all was open.
+/// Durations of an open.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened {
     /// From the first callback to the end of the last.
@@ -147,7 +147,7 @@ impl SaOfCore {
     }
 }
 
-/// How a request was left when the callback returned.
+/// State of a request when the callback returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// It is answered.
@@ -162,13 +162,13 @@ pub const OWN_IP: [u8; 4] = [10, 255, 255, 1];
 pub const OWN_NAME: &str = "bench-self";
 
 impl Core {
-    /// Sets the core up with these lines of ibacm_opts.cfg, which is written into `folder`, and loads the provider.
+    /// Sets up the core, writes these lines to ibacm_opts.cfg in `folder`, and loads the provider.
     ///
     /// # Errors
     /// Why the library is not accepted, or that the file cannot be written.
     ///
     /// # Panics
-    /// If there is a core in this process already.
+    /// If this process already has a core.
     pub fn load(
         library: &std::path::Path,
         options: &[String],
@@ -293,7 +293,7 @@ impl Core {
         })
     }
 
-    /// Closes all that [`open`](Self::open) opened; how long it took.
+    /// Closes what [`open`](Self::open) opened, and returns the duration.
     pub fn close(&mut self) -> Duration {
         let begin = Instant::now();
         let provider = self.provider;
@@ -314,23 +314,23 @@ impl Core {
         begin.elapsed()
     }
 
-    /// The provider's name.
+    /// Returns the provider's name.
     pub fn provider_name(&self) -> std::borrow::Cow<'static, str> {
         // SAFETY: in a table that was accepted a terminated string that lives as long as the table.
         unsafe { std::ffi::CStr::from_ptr(self.provider.name) }.to_string_lossy()
     }
 
-    /// The port's own GID.
+    /// Returns the port's own GID.
     pub fn gid(&self) -> Gid {
         self.state.gid
     }
 
-    /// From now on path queries are not answered.
+    /// Stops responding to path queries.
     pub fn hold_path_queries(&self) {
         self.state.sa.holds_paths.store(true, Ordering::Relaxed);
     }
 
-    /// Tells the provider that the subnet manager wants everybody to register again.
+    /// Sends the provider `IBV_EVENT_CLIENT_REREGISTER`.
     pub fn reregister(&mut self) {
         let event = ibv_event_type::CLIENT_REREGISTER;
         // SAFETY: the provider's own context of an open port.
@@ -339,7 +339,7 @@ impl Core {
         });
     }
 
-    /// Plays a request for the path to a destination, whose number the answer is held against.
+    /// Sends a request for the path to a destination; the core compares the answer with its number.
     #[inline]
     pub fn ask(&mut self, message: &mut Message, client: u64, destination: u32) -> Asked {
         let tid = self.next_tid(message, destination);
@@ -361,7 +361,7 @@ impl Core {
         }
     }
 
-    /// Plays a request to ask the SA for the path to a destination.
+    /// Sends a query for the path to a destination.
     pub fn query(&mut self, message: &mut Message, client: u64, destination: u32) {
         self.next_tid(message, destination);
         // SAFETY: see `ask`.
@@ -385,47 +385,47 @@ impl Core {
         tid
     }
 
-    /// Whether the request played last is answered.
+    /// Whether the last request has its answer.
     #[inline]
     pub fn is_answered(&self) -> bool {
         self.state.answers.last_is_answered()
     }
 
-    /// The DLID of the last answer: who chooses the next destination by it has each request wait for the answer before it, as a
-    /// daemon does.
+    /// Returns the DLID of the last answer. If the caller derives the next destination from it, each request depends on the
+    /// previous answer, as in a daemon.
     #[inline]
     pub fn last_dlid(&self) -> u32 {
         self.state.answers.last_dlid()
     }
 
-    /// Has the SA answer all that it was asked, on this thread; how much that was.
+    /// Responds to all outstanding queries on this thread, and returns their number.
     #[inline]
     pub fn pump(&self) -> usize {
         self.state.sa.pump()
     }
 
-    /// The SA, for another thread.
+    /// Returns a handle to the SA for another thread.
     pub fn sa(&self) -> SaOfCore {
         SaOfCore(self.state)
     }
 
-    /// Answers so far: wrong ones, refused ones, and those to other requests than the last.
+    /// Returns the counts of wrong, refused and late answers.
     pub fn tally(&self) -> Tally {
         self.state.answers.tally()
     }
 
-    /// Path queries that the SA has answered.
+    /// Returns the number of path queries that the SA answered.
     pub fn path_queries(&self) -> usize {
         self.state.sa.path_queries.load(Ordering::Relaxed)
     }
 
-    /// The first lines of the log that is always written.
+    /// Returns the first log lines of level 0.
     pub fn log(&self) -> Vec<String> {
         super::shared::lock(&self.state.log).clone()
     }
 }
 
-/// Calls a slot of the table; a NULL slot does nothing, successfully: the core would have crashed.
+/// Calls a slot of the table. A NULL slot succeeds without effect, where the real core would crash.
 fn slot<F>(slot: Option<F>, call: impl FnOnce(F) -> c_int) -> c_int {
     slot.map_or(0, call)
 }
@@ -437,7 +437,7 @@ fn write_options(folder: &std::path::Path, options: &[String]) -> io::Result<Pat
     Ok(path)
 }
 
-/// What the exported functions do for the core that measures.
+/// The exported functions of the measuring core.
 impl State {
     /// # Safety
     /// `msg` is a message of the length that it states.
@@ -469,7 +469,7 @@ impl State {
     }
 }
 
-/// How often something happened; shown, never waited for.
+/// A counter for display.
 #[derive(Default)]
 struct Count(AtomicUsize);
 

@@ -1,8 +1,7 @@
-//! A core whose SA is the test: what the provider asks waits until the test answers it, or lets it time out.
+//! A core in which the test plays the SA: each query waits until the test responds or lets it time out.
 //!
-//! [`ByHand`] is an [`InProcess`] with one device, port, endpoint and address, which speaks the SDK's types. One question is
-//! answered by itself: what the SA can do (ClassPortInfo). [`StandIn::set_qos`](super::StandIn::set_qos) says whether
-//! services choose paths.
+//! [`ByHand`] is an [`InProcess`] with one device, port, endpoint and address, in the SDK's types. It responds to one query
+//! itself: the SA's ClassPortInfo. [`StandIn::set_qos`](super::StandIn::set_qos) sets whether service ids select paths.
 //!
 //! ```
 //! # use acm_prov_api::prelude::*;
@@ -53,14 +52,14 @@ use super::{AddressId, FIRST_PORT, MadFaults, Refused};
 
 pub use request::{Answer, Request};
 
-/// How long a test waits for something that must happen.
+/// Longest wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it looks.
+/// Poll interval.
 const PAUSE: Duration = Duration::from_micros(200);
 /// The first ten bits of a link-local GID.
 const LINK_LOCAL: u64 = 0xfe80_0000_0000_0000 >> 54;
 
-/// See the module. Dropped, it closes everything, and fails the test if the contract was broken.
+/// A core in which the test plays the SA. Dropping it closes everything, and fails the test after a violation.
 pub struct ByHand {
     core: InProcess,
     source: Option<AddressId>,
@@ -72,12 +71,12 @@ impl ByHand {
     pub const GID: Gid = Gid::new(0xfe80_0000_0000_0000, 0x0010_0001);
     /// The port's LID.
     pub const LID: Lid = Lid(1);
-    /// The LID by which the SA's paths lead to other subnets.
+    /// The router's LID, which is the DLID of paths to other subnets.
     pub const ROUTER: Lid = Lid(0x0100);
-    /// The address that requests come from.
+    /// The source address of requests.
     pub const SOURCE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
-    /// Loads a provider with these contents of ibacm_opts.cfg, and no others.
+    /// Loads a provider with exactly these contents of ibacm_opts.cfg.
     ///
     /// # Panics
     /// If the provider does not load.
@@ -86,10 +85,10 @@ impl ByHand {
             .unwrap_or_else(|error| panic!("the provider does not load: {error}"))
     }
 
-    /// The same with other devices, of which the first port of the first one is opened.
+    /// Does the same with other devices; [`open`](Self::open) opens the first port of the first one.
     ///
     /// # Errors
-    /// The provider's own.
+    /// The error of the provider's `load`.
     pub fn try_load<P: Exported>(options: &str, devices: Vec<DeviceSpec>) -> Result<Self, Error> {
         let lines: Vec<&str> = options.lines().collect();
         let core = InProcess::load_with_exactly::<P>(devices, &lines)?;
@@ -101,7 +100,7 @@ impl ByHand {
         })
     }
 
-    /// The usual device.
+    /// Returns the default device.
     pub fn device() -> DeviceSpec {
         DeviceSpec {
             name: "sim1".into(),
@@ -114,7 +113,7 @@ impl ByHand {
         }
     }
 
-    /// Breaches of the contract are part of the test.
+    /// Allows violations of the contract: the test causes them on purpose.
     pub fn expect_breaches(&mut self) {
         self.is_judged = false;
     }
@@ -147,27 +146,27 @@ impl ByHand {
         self.add_address_to(pkey, address)
     }
 
-    /// The same for the endpoint of a P_Key, which is opened with its first address.
+    /// Does the same for the endpoint of a P_Key, which its first address opens.
     pub fn add_address_to(&mut self, pkey: u16, address: &Address) -> Option<AddressId> {
         self.core
             .add_address(FIRST_PORT, pkey, &request::addr(address))
             .ok()
     }
 
-    /// The port goes down.
+    /// Takes the port down.
     pub fn close_port(&mut self) {
         self.source = None;
         self.core.port_down(FIRST_PORT);
     }
 
-    /// Closes everything, a device too whose port did not open.
+    /// Closes everything, even a device whose port did not open.
     pub fn close(&mut self) {
         self.source = None;
         self.core.close_all();
         self.core.close_forgotten_devices();
     }
 
-    /// The contexts of device, port, endpoint and source address.
+    /// Returns the contexts of device, port, endpoint and source address.
     ///
     /// # Panics
     /// If nothing is open.
@@ -176,12 +175,12 @@ impl ByHand {
         self.core.all_contexts(source)
     }
 
-    /// Plays a second close of what is closed.
+    /// Closes closed contexts a second time.
     pub fn close_again(&mut self, contexts: Contexts) {
         self.core.close_again(contexts);
     }
 
-    /// Plays `IBV_EVENT_CLIENT_REREGISTER`.
+    /// Sends `IBV_EVENT_CLIENT_REREGISTER`.
     ///
     /// # Panics
     /// If the provider refuses.
@@ -193,23 +192,23 @@ impl ByHand {
         self.source.expect("the port is open")
     }
 
-    /// Plays a resolve request; its id.
+    /// Sends a resolve request and returns its id.
     pub fn resolve(&mut self, request: &Request) -> u64 {
         let from = self.opened();
         let id = self.core.resolve_from(from, request.message());
-        self.tell_class_port_info();
+        self.answer_class_port_info();
         id
     }
 
-    /// Plays a request to ask the SA; its id.
+    /// Sends a query and returns its id.
     pub fn query(&mut self, request: &Request) -> u64 {
         let from = self.opened();
         let id = self.core.query_from(from, request.message());
-        self.tell_class_port_info();
+        self.answer_class_port_info();
         id
     }
 
-    /// The endpoint's counters.
+    /// Returns the endpoint's counters.
     ///
     /// # Panics
     /// If nothing is open.
@@ -221,18 +220,18 @@ impl ByHand {
         std::array::from_fn(|index| values[index])
     }
 
-    /// The core's counters, those included that it counts itself.
+    /// Returns the core's counters, including those that the core counts itself.
     pub fn core_counters(&self) -> [u64; ACM_MAX_COUNTER] {
         self.core.counters()
     }
 
-    /// All answers to a client so far.
+    /// Returns all answers to a client so far.
     pub fn answers(&self, id: u64) -> Vec<Answer> {
-        self.tell_class_port_info();
+        self.answer_class_port_info();
         self.core.replies(id).iter().map(Answer::of).collect()
     }
 
-    /// The answer to a client, as soon as it is there.
+    /// Waits for the first answer to a client.
     ///
     /// # Panics
     /// If none comes.
@@ -242,28 +241,28 @@ impl ByHand {
         })
     }
 
-    /// The questions that wait for the SA, oldest first.
+    /// Returns the queries that wait for the SA, oldest first.
     pub fn sa_queries(&self) -> Vec<umad_sa_packet> {
-        self.tell_class_port_info();
+        self.answer_class_port_info();
         let held = self.core.sa().held();
         held.into_iter().map(|held| held.packet).collect()
     }
 
-    /// Waits until at least `count` questions wait for the SA.
+    /// Waits until at least `count` queries wait for the SA.
     ///
     /// # Panics
     /// If they do not come.
     pub fn wait_for_sa_queries(&self, count: usize) -> Vec<umad_sa_packet> {
-        self.wait(&format!("{count} questions to the SA"), || {
-            let questions = self.sa_queries();
-            (questions.len() >= count).then_some(questions)
+        self.wait(&format!("{count} SA queries"), || {
+            let queries = self.sa_queries();
+            (queries.len() >= count).then_some(queries)
         })
     }
 
-    /// The SA answers the oldest question: `change` turns the question's MAD into the answer's.
+    /// Responds to the oldest query: `change` turns the query's MAD into the response.
     ///
     /// # Panics
-    /// If no question waits.
+    /// If no query waits.
     pub fn sa_answers(&self, change: impl FnOnce(&mut umad_sa_packet)) {
         self.bring_back(0, |packet| {
             packet.mad_hdr.method = sa::response_to(packet.mad_hdr.method);
@@ -271,12 +270,12 @@ impl ByHand {
         });
     }
 
-    /// The SA answers the oldest question with a record for it. A LID that the question does not name is 2, for every GID
-    /// of the port's subnet, and [`ROUTER`](Self::ROUTER) for one of another subnet; a GID is one of the port's subnet. A
-    /// link-local GID means one of that subnet, which the record then says.
+    /// Responds to the oldest query with a matching record, after `change`. If the query names no DLID, the record has 2
+    /// for a GID of the port's subnet, and [`ROUTER`](Self::ROUTER) for one of another subnet. If it names no DGID, the
+    /// record has a GID of the port's subnet. A link-local GID becomes the GID with the port's prefix.
     ///
     /// # Panics
-    /// If no question waits.
+    /// If no query waits.
     pub fn sa_answers_with(&self, change: impl FnOnce(&mut PathRecord)) {
         let prefix = self.core.port(FIRST_PORT).prefix;
         self.sa_answers(|packet| {
@@ -300,38 +299,38 @@ impl ByHand {
         });
     }
 
-    /// The oldest question times out.
+    /// Lets the oldest query time out.
     ///
     /// # Panics
-    /// If no question waits.
+    /// If no query waits.
     pub fn sa_times_out(&self) {
         self.bring_back(libc::ETIMEDOUT.cast_unsigned(), |_| ());
     }
 
     fn bring_back(&self, status: u32, change: impl FnOnce(&mut umad_sa_packet)) {
-        self.tell_class_port_info();
+        self.answer_class_port_info();
         let held = self.core.sa().held();
-        let oldest = held.first().expect("a question waits for the SA");
+        let oldest = held.first().expect("a query waits for the SA");
         self.give_back(oldest, status, change);
-        self.tell_class_port_info();
+        self.answer_class_port_info();
     }
 
     fn give_back(&self, held: &Held, status: u32, change: impl FnOnce(&mut umad_sa_packet)) {
         let is_there = self
             .core
             .sa()
-            .bring_back(held.question.number, status, |packet| {
-                // The kernel has used the upper half for itself.
+            .bring_back(held.request.number, status, |packet| {
+                // The kernel has overwritten the upper half.
                 let tid = packet.mad_hdr.tid.to_host() & u64::from(u32::MAX) | 1 << 32;
                 packet.mad_hdr.tid = Be64::from_host(tid);
                 change(packet);
             });
-        assert!(is_there, "nobody else brings MADs back");
+        assert!(is_there, "only the test returns MADs");
     }
 
-    /// Questions for what the SA can do are answered in the test's thread, like all others: a provider's locks are free.
-    fn tell_class_port_info(&self) {
-        let is_it = |held: &Held| held.question.is_class_port_info();
+    /// Responds to ClassPortInfo queries on the test's thread, like to all others, while the provider holds no locks.
+    fn answer_class_port_info(&self) {
+        let is_it = |held: &Held| held.request.is_class_port_info();
         while let Some(held) = self.core.sa().held().into_iter().find(is_it) {
             let info = self.core.subnet().class_port_info();
             self.give_back(&held, 0, |packet| {
@@ -341,7 +340,7 @@ impl ByHand {
         }
     }
 
-    /// `acm_send_sa_mad` refuses from now on, or takes MADs again.
+    /// Sets whether `acm_send_sa_mad` fails.
     pub fn refuse_mads(&self, refuse: bool) {
         self.core.fail_mads(MadFaults {
             refuse,
@@ -349,22 +348,22 @@ impl ByHand {
         });
     }
 
-    /// MADs that the provider holds or the core keeps for it.
+    /// Returns the number of MADs that the provider or the core holds.
     pub fn mads(&self) -> usize {
         self.core.mads_held() + self.core.sa().held().len()
     }
 
-    /// Changes the port, as a subnet manager does: verbs give the new attributes.
+    /// Changes the port's attributes, as a subnet manager does.
     pub fn change_port(&mut self, change: impl FnOnce(&mut PortSpec)) {
         self.core.change_port(FIRST_PORT, change);
     }
 
-    /// Changes the port's P_Key table; the endpoint that is opened next has its first entry.
+    /// Changes the port's P_Key table; the next endpoint gets its first entry.
     pub fn set_pkeys(&mut self, pkeys: &[u16]) {
         self.change_port(|port| port.pkeys = pkeys.to_vec());
     }
 
-    /// The lines of the log.
+    /// Returns the log lines.
     pub fn log(&self) -> Vec<String> {
         let lines = self.core.log();
         lines.into_iter().map(|(_, text)| text).collect()

@@ -1,7 +1,6 @@
-//! How the provider's callbacks are called.
+//! Calls the provider's callbacks.
 
-/// Calls a slot of the provider's table, recorded and traced, with what the arguments point to; a NULL slot is the caller's to
-/// rule out.
+/// Calls a slot of the provider's table, and records and traces the call with its arguments. The slot must not be NULL.
 macro_rules! call {
     ($core:expr, $slot:ident($($argument:expr),* $(,)?) $(, $($meaning:tt)+)?) => {{
         let callback = $core.provider.$slot.expect(concat!("slot ", stringify!($slot), " is not NULL"));
@@ -12,7 +11,7 @@ macro_rules! call {
         });
         let watch = $crate::clock::Stopwatch::start();
         let providers = $crate::allocations::Whose::providers();
-        // SAFETY: the arguments are what acm_prov.h asks for. What the provider does with them is what is being tested.
+        // SAFETY: the arguments are as acm_prov.h requires. The provider's use of them is under test.
         let result = unsafe { callback($($argument),*) };
         drop(providers);
         $core.shared.callback_over(stringify!($slot), &watch);

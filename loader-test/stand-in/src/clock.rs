@@ -1,18 +1,18 @@
-//! How long something took the provider, less the time in which a busy machine did not let it run.
+//! Measures the provider's time, less the time in which it waited for a processor.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
-/// Runs while a callback holds the thread that started it.
+/// A stopwatch for a callback on the current thread.
 pub(super) struct Stopwatch {
     start: Instant,
     waited: Duration,
 }
 
 impl Stopwatch {
-    /// Starts one.
+    /// Starts a stopwatch.
     pub fn start() -> Self {
         let start = Instant::now();
         Self {
@@ -21,7 +21,7 @@ impl Stopwatch {
         }
     }
 
-    /// The time since the start in which the thread ran or slept, if that is more than `limit`.
+    /// Returns the time since the start in which the thread ran or slept, if it exceeds `limit`.
     pub fn longer_than(&self, limit: Duration) -> Option<Duration> {
         let elapsed = self.start.elapsed();
         if elapsed <= limit {
@@ -32,7 +32,7 @@ impl Stopwatch {
     }
 }
 
-/// How exactly the waiting is measured: calls that follow each other more closely share a reading.
+/// Accuracy of the waiting time: calls within this time share a reading.
 const EXACTNESS: Duration = Duration::from_millis(1);
 
 /// A thread's statistics.
@@ -64,7 +64,7 @@ impl Statistics {
     }
 }
 
-/// How long this thread has been ready to run while others had the processors.
+/// Returns how long this thread has waited for a processor.
 fn thread_waited() -> Duration {
     with_statistics(|statistics| {
         statistics.read();
@@ -72,7 +72,7 @@ fn thread_waited() -> Duration {
     })
 }
 
-/// The same, as it was at a time that is not longer ago than [`EXACTNESS`].
+/// Returns the same value, at most [`EXACTNESS`] old.
 fn thread_waited_lately(now: Instant) -> Duration {
     with_statistics(|statistics| {
         if now.duration_since(statistics.read) > EXACTNESS {
@@ -89,7 +89,7 @@ fn with_statistics(look: impl FnOnce(&mut Statistics) -> Duration) -> Duration {
     // SAFETY: it has no conditions.
     let thread = unsafe { libc::gettid() };
     STATISTICS.with_borrow_mut(|known| {
-        // The copy that fork makes of a thread is another thread.
+        // After a fork this is another thread.
         if known.as_ref().is_none_or(|known| known.thread != thread) {
             *known = Statistics::open(thread);
         }
@@ -97,7 +97,7 @@ fn with_statistics(look: impl FnOnce(&mut Statistics) -> Duration) -> Duration {
     })
 }
 
-/// The same for all threads of this process that exist, summed.
+/// Returns the sum over all existing threads of this process.
 pub(super) fn process_waited() -> Duration {
     fs::read_dir("/proc/self/task")
         .into_iter()
@@ -108,8 +108,8 @@ pub(super) fn process_waited() -> Duration {
         .sum()
 }
 
-/// The second number of a `schedstat` file is the time on the run queue, in nanoseconds. A kernel without the file counts
-/// none.
+/// Returns the second number of a `schedstat` file, the time on the run queue in nanoseconds; zero if the kernel lacks the
+/// file.
 fn second_number(text: &[u8]) -> Duration {
     let nanoseconds = std::str::from_utf8(text)
         .ok()

@@ -1,21 +1,21 @@
-//! Calls that no core makes: a second close, and the close of a device whose port did not open.
+//! Calls that the real core never makes: a second close, and the close of a device whose port did not open.
 
 use std::ffi::c_void;
 
 use super::ledger::ViolationKind;
 use super::{AddressId, StandIn};
 
-/// What the provider gave out for a device, a port, an endpoint and an address.
+/// The provider's contexts of a device, a port, an endpoint and an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Contexts([*mut c_void; 4]);
 
 impl StandIn {
-    /// The contexts that an address hangs on.
+    /// Returns the contexts behind an address.
     pub fn all_contexts(&mut self, id: AddressId) -> Contexts {
         Contexts(self.contexts(id))
     }
 
-    /// Closes what is closed, once more: a provider that keeps its contexts in a table survives that.
+    /// Closes the contexts a second time: a provider that keeps its contexts in a table survives this.
     pub fn close_again(&mut self, Contexts([device, port, endpoint, address]): Contexts) {
         call!(self, remove_address(address));
         call!(self, close_endpoint(endpoint));
@@ -35,7 +35,7 @@ impl StandIn {
         }
     }
 
-    /// Takes all breaches out of the books: the test has dealt with them.
+    /// Removes all violations from the ledger: the test has handled them.
     pub fn forgive_all(&self) {
         for kind in ViolationKind::ALL {
             self.forgive(kind);

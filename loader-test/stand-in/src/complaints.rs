@@ -1,6 +1,6 @@
-//! What a provider has to say against its options.
+//! Finds a provider's complaints about its options.
 
-/// Words of which a complaint has one. A provider may log its options without complaining, as the stock one does.
+/// Words that mark a complaint. A provider may also log its options without complaining, as the stock provider does.
 const COMPLAINING: [&str; 14] = [
     "error",
     "no such",
@@ -18,7 +18,7 @@ const COMPLAINING: [&str; 14] = [
     "without",
 ];
 
-/// Whether a line of the log that is always written (level 0) complains about one of the lines of ibacm_opts.cfg.
+/// Whether a level-0 log line complains about one of the lines of ibacm_opts.cfg.
 pub(super) fn is_complaint(text: &str, options: &[(String, String)]) -> bool {
     let text = text.to_lowercase();
     COMPLAINING.iter().any(|word| text.contains(word))
@@ -27,14 +27,14 @@ pub(super) fn is_complaint(text: &str, options: &[(String, String)]) -> bool {
             .any(|(name, value)| names(&text, name, value))
 }
 
-/// Whether a line is about an option. A file is named by its path, an option with a prefix by its name; names such as
-/// `timeout` are words, too, and count beside their value.
+/// Whether a line is about an option: it names a file's path, or an option's name with a prefix. Names that are also ordinary
+/// words, such as `timeout`, count only with their value.
 fn names(text: &str, name: &str, value: &str) -> bool {
     let has = |word: &str| !word.is_empty() && text.contains(&*word.to_lowercase());
     (value.contains('/') && has(value)) || (has(name) && (name.contains('_') || has(value)))
 }
 
-/// The options of a file's lines: name and value.
+/// Returns the options of a file's lines: name and value.
 pub(super) fn pairs(lines: &[String]) -> Vec<(String, String)> {
     lines
         .iter()

@@ -1,8 +1,7 @@
-//! The symbols that stock ibacm exports to providers (acm_prov.h, and `acm_if_*`, which the stock provider uses as well).
+//! The symbols that stock ibacm exports to providers (acm_prov.h, and `acm_if_*`, which the stock provider uses).
 //!
-//! They work on the stand-in core that was installed last. Behaviour is that of rdma-core's ibacm, its faults included
-//! where a provider can meet them: `acm_format_name` writes nothing above the log level, `acm_get_rate` knows no rate newer
-//! than EDR.
+//! They serve the last installed stand-in core. They behave as rdma-core's ibacm, including its faults that affect providers:
+//! `acm_format_name` writes nothing above the log level, and `acm_get_rate` knows no rate newer than EDR.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::Read as _;
@@ -22,7 +21,7 @@ use super::message::{self, Gid, Kind, Path, Reply};
 use super::recorder::Caller;
 use super::shared::Shared;
 
-/// The names of the core's functions that providers find in the daemon.
+/// The names of the core's functions for providers.
 pub const FUNCTIONS: [&CStr; 21] = [
     c"acm_write",
     c"acm_format_name",
@@ -49,14 +48,14 @@ pub const FUNCTIONS: [&CStr; 21] = [
 
 static CURRENT: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
 
-/// Makes `shared` the core that the exported functions work on.
+/// Installs `shared` as the core of the exported functions.
 pub(super) fn install(shared: &Arc<Shared>) {
     let old = exchange(Some(Arc::clone(shared)));
-    // Outside the lock: the old core's thread may be in one of these functions, and is waited for.
+    // Outside the lock: this waits for the old core's thread, which may be in one of these functions.
     drop(old);
 }
 
-/// Forgets the installed core in a copy of the process, which has none of its threads: nobody waits for them.
+/// Drops the installed core in a fork, which has none of its threads, without waiting for them.
 pub(super) fn abandon() {
     std::mem::forget(exchange(None));
 }
@@ -72,7 +71,7 @@ fn exchange(core: Option<Arc<Shared>>) -> Option<Arc<Shared>> {
     std::mem::replace(&mut current, core)
 }
 
-/// The core of this process.
+/// Returns the core of this process.
 fn core() -> Option<Arc<Shared>> {
     CURRENT
         .lock()
@@ -80,7 +79,7 @@ fn core() -> Option<Arc<Shared>> {
         .clone()
 }
 
-/// Does something that runs the library's code, and leaves in the core's records that it does.
+/// Runs code of the library, and records that in the core.
 pub(super) fn recorded<R>(what: &str, body: impl FnOnce() -> R) -> R {
     let core = core();
     if let Some(core) = &core {
@@ -93,14 +92,14 @@ pub(super) fn recorded<R>(what: &str, body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Puts a call into the trace, if there is one.
-fn told(name: &str, arguments: impl FnOnce() -> String) {
+/// Adds a call to the trace, if there is one.
+fn trace_call(name: &str, arguments: impl FnOnce() -> String) {
     if let Some(core) = core() {
         core.trace(name, arguments);
     }
 }
 
-/// What `acm_write` (write.c) makes of its arguments.
+/// Receives the formatted text of `acm_write` (write.c).
 ///
 /// # Safety
 /// `text` is a terminated string.
@@ -118,7 +117,7 @@ unsafe extern "C" fn acm_stand_in_log(level: c_int, text: *const c_char) {
     }
 }
 
-/// What the SDK reports of its provider, and a provider in C may report of itself.
+/// Takes a fault that the SDK reports of its provider. A provider in C may report its own.
 ///
 /// # Safety
 /// `text` is a terminated string.
@@ -135,7 +134,7 @@ unsafe extern "C" fn acm_provider_fault(kind: ProviderFault, text: *const c_char
     }
 }
 
-/// The level up to which write.c formats a line.
+/// Returns the level up to which write.c formats a line.
 #[unsafe(no_mangle)]
 extern "C" fn acm_stand_in_log_limit() -> c_int {
     bare::LOG_LIMIT.load(std::sync::atomic::Ordering::Relaxed)
@@ -161,11 +160,11 @@ unsafe extern "C" fn acm_format_name(
     addr: *const u8,
     addr_size: usize,
 ) {
-    // The core that measures logs nothing above level 0, and so writes no name.
+    // The measuring core logs only level 0, so it writes no name.
     if bare::installed().is_some() {
         return;
     }
-    told("acm_format_name", || format!("type {addr_type}"));
+    trace_call("acm_format_name", || format!("type {addr_type}"));
     let Some(core) = core().filter(|core| level <= core.log_level) else {
         return;
     };
@@ -174,7 +173,7 @@ unsafe extern "C" fn acm_format_name(
     unsafe { addr.copy_to_nonoverlapping(bytes.as_mut_ptr(), addr_size.min(64)) };
     let gid = Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[..16]).unwrap_or_default());
     if u16::from(addr_type) == message::NAME {
-        // Copied as it is: a name of full length stays unterminated.
+        // Copied unchanged: a name of full length stays unterminated.
         // SAFETY: the caller's promise.
         unsafe { addr.copy_to(name.cast(), addr_size) };
         return;
@@ -199,7 +198,7 @@ unsafe extern "C" fn acm_format_name(
 /// `gid` may be read.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ib_any_gid(gid: *mut ibv_gid) -> c_int {
-    told("ib_any_gid", || format!("{gid:p}"));
+    trace_call("ib_any_gid", || format!("{gid:p}"));
     // SAFETY: the caller's promise.
     c_int::from(unsafe { (*gid).bytes() } == [0; 16])
 }
@@ -209,7 +208,7 @@ extern "C" fn acm_get_opts_file() -> *const c_char {
     if let Some(bare) = bare::installed() {
         return bare.options_file.as_ptr();
     }
-    told("acm_get_opts_file", String::new);
+    trace_call("acm_get_opts_file", String::new);
     core().map_or(c"/etc/rdma/ibacm_opts.cfg".as_ptr(), |core| {
         core.options_file.as_ptr()
     })
@@ -226,7 +225,7 @@ extern "C" fn acm_increment_counter(counter: AcmCounter) {
     }
 }
 
-/// The GIDs of a port.
+/// Returns the GIDs of a port.
 fn gids(port: *const acm_port) -> Option<Vec<Gid>> {
     match bare::installed() {
         Some(bare) => Some(bare.gids().to_vec()),
@@ -239,7 +238,7 @@ fn gids(port: *const acm_port) -> Option<Vec<Gid>> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_gid_index(port: *mut acm_port, gid: *mut ibv_gid) -> u8 {
     let _cores = Whose::cores();
-    told("acm_gid_index", || format!("{port:p}, {gid:p}"));
+    trace_call("acm_gid_index", || format!("{port:p}, {gid:p}"));
     let Some(gids) = gids(port) else { return 0 };
     // SAFETY: the caller's promise.
     let gid = Gid(unsafe { (*gid).bytes() });
@@ -253,7 +252,7 @@ unsafe extern "C" fn acm_gid_index(port: *mut acm_port, gid: *mut ibv_gid) -> u8
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_get_gid(port: *mut acm_port, index: c_int, gid: *mut ibv_gid) -> c_int {
     let _cores = Whose::cores();
-    told("acm_get_gid", || format!("{port:p}, {index}"));
+    trace_call("acm_get_gid", || format!("{port:p}, {index}"));
     let Some(gids) = gids(port) else { return -1 };
     match usize::try_from(index)
         .ok()
@@ -274,7 +273,7 @@ unsafe extern "C" fn acm_get_gid(port: *mut acm_port, index: c_int, gid: *mut ib
 unsafe extern "C" fn acm_path_comp_mask(path: *mut ibv_path_record) -> Be64 {
     // SAFETY: the caller's promise; a path record is 64 bytes.
     let path = Path(unsafe { path.cast::<[u8; 64]>().read() });
-    told("acm_path_comp_mask", || format!("{path:?}"));
+    trace_call("acm_path_comp_mask", || format!("{path:?}"));
     Be64::from_host(path.comp_mask())
 }
 
@@ -313,7 +312,7 @@ unsafe extern "C" fn acm_query_response(id: u64, msg: *mut acm_msg) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn acm_get_rate(width: u8, speed: u8) -> ibv_rate {
-    told("acm_get_rate", || format!("width {width}, speed {speed}"));
+    trace_call("acm_get_rate", || format!("width {width}, speed {speed}"));
     /// `ibv_rate` codes by width (1x, 4x, 8x, 12x) and speed (SDR, DDR, QDR or FDR10, FDR, EDR).
     const RATES: [[u32; 5]; 4] = [
         [2, 5, 3, 11, 15],
@@ -341,7 +340,7 @@ extern "C" fn acm_get_rate(width: u8, speed: u8) -> ibv_rate {
 
 #[unsafe(no_mangle)]
 extern "C" fn acm_convert_mtu(mtu: c_int) -> ibv_mtu {
-    told("acm_convert_mtu", || mtu.to_string());
+    trace_call("acm_convert_mtu", || mtu.to_string());
     ibv_mtu(match mtu {
         256 => 1,
         512 => 2,
@@ -353,7 +352,7 @@ extern "C" fn acm_convert_mtu(mtu: c_int) -> ibv_mtu {
 
 #[unsafe(no_mangle)]
 extern "C" fn acm_convert_rate(rate: c_int) -> ibv_rate {
-    told("acm_convert_rate", || rate.to_string());
+    trace_call("acm_convert_rate", || rate.to_string());
     const CODES: [(c_int, u32); 17] = [
         (2, 2),
         (5, 5),
@@ -418,7 +417,7 @@ extern "C" fn acm_send_sa_mad(mad: *mut acm_sa_mad) -> c_int {
 /// `ifname` is a terminated string, `pkey` may be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_if_get_pkey(ifname: *const c_char, pkey: *mut u16) -> c_int {
-    told("acm_if_get_pkey", || format!("{ifname:p}"));
+    trace_call("acm_if_get_pkey", || format!("{ifname:p}"));
     // SAFETY: the caller's promise.
     match unsafe { interface_file(ifname, "pkey") }
         .and_then(|text| u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok())
@@ -436,7 +435,7 @@ unsafe extern "C" fn acm_if_get_pkey(ifname: *const c_char, pkey: *mut u16) -> c
 /// `ifname` is a terminated string, `sgid` may be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acm_if_get_sgid(ifname: *const c_char, sgid: *mut ibv_gid) -> c_int {
-    told("acm_if_get_sgid", || format!("{ifname:p}"));
+    trace_call("acm_if_get_sgid", || format!("{ifname:p}"));
     // SAFETY: the caller's promise.
     let Some(text) = (unsafe { interface_file(ifname, "address") }) else {
         return -1;
@@ -474,10 +473,10 @@ unsafe fn interface_file(ifname: *const c_char, file: &str) -> Option<String> {
     Some(text)
 }
 
-/// This node has no IPoIB interface: there is nothing to call back for.
+/// Calls back for no interface: this node has no IPoIB interface.
 #[unsafe(no_mangle)]
 extern "C" fn acm_if_iter_sys(_callback: *const c_void, _context: *mut c_void) -> c_int {
-    told("acm_if_iter_sys", String::new);
+    trace_call("acm_if_iter_sys", String::new);
     0
 }
 
@@ -505,7 +504,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The functions of this core as the SDK's table, so that a provider's unit tests run it in process.
+/// Returns the functions of this core as the SDK's table, for unit tests in process.
 pub(super) const fn host_table() -> acm_prov_api::HostTable {
     acm_prov_api::HostTable {
         acm_write: acm_prov_api::LogWriter::AcmWrite(acm_write),

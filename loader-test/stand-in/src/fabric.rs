@@ -1,4 +1,4 @@
-//! The fabric that the stand-in core pretends to be part of: its own ports, and the hosts that the SA knows.
+//! The simulated fabric of the stand-in core: its own ports, and the hosts that the SA knows.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, LazyLock};
@@ -10,7 +10,7 @@ use fabric_sim::smp::PortInfo;
 use super::message::{Gid, Path};
 use super::subnet::Subnet;
 
-/// The subnet's prefix, unless a port has another one.
+/// The default subnet prefix.
 pub const PREFIX: u64 = 0xfe80_0000_0000_0000;
 /// The LID of the subnet manager.
 pub const SM_LID: u16 = 900;
@@ -22,12 +22,12 @@ pub const ROUTER_GUID: u64 = 0x0050_0000;
 /// The prefix of the subnet behind the router.
 pub const FAR_PREFIX: u64 = 0xfec0_0000_0000_0fa5;
 
-/// A GID of the usual subnet.
+/// Returns a GID with the default prefix.
 pub const fn gid(guid: u64) -> Gid {
     gid_in(PREFIX, guid)
 }
 
-/// A GID of a subnet.
+/// Returns a GID with a prefix.
 pub const fn gid_in(prefix: u64, guid: u64) -> Gid {
     Gid::new(prefix, guid)
 }
@@ -35,7 +35,7 @@ pub const fn gid_in(prefix: u64, guid: u64) -> Gid {
 /// A simulated port of this node.
 #[derive(Clone, Debug)]
 pub struct PortSpec {
-    /// Its GUIDs; the first makes its own GID, the others alias GIDs.
+    /// Its GUIDs: the first is for its own GID, the others for alias GIDs.
     pub guids: Vec<u64>,
     /// The prefix of its GIDs.
     pub prefix: u64,
@@ -45,15 +45,15 @@ pub struct PortSpec {
     pub lmc: u8,
     /// The subnet manager's LID.
     pub sm_lid: u16,
-    /// Its P_Key table, holes included.
+    /// Its P_Key table, including holes.
     pub pkeys: Vec<u16>,
     /// Whether it is active.
     pub active: bool,
     /// Whether it is an Ethernet port.
     pub ethernet: bool,
-    /// Its MTU, by its code in verbs.h; what the SA says of paths does not depend on it.
+    /// Its MTU code of verbs.h; the SA's records do not depend on it.
     pub mtu: u8,
-    /// Its width and its speed, by their codes in verbs.h; see [`mtu`](Self::mtu).
+    /// Its width and speed codes of verbs.h; see [`mtu`](Self::mtu).
     pub rate: (u8, u8),
 }
 
@@ -61,7 +61,7 @@ pub struct PortSpec {
 const CAP_EXTENDED_SPEEDS: u32 = 1 << 14;
 
 impl PortSpec {
-    /// An active port in the default partition.
+    /// Returns an active port in the default partition.
     pub fn new(guid: u64, lid: u16) -> Self {
         Self {
             guids: vec![guid],
@@ -77,25 +77,25 @@ impl PortSpec {
         }
     }
 
-    /// The port's own GID.
+    /// Returns the port's own GID.
     pub fn gid(&self) -> Gid {
         gid_in(self.prefix, self.guids[0])
     }
 
-    /// All its GIDs.
+    /// Returns all its GIDs.
     pub fn gids(&self) -> impl Iterator<Item = Gid> {
         self.guids.iter().map(|guid| gid_in(self.prefix, *guid))
     }
 
-    /// Whether a LID is one of its own.
+    /// Whether the port has this LID.
     pub fn has_lid(&self, lid: u16) -> bool {
         lid & !((1 << self.lmc) - 1) == self.lid
     }
 
-    /// As fabric-sim shows it.
+    /// Returns the port's attributes for fabric-sim.
     pub(super) fn snapshot(&self) -> PortSnapshot {
         let (width, speed) = self.rate;
-        // FDR and faster have a field of their own.
+        // FDR and faster speeds have a separate field.
         let speed_ext = speed >> 4;
         let info = PortInfo {
             capability_mask: match speed_ext {
@@ -140,7 +140,7 @@ pub struct DeviceSpec {
 }
 
 impl DeviceSpec {
-    /// The usual device: one active port, LID 10.
+    /// Returns the default device: one active port, LID 10.
     pub fn single() -> Self {
         Self {
             name: "sim0".into(),
@@ -186,7 +186,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The peer with a number: LID 100 + `number`, name `peer<number>`, 10.0.0.`number`.
+    /// Returns a peer: LID 100 + `number`, name `peer<number>`, 10.0.0.`number`.
     pub fn number(number: u16) -> Self {
         Self {
             name: format!("peer{number}"),
@@ -197,32 +197,32 @@ impl Peer {
         }
     }
 
-    /// Its GID.
+    /// Returns its GID.
     pub fn gid(&self) -> Gid {
         gid(self.guid)
     }
 
-    /// Its other GID, which has the same LID.
+    /// Returns its alias GID, with the same LID.
     pub fn alias_gid(&self) -> Gid {
         gid(self.guid + ALIAS)
     }
 }
 
-/// What is between the GUIDs of a peer.
+/// Difference between the GUIDs of a peer.
 pub(super) const ALIAS: u64 = 0x0001_0000;
 
-/// How many peers the SA knows.
+/// Number of peers that the SA knows.
 pub const PEERS: u16 = 512;
 
-/// All nodes that the SA knows besides this one.
+/// Iterates over all nodes that the SA knows besides this one.
 pub fn peers() -> impl Iterator<Item = Peer> {
     (1..=PEERS).map(Peer::number)
 }
 
-/// How many of them the acm_hosts file names: providers read it whole at every start, some at every open.
+/// Number of peers in the acm_hosts file: providers read the whole file at every start, some at every open.
 pub const NAMED_PEERS: u16 = 64;
 
-/// The acm_hosts file that names the first peers.
+/// Returns the acm_hosts file with the first peers.
 pub fn hosts_file() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(make_hosts_file);
     &TEXT
@@ -241,7 +241,7 @@ fn make_hosts_file() -> String {
     text
 }
 
-/// The usual SA's record for a question, or none: what is not zero in it is asked for.
+/// Returns the default SA's record for a query, if any; the non-zero fields are the query's components.
 pub fn path_record(asked: &Path, ports: &[PortSpec]) -> Option<Path> {
     let ports = ports.to_vec();
     let subnet = Subnet {

@@ -1,27 +1,27 @@
-//! Makes functions of the core disappear, as if this were a core that does not have them.
+//! Hides functions of the core, to simulate a core without them.
 
 use std::ffi::{CStr, c_int, c_void};
 
 /// Why a function could not be hidden.
 #[derive(Debug, thiserror::Error)]
 pub enum HideError {
-    /// This executable exports no such function.
+    /// This executable does not export the function.
     #[error("this executable exports no {0}")]
     NotExported(String),
-    /// The system did not let the symbol table be changed.
+    /// The symbol table could not be changed.
     #[error("the symbol table could not be changed: {0}")]
     Memory(std::io::Error),
 }
 
-/// Hides an exported function of this executable from all libraries that are loaded from now on, until the process ends:
-/// the dynamic loader finds functions by their names in memory, and this one gets another first letter.
+/// Hides an exported function of this executable from all libraries loaded later, until the process ends: it changes the first
+/// letter of the function's name in memory, where the dynamic loader looks it up.
 ///
 /// # Errors
-/// If there is no such function, or its name cannot be changed.
+/// If the function does not exist, or its name cannot be changed.
 pub fn hide(name: &CStr) -> Result<(), HideError> {
     let not_exported = || HideError::NotExported(name.to_string_lossy().into_owned());
     let strings = string_table().ok_or_else(not_exported)?;
-    // Between the NULs of its neighbours, so that no longer name is changed.
+    // Match the NULs before and after it, so that no longer name changes.
     let mut wanted = vec![0];
     wanted.extend_from_slice(name.to_bytes_with_nul());
     let at = strings
@@ -31,7 +31,7 @@ pub fn hide(name: &CStr) -> Result<(), HideError> {
     overwrite(&strings[at + 1]).map_err(HideError::Memory)
 }
 
-/// The strings of this executable's dynamic symbols, in memory.
+/// Returns the strings of this executable's dynamic symbols, in memory.
 fn string_table() -> Option<&'static [u8]> {
     unsafe extern "C" fn first(
         info: *mut libc::dl_phdr_info,
@@ -42,11 +42,11 @@ fn string_table() -> Option<&'static [u8]> {
         let (info, found) = unsafe { (&*info, &mut *found.cast::<Option<&'static [u8]>>()) };
         // SAFETY: the loader's own description of the executable.
         *found = unsafe { strings_of(info) };
-        // The first object is the executable; no other is wanted.
+        // The first object is the executable; ignore the others.
         1
     }
     let mut found: Option<&'static [u8]> = None;
-    // SAFETY: the callback is as the man page wants it.
+    // SAFETY: the callback has the signature of the man page.
     unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut found).cast()) };
     found
 }
@@ -87,7 +87,7 @@ unsafe fn strings_of(info: &libc::dl_phdr_info) -> Option<&'static [u8]> {
     Some(unsafe { std::slice::from_raw_parts(start, size) })
 }
 
-/// Replaces a byte of read-only memory of this process alone.
+/// Replaces a byte of read-only memory in this process only.
 fn overwrite(byte: &'static u8) -> std::io::Result<()> {
     const PAGE: usize = 4096;
     let target: *mut u8 = std::ptr::from_ref(byte).cast_mut();

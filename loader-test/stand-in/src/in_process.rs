@@ -1,7 +1,7 @@
-//! A provider of this very process under the stand-in core: how the unit tests of a vendor's provider run it.
+//! Runs a provider of this process under the stand-in core, for the unit tests of a vendor's provider.
 //!
-//! The SDK gets its host functions from this core as a table, so nothing is loaded and nothing is exported; a test needs no
-//! `unsafe` and no daemon. In the provider's crate, with `acm-stand-in` among the development dependencies:
+//! The core passes its host functions to the SDK as a table. A test loads no library and needs no `unsafe` and no daemon.
+//! In the provider's crate, with `acm-stand-in` as a development dependency:
 //!
 //! ```
 //! # use acm_prov_api::prelude::*;
@@ -12,7 +12,7 @@
 //! #     fn load(_: &Host, _: &Options) -> Result<Self, Error> { Ok(Self) }
 //! #     fn resolve(&self, _: &LocalAddress<Self>, request: ResolveRequest) { request.refuse(Status::ENODATA) }
 //! # }
-//! // Or `export_provider!`, which a provider's crate has already.
+//! // Or `export_provider!`, which a provider's crate already has.
 //! acm_prov_api::provider_table!(Mine);
 //!
 //! use acm_stand_in::fabric::Peer;
@@ -25,17 +25,19 @@
 //! let wanted = Path::default().with_dlid(Peer::number(1).lid);
 //! let id = core.resolve_from(from, &Message::path(&wanted));
 //! assert_eq!(core.reply(id).expect("an answer").status, 3);
-//! // Closes all, waits for what is out, and gives the breaches in the ledger.
+//! // Closes everything, waits for outstanding MADs, and returns the ledger's violations.
 //! assert_eq!(core.finish(), []);
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!
-//! The SA answers like OpenSM, for the peers of [`fabric`](super::fabric), their alias GIDs and the subnet behind the router;
-//! [`StandIn::set_qos`] says whether service ids choose paths, and [`StandIn::sa`] lets it fail. What [`finish`](InProcess::finish)
-//! returns are the breaches that make a conformance check fail or warn: a panic that the SDK caught, a request that was dropped, an
-//! answer long after its deadline and a callback that held the core's thread are among them. A core that is dropped without it
-//! panics if there are any. [`StandIn::judge`] says whether a client got a path that the SA gives, also where the provider has
-//! a policy of its own; [`StandIn::refuse_sls`] makes the SA refuse an SL.
+//! The SA responds like OpenSM, for the peers of [`fabric`](super::fabric), their alias GIDs and the subnet behind the router.
+//! [`StandIn::set_qos`] sets whether service ids select paths, [`StandIn::sa`] makes the SA fail, and
+//! [`StandIn::refuse_sls`] makes it refuse an SL.
+//!
+//! [`finish`](InProcess::finish) returns the violations that make a conformance check fail or warn, such as a panic that the
+//! SDK caught, a dropped request, an answer long after its deadline, or a callback that blocked the core's thread. Dropping
+//! the core without `finish` panics if there are any. [`StandIn::judge`] checks that a client got a path that the SA gives,
+//! even if the provider has its own policy.
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -47,20 +49,20 @@ use super::fabric::DeviceSpec;
 use super::ledger::Violation;
 use super::{Setup, StandIn};
 
-/// A [`StandIn`] with a provider of this process. Only one exists at a time: another test that wants one
-/// waits.
+/// A [`StandIn`] with a provider of this process. Only one exists at a time: a second test waits until the first has
+/// dropped it.
 pub struct InProcess {
     core: StandIn,
-    /// Ends the provider.
+    /// Unloads the provider.
     unload: fn(),
     is_finished: bool,
-    // Dropped in this order: the provider's files outlive the core, the turn ends last.
+    // Fields drop in this order: the provider's files outlive the core, and the next test may start last.
     _folder: TempDir,
     _turn: Turn,
 }
 
 impl InProcess {
-    /// A node with one active port and the default options, to which `options` adds lines of ibacm_opts.cfg.
+    /// Loads the provider on a node with one active port. `options` are lines of ibacm_opts.cfg after the default ones.
     ///
     /// # Errors
     /// The provider's own, from its `load`.
@@ -71,7 +73,7 @@ impl InProcess {
         Self::load_with::<P>(vec![DeviceSpec::single()], options)
     }
 
-    /// The same with other devices.
+    /// Does the same as [`load`](Self::load), with other devices.
     ///
     /// # Errors
     /// The provider's own, from its `load`.
@@ -89,7 +91,7 @@ impl InProcess {
         })
     }
 
-    /// The same with these lines of ibacm_opts.cfg and no others; without any there is no such file.
+    /// Does the same with only these lines of ibacm_opts.cfg; without lines there is no such file.
     ///
     /// # Errors
     /// The provider's own, from its `load`.
@@ -123,7 +125,7 @@ impl InProcess {
             deadline: None,
         })
         .unwrap_or_else(|error| panic!("the core's own files: {error}"));
-        // SAFETY: the table's functions are this core's, which do what the core's do, on any thread.
+        // SAFETY: the table holds this core's functions, which behave as the real core's, on any thread.
         let provider = unsafe { acm_prov_api::load::<P>(StandIn::host_table()) }?;
         Ok(Self {
             core: StandIn::with_provider(shared, devices, provider),
@@ -134,8 +136,8 @@ impl InProcess {
         })
     }
 
-    /// Closes everything, waits for what is on its way, and gives the breaches of the contract that the ledger holds. The
-    /// provider ends with it: a request that it has kept all the time is seen here, and in no later test.
+    /// Closes everything, waits for outstanding MADs, unloads the provider, and returns the violations of the contract.
+    /// They include requests that the provider still held, which thus cannot disturb a later test.
     pub fn finish(mut self) -> Vec<Violation> {
         self.end()
     }
@@ -144,7 +146,7 @@ impl InProcess {
         self.is_finished = true;
         let before = self.core.finish();
         (self.unload)();
-        // What it lets go of now, it had kept.
+        // The provider held these requests until now.
         let mut breaches = self.core.violations();
         let known = |breach: &Violation| breaches.contains(breach);
         let outstanding: Vec<_> = before.into_iter().filter(|breach| !known(breach)).collect();
@@ -176,7 +178,7 @@ impl Drop for InProcess {
         if !std::thread::panicking() {
             assert!(
                 breaches.is_empty(),
-                "breaches of the contract: {breaches:#?}\nthe log: {:#?}",
+                "violations of the contract: {breaches:#?}\nthe log: {:#?}",
                 self.core.log()
             );
         }

@@ -1,4 +1,4 @@
-//! What LeakSanitizer is told, when a provider was built with it: what the harness allocates is none of the provider's.
+//! Makes LeakSanitizer ignore the harness's allocations, for a provider that was built with it.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 type Switch = unsafe extern "C" fn();
 
-/// LeakSanitizer's switches, off and on; none if it is not in this process.
+/// LeakSanitizer's functions to disable and enable it; `None` if it is not in this process.
 struct Switches {
     off: Switch,
     on: Switch,
@@ -16,8 +16,7 @@ thread_local! {
     static IS_OFF: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From here on what this thread allocates is not looked at, but for what is allocated during calls into the provider. To
-/// be called before anything else.
+/// Makes LeakSanitizer ignore this thread's allocations, except during calls into the provider. Call this first.
 pub fn ignore_own() {
     if let Some(switches) = switches() {
         IS_OFF.set(true);
@@ -26,7 +25,7 @@ pub fn ignore_own() {
     }
 }
 
-/// A call into the provider begins.
+/// Marks the start of a call into the provider.
 pub(crate) fn provider_begins() {
     if let Some(switches) = switches().filter(|_| IS_OFF.get()) {
         // SAFETY: this thread has switched it off.
@@ -34,7 +33,7 @@ pub(crate) fn provider_begins() {
     }
 }
 
-/// It is over.
+/// Marks the end of the call.
 pub(crate) fn provider_ends() {
     if let Some(switches) = switches().filter(|_| IS_OFF.get()) {
         // SAFETY: a function without arguments, which may be called at any time.
@@ -42,7 +41,7 @@ pub(crate) fn provider_ends() {
     }
 }
 
-/// Allocates for the harness on a thread that is in the provider, or is the provider's own.
+/// Allocates for the harness on a thread that runs provider code.
 pub(crate) fn own<R>(allocate: impl FnOnce() -> R) -> R {
     if let Some(switches) = switches() {
         // SAFETY: a function without arguments, which may be called at any time.

@@ -1,4 +1,4 @@
-//! Everything that the stand-in core gave out, and what became of it.
+//! The ledger: all requests and MADs that the stand-in core gave out, their answers, and the violations.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 use super::clock;
 use super::message::{Kind, Path, Reply};
 
-/// Who suffers from a fault.
+/// Whom a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Harmed {
-    /// A program that asked ibacm.
+    /// A client of ibacm.
     Client,
-    /// The ibacm daemon, and with it all its clients.
+    /// The ibacm daemon and all its clients.
     Daemon,
-    /// The subnet administrator, and with it the whole fabric.
+    /// The subnet administrator and the whole fabric.
     Sa,
     /// Another node of the fabric.
     Node,
-    /// The operator who wants to know what goes on.
+    /// The operator, who reads logs and counters.
     Operator,
 }
 
@@ -37,18 +37,18 @@ impl fmt::Display for Harmed {
     }
 }
 
-/// A breach of the contract, whatever the check was about.
+/// A violation of the contract, independent of the check's subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// What it is, in one word.
+    /// The kind of violation.
     pub kind: ViolationKind,
-    /// Who suffers.
+    /// Whom it affects.
     pub harmed: Harmed,
     /// What happened.
     pub text: String,
 }
 
-/// The breaches that the ledger sees.
+/// The kinds of violation that the ledger detects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ViolationKind {
@@ -56,19 +56,19 @@ pub enum ViolationKind {
     NeverAnswered,
     /// A request got its answer long after its deadline.
     AnsweredLate,
-    /// Callbacks that held the core's only thread.
+    /// A callback blocked the core's only thread.
     BlockedCore,
     /// A request got two answers.
     AnsweredTwice,
-    /// An answer to a client that did not ask.
+    /// An answer to a client without a request.
     ForeignId,
     /// The transaction id is not the request's.
     ChangedTid,
-    /// The length is none that a message can have, or not what the answer needs.
+    /// The length is invalid, or does not fit the answer.
     WrongLength,
-    /// A resolve answered as a query, or the other way round.
+    /// A resolve answered as a query, or a query as a resolve.
     WrongFunction,
-    /// A callback returned non-zero although the request was, or will be, answered.
+    /// `resolve` or `query` returned non-zero, but the provider answers the request.
     NonZeroReturn,
     /// An answer without the acknowledge bit.
     MissingAck,
@@ -76,7 +76,7 @@ pub enum ViolationKind {
     ChangedOpcode,
     /// Data bytes of the header that are not zero.
     DirtyHeader,
-    /// A MAD freed twice, or one that was never given out.
+    /// A MAD freed twice, or one that the core never allocated.
     MadFreedTwice,
     /// A MAD sent twice.
     MadSentTwice,
@@ -84,7 +84,7 @@ pub enum ViolationKind {
     MadFreedInFlight,
     /// A MAD neither sent nor freed, or not freed by its handler.
     MadLeaked,
-    /// A MAD asked for or sent for an endpoint that is closed.
+    /// A MAD allocated or sent for a closed endpoint.
     MadForClosedEndpoint,
     /// A MAD written to after it was freed.
     MadUsedAfterFree,
@@ -98,15 +98,15 @@ pub enum ViolationKind {
     NullContext,
     /// A counter that does not exist.
     UnknownCounter,
-    /// A counter of the core's own counted by the provider.
+    /// The provider counted a counter that the core counts.
     CoreCounter,
-    /// A panic in the provider, which the SDK caught.
+    /// A panic in the provider that the SDK caught.
     CaughtPanic,
-    /// A panic that ended a thread of the provider's own.
+    /// A panic that ended a thread of the provider.
     ThreadPanicked,
-    /// A request that the provider dropped, and the SDK answered.
+    /// A request that the provider dropped and the SDK answered.
     DroppedRequest,
-    /// A client got a path that the SA does not give, or none where it has one.
+    /// A client got a path that the SA does not give, or none although the SA has one.
     WrongAnswer,
 }
 
@@ -147,98 +147,96 @@ impl ViolationKind {
     pub fn rule(self) -> &'static str {
         match self {
             Self::NeverAnswered => {
-                "every request is answered: an unanswered one hangs its client and costs one of 1,022 slots"
+                "every request gets an answer: without one its client hangs, and one of 1,022 slots is lost"
             }
             Self::AnsweredLate => {
-                "every request is answered by its deadline, timeout x (retries + 1): its client waits for the answer"
+                "every request gets its answer by its deadline, timeout x (retries + 1): its client is waiting"
             }
             Self::BlockedCore => {
-                "a callback returns at once: the core has one thread, and serves nobody else meanwhile"
+                "a callback returns at once: the core has one thread, which serves no other client meanwhile"
             }
             Self::AnsweredTwice => {
-                "no request is answered twice: the second answer can reach the next client of the slot"
+                "no request gets two answers: the second can reach the slot's next client"
             }
             Self::ForeignId => {
-                "an answer carries the id of a request: the core indexes its clients by it, unchecked"
+                "an answer carries the id of a request: the core uses it as an index without a check"
             }
             Self::ChangedTid => {
                 "an answer carries the transaction id of its request: the kernel's is a pointer"
             }
             Self::WrongLength => {
-                "an answer's length is that of its header and entries, an error's that of the header"
+                "an answer's length covers its header and entries, an error's only the header"
             }
             Self::WrongFunction => {
-                "a resolve is answered by acm_resolve_response, a query by acm_query_response"
+                "acm_resolve_response answers a resolve, acm_query_response a query"
             }
             Self::NonZeroReturn => {
-                "resolve and query return 0 when the request is or will be answered"
+                "resolve and query return 0 if the provider answers the request, now or later"
             }
             Self::MissingAck => "an answer's opcode has the acknowledge bit",
-            Self::ChangedOpcode => "an answer's opcode is its request's",
+            Self::ChangedOpcode => "an answer has its request's opcode",
             Self::DirtyHeader => "the data bytes of an answer's header are zero",
             Self::MadFreedTwice => "an SA MAD is freed once",
             Self::MadSentTwice => "an SA MAD is sent once",
             Self::MadFreedInFlight => {
-                "an SA MAD is the core's from sending until its handler is called"
+                "an SA MAD belongs to the core from the send until the core calls its handler"
             }
-            Self::MadLeaked => "an SA MAD is sent or freed, and freed by its handler",
-            Self::MadForClosedEndpoint => "SA MADs are had for open endpoints only",
-            Self::MadUsedAfterFree => "an SA MAD is not touched after it was freed",
+            Self::MadLeaked => {
+                "the provider sends or frees each SA MAD, and its handler frees a sent one"
+            }
+            Self::MadForClosedEndpoint => "the provider allocates SA MADs only for open endpoints",
+            Self::MadUsedAfterFree => "the provider does not touch an SA MAD after freeing it",
             Self::BadTid => {
-                "a MAD's transaction id is not zero, below 2^32, and not that of another one that is out"
+                "a MAD's transaction id is not zero, is below 2^32, and differs from those of all outstanding MADs"
             }
-            Self::NoHandler => "a MAD has a handler: the core calls it unchecked",
+            Self::NoHandler => "a MAD has a handler: the core calls it without a check",
             Self::ContextAfterFailure => {
-                "a callback that fails leaves its context unwritten: the core tests it later"
+                "a failing callback leaves its context unwritten: the core tests it later"
             }
             Self::NullContext => {
-                "a callback that succeeds stores a context: the core takes NULL for not open"
+                "a successful callback stores a context: the core takes NULL for not open"
             }
-            Self::UnknownCounter => "only counters that exist are counted",
-            Self::CoreCounter => {
-                "errors, resolves and no-data answers are counted by the core itself"
-            }
+            Self::UnknownCounter => "the provider counts only counters that exist",
+            Self::CoreCounter => "the core itself counts errors, resolves and no-data answers",
             Self::CaughtPanic => {
-                "a provider does not panic: what the panic left half done stays so, and its client gets an error"
+                "a provider does not panic: a panic leaves its work half done, and its client gets an error"
             }
-            Self::ThreadPanicked => {
-                "a thread of the provider's own does not panic: nobody does its work any more"
-            }
+            Self::ThreadPanicked => "a thread of the provider does not panic: its work then stops",
             Self::DroppedRequest => {
-                "a request is answered or refused, and not left to the SDK, which answers ENODATA"
+                "the provider answers or refuses each request: one that it drops gets ENODATA from the SDK"
             }
-            Self::WrongAnswer => "a client is answered with the SA's path to where it wants to go",
+            Self::WrongAnswer => "a client gets the SA's path to the requested destination",
         }
     }
 }
 
-/// A request that was played to the provider.
+/// A request to the provider.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// How it was asked.
+    /// Resolve or query.
     pub kind: Kind,
     /// Its transaction id.
     pub tid: u64,
-    /// The path record that it asks for, whole, and the state of the subnet then.
+    /// The requested path record, with source and partition filled in, and the subnet's version at that time.
     pub wanted: Option<(Path, u64)>,
-    /// When.
+    /// When the core passed it to the provider.
     pub asked: Instant,
     /// When the first answer came.
     pub answered: Option<Instant>,
-    /// Whether the client is still there.
+    /// Whether the client is still connected.
     pub connected: bool,
-    /// The answers, one if all is well.
+    /// The answers: exactly one from a correct provider.
     pub replies: Vec<Reply>,
 }
 
-/// What became of an SA MAD.
+/// The state of an SA MAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MadState {
-    /// The provider fills it.
+    /// Allocated; the provider fills it.
     Given,
-    /// The core has it.
+    /// Sent; the core has it.
     Sent,
-    /// Its handler has it.
+    /// Returned; its handler has it.
     Returned,
     /// Freed.
     Freed,
@@ -251,27 +249,27 @@ pub struct Ledger {
     pub requests: BTreeMap<u64, Request>,
     /// MADs by address.
     pub mads: HashMap<usize, MadState>,
-    /// How long after its request an answer is late; `None`: nothing is late.
+    /// Time after which an answer is late; `None` if none is ever late.
     pub late_after: Option<Duration>,
     /// How long the process had waited for processors when this ledger began.
     waited_before: Duration,
-    /// By callback, which of its last calls held the core's thread for too long: the last one in bit 0.
+    /// For each callback a bit per recent call, set if the call blocked the core's thread too long; bit 0 is the last call.
     slow_calls: HashMap<&'static str, u8>,
-    /// The breaches, each kind with its first few.
+    /// The first few violations of each kind.
     violations: Vec<Violation>,
 }
 
-/// What the core's answering functions return when the client is gone.
+/// Return value of the core's answering functions if the client has left.
 pub(super) const CONNECTION_LOST: i32 = 5;
 
-/// Breaches of one kind that are kept: more say nothing new.
+/// Violations kept per kind: more say nothing new.
 const KEPT: usize = 5;
 
-/// How many of its last calls of a callback are looked at, as a mask, and how many of them are too many.
+/// Mask of the recent calls that count, and how many of them must be slow for a violation.
 const LAST_CALLS: u8 = 0b111;
 const TOO_MANY_SLOW: u32 = 2;
 
-/// How long a callback may hold the core's thread.
+/// Returns how long a callback may block the core's thread.
 pub fn callback_limit(callback: &str) -> Duration {
     if callback.starts_with("open_") || callback.starts_with("close_") {
         Duration::from_secs(1)
@@ -281,7 +279,7 @@ pub fn callback_limit(callback: &str) -> Duration {
 }
 
 impl Ledger {
-    /// A ledger of a core whose requests have this deadline.
+    /// Returns an empty ledger for requests with this deadline.
     pub(super) fn new(deadline: Duration) -> Self {
         let mut ledger = Self {
             waited_before: clock::process_waited(),
@@ -291,15 +289,15 @@ impl Ledger {
         ledger
     }
 
-    /// Says what the deadline of requests is. An answer is late after twice that and some more: one request may need two
-    /// queries, and a busy machine is no fault of the provider's.
+    /// Sets the deadline of requests. An answer is late after twice that plus a margin: a request may need two queries, and
+    /// the provider is not at fault if the machine is busy.
     pub(super) fn set_deadline(&mut self, deadline: Duration) {
         const ALLOWANCE: Duration = Duration::from_millis(1500);
         self.late_after = Some(deadline * 2 + ALLOWANCE);
     }
 
-    /// Takes in that a call of a callback is over, and how long it took if that was too long. One slow call can be the
-    /// machine's fault: two of the last three are the provider's.
+    /// Records the end of a callback, and its duration if that was too long. One slow call may be due to the machine; two of
+    /// the last three are due to the provider.
     pub(super) fn callback_over(&mut self, callback: &'static str, too_long: Option<Duration>) {
         let Some(took) = too_long else {
             if let Some(calls) = self.slow_calls.get_mut(callback) {
@@ -320,7 +318,7 @@ impl Ledger {
         self.breach(ViolationKind::BlockedCore, Harmed::Daemon, text);
     }
 
-    /// Whether an answer that comes now to a request of `asked` is late, and how late.
+    /// Returns the time since `asked` if an answer is late by now.
     fn lateness(&self, asked: Instant) -> Option<Duration> {
         let elapsed = asked.elapsed();
         let limit = self.late_after.filter(|limit| elapsed > *limit)?;
@@ -328,7 +326,7 @@ impl Ledger {
         (elapsed > limit + waited).then_some(elapsed)
     }
 
-    /// Writes a breach down.
+    /// Records a violation.
     pub fn breach(&mut self, kind: ViolationKind, harmed: Harmed, text: impl Into<String>) {
         if self
             .violations
@@ -345,25 +343,25 @@ impl Ledger {
         }
     }
 
-    /// The breaches so far.
+    /// Returns the violations so far.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// Takes the breaches of one kind out: the check at hand has dealt with them.
+    /// Removes the violations of one kind and returns them, for a check that judges them itself.
     pub fn forgive(&mut self, kind: ViolationKind) -> Vec<Violation> {
         self.violations
             .extract_if(.., |violation| violation.kind == kind)
             .collect()
     }
 
-    /// Takes an answer in; what the core would return.
+    /// Records an answer, and returns what the core would return.
     pub fn answered(&mut self, id: u64, reply: Reply, by: Kind) -> i32 {
         let Some(request) = self.requests.get_mut(&id) else {
             self.breach(
                 ViolationKind::ForeignId,
                 Harmed::Client,
-                format!("an answer for client {id}, which asked nothing: the core indexes its clients unchecked"),
+                format!("an answer for client {id}, which sent no request: the core uses the id as an index without a check"),
             );
             return CONNECTION_LOST;
         };
@@ -383,7 +381,7 @@ impl Ledger {
                 ViolationKind::AnsweredTwice,
                 Harmed::Client,
                 format!(
-                    "client {id} got answer number {}: its slot may be another client's by now",
+                    "client {id} got answer number {}: its slot may belong to another client by now",
                     answers + 1
                 ),
             );
@@ -392,14 +390,14 @@ impl Ledger {
             self.breach(
                 ViolationKind::WrongFunction,
                 Harmed::Client,
-                format!("client {id} asked by {kind} and was answered by {by}"),
+                format!("client {id} sent a {kind}, and the provider answered a {by}"),
             );
         }
         if reply.tid != tid {
             self.breach(
                 ViolationKind::ChangedTid,
                 Harmed::Daemon,
-                format!("client {id} sent tid {tid:#x} and got {:#x}: the core takes the kernel's for a pointer", reply.tid),
+                format!("client {id} sent tid {tid:#x} and got {:#x}: the core uses the kernel's tid as a pointer", reply.tid),
             );
         }
         for (kind, harmed, text) in reply.faults(kind) {
@@ -408,7 +406,7 @@ impl Ledger {
         if connected { 0 } else { CONNECTION_LOST }
     }
 
-    /// MADs that are neither freed nor with the core.
+    /// Returns the number of MADs that are neither freed nor with the core.
     pub fn mads_held(&self) -> usize {
         self.mads
             .values()

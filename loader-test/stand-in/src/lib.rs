@@ -1,12 +1,13 @@
-//! A core to play providers against: all that ibacm is to a provider, in this process, with a ledger of everything.
+//! A stand-in for ibacm's core: it calls a provider in this process and keeps a ledger of all requests, answers and MADs.
 //!
-//! It does what the real core does (`acm.c` of rdma-core): the same order of calls on one thread, the same device and port
-//! pointers at every open, endpoints and messages that are gone after the call, addresses in an array that moves, SA MADs
-//! in a queue with `sa_depth` credits, answers matched by the low half of the transaction id. It trusts neither the
-//! provider nor the SDK: it reads C memory by its own eyes ([`message`]), lends memory that faults when it is kept too long
-//! ([`memory`]), and writes down every breach of the contract ([`ledger`]).
+//! It behaves as the real core (`acm.c` of rdma-core): it makes the same calls in the same order on one thread, passes the
+//! same device and port pointers at every open, frees endpoints and messages after the call, keeps addresses in an array
+//! that moves, queues SA MADs with `sa_depth` credits, and matches responses by the low half of the transaction id.
 //!
-//! The functions that a provider calls are exported by name; one core at a time is behind them.
+//! It trusts neither the provider nor the SDK. It reads C memory itself ([`message`]), lends memory that faults if the
+//! provider uses it too late ([`memory`]), and records every violation of the contract ([`ledger`]).
+//!
+//! It exports the functions that a provider calls. They serve one core at a time.
 
 pub mod allocations;
 pub mod bare;
@@ -64,35 +65,35 @@ use subnet::Subnet;
 pub use exports::FUNCTIONS;
 pub use shared::MadFaults;
 
-/// What stands, in an option's line, for the path of the hosts file with the peers' names and addresses.
+/// Placeholder in an option line for the path of the hosts file with the peers' names and addresses.
 pub const HOSTS: &str = "@HOSTS@";
 
-/// How the core is set up.
+/// Settings of the core.
 pub struct Setup {
     /// The devices of this node.
     pub devices: Vec<DeviceSpec>,
-    /// Lines of ibacm_opts.cfg, without the end of the line; [`HOSTS`] is filled in. None: there is no such file.
+    /// Lines of ibacm_opts.cfg, without line ends; the core replaces [`HOSTS`]. If empty, the file does not exist.
     pub options: Vec<String>,
-    /// Where the core's files are put; it must exist.
+    /// The folder for the core's files; it must exist.
     pub folder: PathBuf,
-    /// The file that a trace goes to.
+    /// The file for a trace.
     pub trace: Option<trace::Trace>,
-    /// The deadline that the provider has shown, if it does not read `timeout` and `retries`: requests get this much time
-    /// where the options say less.
+    /// The provider's measured deadline, if it ignores `timeout` and `retries`. It counts if it is longer than the
+    /// options' deadline.
     pub deadline: Option<Duration>,
 }
 
-/// A port of the core's, by device and port number from 1.
+/// A port of the core: device index and port number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId {
     /// Index of the device.
     pub device: usize,
-    /// Number of the port.
+    /// Number of the port, from 1.
     pub port: u8,
 }
 
 impl PortId {
-    /// Its number over all devices, which is how the SA names it in a [`SaRequest`].
+    /// Returns the port's number across all devices, as in [`SaRequest::port`].
     pub fn number(self) -> usize {
         self.device * 16 + usize::from(self.port)
     }
@@ -106,7 +107,7 @@ struct Device {
     adapter: Arc<Adapter>,
     acm: Lent<acm_device>,
     context: *mut c_void,
-    /// Ports that use the provider's context.
+    /// Number of ports that use the provider's context.
     users: usize,
     ports: Vec<Port>,
 }
@@ -123,7 +124,7 @@ struct Endpoint {
     acm: Lent<acm_endpoint>,
     context: *mut c_void,
     addresses: Vec<LocalAddress>,
-    /// The array that the provider sees; it moves when it grows.
+    /// The array that the provider gets; it moves when it grows.
     array: Option<Lent<acm_address>>,
 }
 
@@ -134,13 +135,13 @@ struct LocalAddress {
     valid: bool,
 }
 
-/// A callback that said no.
+/// A callback that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{callback} returned {code}")]
 pub struct Refused {
     /// The callback.
     pub callback: &'static str,
-    /// What it returned.
+    /// Its return value.
     pub code: c_int,
 }
 
@@ -149,16 +150,16 @@ pub struct StandIn {
     shared: Arc<Shared>,
     provider: &'static acm_provider,
     devices: Vec<Device>,
-    waited_in_vain: AtomicBool,
-    /// How long a request may take before a check gives it up: the provider's own deadline and some more.
+    has_timed_out: AtomicBool,
+    /// Longest wait of a check for an answer: the provider's deadline and some more.
     pub patience: Duration,
-    /// Device and port memory is inaccessible while it is closed. The real core's lives on, so a provider that uses it
-    /// then harms nobody.
+    /// Whether device and port memory is inaccessible while closed. The real core keeps it, so a provider that uses it
+    /// then does no harm.
     pub hides_closed: bool,
 }
 
 impl StandIn {
-    /// The options that hold unless a test sets others: deadlines that a busy machine keeps, hosts from a file of the peers.
+    /// Returns the default options: deadlines that a busy machine can keep, and a hosts file with the peers.
     pub fn default_options(folder: &FilePath) -> Vec<String> {
         vec![
             "log_level 2".into(),
@@ -169,7 +170,7 @@ impl StandIn {
         ]
     }
 
-    /// Sets the core up, writes its files, and makes it the one behind the exported functions; then loads the provider.
+    /// Sets up the core, writes its files, installs it behind the exported functions, and loads the provider.
     ///
     /// # Errors
     /// Why the library is not accepted, or that the core's own files cannot be written.
@@ -177,7 +178,7 @@ impl StandIn {
         Self::start_watched(setup, library, &mut || ())
     }
 
-    /// The same. `about_to_load` is called when everything of the core's is there, and nothing of the provider's.
+    /// Does the same as [`start`](Self::start), and calls `about_to_load` when the core is ready and before the provider loads.
     ///
     /// # Errors
     /// Why the library is not accepted, or that the core's own files cannot be written.
@@ -188,20 +189,20 @@ impl StandIn {
     ) -> Result<Self, library::LoadError> {
         let (shared, devices) =
             Self::prepare(setup).map_err(|error| library::LoadError::NoCore(error.to_string()))?;
-        // Opens what it reads.
+        // Opens the files that it reads.
         clock::Stopwatch::start();
         about_to_load();
         let provider = Library::open_by_any_name(library)?.provider()?;
         Ok(Self::with_provider(shared, devices, provider))
     }
 
-    /// This core's functions as the SDK's table of host functions.
+    /// Returns this core's functions as the SDK's table of host functions.
     pub fn host_table() -> &'static acm_prov_api::HostTable {
         static TABLE: acm_prov_api::HostTable = exports::host_table();
         &TABLE
     }
 
-    /// Makes a core without a provider the one behind the exported functions: what a library meets that is only loaded.
+    /// Installs a core without a provider behind the exported functions, for a library that is only loaded.
     ///
     /// # Errors
     /// If the core's own files cannot be written.
@@ -209,7 +210,7 @@ impl StandIn {
         Self::prepare(setup).map(drop)
     }
 
-    /// In a copy of a process that had a core, whose threads are not here: nothing of it is used or waited for any more.
+    /// Drops the parent's core in a forked process, where its threads do not exist, without waiting for it.
     pub fn abandon_installed() {
         exports::abandon();
     }
@@ -315,64 +316,64 @@ impl StandIn {
             shared,
             provider,
             devices,
-            waited_in_vain: AtomicBool::new(false),
+            has_timed_out: AtomicBool::new(false),
             patience,
             hides_closed: false,
         }
     }
 
-    /// The provider's table.
+    /// Returns the provider's table.
     pub fn provider(&self) -> &'static acm_provider {
         self.provider
     }
 
-    /// Puts itself in the place of what a port's cable leads to: sees what the port sends, and sends to it.
+    /// Replaces the far end of a port's cable with a [`Wire`](wire::Wire), which receives what the port sends and sends to it.
     pub fn wire(&self, id: PortId) -> wire::Wire {
         wire::Wire::new(&self.devices[id.device].adapter, id.port)
     }
 
-    /// What a port's cable leads to from now on.
+    /// Connects a port's cable to `path` from now on.
     pub fn connect(&self, id: PortId, path: Arc<dyn fabric_sim::model::data_path::DataPath>) {
-        // The core asks for ports that it has.
+        // The caller names an existing port.
         let _ = self.devices[id.device].adapter.set_data_path(id.port, path);
     }
 
-    /// Another port that the SA knows, besides the [peers](fabric::peers), until a port of this node changes.
+    /// Adds a port to those that the SA knows besides the [peers](fabric::peers), until a port of this node changes.
     pub fn add_neighbour(&self, port: PortSpec) {
         self.shared.change_subnet(|subnet| subnet.ports.push(port));
     }
 
-    /// Whether service id and QoS class choose a path, from now on. The SA's ClassPortInfo says so; at first they do not.
+    /// Sets whether service id and QoS class select a path; the SA's ClassPortInfo says so. Initially they do not.
     pub fn set_qos(&self, qos: bool) {
         self.shared.change_subnet(|subnet| subnet.qos = qos);
     }
 
-    /// Whether the SA draws an SL for each query, from now on, and so refuses a query that names one, as OpenSM can with
-    /// the routing DFSSSP.
+    /// Sets whether the SA draws an SL for each query and refuses queries that name one, as OpenSM can with DFSSSP
+    /// routing.
     pub fn set_draws_sl(&self, draws: bool) {
         self.shared.change_subnet(|subnet| subnet.draws_sl = draws);
     }
 
-    /// Has the SA refuse queries for paths to a peer that name one of these SLs, from now on.
+    /// Makes the SA refuse queries that name one of these SLs for a path to the peer.
     pub fn refuse_sls(&self, peer: &Peer, sls: &[u8]) {
         self.shared.change_subnet(|subnet| {
             subnet.refused_sls.insert(peer.lid, sls.to_vec());
         });
     }
 
-    /// Gives a peer another LID, as a reboot can. It must be one that no other port has.
+    /// Gives a peer another LID, as after a reboot. No other port may have that LID.
     pub fn move_peer(&self, peer: &Peer, lid: u16) {
         self.shared.change_subnet(|subnet| {
             subnet.moved.insert(peer.guid, lid);
         });
     }
 
-    /// What the SA knows, and how it chooses paths.
+    /// Returns a copy of the SA's records and settings.
     pub fn subnet(&self) -> Subnet {
         lock(&self.shared.subnet).clone()
     }
 
-    /// The provider's name.
+    /// Returns the provider's name.
     pub fn provider_name(&self) -> Option<String> {
         let name = self.provider.name;
         if name.is_null() {
@@ -383,70 +384,70 @@ impl StandIn {
         Some(name.to_string_lossy().into_owned())
     }
 
-    /// The SA.
+    /// Returns the SA.
     pub fn sa(&self) -> &SaThread {
         &self.shared.sa
     }
 
-    /// The deadline of requests: `timeout` × (`retries` + 1), or what the provider has shown if that is longer.
+    /// Returns the deadline of requests: `timeout` × (`retries` + 1), or the measured one if that is longer.
     pub fn deadline(&self) -> Duration {
         self.shared.deadline()
     }
 
-    /// Gives requests this deadline, for a provider that does not read `timeout` and `retries`.
+    /// Sets the deadline of requests, for a provider that ignores `timeout` and `retries`.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.patience = self.patience.saturating_sub(self.deadline()) + deadline;
         self.shared.set_deadline(deadline);
     }
 
-    /// The log so far: level and text.
+    /// Returns the log so far: level and text.
     pub fn log(&self) -> Vec<(c_int, String)> {
         self.shared.lines()
     }
 
-    /// The lines of the log that is always written in which the provider complains about its options.
+    /// Returns the level-0 log lines in which the provider complains about its options.
     pub fn complaints(&self) -> Vec<String> {
         self.shared.complaints()
     }
 
-    /// The core's own set of counters, in the order of acm.h.
+    /// Returns the core's own counters, in the order of acm.h.
     pub fn counters(&self) -> [u64; 7] {
         self.shared.counters()
     }
 
-    /// Orders failures of the core's MAD functions.
+    /// Makes the core's MAD functions fail.
     pub fn fail_mads(&self, faults: MadFaults) {
         *lock(&self.shared.mad_faults) = faults;
     }
 
-    /// How often the provider called `acm_alloc_sa_mad` and `acm_send_sa_mad`.
+    /// Returns how often the provider called `acm_alloc_sa_mad` and `acm_send_sa_mad`.
     pub fn mad_calls(&self) -> (usize, usize) {
         self.shared.mad_calls()
     }
 
-    /// MADs that the provider holds: neither freed nor with the core.
+    /// Returns the number of MADs that the provider holds: neither freed nor with the core.
     pub fn mads_held(&self) -> usize {
         lock(&self.shared.ledger).mads_held()
     }
 
-    /// Whether the ledger judges every path that a client gets, from now on: one that the SA does not give is a
-    /// [`WrongAnswer`](ViolationKind::WrongAnswer). [`judge`](Self::judge) looks at one client.
+    /// Sets whether the ledger judges every answered path: one that the SA does not give is a
+    /// [`WrongAnswer`](ViolationKind::WrongAnswer). [`judge`](Self::judge) judges one client's answer.
     pub fn judge_answers(&self, judges: bool) {
         self.shared.judges_answers.store(judges, Ordering::Relaxed);
     }
 
-    /// The breaches so far.
+    /// Returns the violations so far.
     pub fn violations(&self) -> Vec<Violation> {
         self.shared.check_freed_mads();
         lock(&self.shared.ledger).violations().to_vec()
     }
 
-    /// Takes the breaches of a kind out of the ledger: the check deals with them itself.
+    /// Removes the violations of a kind from the ledger and returns them, for a check that judges them itself.
     pub fn forgive(&self, kind: ViolationKind) -> Vec<Violation> {
         lock(&self.shared.ledger).forgive(kind)
     }
 
-    /// Changes a port behind the provider's back, as a subnet manager does. Events are not sent; see
+    /// Changes a port's attributes, as a subnet manager does, without sending events; see
     /// [`port_down`](Self::port_down) and [`port_up`](Self::port_up).
     ///
     /// # Panics
@@ -468,15 +469,15 @@ impl StandIn {
         self.shared.change_subnet(|subnet| subnet.ports = specs);
     }
 
-    /// The port as it is now.
+    /// Returns the port's current attributes.
     pub fn port(&self, id: PortId) -> &PortSpec {
         &self.devices[id.device].spec.ports[usize::from(id.port) - 1]
     }
 
-    /// What the values of [`query_perf`](Self::query_perf) are that a provider leaves alone.
+    /// Value of the [`query_perf`](Self::query_perf) counters that the provider did not write.
     pub const UNTOUCHED: u64 = 0xa5a5_a5a5_a5a5_a5a5;
 
-    /// An endpoint's counters by `query_perf`: the count, and the 72 values that the core's message has room for.
+    /// Calls `query_perf` for an endpoint, and returns the count and all 72 values of the core's message.
     pub fn query_perf(&mut self, id: PortId, pkey: u16) -> Option<(u8, Vec<u64>)> {
         let context = self.endpoint_mut(id, pkey)?.context;
         let values = Lent::array(&[Be64::from_host(Self::UNTOUCHED); 72]);
@@ -489,7 +490,7 @@ impl StandIn {
         ))
     }
 
-    /// The address that an id stands for.
+    /// Returns the address of an id.
     ///
     /// # Panics
     /// If there is none.
@@ -500,7 +501,7 @@ impl StandIn {
             .expect("the address is known and valid")
     }
 
-    /// The provider's contexts, for calls of a check's own.
+    /// Returns the provider's contexts, for a check that calls the provider directly.
     pub fn contexts(&mut self, id: AddressId) -> [*mut c_void; 4] {
         let device = self.devices[id.port.device].context;
         let port = self.port_mut(id.port).context;
@@ -510,17 +511,17 @@ impl StandIn {
         [device, port, endpoint, self.address_context(id)]
     }
 
-    /// Empties the ledger of what is over and done with: for checks that look at how memory grows.
+    /// Removes completed requests and MADs from the ledger, for checks that measure memory growth.
     pub fn forget_history(&self) {
         self.shared.forget_history();
-        self.shared.sa.forget_questions();
+        self.shared.sa.forget_requests();
         memory::end_quarantine();
     }
 
-    /// Closes everything, waits for what is on its way, and gives the breaches that the ledger holds.
+    /// Closes everything, waits for outstanding MADs, and returns the ledger's violations.
     pub fn finish(&mut self) -> Vec<Violation> {
         self.close_all();
-        // Deadlines of what was in flight, then quiet.
+        // Outstanding requests reach their deadlines, then the SA is idle.
         self.settle();
         let mut violations = self.violations();
         if self.mads_held() > 0 {
@@ -542,7 +543,7 @@ impl StandIn {
         violations
     }
 
-    /// Closes everything that is open, as no real core ever does: the end of a check.
+    /// Closes everything at the end of a check; the real core never does so.
     pub fn close_all(&mut self) {
         for device in 0..self.devices.len() {
             for port in 1..=self.devices[device].ports.len() as u8 {
@@ -576,7 +577,7 @@ pub struct AddressId {
     pub port: PortId,
     /// Its endpoint's P_Key.
     pub pkey: u16,
-    /// Its place in the endpoint's array.
+    /// Its index in the endpoint's array.
     pub index: usize,
 }
 
@@ -608,15 +609,15 @@ impl Device {
     }
 }
 
-/// What a good SA answers.
-fn answer(question: &SaRequest, subnet: &Subnet) -> Result<Vec<u8>, u16> {
-    match question.attribute {
+/// Returns the response of a correct SA: the record, or the MAD status of a refusal.
+fn answer(query: &SaRequest, subnet: &Subnet) -> Result<Vec<u8>, u16> {
+    match query.attribute {
         sa::CLASS_PORT_INFO => Ok(subnet.class_port_info().to_vec()),
         sa::PATH_RECORD => subnet
-            .path(&question.path(), question.mask, question.number)
+            .path(&query.path(), query.mask, query.number)
             .map(|path| path.0.to_vec()),
         sa::MC_MEMBER_RECORD => {
-            let mut record = question.record;
+            let mut record = query.record;
             let mgid = record.first_chunk().copied().unwrap_or_default();
             record[36..38].copy_from_slice(&wire::mlid(&Gid(mgid)).to_be_bytes());
             Ok(record.to_vec())
@@ -631,7 +632,7 @@ unsafe extern "C" {
     fn ibv_open_device(device: *mut c_void) -> *mut ibv_context;
 }
 
-/// Opens the simulated devices as the core does.
+/// Opens the simulated devices, as the core does.
 fn open_verbs(count: usize) -> Vec<*mut ibv_context> {
     let mut found = 0;
     // SAFETY: the calls are used as verbs.h says; the list has as many devices as were installed.

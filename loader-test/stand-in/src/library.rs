@@ -1,4 +1,4 @@
-//! A provider's library, opened as the core opens it.
+//! Opens a provider's library as the core does.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,10 +9,10 @@ use acm_prov_api::check;
 
 use super::exports;
 
-/// Why the core would not take a library.
+/// Why the core would refuse a library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// The file cannot be looked at.
+    /// The file cannot be read.
     #[error("{}: {reason}", path.display())]
     NoFile {
         /// The file.
@@ -20,13 +20,13 @@ pub enum LoadError {
         /// Why.
         reason: String,
     },
-    /// The core passes over everything that is not a regular file.
-    #[error("{}: no regular file; the core follows no symbolic links", path.display())]
+    /// Not a regular file: the core skips it.
+    #[error("{}: not a regular file; the core follows no symbolic links", path.display())]
     NotRegular {
         /// The file.
         path: PathBuf,
     },
-    /// The core passes over files of other names.
+    /// The core skips files with other names.
     #[error("{}: the name does not end in .so", path.display())]
     NotSo {
         /// The file.
@@ -41,7 +41,7 @@ pub enum LoadError {
     /// The core could not be set up: this says nothing about the library.
     #[error("the core cannot be set up: {0}")]
     NoCore(String),
-    /// `provider_query` refused, or what it gave is not acceptable.
+    /// `provider_query` failed, or its table is invalid.
     #[error("{0}")]
     Refused(String),
 }
@@ -55,14 +55,14 @@ impl Library {
     /// Opens a file as the core does: regular, named `.so`, by `dlopen(RTLD_LAZY)`.
     ///
     /// # Errors
-    /// Why the core would not.
+    /// Why the core would refuse it.
     pub fn open(path: &Path) -> Result<Self, LoadError> {
         Self::has_right_name(path)?;
         Self::open_by_any_name(path)
     }
 
-    /// The same for a file that the core would pass over for its name or since it is a link: what is in it can be judged
-    /// all the same.
+    /// Does the same for a file that the core would skip for its name or because it is a link: checks can still judge its
+    /// contents.
     ///
     /// # Errors
     /// Why the loader refuses.
@@ -70,7 +70,7 @@ impl Library {
         Self::open_with(path, libc::RTLD_LAZY)
     }
 
-    /// The same, with every function that the library calls looked up at once.
+    /// Does the same with RTLD_NOW, which resolves every function at once.
     ///
     /// # Errors
     /// Why the loader refuses, or a function that does not exist.
@@ -78,7 +78,7 @@ impl Library {
         Self::open_with(path, libc::RTLD_NOW)
     }
 
-    /// Whether the core would not pass over the file.
+    /// Returns an error if the core would skip the file.
     fn has_right_name(path: &Path) -> Result<(), LoadError> {
         let owned = || path.to_owned();
         let metadata = std::fs::symlink_metadata(path).map_err(|error| LoadError::NoFile {
@@ -96,7 +96,7 @@ impl Library {
 
     fn open_with(path: &Path, mode: c_int) -> Result<Self, LoadError> {
         let owned = || path.to_owned();
-        // A name without a slash would be searched for.
+        // dlopen would search for a name without a slash.
         let absolute = std::path::absolute(path).map_err(|error| LoadError::NoFile {
             path: owned(),
             reason: error.to_string(),
@@ -117,14 +117,14 @@ impl Library {
         }
     }
 
-    /// The address of an exported symbol.
+    /// Returns the address of an exported symbol.
     pub fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: an open handle and a terminated name.
         let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
         (!address.is_null()).then_some(address)
     }
 
-    /// Calls `provider_query` and judges what it gives: the table, NULL if there is none, and what is wrong with it.
+    /// Calls `provider_query` and judges the result: returns the table, NULL if there is none, and its faults.
     ///
     /// # Errors
     /// If there is no `provider_query`.
@@ -136,7 +136,7 @@ impl Library {
         }))
     }
 
-    /// The library's `provider_query`.
+    /// Returns the library's `provider_query`.
     ///
     /// # Errors
     /// If there is none.
@@ -146,11 +146,11 @@ impl Library {
         Ok(unsafe { std::mem::transmute::<*mut c_void, provider_query_fn>(query) })
     }
 
-    /// The provider's table, if the core would accept it. The library stays open for as long as the process lives, as in
-    /// the core.
+    /// Returns the provider's table, if the core would accept it. The library stays open until the process ends, as in the
+    /// core.
     ///
     /// # Errors
-    /// What the core would refuse, or crash on.
+    /// Why the core would refuse the table, or crash on it.
     pub fn provider(self) -> Result<&'static acm_provider, LoadError> {
         let (table, report) = self.judge()?;
         if !report.is_accepted() || table.is_null() {
@@ -162,7 +162,7 @@ impl Library {
 
     /// Closes the library, as the core does after a refusal.
     pub fn close(self) {
-        // SAFETY: our handle, used no more.
+        // SAFETY: our handle, not used afterwards.
         unsafe { libc::dlclose(self.handle) };
     }
 }

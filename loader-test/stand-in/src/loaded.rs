@@ -1,11 +1,11 @@
-//! A core for a library that an earlier one has loaded.
+//! A new core for a library that an earlier core loaded.
 
 use acm_prov_api::abi::acm_provider;
 
 use super::{Setup, StandIn, exports};
 
 impl StandIn {
-    /// A core for a provider that an earlier core has loaded.
+    /// Starts a core for a provider that an earlier core loaded.
     ///
     /// # Errors
     /// If the core's own files cannot be written.
@@ -14,8 +14,8 @@ impl StandIn {
         Ok(Self::with_provider(shared, devices, provider))
     }
 
-    /// Ends the core behind the exported functions, and waits for its thread: after
-    /// [`install_alone`](Self::install_alone) and loading, no thread is left but those that the library has started.
+    /// Ends the core behind the exported functions, and waits for its thread. After [`install_alone`](Self::install_alone) and a
+    /// load, all remaining threads belong to the library.
     pub fn remove_installed() {
         exports::remove();
     }

@@ -1,7 +1,7 @@
-//! Memory that the stand-in core lends to a provider, arranged so that a pointer kept too long is found out.
+//! Memory that the stand-in core lends to a provider, in which the use of a stale pointer faults.
 //!
-//! A lent value ends at an inaccessible page: reading past it faults. When it is taken back it is inaccessible for long:
-//! touching it then faults, where a real daemon would read somebody else's data.
+//! A lent value ends at an inaccessible page, so reading past it faults. After its return it stays inaccessible for long, so
+//! that any access faults, where a real daemon would read other data.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -9,14 +9,14 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const PAGE: usize = 4096;
-/// Taken-back areas that stay inaccessible; older ones are given back to the system, whose limit on mappings is 65,530. Until
-/// then they keep their memory, mostly a page each: to return it at once costs more than the whole of lending.
+/// Number of returned areas that stay inaccessible. Older ones are unmapped, since the system limits mappings to 65,530. Until
+/// then they keep their memory, mostly a page each: freeing it at once would cost more than lending it.
 const QUARANTINE: usize = 4096;
 
-/// Pages that are mapped at a time, inaccessible until they are lent.
+/// Pages per mapping, inaccessible until they are lent.
 const RESERVE: usize = 256;
 
-/// Areas of one page that are kept to be lent again. To map and unmap them costs more than all else about a request.
+/// One-page areas to keep for reuse: mapping and unmapping them costs more than the rest of a request.
 const KEPT: usize = 1024;
 
 /// Pages of an area that lends one.
@@ -35,7 +35,7 @@ struct Area {
 impl Area {
     const NONE: Self = Self { start: 0, pages: 0 };
 
-    /// Inaccessible pages that nobody else has, the last of which stays so.
+    /// Unused inaccessible pages; the last one stays inaccessible.
     fn reserve(pages: usize) -> Self {
         if pages == ONE_PAGE
             && let Some(area) = lock(&TO_LEND_AGAIN).pop()
@@ -61,12 +61,12 @@ impl Area {
             return;
         }
         let start = std::ptr::with_exposed_provenance_mut(self.start);
-        // SAFETY: a mapping of ours that nobody uses, or may use any more.
+        // SAFETY: our own mapping, which no code uses any more.
         unsafe { libc::munmap(start, self.pages * PAGE) };
     }
 }
 
-/// Maps pages that nobody can touch yet.
+/// Maps inaccessible pages.
 fn map_inaccessible(pages: usize) -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a fresh anonymous mapping; nothing else lies there.
@@ -113,7 +113,7 @@ impl<T: Copy> Lent<T> {
     /// Lends a copy of an array.
     ///
     /// # Panics
-    /// If the system has no memory left.
+    /// If the system is out of memory.
     pub fn array(values: &[T]) -> Self {
         let bytes = size_of_val(values).max(1);
         let pages = bytes.div_ceil(PAGE);
@@ -140,15 +140,15 @@ impl<T: Copy> Lent<T> {
         }
     }
 
-    /// The first value, as the provider gets it.
+    /// Returns a pointer to the first value for the provider.
     pub fn as_ptr(&self) -> *mut T {
         self.first.as_ptr()
     }
 
-    /// A copy of the value at `index`.
+    /// Returns a copy of the value at `index`.
     ///
     /// # Panics
-    /// Past the end.
+    /// If `index` is past the end.
     pub fn get(&self, index: usize) -> T {
         assert!(index < self.length);
         // SAFETY: inside the array, see above.
@@ -158,7 +158,7 @@ impl<T: Copy> Lent<T> {
     /// Changes the value at `index`.
     ///
     /// # Panics
-    /// Past the end.
+    /// If `index` is past the end.
     pub fn set(&mut self, index: usize, value: T) {
         assert!(index < self.length);
         // SAFETY: inside the array, see above.
@@ -193,7 +193,7 @@ impl<T> Drop for Lent<T> {
     }
 }
 
-/// Ends the quarantine of all that was taken back. Some of it is kept to be lent again; the system gets the rest.
+/// Ends the quarantine of all returned areas. Keeps some for reuse and unmaps the rest.
 pub(super) fn end_quarantine() {
     let mut to_lend_again = lock(&TO_LEND_AGAIN);
     for area in lock(&TAKEN_BACK).drain(..) {

@@ -1,4 +1,4 @@
-//! `struct acm_msg` by its bytes (acm.h): what the core plays to a provider and what it gets back, read without the SDK.
+//! `struct acm_msg` by its bytes (acm.h): requests to a provider and its answers, written and read without the SDK.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -49,7 +49,7 @@ pub const RESOLVE: u8 = 1;
 /// The version of the protocol.
 pub const VERSION: u8 = 1;
 
-/// By which callback a request comes, and by which function its answer goes.
+/// The kind of a request: its callback and its answering function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `resolve` and `acm_resolve_response`.
@@ -85,7 +85,7 @@ pub enum Addr {
 }
 
 impl Addr {
-    /// The type's code.
+    /// Returns the type's code.
     pub fn code(&self) -> u16 {
         match self {
             Self::Name(_) => NAME,
@@ -97,7 +97,7 @@ impl Addr {
         }
     }
 
-    /// The 64 bytes, zeros behind the address.
+    /// Returns the 64 bytes, with zeros behind the address.
     pub fn field(&self) -> [u8; 64] {
         let mut field = [0; 64];
         match self {
@@ -114,7 +114,7 @@ impl Addr {
         field
     }
 
-    /// The same address with garbage in the bytes that do not count.
+    /// Returns the same address with garbage in the ignored bytes.
     pub fn with_garbage(&self) -> Self {
         let used = match self {
             Self::Name(name) => name.len() + 1,
@@ -202,7 +202,7 @@ impl Path {
         lifetime, with_lifetime: u8, 56;
     }
 
-    /// The component mask that names what is not zero, as the core's `acm_path_comp_mask` makes it.
+    /// Returns the component mask of the non-zero fields, as the core's `acm_path_comp_mask` does.
     pub fn comp_mask(&self) -> u64 {
         let demand =
             |byte: u8, selector, value| [(selector, byte & 0xc0 != 0), (value, byte & 0x3f != 0)];
@@ -291,12 +291,12 @@ impl fmt::Debug for Path {
     }
 }
 
-/// A message under construction. What is behind its entries is garbage, as with a real client.
+/// A message under construction, with garbage behind its entries, as from a real client.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub struct Message(pub [u8; LENGTH]);
 
-/// The header of a request. The byte order of its length depends on the operation: native for [`RESOLVE`], else the network's.
+/// Returns a request's header. Its length is in native byte order for [`RESOLVE`], in network byte order otherwise.
 pub fn header(operation: u8, data: [u8; 3], length: [u8; 2], tid: u64) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[..2].copy_from_slice(&[VERSION, operation]);
@@ -307,7 +307,7 @@ pub fn header(operation: u8, data: [u8; 3], length: [u8; 2], tid: u64) -> [u8; H
 }
 
 impl Message {
-    /// A resolve message without entries.
+    /// Returns a resolve message without entries.
     pub fn resolve() -> Self {
         let mut bytes = [0xee; LENGTH];
         let length = (HEADER as u16).to_ne_bytes();
@@ -315,17 +315,17 @@ impl Message {
         Self(bytes)
     }
 
-    /// A request for a path.
+    /// Returns a request for a path.
     pub fn path(path: &Path) -> Self {
         Self::resolve().with_entry(0, PATH, &path.0)
     }
 
-    /// A request to ask the SA for a path.
+    /// Returns a query for a path.
     pub fn query(path: &Path) -> Self {
         Self::resolve().with_entry(FLAG_QUERY_SA, PATH, &path.0)
     }
 
-    /// A request for a path from one address to another; without a source the core chooses it.
+    /// Returns a request for a path between two addresses; without a source the core chooses it.
     pub fn destination(source: Option<&Addr>, destination: &Addr) -> Self {
         let mut message = Self::resolve();
         if let Some(source) = source {
@@ -368,14 +368,14 @@ impl Message {
         self
     }
 
-    /// The transaction id.
+    /// Returns the transaction id.
     pub fn tid(&self) -> u64 {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&self.0[8..16]);
         u64::from_ne_bytes(bytes)
     }
 
-    /// The length that the header states.
+    /// Returns the length in the header.
     pub fn length(&self) -> u16 {
         u16::from_ne_bytes([self.0[6], self.0[7]])
     }
@@ -410,20 +410,20 @@ impl Message {
         self.0[at + 8..at + ENTRY].copy_from_slice(field);
     }
 
-    /// The type of the entry that is flagged as the destination.
+    /// Returns the type of the destination entry.
     pub fn destination_code(&self) -> Option<u16> {
         (0..self.entries())
             .find(|index| self.flags(*index) & FLAG_DEST != 0)
             .map(|index| self.code(index))
     }
 
-    /// How many whole entries the length covers.
+    /// Returns the number of complete entries in the length.
     fn entries(&self) -> usize {
         (usize::from(self.length()).saturating_sub(HEADER) / ENTRY).min(ENTRIES)
     }
 
-    /// What the core does to an address request before the provider sees it (the source's and the destination's index, a
-    /// place for the source that it chooses).
+    /// Changes an address request as the core does before it passes it on: sets the source and destination indices, and room for
+    /// the source that the core chooses.
     ///
     /// # Errors
     /// The ACM status with which the core itself refuses the message.
@@ -537,12 +537,12 @@ impl Reply {
         self.bytes[0]
     }
 
-    /// How many entries it carries.
+    /// Returns the number of its entries.
     pub fn entries(&self) -> usize {
         usize::from(self.length).saturating_sub(HEADER) / ENTRY
     }
 
-    /// Flags, type and bytes of an entry.
+    /// Returns flags, type and bytes of an entry.
     pub fn entry(&self, index: usize) -> Option<(u32, u16, [u8; 64])> {
         if index >= self.entries().min(ENTRIES) {
             return None;
@@ -555,20 +555,21 @@ impl Reply {
         ))
     }
 
-    /// The paths at the beginning of the answer, the primary one first. The next entry is the source, if the core chose it.
+    /// Returns the number of paths at the beginning of the answer, the primary one first. If the core chose the source, the
+    /// next entry is the source.
     pub fn paths(&self) -> usize {
         let entries = (0..self.entries()).map_while(|index| self.entry(index));
         entries.take_while(|(_, code, _)| *code == PATH).count()
     }
 
-    /// The path in the first entry.
+    /// Returns the path in the first entry.
     pub fn path(&self) -> Option<Path> {
         self.entry(0)
             .filter(|(_, code, _)| *code == PATH)
             .map(|(_, _, field)| Path(field))
     }
 
-    /// What is wrong with the form of an answer, whatever was asked.
+    /// Returns the faults in the form of an answer, independent of its request.
     pub(super) fn faults(&self, kind: Kind) -> Vec<(ViolationKind, Harmed, String)> {
         let mut faults = Vec::new();
         let length = usize::from(self.length);

@@ -1,4 +1,4 @@
-//! Ports of the fabric that are neither this node's nor an ordinary peer's.
+//! Ports of the fabric besides this node's and the peers'.
 
 use super::StandIn;
 use super::fabric::PortSpec;

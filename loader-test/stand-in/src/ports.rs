@@ -1,4 +1,4 @@
-//! Ports that come up and go down, addresses that come and go, and events: what the core does by itself.
+//! The core's own actions: ports up and down, addresses added and removed, and events.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
@@ -11,12 +11,12 @@ use super::shared::{KnownEndpoint, lock};
 use super::{AddressId, Endpoint, LocalAddress, PortId, Refused, StandIn, wire};
 
 impl StandIn {
-    /// A port comes up: opens the device at its first port, then the port, as the core does. Endpoints follow when they
-    /// get addresses.
+    /// Brings a port up: opens the device for its first port, then the port, as the core does. An endpoint opens with its first
+    /// address.
     ///
     /// # Errors
-    /// The callback that refused. A device that was opened just now is not closed then but forgotten, and opened once more
-    /// the next time, which is how the core does it.
+    /// The callback that failed. Like the real core, this then drops a newly opened device without closing it, and opens it
+    /// again the next time.
     pub fn port_up(&mut self, id: PortId) -> Result<(), Refused> {
         let gids: Vec<Gid> = self.port(id).gids().collect();
         let device = &mut self.devices[id.device];
@@ -56,7 +56,7 @@ impl StandIn {
         Ok(())
     }
 
-    /// Judges what an opening callback left in its out-argument.
+    /// Judges the context that an opening callback stored.
     fn take_context(
         &self,
         callback: &'static str,
@@ -68,7 +68,7 @@ impl StandIn {
             ledger.breach(
                 ViolationKind::ContextAfterFailure,
                 Harmed::Daemon,
-                format!("{callback} failed and wrote its context all the same: the core takes it for open"),
+                format!("{callback} failed but wrote its context: the core takes it for open"),
             );
         }
         if code == 0 && context.is_null() {
@@ -87,10 +87,10 @@ impl StandIn {
         }
     }
 
-    /// Adds an address to the endpoint of a P_Key, which is opened with its first address.
+    /// Adds an address to the endpoint of a P_Key, which opens with its first address.
     ///
     /// # Errors
-    /// The callback that refused.
+    /// The callback that failed.
     pub fn add_address(
         &mut self,
         id: PortId,
@@ -158,15 +158,15 @@ impl StandIn {
         let entry = &mut self.port_mut(id).endpoints[index].addresses[address.index];
         entry.context = context;
         entry.valid = true;
-        // The text and, at the next address, the array are the core's to change.
+        // The core may change the text, and moves the array at the next address.
         drop(text);
         Ok(address)
     }
 
-    /// The usual start: the port up, one name and one IP address on the endpoint of its first P_Key.
+    /// Brings the port up with one name and one IP address on the endpoint of its first P_Key.
     ///
     /// # Errors
-    /// The callback that refused.
+    /// The callback that failed.
     pub fn up(&mut self, id: PortId) -> Result<AddressId, Refused> {
         self.port_up(id)?;
         let pkey = self
@@ -181,7 +181,7 @@ impl StandIn {
         self.add_address(id, pkey, &Addr::Ip([10, 1, 0, octet].into()))
     }
 
-    /// Takes an address away.
+    /// Removes an address.
     pub fn remove_address(&mut self, id: AddressId) {
         let Some(endpoint) = self.endpoint_mut(id.port, id.pkey) else {
             return;
@@ -199,19 +199,19 @@ impl StandIn {
         }
     }
 
-    /// An address is marked invalid without telling the provider, as happens when a netlink message was lost.
+    /// Marks an address invalid without calling the provider, as after a lost netlink message.
     pub fn lose_address(&mut self, id: AddressId) {
         if let Some(endpoint) = self.endpoint_mut(id.port, id.pkey) {
             endpoint.addresses[id.index].valid = false;
         }
     }
 
-    /// The port goes down: everything of it is closed, and the device with its last port.
+    /// Takes the port down: closes its endpoints and the port, and with the last port the device.
     pub fn port_down(&mut self, id: PortId) {
         self.close_port(id, true);
     }
 
-    /// The same without taking the addresses away first, which the core does for addresses that it has marked invalid.
+    /// Does the same without removing the addresses first, as the core does for addresses marked invalid.
     pub fn port_down_keeping_addresses(&mut self, id: PortId) {
         self.close_port(id, false);
     }
@@ -228,7 +228,7 @@ impl StandIn {
             if !endpoint.context.is_null() {
                 call!(self, close_endpoint(endpoint.context));
             }
-            // From here on the endpoint's memory is gone.
+            // The endpoint's memory is inaccessible from here on.
             if let Some(known) = lock(&self.shared.endpoints).get_mut(&endpoint.acm.as_ptr().addr())
             {
                 known.open = false;
@@ -258,13 +258,13 @@ impl StandIn {
         }
     }
 
-    /// Tells the provider of an event.
+    /// Sends the provider an event.
     pub fn event(&mut self, id: PortId, event: u32) -> c_int {
         let context = self.port_mut(id).context;
         call!(self, handle_event(context, ibv_event_type(event)))
     }
 
-    /// Tells the provider that the subnet manager wants everybody to register again: it knows of no member of any group.
+    /// Sends the provider `IBV_EVENT_CLIENT_REREGISTER`; the SM has lost all memberships.
     pub fn reregister(&mut self, id: PortId) -> c_int {
         wire::end_memberships(&self.devices[id.device].adapter, id.port);
         self.event(id, ibv_event_type::CLIENT_REREGISTER.0)
@@ -272,8 +272,8 @@ impl StandIn {
 }
 
 impl Endpoint {
-    /// Puts an address into the array, as the core does: at the first free place, else the array grows, and so moves;
-    /// what lies at its old place is gone. Its index, and where it is now.
+    /// Puts an address into the array, as the core does: at the first free place, or at the end of a larger array, which moves
+    /// and makes the old one inaccessible. Returns its index and its location.
     fn place(&mut self, addr: &Addr, id_string: *mut c_char) -> (usize, *mut acm_address) {
         let entry = acm_address {
             endpoint: self.acm.as_ptr(),

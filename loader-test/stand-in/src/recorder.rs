@@ -1,5 +1,5 @@
-//! What a core leaves in its folder while it works, so that it is there after a crash: which calls into the provider are on
-//! their way, and the last lines of the log. With a trace, every call is in there as well.
+//! Records in the core's folder, for the time after a crash, which calls into the provider are running, and the last lines of
+//! the log. With a trace, it records every call.
 
 mod calls;
 
@@ -19,42 +19,42 @@ use calls::Calls;
 const CALLS: &str = "calls";
 /// The file with the log.
 const LOG: &str = "log";
-/// Lines that are kept at level 0.
+/// Lines to keep at level 0.
 const LINES: usize = 10;
-/// Lines that are kept at all levels.
+/// Lines to keep at all levels.
 const ALL_LINES: usize = 1000;
-/// The highest level that is kept.
+/// The highest level to keep.
 static LEVEL: AtomicI32 = AtomicI32::new(0);
 
-/// Keeps the log up to this level, from now on. Level 0, which is always written, is what is kept otherwise.
+/// Keeps the log up to this level from now on; the default is level 0, which is always written.
 pub fn keep_up_to(level: c_int) {
     LEVEL.store(level, Ordering::Relaxed);
 }
 
-/// Whether lines of a level are kept.
+/// Whether to keep lines of a level.
 pub(super) fn keeps(level: c_int) -> bool {
     level <= LEVEL.load(Ordering::Relaxed).max(0)
 }
 
-/// How many lines are kept.
+/// Number of lines to keep.
 fn kept_lines(level: c_int) -> usize {
     if level > 0 { ALL_LINES } else { LINES }
 }
-/// Bytes of a line that are kept.
+/// Bytes to keep of a line.
 const LINE: usize = 512;
-/// How long the log's file gets before it begins anew: more than the lines that are kept.
+/// Size at which the log file is truncated: more than the kept lines need.
 const LONGEST: usize = 64 << 10;
 
-/// A thread of the core's.
+/// A thread of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// The one that calls the callbacks.
+    /// The thread that calls the callbacks.
     Core,
-    /// The one that hands MADs back.
+    /// The thread that returns MADs.
     Sa,
 }
 
-/// See the module.
+/// The recorder of one core.
 pub(super) struct Recorder {
     calls: Calls,
     log: Mutex<Log>,
@@ -68,7 +68,7 @@ struct Log {
 }
 
 impl Recorder {
-    /// Goes on with what an earlier core left in the folder.
+    /// Continues the files of an earlier core in the folder.
     pub fn new(folder: &Path, trace: Option<Trace>) -> io::Result<Self> {
         let named = |name: &str, error: io::Error| {
             let path = folder.join(name);
@@ -91,7 +91,7 @@ impl Recorder {
         })
     }
 
-    /// A call into the provider begins. `meaning` is what its arguments say; the trace has them as they are, too.
+    /// Records the start of a call into the provider. `meaning` describes its arguments; the trace also has their values.
     pub fn begin(
         &self,
         caller: Caller,
@@ -112,7 +112,7 @@ impl Recorder {
         leaks::provider_begins();
     }
 
-    /// It is over.
+    /// Records the end of the call.
     pub fn end(&self, caller: Caller, name: &str, result: impl FnOnce() -> String) {
         leaks::provider_ends();
         self.calls.end(caller);
@@ -121,14 +121,14 @@ impl Recorder {
         }
     }
 
-    /// A call of the provider's into the core, for the trace.
+    /// Records a call of the provider into the core, for the trace.
     pub fn event(&self, name: &str, arguments: impl FnOnce() -> String) {
         if let Some(trace) = &self.trace {
             trace.event(name, &arguments());
         }
     }
 
-    /// A line of the log.
+    /// Records a log line.
     pub fn log(&self, text: &str) {
         let mut line = printable(text);
         if let Some((end, _)) = line.char_indices().nth(LINE) {
@@ -151,15 +151,15 @@ impl Recorder {
             }
             false => log.last.back().cloned().unwrap_or_default(),
         };
-        // Without it a message says less; nothing else depends on it.
+        // Ignore errors: only messages lack the log then.
         let _ = log.file.write_all(text.as_bytes());
     }
 }
 
-/// Empties the log in `folder`, whose core may go on with it.
+/// Empties the log in `folder`, which a core may still use.
 ///
 /// # Errors
-/// If the system refuses.
+/// If the file cannot be truncated.
 pub fn forget_log(folder: &Path) -> io::Result<()> {
     OpenOptions::new()
         .write(true)
@@ -167,12 +167,12 @@ pub fn forget_log(folder: &Path) -> io::Result<()> {
         .set_len(0)
 }
 
-/// The last lines of the log that a core left in `folder`, at most ten.
+/// Returns the last lines of a core's log in `folder`, at most ten.
 pub fn last_lines(folder: &Path) -> Vec<String> {
     last_lines_up_to(folder, 0)
 }
 
-/// The same for a log that was [kept](keep_up_to) up to a level, at most a thousand if that is not 0.
+/// Returns the same for a log [kept](keep_up_to) up to a level, at most a thousand if it is not 0.
 pub fn last_lines_up_to(folder: &Path, level: c_int) -> Vec<String> {
     let most = kept_lines(level);
     let bytes = std::fs::read(folder.join(LOG)).unwrap_or_default();
@@ -184,8 +184,8 @@ pub fn last_lines_up_to(folder: &Path, level: c_int) -> Vec<String> {
         .collect()
 }
 
-/// Where in the provider a process was that had its core in `folder`: "inside ..." or "after ...", and nothing if the
-/// provider was never called.
+/// Returns where in the provider a process was whose core used `folder`: "inside ..." or "after ..."; `None` if the provider
+/// was never called.
 pub fn last_call(folder: &Path) -> Option<String> {
     let calls = calls::read(&folder.join(CALLS))?;
     let under_way: Vec<&str> = calls
@@ -200,7 +200,7 @@ pub fn last_call(folder: &Path) -> Option<String> {
     }
 }
 
-/// Text on one line, without control characters.
+/// Returns text as one line without control characters.
 pub fn printable(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.trim_end_matches('\n').chars() {

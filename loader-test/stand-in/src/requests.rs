@@ -1,4 +1,4 @@
-//! What clients ask, and the answers that they get.
+//! Requests of clients, and their answers.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::shared::{self, lock};
 use super::{AddressId, PortId, StandIn};
 
 impl StandIn {
-    /// A client asks, and the core finds out whose address is concerned, as it does for a real client.
+    /// Sends a client's request to the address that it concerns, which the core finds as for a real client.
     ///
     /// # Errors
     /// The ACM status with which the core itself refuses the request.
@@ -44,17 +44,17 @@ impl StandIn {
         Ok(self.resolve_from(from, &message))
     }
 
-    /// Plays a request as it stands to one of the provider's addresses.
+    /// Sends a request unchanged to one of the provider's addresses.
     pub fn resolve_from(&mut self, from: AddressId, message: &Message) -> u64 {
         self.play(from, message, Kind::Resolve, None)
     }
 
-    /// Plays a request to ask the SA to one of the provider's addresses.
+    /// Sends a query to one of the provider's addresses.
     pub fn query_from(&mut self, from: AddressId, message: &Message) -> u64 {
         self.play(from, message, Kind::Query, None)
     }
 
-    /// The kernel asks: client 0, whose tid is a pointer.
+    /// Sends a kernel request: client 0, with a pointer as transaction id.
     pub fn kernel_asks(&mut self, from: AddressId, path: &Path) -> u64 {
         lock(&self.shared.ledger).requests.remove(&0);
         self.play(from, &Message::path(path), Kind::Resolve, Some(0))
@@ -94,7 +94,7 @@ impl StandIn {
                 "client {id}: {message:?}"
             ),
         };
-        // The core frees the message, whatever becomes of the request.
+        // The core frees the message, even if the request is still pending.
         drop(lent);
         if code != 0 {
             lock(&self.shared.ledger).breach(
@@ -106,14 +106,14 @@ impl StandIn {
         id
     }
 
-    /// The client leaves before it is answered.
+    /// Disconnects a client before its answer.
     pub fn client_leaves(&mut self, id: u64) {
         if let Some(request) = lock(&self.shared.ledger).requests.get_mut(&id) {
             request.connected = false;
         }
     }
 
-    /// The answers to a client so far.
+    /// Returns the answers to a client so far.
     pub fn replies(&self, id: u64) -> Vec<Reply> {
         lock(&self.shared.ledger)
             .requests
@@ -122,15 +122,15 @@ impl StandIn {
             .unwrap_or_default()
     }
 
-    /// How long a client waited for its first answer; `None` while it waits.
+    /// Returns how long a client waited for its first answer; `None` while it waits.
     pub fn waited(&self, id: u64) -> Option<Duration> {
         let ledger = lock(&self.shared.ledger);
         let request = ledger.requests.get(&id)?;
         Some(request.answered?.duration_since(request.asked))
     }
 
-    /// The first answer to a client; `None` when it does not come within [`patience`](Self::patience) from when the client
-    /// asked.
+    /// Waits for the first answer to a client; `None` if it does not come within [`patience`](Self::patience) of the
+    /// request.
     pub fn reply(&self, id: u64) -> Option<Reply> {
         let asked = lock(&self.shared.ledger).requests.get(&id)?.asked;
         let left = (asked + self.patience).saturating_duration_since(Instant::now());
@@ -138,22 +138,22 @@ impl StandIn {
             ledger.requests.get(&id)?.replies.first().cloned()
         });
         if reply.is_none() {
-            self.note_vain_wait();
+            self.note_timeout();
         }
         reply
     }
 
-    /// Whether something did not come within [`patience`](Self::patience): on a busy machine that says little.
-    pub fn waited_in_vain(&self) -> bool {
-        self.waited_in_vain.load(Ordering::Relaxed)
+    /// Whether a wait ended after [`patience`](Self::patience): on a busy machine such a result says little.
+    pub fn has_timed_out(&self) -> bool {
+        self.has_timed_out.load(Ordering::Relaxed)
     }
 
-    /// Notes that something did not come in time that was waited for.
-    pub fn note_vain_wait(&self) {
-        self.waited_in_vain.store(true, Ordering::Relaxed);
+    /// Notes that a wait ended without its event.
+    pub fn note_timeout(&self) {
+        self.has_timed_out.store(true, Ordering::Relaxed);
     }
 
-    /// Looks at all requests of the books.
+    /// Calls `look` for each request in the ledger.
     pub fn each_request(&self, mut look: impl FnMut(&Request)) {
         lock(&self.shared.ledger)
             .requests
@@ -161,7 +161,7 @@ impl StandIn {
             .for_each(&mut look);
     }
 
-    /// Requests that have no answer.
+    /// Returns the ids of unanswered requests.
     pub fn unanswered(&self) -> Vec<u64> {
         let ledger = lock(&self.shared.ledger);
         ledger
@@ -172,12 +172,12 @@ impl StandIn {
             .collect()
     }
 
-    /// Waits until `count` path queries have reached the SA, and gives all of them; `None` when they do not come.
+    /// Waits until `count` path queries have reached the SA, and returns all of them; `None` after `patience`.
     pub fn path_queries(&self, count: usize) -> Option<Vec<SaRequest>> {
         self.questions(count, SaRequest::is_path_query)
     }
 
-    /// Waits until `count` MADs of a kind have reached the SA, and gives all of them; `None` when they do not come.
+    /// Waits until `count` MADs of a kind have reached the SA, and returns all of them; `None` after `patience`.
     pub fn questions(&self, count: usize, kind: fn(&SaRequest) -> bool) -> Option<Vec<SaRequest>> {
         let deadline = Instant::now() + self.patience;
         loop {
@@ -187,19 +187,19 @@ impl StandIn {
                 return Some(questions);
             }
             if Instant::now() > deadline {
-                self.note_vain_wait();
+                self.note_timeout();
                 return None;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Waits until the SA has nothing to do; false when that does not come.
+    /// Waits until the SA is idle; false after `patience`.
     pub fn settle(&self) -> bool {
         let deadline = Instant::now() + self.patience;
         while !self.sa().is_idle() {
             if Instant::now() > deadline {
-                self.note_vain_wait();
+                self.note_timeout();
                 return false;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -207,7 +207,7 @@ impl StandIn {
         true
     }
 
-    /// All usable addresses, in the core's order.
+    /// Iterates over all usable addresses, in the core's order.
     pub(super) fn addresses(&self) -> impl Iterator<Item = (AddressId, &Addr)> {
         self.devices.iter().enumerate().flat_map(|(device, known)| {
             known
@@ -242,7 +242,7 @@ impl StandIn {
         })
     }
 
-    /// The source that the core chooses for a destination: it asks the routing table, and so for IP destinations only.
+    /// Returns the source that the core chooses for a destination. It uses the routing table, so only for IP destinations.
     fn first_of_family(&self, code: u16) -> Option<Addr> {
         self.addresses()
             .map(|(_, addr)| addr)
@@ -250,7 +250,7 @@ impl StandIn {
             .cloned()
     }
 
-    /// The address that compares equal, by the length of its type.
+    /// Finds the equal address, compared by the length of its type.
     fn find_address(&self, wanted: &Addr) -> Option<AddressId> {
         let length = match wanted.code() {
             message::IP => 4,
@@ -267,7 +267,7 @@ impl StandIn {
             .map(|(id, _)| id)
     }
 
-    /// The first address of the endpoint that a path request concerns: by SGID, SLID or subnet, and by partition.
+    /// Returns the first address of the endpoint that a path request concerns: by SGID, SLID or subnet, and by partition.
     fn source_of_path(&self, path: &Path) -> Option<AddressId> {
         let from_port = |id: PortId| {
             let spec = self.port(id);

@@ -1,7 +1,7 @@
-//! What a right answer is.
+//! Judges whether an answer is right.
 //!
-//! The SA's record for what a client asked for is right. So is another one that the SA gives for the same request with the
-//! answer's own values: a provider may have a policy, such as another SL or a lower MTU, and put it to the SA.
+//! The SA's record for the request is right. So is a record that the SA returns for the same request with the answer's own
+//! values: a provider may have a policy, such as another SL or a lower MTU, and put it into its query.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ use super::shared::lock;
 use super::subnet::{EXACTLY, LESS, MTUS, RATES, Subnet};
 use super::{AddressId, StandIn};
 
-/// Bits of an MTU, rate or packet lifetime behind its selector.
+/// Value bits of an MTU, rate or packet lifetime; the other bits are the selector.
 const CODE: u8 = 0x3f;
 
-/// What is right for a request: the SA's record, and what else the SA gives.
+/// The right answers to a request.
 #[derive(Clone, Debug)]
 pub struct Expected {
     asked: Path,
@@ -26,7 +26,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// What `subnet` has for a request, which names its SGID and P_Key.
+    /// Returns the right answers of `subnet` to a request that names its SGID and P_Key.
     pub fn new(asked: Path, subnet: Subnet) -> Self {
         let plain = subnet.path(&asked, asked.comp_mask(), 0).ok();
         Self {
@@ -36,7 +36,7 @@ impl Expected {
         }
     }
 
-    /// The SA's record for what was asked for; `None` if it refuses.
+    /// Returns the SA's record for the request; `None` if the SA refuses.
     pub fn plain(&self) -> Option<Path> {
         self.plain
     }
@@ -60,18 +60,18 @@ impl fmt::Display for Expected {
 }
 
 impl StandIn {
-    /// What is right for a path request from an address, with the ends and the partition that it leaves out.
+    /// Returns the right answers to a path request from an address; missing ends and partition are filled in.
     pub fn expected(&self, from: AddressId, asked: &Path) -> Expected {
         Expected::new(self.whole(from, asked), self.subnet())
     }
 
-    /// Judges a client's answer by the SA: an error is no wrong answer.
+    /// Judges a client's answer by the SA. An error is not a wrong answer.
     ///
     /// # Errors
-    /// What was expected, and what came.
+    /// A text with the expected answer and the actual one.
     ///
     /// # Panics
-    /// If the client asked for no path record, or has no answer.
+    /// If the client requested no path record, or has no answer.
     pub fn judge(&self, id: u64) -> Result<(), String> {
         let ledger = lock(&self.shared.ledger);
         let request = ledger.requests.get(&id).expect("the client asked");
@@ -87,7 +87,7 @@ impl StandIn {
         }
     }
 
-    /// A request with the ends and the partition that it leaves out.
+    /// Fills in the ends and the partition that a request leaves out.
     pub(super) fn whole(&self, from: AddressId, asked: &Path) -> Path {
         let mut asked = *asked;
         if asked.sgid().is_zero() {
@@ -114,7 +114,7 @@ impl Subnet {
                 };
                 let mut question = question;
                 if self.draws_sl {
-                    // Its SL cannot be asked for. Those that are drawn are 1 to 14.
+                    // Such an SA refuses a query that names an SL. It draws SLs from 1 to 14.
                     question = question.with_qos_sl(question.qos_sl() & 0xfff0);
                 }
                 const LIMITS: u64 = COMP_MTU_SELECTOR
@@ -135,8 +135,8 @@ impl Subnet {
     }
 }
 
-/// Whether two records are the same to a client. The SA's hints for itself, reserved bytes and the selectors of what has
-/// one value do not matter.
+/// Whether two records are the same to a client. Fields for the SA's own use, reserved bytes and the selectors of single
+/// values do not count.
 pub fn same(one: &Path, other: &Path) -> bool {
     let comparable = |path: &Path| {
         let mut path = path
@@ -150,12 +150,12 @@ pub fn same(one: &Path, other: &Path) -> bool {
     comparable(one) == comparable(other)
 }
 
-/// The request with the answer's values where it names none; `None` if the answer has a value that cannot be asked for.
+/// Adds the answer's values where the request names none; `None` if a query cannot name one of them.
 fn with_own_values(asked: &Path, answer: &Path, rate_selector: u8) -> Option<Path> {
     let rate = answer.rate() & CODE;
     let rate = match rate_selector {
         EXACTLY => rate,
-        // An SA may adjust no rate to what is asked for exactly.
+        // An SA may not adjust a rate that the query names exactly.
         _ => {
             let place = RATES.iter().position(|known| *known == rate)?;
             *RATES.get(place + 1)?
@@ -177,7 +177,7 @@ fn with_own_values(asked: &Path, answer: &Path, rate_selector: u8) -> Option<Pat
     Some(question)
 }
 
-/// Whether an answer is within the MTU, rate and packet lifetime that were asked for.
+/// Whether an answer meets the requested MTU, rate and packet lifetime.
 fn meets_demands(asked: &Path, answer: &Path) -> bool {
     let lifetimes: [u8; 64] = std::array::from_fn(|code| code as u8);
     [
@@ -191,7 +191,7 @@ fn meets_demands(asked: &Path, answer: &Path) -> bool {
         match demand >> 6 {
             LESS => place(has) < place(demand),
             EXACTLY => place(has) == place(demand),
-            // Without a selector it is no demand.
+            // Without a selector it is no constraint.
             _ => true,
         }
     })
@@ -275,7 +275,7 @@ mod tests {
         assert!(!subnet().gives(&asked().with_mtu(0x44), &record));
         assert!(subnet().gives(&asked().with_mtu(0x44), &record.with_mtu(0x82)));
         assert!(!subnet().gives(&asked().with_mtu(0x81), &record.with_mtu(0x82)));
-        // A service that chooses a path.
+        // A service that selects a path.
         let mut subnet = subnet();
         subnet.qos = true;
         let service = asked().with_service_id(7);

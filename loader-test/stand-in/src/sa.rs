@@ -1,5 +1,5 @@
-//! The subnet administrator and the core's queue in front of it: one thread, `sa_depth` MADs a port at a time, faults on
-//! demand.
+//! The subnet administrator and the core's queue to it: one thread, at most `sa_depth` outstanding MADs per port, faults
+//! on demand.
 
 mod by_hand;
 
@@ -18,7 +18,7 @@ pub use by_hand::Held;
 
 /// Component mask bits of a PathRecord query (IBA vol. 1, 15.2.5.16).
 pub const COMP_DGID: u64 = 1 << 2;
-/// See [`COMP_DGID`]. OpenSM wants both bits of a service id, or none.
+/// See [`COMP_DGID`]. OpenSM requires both bits of a service id, or none.
 pub const COMP_SERVICE_ID: u64 = 1;
 /// The second bit of a service id.
 pub const COMP_SERVICE_ID_LOW: u64 = 1 << 1;
@@ -71,12 +71,12 @@ pub const SET: u8 = 0x02;
 /// Method: delete, which leaves a multicast group.
 pub const DELETE: u8 = 0x15;
 
-/// A MAD that the provider sent, as the SA sees it.
+/// A MAD that the provider sent, as it reaches the SA.
 #[derive(Clone, Debug)]
 pub struct SaRequest {
     /// Its number, from 0, in the order in which MADs reached the SA.
     pub number: usize,
-    /// The port that it came from.
+    /// The sending port's number across all devices.
     pub port: usize,
     /// Management class, 3 for the SA.
     pub class: u8,
@@ -90,12 +90,12 @@ pub struct SaRequest {
     pub mask: u64,
     /// The record.
     pub record: [u8; 64],
-    /// When it was handed to the core.
+    /// When the provider passed it to the core.
     pub sent: Instant,
 }
 
 impl SaRequest {
-    /// The record of a path query.
+    /// Returns the record of a path query.
     pub fn path(&self) -> Path {
         Path(self.record)
     }
@@ -105,7 +105,7 @@ impl SaRequest {
         self.attribute == PATH_RECORD && self.method == GET
     }
 
-    /// Whether it asks what the SA can do.
+    /// Whether it queries the SA's ClassPortInfo.
     pub fn is_class_port_info(&self) -> bool {
         self.attribute == CLASS_PORT_INFO && self.method == GET
     }
@@ -116,39 +116,39 @@ impl SaRequest {
     }
 }
 
-/// What the SA does with a question.
+/// The SA's reaction to a query.
 #[derive(Clone, Debug)]
 pub enum Reaction {
-    /// Answers as a good SA does.
+    /// Responds as a correct SA.
     Answer,
-    /// Answers with a record.
+    /// Responds with a record.
     Record(Path),
     /// Refuses with a MAD status.
     Status(u16),
-    /// Answers what was asked in a MAD that says that it is of another attribute.
+    /// Responds with the right record in a MAD that names another attribute.
     OtherAttribute,
-    /// Answers after a while.
+    /// Reacts after a while.
     After(Duration, Box<Reaction>),
-    /// Says nothing: the kernel brings the MAD back after `timeout` × (`retries` + 1).
+    /// Does not respond: the kernel returns the MAD after `timeout` × (`retries` + 1).
     Silence,
     /// Waits for [`SaThread::release`].
     Hold,
     /// Never comes back.
     Never,
-    /// The core's own send failed after it had queued the MAD.
+    /// The core's send failed, with this errno, after it had queued the MAD.
     NotSent(i32),
 }
 
-/// Decides what happens to a question.
+/// Decides the reaction to each query.
 pub type Script = Box<dyn FnMut(&SaRequest) -> Reaction + Send>;
 
-/// Makes the data for a question, or the status of a refusal: what a good SA does.
+/// Returns a correct SA's data for a query, or the MAD status of its refusal.
 pub type Knowledge = Box<dyn Fn(&SaRequest) -> Result<Vec<u8>, u16> + Send>;
 
 struct Mad {
     address: usize,
     handler: Option<acm_sa_handler_fn>,
-    question: SaRequest,
+    request: SaRequest,
     due: Instant,
     reaction: Reaction,
 }
@@ -157,7 +157,7 @@ struct PortQueue {
     credits: usize,
     pending: Vec<Mad>,
     waiting: VecDeque<(usize, Option<acm_sa_handler_fn>)>,
-    /// While a port is down the core reads no answers.
+    /// Whether the port is down: the core then reads no responses.
     down: bool,
 }
 
@@ -165,10 +165,10 @@ struct State {
     ports: BTreeMap<usize, PortQueue>,
     script: Script,
     knowledge: Knowledge,
-    questions: Vec<SaRequest>,
+    requests: Vec<SaRequest>,
     depth: usize,
     time_out: Duration,
-    /// MADs whose handler runs or ran; for waiting until all is quiet.
+    /// Whether the thread is working, for a wait until the SA is idle.
     busy: bool,
     most_out: usize,
     stop: bool,
@@ -207,7 +207,7 @@ impl SaThread {
             ports: BTreeMap::new(),
             script: Box::new(|_| Reaction::Answer),
             knowledge,
-            questions: Vec::new(),
+            requests: Vec::new(),
             depth,
             time_out,
             busy: false,
@@ -231,39 +231,39 @@ impl SaThread {
         }
     }
 
-    /// Says what happens to questions from now on.
+    /// Sets the reactions to queries from now on.
     pub fn script(&self, script: impl FnMut(&SaRequest) -> Reaction + Send + 'static) {
         lock(&self.inner.state).script = Box::new(script);
     }
 
-    /// Every MAD so far: path queries, joins, and questions for what the SA can do.
+    /// Returns every MAD so far: path queries, joins, and ClassPortInfo queries.
     pub fn requests(&self) -> Vec<SaRequest> {
-        lock(&self.inner.state).questions.clone()
+        lock(&self.inner.state).requests.clone()
     }
 
-    /// The path queries so far.
+    /// Returns the path queries so far.
     pub fn path_queries(&self) -> Vec<SaRequest> {
         let mut queries = self.requests();
         queries.retain(SaRequest::is_path_query);
         queries
     }
 
-    /// Forgets what was asked so far; numbers begin anew. Only while nothing is out.
-    pub(super) fn forget_questions(&self) {
-        lock(&self.inner.state).questions.clear();
+    /// Clears the recorded MADs and restarts their numbers. No MAD may be outstanding.
+    pub(super) fn forget_requests(&self) {
+        lock(&self.inner.state).requests.clear();
     }
 
-    /// The most MADs that the core had from one port at a time.
+    /// Returns the highest number of MADs that the core held from one port at a time.
     pub fn most_out(&self) -> usize {
         lock(&self.inner.state).most_out
     }
 
-    /// Answers a held question, by its number, with a reaction.
+    /// Reacts to the held query of this number.
     pub fn release(&self, number: usize, reaction: Reaction) {
         let mut state = lock(&self.inner.state);
         for queue in state.ports.values_mut() {
             for mad in &mut queue.pending {
-                if mad.question.number == number && matches!(mad.reaction, Reaction::Hold) {
+                if mad.request.number == number && matches!(mad.reaction, Reaction::Hold) {
                     mad.reaction = reaction.clone();
                     mad.due = Instant::now();
                 }
@@ -272,7 +272,7 @@ impl SaThread {
         self.inner.changed.notify_all();
     }
 
-    /// Has the MADs come back with a time-out that would [never](Reaction::Never) come back.
+    /// Returns the MADs of [`Reaction::Never`] with a time-out.
     pub fn bring_back_lost(&self) {
         let mut state = lock(&self.inner.state);
         let queues = state.ports.values_mut();
@@ -285,7 +285,7 @@ impl SaThread {
         self.inner.changed.notify_all();
     }
 
-    /// Whether no MAD is on its way, other than held ones and those that never return.
+    /// Whether no MAD is outstanding except held ones and those that never return.
     pub fn is_idle(&self) -> bool {
         let state = lock(&self.inner.state);
         !state.busy
@@ -298,7 +298,7 @@ impl SaThread {
             })
     }
 
-    /// The port goes down: its answers wait until it is up again.
+    /// Sets whether a port is down: its responses wait until it is up.
     pub fn set_down(&self, port: usize, down: bool) {
         let mut state = lock(&self.inner.state);
         let depth = state.depth;
@@ -310,7 +310,7 @@ impl SaThread {
         self.inner.changed.notify_all();
     }
 
-    /// What `acm_send_sa_mad` does.
+    /// Queues a MAD, for `acm_send_sa_mad`.
     pub(super) fn send(&self, port: usize, address: usize, handler: Option<acm_sa_handler_fn>) {
         let mut state = lock(&self.inner.state);
         let depth = state.depth;
@@ -331,7 +331,7 @@ impl Drop for SaThread {
         lock(&self.inner.state).stop = true;
         self.inner.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A handler that panics across C has ended the process already.
+            // A handler that panics across C has already ended the process.
             let _ = thread.join();
         }
     }
@@ -349,7 +349,7 @@ impl PortQueue {
 }
 
 impl Inner {
-    /// Sends what the port's credits allow.
+    /// Sends as many MADs as the port's credits allow.
     fn put_on_the_wire(&self, state: &mut State, port: usize) {
         loop {
             let Some(queue) = state.ports.get_mut(&port) else {
@@ -362,9 +362,9 @@ impl Inner {
                 return;
             };
             queue.credits -= 1;
-            let question = self.read(address, port, state.questions.len());
-            state.questions.push(question.clone());
-            let mut reaction = (state.script)(&question);
+            let request = self.read(address, port, state.requests.len());
+            state.requests.push(request.clone());
+            let mut reaction = (state.script)(&request);
             let mut due = Instant::now();
             if let Reaction::After(delay, then) = reaction {
                 due += delay;
@@ -376,7 +376,7 @@ impl Inner {
             let mad = Mad {
                 address,
                 handler,
-                question,
+                request,
                 due,
                 reaction,
             };
@@ -386,13 +386,13 @@ impl Inner {
         }
     }
 
-    /// Looks at a MAD as it goes out.
+    /// Reads a MAD as it is sent.
     fn read(&self, address: usize, port: usize, number: usize) -> SaRequest {
         let mad = std::ptr::with_exposed_provenance::<acm_sa_mad>(address);
         // SAFETY: the core has the MAD, and MADs are kept until the end of the run.
         let packet = unsafe { (*mad).sa_mad };
         let header = packet.mad_hdr;
-        let question = SaRequest {
+        let request = SaRequest {
             number,
             port,
             class: header.mgmt_class,
@@ -404,17 +404,17 @@ impl Inner {
             sent: Instant::now(),
         };
         let mut ledger = lock(&self.ledger);
-        if question.tid == 0 || question.tid > u64::from(u32::MAX) {
+        if request.tid == 0 || request.tid > u64::from(u32::MAX) {
             ledger.breach(
                 ViolationKind::BadTid,
                 Harmed::Daemon,
                 format!(
-                    "transaction id {:#x}: the core matches the low 32 bits only",
-                    question.tid
+                    "transaction id {:#x}: the core matches only the low 32 bits",
+                    request.tid
                 ),
             );
         }
-        question
+        request
     }
 
     fn run(&self) {
@@ -476,28 +476,28 @@ impl Inner {
         }
     }
 
-    /// Finds the request that an answer is for as the core does: the first whose id is the low half of the answer's. One
-    /// that matches nothing costs the port a credit for good.
+    /// Finds the query of a response as the core does: the first whose transaction id is the low half of the response's. A
+    /// response without a match costs the port a credit for good.
     fn match_tid(
         &self,
         queue: &mut PortQueue,
         answered: Mad,
         knowledge: &Knowledge,
     ) -> Option<(usize, Option<acm_sa_handler_fn>)> {
-        let wanted = answered.question.tid & u64::from(u32::MAX);
-        let same = |mad: &Mad| mad.question.tid == wanted;
+        let wanted = answered.request.tid & u64::from(u32::MAX);
+        let same = |mad: &Mad| mad.request.tid == wanted;
         let mut target = answered;
         if let Some(earlier) = queue.pending.iter().position(same) {
             lock(&self.ledger).breach(
                 ViolationKind::BadTid,
                 Harmed::Client,
-                format!("transaction id {wanted:#x} is used by two MADs at a time: answers go to the wrong one"),
+                format!("two outstanding MADs have transaction id {wanted:#x}: responses reach the wrong one"),
             );
             let swapped = queue.pending.remove(earlier);
-            let (question, reaction) = (target.question.clone(), target.reaction.clone());
+            let (request, reaction) = (target.request.clone(), target.reaction.clone());
             queue.pending.push(target);
             target = Mad {
-                question,
+                request,
                 reaction,
                 ..swapped
             };
@@ -542,12 +542,12 @@ impl Inner {
     }
 }
 
-/// What the trace calls the provider's function that takes a MAD back.
+/// Name of the provider's MAD handlers in the trace.
 const HANDLER: &str = "SA handler";
 
-/// A MAD in words.
+/// Describes a MAD.
 pub(super) fn describe(mad: *const acm_sa_mad) -> String {
-    // SAFETY: MADs are kept until the end of the run; whoever asks has it in hand.
+    // SAFETY: MADs are kept until the end of the run, and the caller holds this one.
     let (umad_status, packet) = unsafe { ((*mad).umad.status, (*mad).sa_mad) };
     let header = packet.mad_hdr;
     let record: [u8; 64] = std::array::from_fn(|index| packet.data[index]);
@@ -567,7 +567,7 @@ pub(super) fn describe(mad: *const acm_sa_mad) -> String {
     )
 }
 
-/// The method of an answer (IBA vol. 1, 15.2.2): what was set is told like what was asked for.
+/// Returns the response method for a method (IBA vol. 1, 15.2.2): Get and Set both get GetResp.
 pub(super) fn response_to(method: u8) -> u8 {
     const RESPONSE: u8 = 0x80;
     match method {
@@ -576,22 +576,22 @@ pub(super) fn response_to(method: u8) -> u8 {
     }
 }
 
-/// An attribute that nobody asks for.
+/// An attribute that no provider queries.
 const SERVICE_RECORD: u16 = 0x31;
 
-/// Turns the question's MAD into what comes back.
+/// Turns a query's MAD into its response.
 fn write_answer(mad: &Mad, knowledge: &Knowledge) {
     let target = std::ptr::with_exposed_provenance_mut::<acm_sa_mad>(mad.address);
     let mut umad_status = 0;
     let mut status = 0;
     let mut data = None;
-    let mut attribute = mad.question.attribute;
+    let mut attribute = mad.request.attribute;
     match &mad.reaction {
         Reaction::Record(path) => data = Some(path.0.to_vec()),
         Reaction::Status(refused) => status = *refused,
         Reaction::Silence => umad_status = libc::ETIMEDOUT,
         Reaction::NotSent(errno) => umad_status = *errno,
-        _ => match knowledge(&mad.question) {
+        _ => match knowledge(&mad.request) {
             Ok(known) => data = Some(known),
             Err(refused) => status = refused,
         },
@@ -609,7 +609,7 @@ fn write_answer(mad: &Mad, knowledge: &Knowledge) {
             packet.mad_hdr.attr_id = acm_prov_api::abi::Be16::from_host(attribute);
             // The kernel has used the upper half for itself.
             packet.mad_hdr.tid = acm_prov_api::abi::Be64::from_host(
-                mad.question.tid & u64::from(u32::MAX) | 0x0001_0000_0000,
+                mad.request.tid & u64::from(u32::MAX) | 0x0001_0000_0000,
             );
             if let Some(data) = data {
                 packet.data[..data.len()].copy_from_slice(&data);

@@ -1,7 +1,7 @@
-//! Random sequences of what can happen to a provider: calls, datagrams from other nodes, and faults of the SA and the core.
+//! Random sequences of calls, datagrams from other nodes, and faults of the SA and the core.
 //!
-//! A sequence is made from a seed ([`from_seed`]) or from the bytes of a fuzzer ([`from_bytes`]), and [`play`] plays it to
-//! the provider of any [`StandIn`](super::StandIn), so that a vendor's own fuzz target needs three lines:
+//! [`from_seed`] makes a sequence from a seed, and [`from_bytes`] from the bytes of a fuzzer. [`play`] plays it to the
+//! provider of any [`StandIn`](super::StandIn), so that a vendor's fuzz target needs three lines:
 //!
 //! ```
 //! # use acm_prov_api::prelude::*;
@@ -31,15 +31,15 @@ use serde::{Deserialize, Serialize};
 use choices::Choices;
 pub use player::{Player, play};
 
-/// Options that keep deadlines, and so sequences, short.
+/// Options with short deadlines, which keep sequences short.
 pub const OPTIONS: &[&str] = &["timeout 60", "retries 1"];
 
-/// Actions of a sequence that a seed makes.
+/// Number of actions in a sequence from a seed.
 const LENGTH: usize = 60;
-/// The most actions that are made from bytes.
+/// Maximum number of actions in a sequence from bytes.
 const LONGEST: usize = 1000;
 
-/// What can happen. Actions that make no sense at their place do nothing, so each part of a sequence is one, too.
+/// An action. One that makes no sense at its place does nothing, so every part of a sequence is a sequence too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -51,20 +51,20 @@ pub enum Action {
     NewLid(u16),
     /// The endpoint gets another address.
     AddAddress(u16),
-    /// It loses it.
+    /// The endpoint loses an address.
     RemoveAddress(u16),
-    /// The subnet manager wants everybody to register again.
+    /// The subnet manager requests a reregistration.
     Reregister,
     /// Another event.
     Event(u32),
-    /// A peer gets another LID, and the subnet manager wants everybody to register again.
+    /// A peer gets another LID, and the subnet manager requests a reregistration.
     PeerMoves {
         /// The peer's number.
         peer: u16,
         /// Its LID from now on.
         lid: u16,
     },
-    /// A client asks for the path to a peer.
+    /// A client requests the path to a peer.
     Resolve {
         /// The peer's number.
         peer: u16,
@@ -73,35 +73,35 @@ pub enum Action {
         /// The flags of the request's entry.
         flags: u32,
     },
-    /// A client asks for a peer by name.
+    /// A client resolves a peer's name.
     ResolveName {
         /// The peer's number.
         peer: u16,
     },
-    /// A client wants the SA asked.
+    /// A client sends a query.
     Query {
         /// The peer's number.
         peer: u16,
     },
-    /// A client sends a message of noise.
+    /// A client sends random bytes.
     Hostile {
-        /// What the noise is made from.
+        /// Seed of the bytes.
         seed: u64,
     },
     /// Another node sends a datagram.
     Datagram {
-        /// What the datagram is made from.
+        /// Seed of the datagram.
         seed: u64,
     },
     /// The last client leaves.
     Leave,
-    /// The SA behaves in this way from now on.
+    /// Sets the SA's behaviour.
     Sa(SaMood),
-    /// The core's MAD functions behave in this way from now on.
+    /// Sets the behaviour of the core's MAD functions.
     Mads(MadMood),
-    /// Waits until the SA has nothing to do, but not for long.
+    /// Waits until the SA is idle, but not for long.
     Settle,
-    /// Waits so many milliseconds.
+    /// Waits this many milliseconds.
     Wait(u8),
     /// An operator reads the counters.
     Perf,
@@ -111,17 +111,17 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaMood {
-    /// Answers.
+    /// Responds.
     Well,
     /// Refuses with a MAD status.
     Refuses(u16),
-    /// Does not answer: MADs come back after the time-out.
+    /// Does not respond: MADs come back after the time-out.
     Silent,
-    /// Answers after so many milliseconds.
+    /// Responds after this many milliseconds.
     Slow(u16),
     /// MADs never come back.
     Never,
-    /// Answers with a record that nobody asked for.
+    /// Responds with a record for another query.
     Confused,
 }
 
@@ -137,18 +137,18 @@ pub enum MadMood {
     Refused,
 }
 
-/// The sequence of a seed.
+/// Returns the sequence of a seed.
 pub fn from_seed(seed: u64) -> Vec<Action> {
     let mut choices = Choices::from_seed(seed);
     let mut actions: Vec<Action> = (0..LENGTH).map(|_| Action::choose(&mut choices)).collect();
-    // While nothing is open most actions do nothing.
+    // Open the port first: most actions do nothing before that.
     if choices.below(8) > 0 {
         actions[0] = Action::Up;
     }
     actions
 }
 
-/// The sequence that a fuzzer's bytes stand for. Other bytes at the end of it leave its beginning as it is.
+/// Returns the sequence for a fuzzer's bytes. Changed bytes at the end do not change the first actions.
 pub fn from_bytes(bytes: &[u8]) -> Vec<Action> {
     let mut choices = Choices::from_bytes(bytes);
     std::iter::from_fn(|| (!choices.is_used_up()).then(|| Action::choose(&mut choices)))
@@ -156,21 +156,21 @@ pub fn from_bytes(bytes: &[u8]) -> Vec<Action> {
         .collect()
 }
 
-/// Peers from here on are in no hosts file: other nodes are asked for them, by providers that do that.
+/// First peer that is in no hosts file, so that some providers send multicast requests for it.
 const NOBODY_PRELOADED: u16 = 100;
-/// Peers that are asked for.
+/// Peers that clients request.
 const PEERS: u16 = 19;
-/// Peers that are asked for most of the time.
+/// Peers that most requests name.
 const FEW_PEERS: u16 = 4;
-/// LIDs that this node's port gets.
+/// Number of LIDs for this node's port.
 const OWN_LIDS: u16 = 50;
-/// LIDs that peers move to, which are nobody's at first.
+/// First of the LIDs that peers move to; initially no port has them.
 const FREE_LIDS: u16 = 2000;
 
 impl Action {
     fn choose(choices: &mut Choices<'_>) -> Self {
         let kind = choices.below(42);
-        // Mostly a few, so that one is often asked for again.
+        // Mostly a few peers, so that requests repeat.
         let peers = if choices.below(4) == 0 {
             PEERS
         } else {

@@ -1,4 +1,4 @@
-//! What the exported functions, the SA thread and the checks share.
+//! State shared by the exported functions, the SA thread and the checks.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -19,17 +19,17 @@ use super::right::Expected;
 use super::sa::SaThread;
 use super::subnet::Subnet;
 
-/// What a MAD is filled with when it was freed: 256 bytes and more of it.
+/// Fill byte of a freed MAD.
 const POISON: u8 = 0xdb;
 
-/// An endpoint as the core knows it by address.
+/// An open endpoint; the core finds it by address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnownEndpoint {
     pub port: usize,
     pub open: bool,
 }
 
-/// What a MAD was allocated with.
+/// A MAD's allocation.
 #[derive(Clone, Copy)]
 struct Origin {
     handler: Option<acm_sa_handler_fn>,
@@ -38,35 +38,35 @@ struct Origin {
     port: usize,
 }
 
-/// Failures of the core that a check can order.
+/// Failures of the core that a check can set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MadFaults {
-    /// `acm_alloc_sa_mad` gives NULL.
+    /// `acm_alloc_sa_mad` returns NULL.
     pub no_memory: bool,
-    /// `acm_send_sa_mad` refuses.
+    /// `acm_send_sa_mad` fails.
     pub refuse: bool,
-    /// The only call, from 0, to which the above apply; all if `None`.
+    /// Number of the only call, from 0, that fails; `None` for all.
     pub only_call: Option<usize>,
 }
 
 /// ibacm_opts.cfg.
 pub(super) struct OptionsFile {
-    /// What the provider is told.
+    /// The path that the provider gets.
     pub path: CString,
-    /// What it says about the log.
+    /// The configured log level.
     pub log_level: c_int,
     /// Its lines: name and value.
     pub lines: Vec<(String, String)>,
 }
 
-/// See the module.
+/// The shared state of one core.
 pub(super) struct Shared {
     pub ledger: Arc<Mutex<Ledger>>,
     pub sa: SaThread,
     pub options_file: CString,
     pub log_level: c_int,
     lines: Mutex<Vec<(c_int, String)>>,
-    /// The lines of the options file, and what the provider has against them.
+    /// The lines of the options file, and the provider's complaints about them.
     options: Vec<(String, String)>,
     complaints: Mutex<Vec<String>>,
     counters: Mutex<[u64; 7]>,
@@ -77,14 +77,14 @@ pub(super) struct Shared {
     mad_calls: Mutex<(usize, usize)>,
     replied: Condvar,
     pub recorder: Arc<Recorder>,
-    /// What the SA knows.
+    /// The SA's records.
     pub subnet: Arc<Mutex<Subnet>>,
     deadline: Mutex<Duration>,
     /// How often the subnet has changed.
     subnet_changes: AtomicU64,
-    /// Whether the ledger judges every path that is answered.
+    /// Whether the ledger judges every answered path.
     pub judges_answers: AtomicBool,
-    /// Where the ids of this core's clients begin, and its transaction ids: earlier ones are of an earlier core.
+    /// First client id and first transaction id of this core; lower ones belong to an earlier core.
     first_client: u64,
     first_tid: u64,
 }
@@ -141,7 +141,7 @@ impl Shared {
         }
     }
 
-    /// Changes what the SA knows.
+    /// Changes the SA's records.
     pub fn change_subnet(&self, change: impl FnOnce(&mut Subnet)) {
         change(&mut lock(&self.subnet));
         self.subnet_changes.fetch_add(1, Ordering::Relaxed);
@@ -160,7 +160,7 @@ impl Shared {
         lock(&self.ledger).set_deadline(deadline);
     }
 
-    /// A callback has returned.
+    /// Records the end of a callback.
     pub fn callback_over(&self, callback: &'static str, watch: &Stopwatch) {
         let too_long = watch.longer_than(callback_limit(callback));
         lock(&self.ledger).callback_over(callback, too_long);
@@ -187,13 +187,13 @@ impl Shared {
         }
     }
 
-    /// A fault that the SDK kept from the core.
+    /// Records a fault that the SDK hid from the core.
     pub fn fault(&self, fault: ProviderFault, text: &str) {
         self.trace("acm_provider_fault", || format!("{} {text:?}", fault.0));
         let kind = match fault {
             ProviderFault::CAUGHT_PANIC => ViolationKind::CaughtPanic,
             ProviderFault::DROPPED_REQUEST => ViolationKind::DroppedRequest,
-            // A newer SDK's: the log has it.
+            // A kind that a newer SDK knows. The log has the text.
             _ => return,
         };
         lock(&self.ledger).breach(kind, Harmed::Client, printable(text));
@@ -229,9 +229,7 @@ impl Shared {
                     lock(&self.ledger).breach(
                         ViolationKind::CoreCounter,
                         Harmed::Operator,
-                        format!(
-                            "counter {index} is counted by the core itself: it now counts double"
-                        ),
+                        format!("the core itself counts counter {index}, which now counts twice"),
                     );
                 }
             }
@@ -284,7 +282,7 @@ impl Shared {
         code
     }
 
-    /// Whether the SA gives the path in an answer, if nothing has changed since it was asked for.
+    /// Judges the path of an answer by the SA, unless the subnet changed after the request.
     fn judge(&self, id: u64, reply: &Reply) {
         let Some(path) = reply.path().filter(|_| reply.status == 0) else {
             return;
@@ -309,7 +307,7 @@ impl Shared {
         }
     }
 
-    /// Whether an answer is for a client of a core that was there before in this process: it is not in this ledger.
+    /// Whether an answer is for a client of an earlier core in this process, which this ledger does not hold.
     fn is_of_an_earlier_core(&self, id: u64, tid: u64) -> bool {
         match id {
             0 => (FIRST_TID..self.first_tid).contains(&tid),
@@ -317,7 +315,7 @@ impl Shared {
         }
     }
 
-    /// Waits until `ready` sees what it wants in the ledger; `None` when that does not come.
+    /// Waits until `ready` returns a value for the ledger; `None` after the time limit.
     pub fn wait<R>(
         &self,
         patience: Duration,
@@ -355,7 +353,7 @@ impl Shared {
                     ViolationKind::MadForClosedEndpoint,
                     Harmed::Daemon,
                     format!(
-                        "acm_alloc_sa_mad for an endpoint that is closed, on thread {}: its memory is freed by then",
+                        "acm_alloc_sa_mad for a closed endpoint, on thread {}: the core has freed the endpoint",
                         thread_name()
                     ),
                 );
@@ -395,12 +393,12 @@ impl Shared {
             Some(MadState::Sent) => ledger.breach(
                 ViolationKind::MadFreedInFlight,
                 Harmed::Daemon,
-                "acm_free_sa_mad for a MAD that the core has: it writes the answer to freed memory",
+                "acm_free_sa_mad for a MAD that the core has: the core writes the response to freed memory",
             ),
             Some(MadState::Freed) | None => ledger.breach(
                 ViolationKind::MadFreedTwice,
                 Harmed::Daemon,
-                "acm_free_sa_mad for a MAD that was freed before, or never given out: the heap is damaged",
+                "acm_free_sa_mad for a MAD that was already freed or never allocated: this corrupts the heap",
             ),
         }
     }
@@ -416,7 +414,7 @@ impl Shared {
             lock(&self.ledger).breach(
                 ViolationKind::MadSentTwice,
                 Harmed::Daemon,
-                "acm_send_sa_mad for memory that acm_alloc_sa_mad did not give out",
+                "acm_send_sa_mad for memory that acm_alloc_sa_mad did not allocate",
             );
             return -libc::EINVAL;
         };
@@ -449,7 +447,7 @@ impl Shared {
                     thread_name()
                 ),
             );
-            // The provider has it still, as after every refusal.
+            // After a failed send the MAD still belongs to the provider.
             ledger.mads.insert(mad.addr(), MadState::Given);
             return -libc::EINVAL;
         }
@@ -463,7 +461,7 @@ impl Shared {
             .is_some_and(|known| known.open)
     }
 
-    /// Empties the ledger of what is over.
+    /// Removes completed requests and freed MADs from the ledger.
     pub fn forget_history(&self) {
         self.check_freed_mads();
         lock(&self.lines).clear();
@@ -486,7 +484,7 @@ impl Shared {
         lock(&self.endpoints).retain(|_, endpoint| endpoint.open);
     }
 
-    /// Freed MADs that somebody wrote to since.
+    /// Records a violation for each freed MAD that was written to.
     pub fn check_freed_mads(&self) {
         let mut ledger = lock(&self.ledger);
         let freed: Vec<usize> = ledger
@@ -509,7 +507,7 @@ impl Shared {
     }
 }
 
-/// The name of the thread that this is.
+/// Returns the name of the current thread.
 fn thread_name() -> String {
     let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
     format!("{:?}", name.trim_end())

@@ -1,4 +1,4 @@
-//! What the SA knows of the subnet, and what it says: paths as OpenSM chooses them, and its ClassPortInfo.
+//! The SA's records of the subnet: paths as OpenSM chooses them, and its ClassPortInfo.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +12,28 @@ use super::sa::{
     COMP_SGID, COMP_SL, COMP_SLID, COMP_TCLASS,
 };
 
-/// A GID's prefix and GUID.
+/// Splits a GID into prefix and GUID.
 fn halves(gid: Gid) -> (u64, u64) {
     (gid.subnet_prefix(), gid.interface_id())
 }
 
-/// Whether a prefix is of fe80::/10, which every SA takes for its own subnet's.
+/// Whether a prefix is in fe80::/10, which every SA takes for its own subnet.
 fn is_link_local(prefix: u64) -> bool {
     prefix >> 54 == PREFIX >> 54
 }
 
-/// What the SA knows, and how it chooses paths.
+/// The SA's records, and its rules for paths.
 #[derive(Clone, Debug, Default)]
 pub struct Subnet {
-    /// This node's ports, and others besides the ordinary peers.
+    /// This node's ports, and others besides the peers.
     pub ports: Vec<PortSpec>,
-    /// Whether service id and QoS class choose a path. ClassPortInfo says so.
+    /// Whether service id and QoS class select a path, as ClassPortInfo says.
     pub qos: bool,
-    /// Whether the routing draws an SL for each query: a query that names one is refused, be it the one of the last answer.
+    /// Whether the routing draws an SL for each query; the SA then refuses every query that names an SL.
     pub draws_sl: bool,
-    /// SLs that the SA grants on no path to a port, by the port's LID: it refuses a query that names one.
+    /// SLs that the SA refuses for paths to a port, by the port's LID.
     pub refused_sls: BTreeMap<u16, Vec<u8>>,
-    /// LIDs of peers that have another one than their usual one, by GUID.
+    /// Changed LIDs of peers, by GUID.
     pub moved: BTreeMap<u64, u16>,
 }
 
@@ -46,8 +46,7 @@ struct End {
 }
 
 impl Subnet {
-    /// What the SA answers to a path query, as OpenSM does: the record, or the status of a refusal. `number` is the
-    /// query's.
+    /// Responds to a path query as OpenSM does: returns the record, or the status of a refusal. `number` is the query's number.
     ///
     /// # Errors
     /// The MAD status.
@@ -55,7 +54,7 @@ impl Subnet {
         let names = |bits: u64| mask & bits == bits;
         let prefix = self.ports.first().map_or(PREFIX, |port| port.prefix);
         let source = match (names(COMP_SGID), names(COMP_SLID)) {
-            // Without any source OpenSM takes the first port that it finds.
+            // Without a source OpenSM takes the first port that it finds.
             (false, false) => self.by_lid(Peer::number(1).lid)?,
             (false, true) => self.by_lid(asked.slid())?,
             (true, false) => self.by_gid(asked.sgid(), prefix)?,
@@ -81,7 +80,7 @@ impl Subnet {
         let rate = limit(COMP_RATE_SELECTOR, COMP_RATE, asked.rate(), RATE_10, &RATES)?;
         if names(COMP_RATE_SELECTOR | COMP_RATE) && asked.rate() >> 6 == EXACTLY && rate != RATE_10
         {
-            // OpenSM adjusts an MTU and a lifetime to what is asked for exactly, and no rate.
+            // OpenSM adjusts an MTU and a lifetime to an exact constraint, but not a rate.
             return Err(NO_RECORDS);
         }
         let lifetime = limit(
@@ -97,7 +96,7 @@ impl Subnet {
             (false, true) => 1 + (number % 14) as u16,
             (false, false) => self.level_of_service(asked, mask),
         };
-        // Service id, QoS class, traffic class and flow label are zero in OpenSM's answers.
+        // Service id, QoS class, traffic class and flow label are zero in OpenSM's responses.
         Ok(Path::default()
             .with_dgid(if far {
                 asked.dgid()
@@ -132,7 +131,7 @@ impl Subnet {
         }
     }
 
-    /// The LID of a peer by its GUID.
+    /// Returns the LID of a peer by GUID.
     fn lid_of(&self, guid: u64) -> Option<u16> {
         let number = guid.checked_sub(Peer::number(0).guid)?;
         if !(1..=u64::from(PEERS)).contains(&number) {
@@ -142,8 +141,8 @@ impl Subnet {
         Some(self.moved.get(&guid).copied().unwrap_or(usual))
     }
 
-    /// The SL that the fabric's policy has for a service, a QoS class, a traffic class and a flow label. OpenSM's has the
-    /// first two only, if QoS is on; some SAs have the others.
+    /// Returns the policy's SL for a service, a QoS class, a traffic class and a flow label. OpenSM only has the first two, if QoS
+    /// is on; some SAs have the others.
     fn level_of_service(&self, asked: &Path, mask: u64) -> u16 {
         let of = |bit: u64, value: u64| if mask & bit != 0 { value } else { 0 };
         let always = of(COMP_TCLASS, asked.tclass().into())
@@ -153,7 +152,7 @@ impl Subnet {
         ((always + if self.qos { with_qos } else { 0 }) % 15) as u16
     }
 
-    /// The port that a GID in a query means: any of its GIDs, with the subnet's prefix or a link-local one.
+    /// Finds the port of a GID in a query: any of its GIDs, with the subnet's or a link-local prefix.
     fn by_gid(&self, gid: Gid, own_prefix: u64) -> Result<End, u16> {
         let (prefix, guid) = halves(gid);
         if prefix != own_prefix && !is_link_local(prefix) {
@@ -172,7 +171,7 @@ impl Subnet {
         Ok(End { guid, base, lid })
     }
 
-    /// The port of a LID.
+    /// Finds the port of a LID.
     fn by_lid(&self, lid: u16) -> Result<End, u16> {
         let own = self
             .ports
@@ -194,7 +193,7 @@ impl Subnet {
         Ok(End { guid, base, lid })
     }
 
-    /// A GID's port, if the LID that a query names as well is one of its own.
+    /// Finds a GID's port, if the query's LID belongs to it.
     fn same(&self, by_gid: End, lid: u16) -> Result<End, u16> {
         if self.by_lid(lid)?.base == by_gid.base {
             Ok(End { lid, ..by_gid })
@@ -203,13 +202,13 @@ impl Subnet {
         }
     }
 
-    /// What the SA says of itself (ClassPortInfo, IBA vol. 1, 13.4.8.1), as OpenSM does.
+    /// Returns the SA's ClassPortInfo (IBA vol. 1, 13.4.8.1), like OpenSM's.
     pub fn class_port_info(&self) -> [u8; 72] {
         /// CapabilityMask: Set(Notice), component mask of PortInfoRecord, UD multicast.
         const CAPABILITIES: u16 = 1 << 1 | 1 << 9 | 1 << 13;
         /// CapabilityMask2 of OpenSM without QoS.
         const CAPABILITIES_2: u32 = 0xb5e8;
-        /// CapabilityMask2: service id and QoS class choose paths.
+        /// CapabilityMask2: service id and QoS class select paths.
         const QOS: u32 = 1 << 1;
         /// 4.096 us x 2^16, OpenSM's default.
         const RESPONSE_TIME: u32 = 16;
@@ -229,9 +228,9 @@ impl Subnet {
     }
 }
 
-/// MAD status: a query that contradicts itself, or has a field that cannot be.
+/// MAD status: the query contradicts itself, or has an invalid field.
 const REQUEST_INVALID: u16 = 0x0200;
-/// MAD status: nothing is known that meets the query.
+/// MAD status: no record meets the query.
 pub(super) const NO_RECORDS: u16 = 0x0300;
 
 const MTU_2048: u8 = 4;
@@ -247,7 +246,7 @@ const GREATER: u8 = 0;
 pub(super) const LESS: u8 = 1;
 pub(super) const EXACTLY: u8 = 2;
 
-/// What a path that could have `has` has under a demand: a selector in the upper two bits, a code below.
+/// Returns the value of a path with the maximum `has` under a constraint: a selector in the upper two bits, a code below.
 fn limited(demand: Option<u8>, has: u8, order: &[u8]) -> Result<u8, u16> {
     let Some(demand) = demand else {
         return Ok(has);
@@ -385,7 +384,7 @@ mod tests {
             (plain.with_rate(0x43), Ok((0x84, 0x85, 0x92))),
             (plain.with_lifetime(0x8a), Ok((0x84, 0x83, 0x8a))),
             (plain.with_lifetime(0xd2), Ok((0x84, 0x83, 0x92))),
-            // Without a selector the core's mask names the code alone, which OpenSM passes over.
+            // Without a selector the core's mask only names the code, which OpenSM ignores.
             (plain.with_mtu(0x05), Ok((0x84, 0x83, 0x92))),
         ] {
             assert_eq!(seen(asked), expected, "{asked:?}");

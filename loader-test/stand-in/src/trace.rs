@@ -1,4 +1,4 @@
-//! Every call in both directions, written as it happens: what a crash leaves is the whole story.
+//! Writes every call in both directions at once, so that the trace is complete up to a crash.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-/// A trace in the format that Perfetto and chrome://tracing open: a JSON array of events. Its end may be missing for them;
-/// [`close`] adds it for readers of JSON.
+/// A trace for Perfetto and chrome://tracing: a JSON array of events. They accept a file without its end; [`close`] adds the
+/// end for JSON parsers.
 pub struct Trace {
     file: Mutex<File>,
     start: Instant,
@@ -18,7 +18,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Begins a trace.
+    /// Starts a trace.
     ///
     /// # Errors
     /// If the file cannot be created.
@@ -32,17 +32,17 @@ impl Trace {
         })
     }
 
-    /// An instant: a call of the provider's into the core.
+    /// Writes an instant: a call of the provider into the core.
     pub fn event(&self, name: &str, arguments: &str) {
         self.write(name, "i", arguments);
     }
 
-    /// A callback begins.
+    /// Writes the start of a callback.
     pub fn begin(&self, name: &str, arguments: &str) {
         self.write(name, "B", arguments);
     }
 
-    /// A callback ends.
+    /// Writes the end of a callback.
     pub fn end(&self, name: &str, result: &str) {
         self.write(name, "E", result);
     }
@@ -62,12 +62,12 @@ impl Trace {
             true => "",
             false => ",",
         };
-        // In one piece, so that a crash leaves whole events. A trace that cannot be written is cut short; the run goes on.
+        // One write per event, so that a crash leaves complete events. After a write error the trace ends; the run continues.
         let _ = file.write_all(format!("{separator}\n{event}").as_bytes());
     }
 }
 
-/// Ends a trace whose process has ended, however that was. An event that was cut off in the middle is taken away.
+/// Ends the trace of an ended process. Removes an incomplete last event.
 ///
 /// # Errors
 /// If the file cannot be read or written.
@@ -83,7 +83,7 @@ pub fn close(path: &Path) -> io::Result<()> {
     std::fs::write(path, format!("{start}\n]\n"))
 }
 
-/// The calling thread, as the system numbers it.
+/// Returns the system's id of the calling thread.
 fn thread() -> i64 {
     // SAFETY: gettid takes nothing and cannot fail.
     i64::from(unsafe { libc::gettid() })

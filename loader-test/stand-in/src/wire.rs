@@ -1,5 +1,4 @@
-//! The other end of a port's cable: other nodes, and what they and the provider send each other in the ACM multicast
-//! protocol, byte by byte.
+//! The other end of a port's cable: other nodes, and the datagrams of the ACM multicast protocol, by their bytes.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,15 +15,15 @@ use super::message::{Addr, Gid};
 use super::sa::{DELETE, SaRequest};
 use super::shared::lock;
 
-/// The Q_Key of everybody's queue pairs.
+/// The Q_Key of all queue pairs.
 pub const QKEY: u32 = 0x8001_0000;
 /// Bytes of a datagram, without the GRH.
 pub const LENGTH: usize = 256;
-/// Groups that fit into one, of the ten that the format counts.
+/// Number of groups that fit into a datagram; the format's count allows ten.
 pub const WIRE_GROUPS: usize = 6;
 /// The method of a request.
 pub const REQUEST: u8 = 0x01;
-/// The method of an answer.
+/// The method of a response.
 pub const ANSWER: u8 = 0x81;
 /// Offset of the destination.
 pub const DEST: usize = 24;
@@ -33,7 +32,7 @@ pub const SOURCE: usize = 88;
 /// Offset of the groups.
 pub const GROUPS: usize = 152;
 
-/// The group that every node of a partition is in: 10 Gb/s, 2048 bytes.
+/// Returns the MGID of a partition's group of all nodes: 10 Gb/s, 2048 bytes.
 pub const fn shared_group(pkey: u16) -> Gid {
     let [high, low] = (pkey | 0x8000).to_be_bytes();
     Gid([
@@ -41,7 +40,7 @@ pub const fn shared_group(pkey: u16) -> Gid {
     ])
 }
 
-/// The LID that the SA gives a group.
+/// Returns the SA's LID for a group.
 pub fn mlid(mgid: &Gid) -> u16 {
     let sum = mgid
         .0
@@ -50,7 +49,7 @@ pub fn mlid(mgid: &Gid) -> u16 {
     0xc000 | sum & 0x0fff
 }
 
-/// Does what the SA has granted: `record` is its answer to a join or a leave.
+/// Applies a granted join or leave to the simulated adapter; `record` is the SA's response.
 pub(super) fn change_membership(
     adapters: &[Arc<Adapter>],
     question: &SaRequest,
@@ -63,7 +62,7 @@ pub(super) fn change_membership(
     let port = (question.port % 16) as u8;
     let mgid: [u8; 16] = record.first_chunk().copied().unwrap_or_default();
     let state = JoinState::from_bits(record[SCOPE_AND_STATE]);
-    // The port exists: the question came from it.
+    // The port exists: it sent the request.
     let _ = if question.method == DELETE {
         adapter.left(port, &mgid, state)
     } else {
@@ -72,7 +71,7 @@ pub(super) fn change_membership(
     };
 }
 
-/// Ends what the SA has granted.
+/// Ends all memberships of a port.
 pub(super) fn end_memberships(adapter: &Adapter, port: u8) {
     for membership in adapter.memberships(port).unwrap_or_default() {
         // The port exists: it has memberships.
@@ -80,7 +79,7 @@ pub(super) fn end_memberships(adapter: &Adapter, port: u8) {
     }
 }
 
-/// Another node, as far as the wire shows it.
+/// Another node, as the wire identifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Its LID.
@@ -92,7 +91,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The node of a peer that the SA knows.
+    /// Returns the node of a peer that the SA knows.
     pub fn of(peer: &Peer) -> Self {
         Self {
             lid: peer.lid,
@@ -119,27 +118,27 @@ impl AcmMad {
         Self(bytes)
     }
 
-    /// A request for an address.
+    /// Returns a request for an address.
     pub fn request(tid: u64, destination: &Addr, source: &Addr, groups: &[Gid]) -> Self {
         let mut mad = Self::new(REQUEST, tid, groups);
-        // Lengths are of the field, whatever it holds.
+        // The length is the field's, not the address's.
         mad.0[16..20].copy_from_slice(&[destination.code() as u8, 64, source.code() as u8, 64]);
         mad.0[DEST..][..64].copy_from_slice(&destination.field());
         mad.0[SOURCE..][..64].copy_from_slice(&source.field());
         mad
     }
 
-    /// An answer as the stock provider gives it, without addresses.
+    /// Returns a response like the stock provider's, without addresses.
     pub fn answer(tid: u64, group: &Gid) -> Self {
         Self::new(ANSWER, tid, &[*group])
     }
 
-    /// A datagram's payload; `None` if it has another length.
+    /// Parses a datagram's payload; `None` if it has another length.
     pub fn read(payload: &[u8]) -> Option<Self> {
         payload.try_into().ok().map(Self)
     }
 
-    /// The same with other bytes at a place.
+    /// Returns the datagram with other bytes at an offset.
     ///
     /// # Panics
     /// If they do not fit.
@@ -173,7 +172,7 @@ impl AcmMad {
         (self.0[code].into(), bytes.unwrap_or([0; 64]))
     }
 
-    /// The groups that it names, as far as they fit.
+    /// Returns the groups that it names, up to those that fit.
     pub fn groups(&self) -> Vec<Gid> {
         let named = usize::from(self.0[20]).min(WIRE_GROUPS);
         let groups = self.0[GROUPS..][..named * 16].as_chunks().0;
@@ -203,7 +202,7 @@ impl fmt::Debug for AcmMad {
     }
 }
 
-/// What the port has sent.
+/// A datagram from the port.
 #[derive(Default)]
 struct Tap {
     sent: Mutex<Vec<Datagram>>,
@@ -217,7 +216,7 @@ impl DataPath for Tap {
     }
 }
 
-/// The cable at a port. What the port sends is kept until it is taken.
+/// The cable at a port. It queues the port's datagrams.
 pub struct Wire {
     adapter: Arc<Adapter>,
     port: u8,
@@ -227,7 +226,7 @@ pub struct Wire {
 impl Wire {
     pub(super) fn new(adapter: &Arc<Adapter>, port: u8) -> Self {
         let tap = Arc::<Tap>::default();
-        // The core asks for ports that it has.
+        // The caller names an existing port.
         let _ = adapter.set_data_path(port, tap.clone());
         Self {
             adapter: adapter.clone(),
@@ -236,7 +235,7 @@ impl Wire {
         }
     }
 
-    /// The groups that the port is a member of.
+    /// Returns the groups of which the port is a member.
     pub fn groups(&self) -> Vec<Gid> {
         let memberships = self.adapter.memberships(self.port).unwrap_or_default();
         memberships
@@ -245,12 +244,12 @@ impl Wire {
             .collect()
     }
 
-    /// How many queue pairs the port's adapter has.
+    /// Returns the number of queue pairs of the port's adapter.
     pub fn queue_pairs(&self) -> usize {
         self.adapter.queue_pair_count()
     }
 
-    /// Puts a queue pair into the error state, as a work request does that fails; false if there is no such pair.
+    /// Puts a queue pair into the error state, like a failing work request; false if the queue pair does not exist.
     pub fn break_queue_pair(&self, number: u32) -> bool {
         let error = Change {
             state: Some(State::Error),
@@ -266,7 +265,7 @@ impl Wire {
         self.adapter.arrive(self.port, datagram);
     }
 
-    /// A datagram from a node to a group.
+    /// Sends a datagram from a node to a group.
     pub fn to_group(from: &Node, pkey: u16, payload: &[u8]) -> Datagram {
         let mgid = shared_group(pkey);
         Datagram {
@@ -281,7 +280,7 @@ impl Wire {
         }
     }
 
-    /// A datagram from a node to a queue pair of the port.
+    /// Sends a datagram from a node to a queue pair of the port.
     pub fn to_pair(&self, from: &Node, pkey: u16, qpn: u32, payload: &[u8]) -> Datagram {
         let port = self.adapter.port(self.port).unwrap_or_default();
         Datagram {
@@ -307,7 +306,7 @@ impl Wire {
         }
     }
 
-    /// Waits for a datagram of the port's and takes it; `None` when it does not come in time.
+    /// Waits for a datagram of the port and removes it from the queue; `None` after the time limit.
     pub fn wait(
         &self,
         patience: Duration,
@@ -329,7 +328,7 @@ impl Wire {
         }
     }
 
-    /// Takes what the port has sent and nobody has waited for.
+    /// Removes and returns all queued datagrams.
     pub fn take(&self) -> Vec<Datagram> {
         std::mem::take(&mut lock(&self.tap.sent))
     }

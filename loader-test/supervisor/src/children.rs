@@ -1,4 +1,4 @@
-//! The children of a process, from /proc, read without an allocation.
+//! Reads the children of a process from /proc without allocating.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use rustix::process::{Pid, getpid};
 
 use crate::message::NAME;
 
-/// Calls `each` for every child of this process, which has one thread. Children that ended and are not reaped count.
+/// Calls `each` for every child of this process, which must have one thread. Includes zombies.
 pub fn each_child(each: &mut dyn FnMut(Pid)) -> Result<(), Errno> {
     match each_listed(each) {
         // Kernels without CONFIG_PROC_CHILDREN.
@@ -18,7 +18,7 @@ pub fn each_child(each: &mut dyn FnMut(Pid)) -> Result<(), Errno> {
     }
 }
 
-/// From the kernel's own list.
+/// Reads the kernel's list of children.
 fn each_listed(each: &mut dyn FnMut(Pid)) -> Result<(), Errno> {
     let list = open(c"/proc/thread-self/children")?;
     let mut number = Number::default();
@@ -36,7 +36,7 @@ fn each_listed(each: &mut dyn FnMut(Pid)) -> Result<(), Errno> {
     }
 }
 
-/// From the parents of all processes.
+/// Searches all processes for this parent.
 fn each_of_all(each: &mut dyn FnMut(Pid)) -> Result<(), Errno> {
     let own = getpid();
     let folder = open(c"/proc")?;
@@ -53,7 +53,7 @@ fn each_of_all(each: &mut dyn FnMut(Pid)) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The parent in /proc/PID/stat, see proc_pid_stat(5): `pid (name) state parent …`; the name may hold anything.
+/// Returns the parent from /proc/PID/stat, see proc_pid_stat(5): `pid (name) state parent …`; the name may hold any bytes.
 fn parent(pid: Pid) -> Option<Pid> {
     let mut buffer = [0; 512];
     let length = read_of(pid, b"/stat\0", &mut buffer)?;
@@ -63,7 +63,7 @@ fn parent(pid: Pid) -> Option<Pid> {
     parse(fields.next()?)
 }
 
-/// A process's name; empty if it is gone.
+/// Returns a process's name; empty if it has ended.
 pub fn name(pid: Pid) -> [u8; NAME] {
     let mut name = [0; NAME];
     let _ = read_of(pid, b"/comm\0", &mut name);
@@ -108,12 +108,12 @@ fn parse(text: &[u8]) -> Option<Pid> {
     number.take(b' ')
 }
 
-/// A decimal number, byte by byte.
+/// Parses a decimal number byte by byte.
 #[derive(Default)]
 struct Number(Option<i32>);
 
 impl Number {
-    /// The number that ends before this byte.
+    /// Returns the number that ends before this byte.
     fn take(&mut self, byte: u8) -> Option<Pid> {
         if byte.is_ascii_digit() {
             let digit = i32::from(byte - b'0');
@@ -138,7 +138,7 @@ mod tests {
         let mut of_all = Vec::new();
         each_of_all(&mut |pid| of_all.push(pid)).unwrap();
         assert!(of_all.contains(&pid), "{pid:?} in {of_all:?}");
-        // This thread's, where the kernel has the list.
+        // This thread's list, if the kernel has it.
         let mut listed = Vec::new();
         match each_listed(&mut |pid| listed.push(pid)) {
             Ok(()) => assert!(listed.contains(&pid), "{pid:?} in {listed:?}"),

@@ -1,5 +1,5 @@
-//! The supervisor's side. It runs between fork and exec of a process that may have had many threads: so it makes system
-//! calls and nothing else, allocates nothing and cannot panic.
+//! The supervisor's side. It runs after a fork of a process that may have had many threads: it only makes system calls, and
+//! neither allocates nor panics.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
@@ -19,29 +19,29 @@ use crate::Leftovers;
 use crate::children::{each_child, name};
 use crate::message::Message;
 
-/// Leftovers that are named.
+/// Number of leftover processes to report.
 const MOST_NAMED: usize = 32;
 
-/// What a supervisor has to know.
+/// The settings of a supervisor.
 #[derive(Clone, Copy)]
 pub struct Plan {
-    /// The process that wants the program.
+    /// The owner's process id.
     pub owner: Pid,
     /// The supervisor's end of the socket between them.
     pub link: RawFd,
     pub leftovers: Leftovers,
 }
 
-/// Forks. Returns in the process that becomes the program; the present process becomes its supervisor.
+/// Forks. Returns in the process that becomes the program; the parent becomes its supervisor.
 pub fn split(plan: &Plan) -> io::Result<()> {
     let owner = pidfd_open(plan.owner, PidfdFlags::empty())?;
-    // A pid is not used again while its process is our parent.
+    // A pid is not reused while its process is our parent.
     if getppid() != Some(plan.owner) {
         return Err(Errno::SRCH.into());
     }
     let supervisor = getpid();
     set_child_subreaper(Some(supervisor))?;
-    // A signal to the owner's or the program's group is not for the supervisor.
+    // Signals to the owner's or the program's group must not reach the supervisor.
     own_group()?;
     // SAFETY: SIG_DFL installs no handler. With SIGCHLD ignored there would be nothing to wait for.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
@@ -69,7 +69,7 @@ pub fn split(plan: &Plan) -> io::Result<()> {
     }
 }
 
-/// Becomes the leader of a process group; a session's leader is one already.
+/// Makes this process the leader of a process group; a session leader already is one.
 fn own_group() -> Result<(), Errno> {
     match setpgid(None, None) {
         Err(Errno::PERM) => Ok(()),
@@ -84,7 +84,7 @@ struct Keeper {
     status: i32,
 }
 
-/// Why the work is over.
+/// Why the wait ended.
 #[derive(PartialEq)]
 enum Over {
     /// The program has ended, and is not reaped yet.
@@ -106,18 +106,18 @@ impl Keeper {
             self.end_all();
         }
         self.tell(Message::Ended(self.status));
-        // SAFETY: ends this process and nothing of the owner's, whose exit handlers are not this process's to call.
+        // SAFETY: ends only this process, without running the owner's exit handlers.
         unsafe { libc::_exit(0) }
     }
 
-    /// Waits for the end of the program, and of what it left behind for a while, or for the owner's word.
+    /// Waits for the end of the program, then for a while for its leftover processes, or for the owner's request to end.
     fn watch(&self, ends: &OwnedFd, leftovers: Leftovers) -> Over {
         close_all_but([
             self.owner.as_raw_fd(),
             self.link.as_raw_fd(),
             ends.as_raw_fd(),
         ]);
-        // So that ps tells them apart, and the program's folder can be unmounted. Neither matters much.
+        // A name for ps, and a folder that does not keep the program's mounts busy. Failures do no harm.
         let _ = set_name(c"supervisor");
         let _ = chdir(c"/");
         self.tell(Message::Started(self.program));
@@ -143,7 +143,7 @@ impl Keeper {
         Over::Ended
     }
 
-    /// Waits until a child ends, at most so long. True if the owner wants the end.
+    /// Waits until a child ends or the time limit. Returns true if the owner requests the end.
     fn sleep(&self, ends: &OwnedFd, limit: Option<Duration>) -> bool {
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut all = [
@@ -151,7 +151,7 @@ impl Keeper {
             PollFd::new(&self.link, PollFlags::IN),
             PollFd::new(ends, PollFlags::IN),
         ];
-        // All signals are blocked, so nothing interrupts it.
+        // All signals are blocked, so none interrupts it.
         if poll(&mut all, limit.as_ref()).is_err() {
             return true;
         }
@@ -163,19 +163,19 @@ impl Keeper {
         owner || link
     }
 
-    /// Reaps children that have ended up to the program, which it leaves.
+    /// Reaps ended children until it finds the program, which it does not reap.
     fn has_ended(&self) -> bool {
         while let Some(pid) = ended_child() {
             if pid == self.program {
                 return true;
             }
-            // It has ended, so there is nothing to wait for.
+            // The child has ended, so this does not block.
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
         false
     }
 
-    /// Reaps adopted children that have ended, once the program has; returns how many live.
+    /// Reaps ended adopted children after the program's end; returns the number of living ones.
     fn reap_orphans(&self) -> usize {
         let mut living = 0;
         let listed = each_child(&mut |pid| {
@@ -201,7 +201,7 @@ impl Keeper {
         });
     }
 
-    /// Kills and reaps children until there are none. Those of a child that has ended become children of this process.
+    /// Kills and reaps children until there are none. Children of an ended child become children of this process.
     fn end_all(&mut self) {
         loop {
             let mut killed = false;
@@ -209,7 +209,7 @@ impl Keeper {
             if listed.is_err() {
                 killed = kill_process(self.program, Signal::KILL).is_ok();
             }
-            // What is left belongs to another user (a program with the set-user-ID bit): nobody here can end it.
+            // The rest belongs to another user (a set-user-ID program): this process cannot kill it.
             if !killed {
                 return;
             }
@@ -236,12 +236,12 @@ impl Keeper {
     }
 
     fn tell(&self, message: Message) {
-        // It can fail only if the owner has ended.
+        // The send fails only if the owner has ended.
         let _ = send(&self.link, &message.to_bytes(), SendFlags::NOSIGNAL);
     }
 }
 
-/// Blocks all signals, and gives a descriptor that is readable when a child has ended.
+/// Blocks all signals, and returns a descriptor that is readable when a child has ended.
 fn children_s_end() -> io::Result<OwnedFd> {
     // SAFETY: a set of signals is plain data; the calls are given room for it, and initialise it.
     let descriptor = unsafe {
@@ -258,11 +258,11 @@ fn children_s_end() -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and owned by no one else.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// The pid of a child that has ended and is not reaped, the first one of them.
+/// Returns the pid of the first zombie child.
 fn ended_child() -> Option<Pid> {
     // SAFETY: plain data, which the call fills.
     let mut information: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -276,8 +276,8 @@ fn ended_child() -> Option<Pid> {
     Pid::from_raw(unsafe { information.si_pid() })
 }
 
-/// Closes what this process has of its owner's. Among it is the pipe by which the owner learns that the program runs: it
-/// waits for the pipe's end.
+/// Closes the owner's descriptors. One is the pipe through which the owner detects the exec: the owner waits until it is
+/// closed.
 fn close_all_but(kept: [RawFd; 3]) {
     /// Descriptors that are closed one by one, where the kernel cannot close a range (before Linux 5.9).
     const MOST: RawFd = 4096;
@@ -287,7 +287,7 @@ fn close_all_but(kept: [RawFd; 3]) {
     for end in kept.into_iter().chain([RawFd::MAX]) {
         // SAFETY: nothing in this process uses these descriptors again.
         let closed = unsafe { libc::syscall(libc::SYS_close_range, first, end - 1, 0) };
-        // An empty range is an error as well, and costs nothing here.
+        // An empty range fails too, which does no harm here.
         if closed < 0 {
             for descriptor in first..end.min(MOST) {
                 // SAFETY: the same.

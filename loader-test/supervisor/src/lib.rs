@@ -1,13 +1,13 @@
-//! Runs a program under a supervisor process of its own.
+//! Runs a program under its own supervisor process.
 //!
 //! ```text
 //! owner (the caller) ── supervisor ── program ── whatever it starts
 //! ```
 //!
-//! The supervisor is a fork of the owner that does nothing but wait. It is a subreaper (PR_SET_CHILD_SUBREAPER in prctl(2)):
-//! a daemon whose parent has ended becomes its child, also after setsid(2). When the program ends, when the owner says so
-//! and when the owner itself ends, by SIGKILL too, the supervisor kills whatever is left below it and then reaps it. If
-//! the supervisor is killed, the program is killed with it; only what the program started may then live on.
+//! The supervisor is a fork of the owner that only waits. It is a subreaper (PR_SET_CHILD_SUBREAPER in prctl(2)): a process
+//! whose parent has ended becomes its child, even after setsid(2). When the program ends, when the owner requests it, or when
+//! the owner ends, even by SIGKILL, the supervisor kills and reaps all its remaining descendants. If the supervisor is
+//! killed, the kernel kills the program too; only processes that the program started may then survive.
 //!
 //! A program can find its supervisor and kill it, as it can kill every process of its user.
 
@@ -30,21 +30,21 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use message::Message;
 
-/// What becomes of processes that a program leaves behind when it ends by itself.
+/// What to do with processes that a program leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leftovers {
-    /// They are killed if they have not ended by themselves after this time.
+    /// Kill them if they have not ended after this time.
     EndAfter(Duration),
-    /// They live on: a compiler cache leaves its server on purpose.
+    /// Leave them running: a compiler cache leaves its server on purpose.
     Keep,
 }
 
 impl Leftovers {
-    /// They are killed at once.
+    /// Kill them at once.
     pub const END: Self = Self::EndAfter(Duration::ZERO);
 }
 
-/// A process that a program left behind, and that was killed.
+/// A leftover process that the supervisor killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
     /// Its process id.
@@ -59,7 +59,7 @@ pub struct Supervised {
     supervisor: Child,
     link: OwnedFd,
     pid: Pid,
-    /// None if the program had ended before it could be opened.
+    /// `None` if the program ended before it could be opened.
     program: Option<OwnedFd>,
     leftovers: Vec<Leftover>,
     ended: Option<ExitStatus>,
@@ -69,7 +69,7 @@ impl Supervised {
     /// Starts a program. It becomes the leader of its own process group.
     ///
     /// # Errors
-    /// If a process cannot be made, or the program cannot be executed.
+    /// If the fork fails, or the program cannot be executed.
     pub fn spawn(command: &mut Command, leftovers: Leftovers) -> io::Result<Self> {
         let (link, theirs) = socketpair(
             AddressFamily::UNIX,
@@ -84,7 +84,7 @@ impl Supervised {
         };
         let is_over = Arc::new(AtomicBool::new(false));
         let heard = Arc::clone(&is_over);
-        // The command keeps this for its next start, whose supervisor has a link of its own.
+        // The command keeps this closure for its next start, whose supervisor gets its own link.
         let split = move || match heard.load(Ordering::Relaxed) {
             true => Ok(()),
             false => keeper::split(&plan),
@@ -105,12 +105,16 @@ impl Supervised {
         };
         match supervised.receive(RecvFlags::empty())? {
             Some(Message::Started(pid)) => supervised.open(pid)?,
-            _ => return Err(io::Error::other("the supervisor ended at its start")),
+            _ => {
+                return Err(io::Error::other(
+                    "the supervisor ended before it started the program",
+                ));
+            }
         }
         Ok(supervised)
     }
 
-    /// Opens the program itself: its pid may be another process's once the supervisor has reaped it.
+    /// Opens a descriptor of the program: its pid may be reused once the supervisor has reaped it.
     fn open(&mut self, pid: Pid) -> io::Result<()> {
         self.pid = pid;
         let program = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -118,7 +122,7 @@ impl Supervised {
             Err(Errno::SRCH) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        // The supervisor says so before it reaps.
+        // The supervisor reports this before it reaps.
         let mut byte = [0; Message::SIZE];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         if recv(&self.link, &mut byte, flags) == Err(Errno::AGAIN) {
@@ -127,17 +131,17 @@ impl Supervised {
         Ok(())
     }
 
-    /// The program's process id. It may belong to another process once the program has ended.
+    /// Returns the program's process id. It may be reused once the program has ended.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// The supervisor's process id.
+    /// Returns the supervisor's process id.
     pub fn supervisor(&self) -> Pid {
         Pid::from_child(&self.supervisor)
     }
 
-    /// Sends a signal to the program alone.
+    /// Sends a signal only to the program.
     ///
     /// # Errors
     /// ESRCH if it has ended.
@@ -148,10 +152,10 @@ impl Supervised {
         }
     }
 
-    /// Whether the program itself has ended, whatever it left behind.
+    /// Whether the program has ended, ignoring leftover processes.
     ///
     /// # Errors
-    /// If the program cannot be looked at.
+    /// If the program cannot be polled.
     pub fn has_ended(&self) -> io::Result<bool> {
         let Some(program) = &self.program else {
             return Ok(true);
@@ -175,7 +179,7 @@ impl Supervised {
         self.supervisor.stderr.take()
     }
 
-    /// The program's exit status, once it and everything below the supervisor has ended.
+    /// Returns the program's exit status, once it and all descendants of the supervisor have ended.
     ///
     /// # Errors
     /// If the supervisor cannot be waited for.
@@ -183,8 +187,8 @@ impl Supervised {
         self.collect(RecvFlags::DONTWAIT)
     }
 
-    /// Waits for the end of the program and of everything below the supervisor. Returns the program's exit status, or the
-    /// supervisor's if that was killed.
+    /// Waits for the end of the program and of all descendants of the supervisor. Returns the program's exit status, or the
+    /// supervisor's if it was killed.
     ///
     /// # Errors
     /// If the supervisor cannot be waited for.
@@ -201,12 +205,12 @@ impl Supervised {
     /// # Errors
     /// If the supervisor cannot be waited for.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
-        // It can fail only if the supervisor has ended.
+        // The send fails only if the supervisor has ended.
         let _ = rustix::net::shutdown(&self.link, rustix::net::Shutdown::Write);
         self.wait()
     }
 
-    /// What was killed after the program had ended by itself; known after the end.
+    /// Returns the leftover processes that were killed; complete after the end.
     pub fn leftovers(&self) -> &[Leftover] {
         &self.leftovers
     }
@@ -231,7 +235,7 @@ impl Supervised {
         Ok(self.ended)
     }
 
-    /// The next message; none after the supervisor's end.
+    /// Returns the next message; `None` after the supervisor's end.
     fn receive(&self, flags: RecvFlags) -> io::Result<Option<Message>> {
         let mut bytes = [0; Message::SIZE];
         loop {
@@ -239,7 +243,7 @@ impl Supervised {
                 Ok((_, 0)) => return Ok(None),
                 Ok(_) => return Ok(Message::from_bytes(&bytes)),
                 Err(Errno::INTR) => {}
-                // The supervisor ended with something unread.
+                // The supervisor ended with unread data.
                 Err(Errno::CONNRESET) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
@@ -247,7 +251,7 @@ impl Supervised {
     }
 }
 
-/// Readable when the program ends: [`Supervised::wait`] then has not long to wait.
+/// Returns a descriptor that is readable when the program ends: [`Supervised::wait`] then returns soon.
 impl AsFd for Supervised {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link.as_fd()

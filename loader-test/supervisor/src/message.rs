@@ -1,4 +1,4 @@
-//! What a supervisor tells its owner: one datagram of a fixed size each, made without an allocation.
+//! Messages from a supervisor to its owner: datagrams of a fixed size, made without allocating.
 
 use rustix::process::Pid;
 
@@ -8,13 +8,13 @@ pub const NAME: usize = 16;
 /// A datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The program runs.
+    /// The program was started.
     Started(Pid),
-    /// From now on processes are reaped: pids may come to belong to others.
+    /// The supervisor starts to reap: pids may be reused from now on.
     Ending,
-    /// A process was left behind.
+    /// The program left a process behind.
     Left { pid: i32, name: [u8; NAME] },
-    /// All is over; the program's status as wait(2) has it.
+    /// All processes have ended; the program's wait(2) status.
     Ended(i32),
 }
 
@@ -53,7 +53,7 @@ impl Message {
     }
 }
 
-/// A process's name up to its end.
+/// Returns a process's name up to its first NUL.
 pub fn text(name: &[u8; NAME]) -> String {
     let end = name.iter().position(|byte| matches!(byte, 0 | b'\n'));
     String::from_utf8_lossy(&name[..end.unwrap_or(NAME)]).into_owned()

@@ -1,4 +1,4 @@
-//! What ends, whatever ends it.
+//! Tests that all processes end, whatever ends the program or the owner.
 
 use std::fs;
 use std::io::Read as _;
@@ -28,12 +28,12 @@ fn start(script: &str) -> Supervised {
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + PLENTY;
     while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Processes that have this word among their arguments, zombies aside.
+/// Returns the processes with this word among their arguments, without zombies.
 fn running(word: &str) -> Vec<i32> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -45,7 +45,7 @@ fn running(word: &str) -> Vec<i32> {
     .collect()
 }
 
-/// A time for sleep(1) by which a test knows its own.
+/// Returns a unique time for sleep(1), by which a test finds its processes.
 fn mark(number: u32) -> String {
     format!("{}.{number}", 100_000 + std::process::id())
 }
@@ -206,7 +206,7 @@ fn a_signal_reaches_the_program_alone_and_none_after_its_end() {
     let deadline = Instant::now() + PLENTY;
     while program.try_wait().unwrap().is_none() {
         assert!(Instant::now() < deadline);
-        // Before the trap is set it ends the shell as well.
+        // Before the trap is set the signal would end the shell.
         let _ = program.signal(Signal::TERM);
         thread::sleep(Duration::from_millis(5));
     }
@@ -237,13 +237,13 @@ fn streams_are_the_program_s() {
     assert!(program.wait().unwrap().success());
 }
 
-/// The variable by which this program knows that it plays an owner.
+/// Variable that makes this program play an owner.
 const OWNED: &str = "SUPERVISOR_TEST_OWNS";
 
-/// The variable by which it knows that it has to end while it starts a program.
+/// Variable that makes it end while it starts a program.
 const ENDS: &str = "SUPERVISOR_TEST_ENDS";
 
-/// Not a test of its own: an owner that ends between the fork and the program's start.
+/// Not a test: an owner that ends between the fork and the program's start.
 #[test]
 fn owner_that_ends() {
     let Ok(folder) = std::env::var(ENDS) else {
@@ -286,7 +286,7 @@ fn without_its_owner_it_does_not_start() {
     assert!(!folder.path().join("ran").exists());
 }
 
-/// Not a test of its own: the owner that the next test kills.
+/// Not a test: the owner that the next test kills.
 #[test]
 fn owner() {
     let Ok(script) = std::env::var(OWNED) else {

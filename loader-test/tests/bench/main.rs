@@ -1,4 +1,4 @@
-//! `loader-test bench`, short: the form of its results, and that every contestant answered every request right. Never a time.
+//! A short `loader-test bench`: checks the format of its results, and that all answers are right, but never a time.
 
 #[path = "../shared/products.rs"]
 mod products;
@@ -117,7 +117,7 @@ fn all_contestants_answer_right_and_the_results_have_their_form() {
     assert!(markdown.contains("| lid | 100 | hit | ns |"), "{markdown}");
 }
 
-/// A library that answers right at no cost, but for one change.
+/// A library that answers correctly at no cost, except for one change.
 fn changed(folder: &Path, right: &str, wrong: &str) -> PathBuf {
     let source = include_str!("../../src/bench/array.c");
     assert!(source.contains(right));

@@ -1,18 +1,18 @@
-//! What shows that a provider lacks an ability, and what does not.
+//! How checks detect that a provider lacks an ability.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{check, compiler};
 
-/// The good provider with another text in one place.
+/// The correct provider with one text replaced.
 fn changed(name: &str, text: &str, replacement: &str) -> PathBuf {
     let good = compiler::sa_provider();
     assert_eq!(good.matches(text).count(), 1, "{text}");
     compiler::compile(name, &good.replacen(text, replacement, 1))
 }
 
-/// How one check ends on a library: its line, and what follows.
+/// Returns the output of one check on a library: its line, and the details.
 fn outcome(library: &Path, name: &str, arguments: &[&str]) -> String {
     let only = format!("^{name}$");
     let arguments = [&["--only", &only], arguments].concat();
@@ -82,7 +82,7 @@ fn a_provider_that_asks_one_thing_at_a_time_is_not_judged_by_overtaking_answers(
     );
     let told = outcome(&library, "sa-out-of-order", &[]);
     assert!(told.starts_with("skipped"), "{told}");
-    assert!(told.contains("1 of 4 queries out at a time"), "{told}");
+    assert!(told.contains("1 of 4 queries at a time"), "{told}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The example providers in C and C++ are built as their first comment says, and pass all that applies to them.
+//! Builds the example providers in C and C++ as their first comment says, and expects them to pass all applicable checks.
 
 mod abilities;
 #[path = "../faults/compiler.rs"]
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 /// Why checks of the multicast protocol are skipped.
 const NO_PAIR: &str = "the provider makes no queue pair";
 
-/// A library in a folder of its own.
+/// A library in its own folder.
 struct Built {
     folder: TempDir,
     name: String,
@@ -30,7 +30,7 @@ impl Built {
     }
 }
 
-/// The command that the first comment of an example gives, beginning with the compiler.
+/// Returns the build command in the first comment of an example.
 fn build_line(source: &str, compiler: &str) -> String {
     let mut words = Vec::new();
     let lines = source
@@ -173,7 +173,10 @@ fn a_queue_pair_without_the_group_is_none_of_the_protocol() {
     let output = check(&["--strict", "--only", "^wire-answer$"], &[&library]);
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(told.contains("1 skipped"), "{told}");
-    assert!(told.contains("does not join the multicast group"), "{told}");
+    assert!(
+        told.contains("does not join the stock provider's multicast group"),
+        "{told}"
+    );
     assert_eq!(code(&output), 0, "{told}");
 }
 
@@ -207,10 +210,12 @@ fn the_cpp_example_passes_all_that_is_not_about_names_and_groups() {
     );
 }
 
-/// The checks that CHECKS.md names with the abilities that a provider may lack.
+/// Returns the checks that CHECKS.md lists with the optional abilities.
 fn abilities_that_may_be_absent() -> Vec<String> {
     let text = include_str!("../../CHECKS.md");
-    let (_, section) = text.split_once("These abilities may be absent.").unwrap();
+    let (_, section) = text
+        .split_once("The following abilities are optional.")
+        .unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let names: Vec<String> = section
         .split('`')
@@ -287,7 +292,7 @@ fn the_exit_code_tells_how_a_run_ended() {
     let built = c_example();
     let good = built.path();
     let only = |name| ["--only", name, "--jobs", "4"];
-    // All well; a skip is stated and well, too.
+    // All passed; a skip is reported and does not count.
     assert_eq!(code(&check(&only("^resolve-by-"), &[&good])), 0);
     let skipped = check(
         &["--strict", "--only", "^event-reregister-joins-again$"],

@@ -6,11 +6,11 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Checks that need the process to be fast, or look at it as a whole.
+/// Checks that need a fast process, or inspect the whole process.
 const LEFT_OUT: &str = "^(load|process)-|^hostile-random$|^resolve-(many|memory)$|-thousand$|-core-thread$|^wire-(flood|many|long|retries|stock)";
 
-/// What valgrind finds about memory that a provider allocated or touched in the checks whose names match; `source` is a part
-/// of the name of its source file.
+/// Returns valgrind's errors about a provider's memory in the checks whose names match; `source` is part of the name of its
+/// source file.
 pub fn errors(library: &Path, source: &str, checks: &str) -> Vec<String> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = |name: &str| folder.path().join(name);
@@ -39,8 +39,8 @@ pub fn errors(library: &Path, source: &str, checks: &str) -> Vec<String> {
         .collect()
 }
 
-/// The checks came to their end, so that valgrind saw the code that they reach. It makes everything many times slower: a check may
-/// fail here because a deadline passed, and the plain runs of the suite are what judges a check's verdict.
+/// Expects all checks to end, so that valgrind ran their code. Valgrind is slow: a check may miss a deadline here; the plain
+/// runs of the suite judge the verdicts.
 fn assert_most_pass(results: &Value) {
     let results = results["libraries"][0]["checks"]
         .as_array()
@@ -82,7 +82,7 @@ fn paragraphs(log: &str) -> impl Iterator<Item = String> {
         .filter(|paragraph| paragraph.contains(" 0x"))
 }
 
-/// What is in the name of a function of the harness.
+/// Part of the names of the harness's functions.
 const CORE: [&str; 2] = ["loader_test", "acm_stand_in"];
 
 /// Whether an error is the provider's: a bad access with the provider anywhere in the stack, or a block that was allocated by

@@ -1,10 +1,10 @@
-//! A provider with a policy, in C: another SL, a lower MTU and a lower rate than the SA's plain path has.
+//! A C provider with a policy: another SL, a lower MTU and a lower rate than the SA's plain path.
 
 use std::path::PathBuf;
 
 use super::{NO_PAIR, compiler, passes_all_that_applies};
 
-/// What is replaced in the good provider, and by what.
+/// The replacements in the correct provider.
 const POLICY: [(&str, &str); 3] = [
     ("\tbool busy;\n", "\tbool busy, plain;\n"),
     (
@@ -17,7 +17,7 @@ const POLICY: [(&str, &str); 3] = [
     ),
 ];
 
-/// The provider; without asking the SA for what it says if it `claims`.
+/// Returns the provider; with `claims` it answers without a query to the SA.
 fn policy(claims: bool) -> PathBuf {
     let mut source = compiler::sa_provider();
     for (text, replacement) in POLICY {

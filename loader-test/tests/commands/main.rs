@@ -21,7 +21,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The good provider with one text replaced.
+/// The correct provider with one text replaced.
 fn with(name: &str, from: &str, to: &str) -> std::path::PathBuf {
     compiler::with(name, &[(from, to)])
 }
@@ -96,12 +96,12 @@ fn info_says_which_function_the_daemon_would_end_by() {
     for name in ["acm_of_the_future", "of_another_library"] {
         let output = loader_test(&["info"], &calls_late(name));
         assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
-        let expected = format!("would load it, and end when {name} is called");
+        let expected = format!("would load it, and end at the first call of {name}: ");
         assert!(stdout(&output).contains(&expected), "{}", stdout(&output));
     }
 }
 
-/// The good provider, which in some case calls a function that is nowhere and is looked up only then.
+/// The correct provider with a lazily bound call to a missing function.
 fn calls_late(function: &str) -> std::path::PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (source, library) = (

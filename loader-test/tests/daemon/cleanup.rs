@@ -1,4 +1,4 @@
-//! Nothing that was started is left, whatever ends the run.
+//! No process, namespace or mount is left, whatever ends the run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::processes::{self, Process};
 use crate::providers;
 use crate::stock::LOADER_TEST;
 
-/// A run that has everything started and waits for an answer that never comes.
+/// A run that has started everything and waits for an answer that never comes.
 struct Waiting {
     run: Child,
     started: BTreeSet<Process>,
@@ -35,7 +35,7 @@ fn wait_in_the_middle() -> Waiting {
         .spawn()
         .unwrap();
     let pid = i32::try_from(run.id()).unwrap();
-    // The last to be started is an ib_acme that stays without an answer; those before it that list endpoints do not stay.
+    // The last program is an ib_acme without an answer; earlier ones, which list endpoints, end.
     let started = wait::until("ib_acme to ask", Duration::from_secs(60), || {
         let started = processes::descendants(pid);
         let asking = started
@@ -87,7 +87,7 @@ impl Waiting {
         assert!(!networks.contains(&Some(own)), "{programs:?}");
 
         processes::wait_until_gone(&self.started);
-        // The number of a namespace that is gone is given to new ones, of other tests: only who was there before counts.
+        // Other tests' namespaces may reuse the number: only earlier processes count.
         let last = self.started.iter().map(|process| process.started).max();
         processes::wait_until_none("in their namespaces", |process| {
             let mounts = process.mounts.as_ref();
@@ -126,7 +126,7 @@ fn sigkill_leaves_nothing() {
     ends_by(Signal::KILL, None);
 }
 
-/// It leaves the daemon's session, its parent and the environment.
+/// A process that leaves the daemon's session, its parent and the environment.
 #[test]
 fn a_daemon_of_the_providers_ends_with_the_run() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a rig lets a test do to a fabric and its daemons.
+//! Tests of a rig's control over the fabric and its daemons.
 
 use std::path::Path;
 use std::thread;
@@ -129,7 +129,7 @@ fn requests_wait_while_opensm_is_stopped() {
     }
 }
 
-/// Waits until the stock provider answers, which it does not before it has joined its group.
+/// Waits until the stock provider answers, which it does only after its join.
 fn wait_until_joined(host: &Host) {
     let own = Destination::Gid(host.gid());
     wait::until_true("stock to answer", PATIENCE, || {
@@ -237,7 +237,7 @@ fn a_lid_changes() {
         .into_path()
         .unwrap();
     assert_eq!(path.dlid(), new);
-    // The simulated adapter looks at its port now and then.
+    // The simulated adapter polls its port.
     wait::until_true("a path with the new SLID", PATIENCE, || {
         let answer = second.connect()?.resolve(&to("Hca1"))?;
         Ok(answer.path().is_some_and(|path| path.slid() == new))
@@ -253,7 +253,7 @@ fn daemons_are_killed_and_started_again() {
         .start()
         .unwrap();
     let host = rig.host("Hca2").unwrap();
-    // More often than ibsim has places.
+    // More restarts than ibsim has places.
     for _ in 0..10 {
         host.kill();
         assert!(matches!(host.connect(), Err(Error::Io { .. })));
@@ -384,7 +384,7 @@ fn eight_daemons_on_1600_hosts_find_every_host() {
     }
 }
 
-/// The SM's LID is another one afterwards, and the ports know.
+/// Afterwards the SM has another LID, and the ports have it.
 #[test]
 fn another_node_takes_the_subnet_over() {
     let good = providers::good();
@@ -418,7 +418,7 @@ fn differences_are_those_with_the_sa() {
     assert_eq!(fields, ["SL"]);
 }
 
-/// An answer that never comes ends in a time-out that says so.
+/// A response that never comes ends in a timeout that says so.
 #[test]
 fn silence_is_an_error() {
     let silent = providers::build(&["SILENT=1"]);
@@ -433,7 +433,7 @@ fn silence_is_an_error() {
         .acme(&["-f", "l", "-d", "1"], Duration::from_millis(500))
         .unwrap();
     assert!(
-        printed.ends_with("ib_acme was ended: it hung\n"),
+        printed.ends_with("ib_acme hung and was killed\n"),
         "{printed}"
     );
 }

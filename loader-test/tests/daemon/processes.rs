@@ -1,4 +1,4 @@
-//! Processes, as /proc shows them.
+//! Reads processes from /proc.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use loader_test::wait;
 
-/// A process that stays the same one when its pid is used again.
+/// A process, identified even if its pid is reused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
     pub pid: i32,
@@ -30,7 +30,7 @@ impl Process {
     }
 }
 
-/// All processes but zombies.
+/// Returns all processes except zombies.
 pub fn all() -> Vec<Process> {
     let folders = fs::read_dir("/proc").unwrap().flatten();
     folders.filter_map(|folder| read(folder.path())).collect()
@@ -54,7 +54,7 @@ fn read(folder: PathBuf) -> Option<Process> {
     })
 }
 
-/// Everything that descends from `pid`.
+/// Returns all descendants of `pid`.
 pub fn descendants(pid: i32) -> BTreeSet<Process> {
     let everyone = all();
     let mut found = BTreeSet::new();

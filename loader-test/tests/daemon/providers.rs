@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Where Debian's ibacm has the stock provider.
+/// Path of the stock provider in Debian's ibacm.
 pub fn stock() -> PathBuf {
     let multiarch = std::fs::read_dir("/usr/lib").unwrap().flatten();
     multiarch

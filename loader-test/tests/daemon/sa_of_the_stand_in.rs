@@ -1,5 +1,5 @@
-//! The SA of the stand-in core answers what OpenSM answers, which is asked through the stock provider: that hands a client's
-//! record to the SA as it is, and the class-specific status of the answer to the client.
+//! Compares the stand-in core's SA with OpenSM. The stock provider sends the queries to OpenSM: it passes a client's record to
+//! the SA unchanged, and the class-specific status of the response to the client.
 
 use loader_test::record::PathRecord;
 use loader_test::rig::Rig;
@@ -9,7 +9,7 @@ use loader_test::stand_in::subnet::Subnet;
 
 const STOCK: &str = "/usr/lib/x86_64-linux-gnu/ibacm/libibacmp.so";
 
-/// A port that asks, a host, and another one.
+/// The requesting port, a host, and another host.
 struct Ends {
     prefix: u64,
     own: u64,
@@ -75,7 +75,7 @@ const CASES: [Case; 19] = [
     }),
 ];
 
-/// What of an answer is comparable between two fabrics: the prefixes of the GIDs, and what is behind the LIDs.
+/// The comparable parts of an answer from two fabrics: the GID prefixes, and the fields after the LIDs.
 fn comparable(path: &[u8; 64]) -> Vec<u8> {
     [&path[..16], &path[24..32], &path[44..57]].concat()
 }

@@ -58,7 +58,7 @@ fn stock_provider_agrees_with_the_sa() {
         0,
         &[
             "Provider ibacmp (/run/providers/libibacmp.so) loaded",
-            "32 destinations asked for",
+            "32 destinations requested",
             "32 answered, 32 equal",
             "32 printed by ib_acme, 32 equal",
             "0 differences",
@@ -75,12 +75,12 @@ fn stock_provider_resolves_the_addresses_it_is_told() {
     for address in addresses {
         arguments.extend(["--address".into(), address.into()]);
     }
-    // Everybody has a name to ask for names with, and two hosts an IP to ask for IPs with.
+    // Every host has a name as source for names, and two hosts an IP address as source for IP addresses.
     let run = stock(arguments);
     run.expect(
         0,
         &[
-            "44 destinations asked for",
+            "44 destinations requested",
             "44 answered, 44 equal",
             "-f n -s node1 -d node2 -v",
         ],
@@ -123,7 +123,7 @@ fn hosts_take_the_providers_in_turn_or_as_told() {
         0,
         &["16 answered, 16 equal", "1,ibacmp,Hca3", "1,ibacmp,Hca1"],
     );
-    stock([&good, "--host", "Hca3=other.so"]).expect(2, &["other.so, which is none of the LIBs"]);
+    stock([&good, "--host", "Hca3=other.so"]).expect(2, &["other.so is not one of the LIBs"]);
 }
 
 #[test]
@@ -131,12 +131,12 @@ fn the_forms_can_be_chosen() {
     let built = providers::good();
     let good = built.path().display().to_string();
     let run = stock([&good, "--by", "gid", "--host", "Hca2"]);
-    run.expect(0, &["4 destinations asked for", "4 answered, 4 equal"]);
+    run.expect(0, &["4 destinations requested", "4 answered, 4 equal"]);
     assert!(!run.stdout.contains("-f l"), "{}", run.stdout);
     stock([&good, "--by", "guid"]).expect(2, &["[possible values: lid, gid, name, ip]"]);
 }
 
-/// An SA without QoS has the path for who asks for that SL: a provider may have a policy.
+/// An SA without QoS returns the path for a query with that SL: a provider may have a policy.
 #[test]
 fn an_sl_that_the_sa_gives_is_right_and_shown() {
     let run = stock([providers::build(&["SL_OFF_BY=1"]).path()]);
@@ -146,7 +146,7 @@ fn an_sl_that_the_sa_gives_is_right_and_shown() {
             "32 answered, 32 equal",
             "32 printed by ib_acme, 32 equal",
             "64 records not the plain path",
-            "the answer is not the plain path, and the SA gives it to who asks for its values; the answer has SL 1, the SA says 0",
+            "the answer is not the plain path, but the SA returns it for a query with its values; the answer has SL 1, the SA says 0",
             "ib_acme's output has SL 1, the SA says 0",
         ],
     );
@@ -254,21 +254,21 @@ fn what_is_not_there_is_named() {
     let library = providers::stock().display().to_string();
     stock(["/nonexistent/lib.so"]).expect(2, &["/nonexistent/lib.so is not a file"]);
     stock([&library, "--net", "/nonexistent.net"]).expect(2, &["/nonexistent.net: No such file"]);
-    stock([&library, "--net", &library]).expect(2, &["there is no node in it"]);
+    stock([&library, "--net", &library]).expect(2, &["the file has no node"]);
     let broken = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(broken.path(), "Hca 1 \"H1\"\n[1] \"H2\"[1]\nHca 1 \"H1\"\n").unwrap();
     let broken = broken.path().display().to_string();
     stock([&library, "--net", &broken]).expect(2, &["ibsim cannot simulate the fabric"]);
     stock([&library, "--sim", "/nonexistent.so"]).expect(2, &["/nonexistent.so is not a file"]);
     stock([&library, "--host", "Hca9"]).expect(2, &["the fabric has no node Hca9"]);
-    stock([&library, "--host", "Switch1"]).expect(2, &["Switch1 is no host"]);
-    stock([&library, "--host", "Hca1", "--host", "Hca1"]).expect(2, &["Hca1 is given twice"]);
+    stock([&library, "--host", "Switch1"]).expect(2, &["Switch1 is a Switch, not a host"]);
+    stock([&library, "--host", "Hca1", "--host", "Hca1"]).expect(2, &["Hca1 is named twice"]);
     stock([&library, "--address", "Hca9=a"]).expect(2, &["Hca9, which is not a host"]);
     stock([&library, "--address", "Hca1=a b"]).expect(2, &["addresses of 1 to 46 bytes"]);
     stock([&library, "--opts", "/nonexistent/opts"]).expect(2, &["/nonexistent/opts: No such"]);
-    stock([&library, "--opt", "timeout"]).expect(2, &["not a name and a value"]);
+    stock([&library, "--opt", "timeout"]).expect(2, &["expected \"NAME VALUE\" or NAME=VALUE"]);
     let long = format!("x={}", "y".repeat(120));
-    stock([&library, "--opt", &long]).expect(2, &["ibacm cuts lines"]);
+    stock([&library, "--opt", &long]).expect(2, &["option line longer than"]);
     stock([""; 0]).expect(2, &["LIB"]);
 }
 
@@ -300,7 +300,7 @@ fn a_simulation_that_is_not_built_is_named_with_the_command() {
         .unwrap();
     finish(output).expect(
         2,
-        &["libfabric_sim.so is not there", "cargo build -p fabric-sim"],
+        &["libfabric_sim.so is missing", "cargo build -p fabric-sim"],
     );
 }
 
@@ -349,16 +349,16 @@ fn a_folder_that_cannot_be_made_and_options_that_are_none_are_named() {
         "--opt".as_ref(),
         "timeout=1\n2".as_ref(),
     ];
-    stock(arguments).expect(2, &["not a name and a value"]);
+    stock(arguments).expect(2, &["expected \"NAME VALUE\" or NAME=VALUE"]);
     let arguments = [
         library.as_os_str(),
         "--opt".as_ref(),
         "server_mode open".as_ref(),
     ];
-    stock(arguments).expect(2, &["server_mode open: ", "leave the option out"]);
+    stock(arguments).expect(2, &["server_mode open: ", "remove the option"]);
 }
 
-/// What keeps a program from being started says nothing about the provider.
+/// A program that cannot be started says nothing about the provider.
 #[test]
 fn surroundings_that_cannot_be_had_are_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -404,7 +404,7 @@ fn a_container_that_may_not_is_told_what_to_start_it_with() {
     );
 }
 
-/// Nobody is root here, so the mounts need a user namespace.
+/// Without root, the mounts need a user namespace.
 #[test]
 fn it_works_without_root() {
     let folder = tempfile::Builder::new()
@@ -443,7 +443,7 @@ fn it_works_without_root() {
     );
 }
 
-/// A run in a folder for temporary files of its own, and what is left in that.
+/// Runs the command with its own folder for temporary files, and returns what is left there.
 fn with_temporary(command: &str, arguments: &[&OsStr]) -> (Run, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let mut program = Command::new(LOADER_TEST);
@@ -498,7 +498,7 @@ fn options_come_from_a_file_and_single_lines_in_every_command() {
     }
 }
 
-/// What stands on PATH in place of opensm: it runs the real one and then this.
+/// A script on PATH in place of opensm: it runs the real one and then this.
 fn opensm_that(does: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("opensm");
@@ -616,11 +616,11 @@ fn libraries_from_beside_the_provider_come_with_its_copy() {
     let run = stock([&library]);
     run.expect(
         1,
-        &["provider.so needs libdeeper.so: neither the loader's paths nor"],
+        &["provider.so needs libdeeper.so, which is in neither the loader's paths"],
     );
     std::fs::remove_dir_all(folder.path().join("agent")).unwrap();
     let run = stock([&library]);
-    run.expect(1, &["provider.so needs libagent.so.1: neither"]);
+    run.expect(1, &["provider.so needs libagent.so.1, which is in neither"]);
     assert!(!run.stderr.contains("ibsim"), "{}", run.stderr);
 }
 

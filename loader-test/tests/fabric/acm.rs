@@ -1,7 +1,7 @@
 //! Stock daemons with the stock provider on several hosts, which resolve each other's addresses by ACM multicast.
 //!
-//! No daemon has a file of addresses, so that only the owner of one can tell it. Each answer is compared with what the SA
-//! says: `ib_acme -v` would ask the same provider again.
+//! No daemon has an address file, so only the owner of an address can answer for it. Each answer is compared with the SA's
+//! record: `ib_acme -v` would ask the same provider again.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn addresses(node: &str) -> [String; 3] {
     ]
 }
 
-/// Fields that the provider takes from the group when it does not ask the SA for the path (`route_prot acm`).
+/// Fields that the provider takes from the group if it does not query the SA for the path (`route_prot acm`).
 const OF_THE_GROUP: [&str; 3] = ["MTU", "rate", "packet lifetime"];
 
 fn hosts() -> Builder {
@@ -40,11 +40,11 @@ fn hosts() -> Builder {
     rig.option("addr_preload", "none")
 }
 
-/// A peer's answer is awaited for this much more than the option says: 4.096 us times two to the power of it.
+/// Extra wait for a peer's response beyond the option: 4.096 us times two to the power of this.
 const SUBNET_TIMEOUT: &str = "FABRIC_SIM_SUBNET_TIMEOUT";
 const QUICK: u8 = 10;
 
-/// Daemons that give up soon, to be used where something is to time out.
+/// Daemons with short time-outs, for tests of time-outs.
 fn impatient(rig: Builder) -> Builder {
     rig.env(SUBNET_TIMEOUT, QUICK)
         .option("timeout", 250)
@@ -164,7 +164,7 @@ fn a_link_that_loses_everything_times_out() {
         counts.sent >= 2 && counts.dropped == counts.sent,
         "the request, and again: {counts:?}"
     );
-    // Its answers are lost as well.
+    // Its responses are lost too.
     assert_eq!(resolve(&rig, HOSTS[1], HOSTS[0]), Status::ETIMEDOUT);
     assert_eq!(resolve(&rig, HOSTS[1], HOSTS[2]), Status::SUCCESS);
     host.set_link_faults(LinkFaults::default()).unwrap();

@@ -63,8 +63,8 @@ fn survives_an_sa_that_is_silent() {
     assert_eq!(resolve(&rig, PROBED), Status::SUCCESS);
 }
 
-/// The provider joins once when it is told to, and never again if that is not answered in time: time-outs are long enough
-/// for the new manager's first sweep, during which it ignores requests.
+/// The provider joins once after the event and never retries: time-outs are long enough for the new manager's first sweep,
+/// during which it ignores requests.
 #[test]
 fn survives_an_sa_that_is_killed() {
     let rig = fabric()
@@ -83,7 +83,7 @@ fn survives_an_sa_that_is_killed() {
     assert_eq!(resolve(&rig, MANAGER), Status::ETIMEDOUT);
     let mark = log_end(&rig);
     rig.start_opensm().unwrap();
-    // It is told that the new master knows nothing of its membership.
+    // The event says that the new master has lost its membership.
     wait_for_log(&rig, mark, "ibsim0 1 has reregistered");
     wait_for_log(&rig, mark, "join successful");
     assert_eq!(resolve(&rig, PROBED), Status::SUCCESS);

@@ -1,4 +1,4 @@
-//! A program's own queue pair among those of daemons: what comes to it, and what does not.
+//! Tests which datagrams reach a program's own queue pair beside those of daemons.
 
 use fabric_sim::model::event::PortEvent;
 use loader_test::client::{Destination, Status};
@@ -16,7 +16,7 @@ const GROUP: Gid = Gid([
 const QKEY: u32 = 0x8001_0000;
 const SET: u8 = 0x02;
 const DELETE: u8 = 0x15;
-/// Host that owns the names that are asked for.
+/// The host that owns the requested names.
 const OWNER: &str = "Hca4";
 
 /// A daemon that resolves names, and another that owns them.
@@ -34,7 +34,7 @@ fn daemons(names: &[&str]) -> Rig {
     rig
 }
 
-/// The daemon asks all members of the group for a name, whose owner answers.
+/// The daemon sends the group a request for a name, and the owner responds.
 fn ask_group(rig: &Rig, name: &str) {
     let question = Destination::Address {
         destination: name.to_owned(),
@@ -51,7 +51,7 @@ fn a_group_is_heard_as_long_as_the_sa_has_the_port_for_a_member() {
     let mut probe = Probe::start(&rig, PROBED);
     probe.make_queue_pair();
 
-    // To learn the group's LID, which the SA tells members alone.
+    // Join to get the group's LID, which the SA returns only to members.
     let joined = probe.change_membership(SET, 1, sm_lid, GROUP, QKEY);
     assert_eq!(joined.status, 0);
     let left = probe.change_membership(DELETE, 2, sm_lid, GROUP, QKEY);

@@ -1,4 +1,4 @@
-//! What happens to a port, as asynchronous events and as attributes.
+//! Changes of a port, as asynchronous events and as attributes.
 
 use fabric_sim::control::{Client, ControlError};
 use fabric_sim::model::event::PortEvent::{self, *};
@@ -67,7 +67,7 @@ fn the_subnet_manager_moves() {
     assert_eq!(probe.port().sm_lid, 88);
 }
 
-/// A new master has to be told memberships anew: OpenSM asks for that in its first sweep.
+/// A new master has no memberships: OpenSM requests reregistration in its first sweep.
 #[test]
 fn the_subnet_manager_is_started_again() {
     let rig = fabric().start().unwrap();

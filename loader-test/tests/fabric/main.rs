@@ -18,14 +18,14 @@ use std::time::Duration;
 
 use loader_test::rig::{Builder, Rig};
 
-/// How long something may take that should not take long.
+/// Time limit for a quick operation.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the subnet manager sits, on the rig's own net of four hosts.
+/// The subnet manager's node, on the rig's default net of four hosts.
 const MANAGER: &str = "Hca1";
-/// Where the one daemon sits.
+/// The daemon's node.
 const DAEMON: &str = "Hca2";
-/// Where probes sit.
+/// The probes' node.
 const PROBED: &str = "Hca3";
 
 /// A fabric with one stock daemon, with the stock provider.

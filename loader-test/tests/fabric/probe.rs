@@ -22,7 +22,7 @@ pub struct Probe {
     directory: PathBuf,
 }
 
-/// What the probe saw of a MAD that came to it.
+/// A MAD that the probe received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     pub transaction: u32,
@@ -41,18 +41,18 @@ pub struct Datagram {
     pub source_qp: u32,
     pub grh: bool,
     pub length: u32,
-    /// What it has from its byte 24 on: an ACM request's destination address, if that is a name.
+    /// Its text from byte 24 on: the destination address of an ACM request by name.
     pub text: String,
 }
 
-/// What the SA said to a request about membership in a group.
+/// The SA's response to a join or leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     pub status: u16,
     pub mlid: u16,
 }
 
-/// What the probe sees of its port.
+/// The port attributes that the probe reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     pub state: u8,
@@ -125,7 +125,7 @@ impl Probe {
         &self.directory
     }
 
-    /// The present end of what it has said.
+    /// Returns the current end of its output.
     pub fn mark(&self) -> Mark {
         self.process.output().end()
     }
@@ -135,12 +135,12 @@ impl Probe {
         std::fs::read_to_string(self.directory.join("probe.err")).unwrap()
     }
 
-    /// Gives it a command.
+    /// Sends a command.
     pub fn tell(&mut self, command: &str) {
         writeln!(self.stdin.as_mut().unwrap(), "{command}").unwrap();
     }
 
-    /// Gives it a command and returns the line, beginning with `answer`, that it says to it.
+    /// Sends a command and returns the response line, which begins with `answer`.
     pub fn ask(&mut self, command: &str, answer: &str) -> String {
         let mark = self.mark();
         self.tell(command);
@@ -159,7 +159,7 @@ impl Probe {
         .unwrap()
     }
 
-    /// Its port as it sees it now.
+    /// Returns its port's current attributes.
     pub fn port(&mut self) -> Port {
         let line = self.ask("port 1", "port 1 ");
         let value = |key: &str| {
@@ -199,7 +199,7 @@ impl Probe {
         .unwrap();
     }
 
-    /// Asks the SA for a path. The answer, or what comes instead, is [received](Self::received) later.
+    /// Queries the SA for a path. The response, or the returned MAD, is [received](Self::received) later.
     pub fn ask_for_path(
         &mut self,
         timeout_ms: u32,

@@ -1,4 +1,4 @@
-//! The kernel's MAD time-outs. Times are only ever checked to be not too short.
+//! The kernel's MAD time-outs. Tests only check that times are not too short.
 
 use crate::probe::{Probe, Received};
 use crate::{DAEMON, MANAGER, PROBED, fabric};
@@ -7,7 +7,7 @@ const GET_RESP: u8 = 0x81;
 const GET: u8 = 0x01;
 const SA: u8 = 0x03;
 const ETIMEDOUT: u32 = 110;
-/// What the kernel gives back of a request: the MAD header.
+/// The part of a request that the kernel returns: the MAD header.
 const HEADER: u32 = 24;
 
 fn assert_timed_out(mad: &Received, timeout_ms: u64, retries: u64) {
@@ -100,16 +100,16 @@ fn opensm_killed() {
     let rig = fabric().start().unwrap();
     let mut probe = Probe::start(&rig, PROBED);
     let (sm, dlid) = (rig.lid(MANAGER).unwrap().0, rig.lid(DAEMON).unwrap().0);
-    // One that was in its hands, to which ibsim never says anything.
+    // A request at the stopped SA, to which ibsim never responds.
     rig.opensm().stop().unwrap();
     probe.ask_for_path(400, 1, 1, sm, dlid);
     rig.kill_opensm().unwrap();
-    // One for which nobody is there, which ibsim gives back at once.
+    // A request to a missing destination, which ibsim returns at once.
     probe.ask_for_path(400, 2, 2, sm, dlid);
     assert_timed_out(&probe.wait_for_mad(1), 400, 1);
     assert_timed_out(&probe.wait_for_mad(2), 400, 2);
 
-    // One that is out while it comes back.
+    // A request that is outstanding while the SA comes back.
     probe.ask_for_path(500, 600, 3, sm, dlid);
     rig.start_opensm().unwrap();
     assert_answered(&probe.wait_for_mad(3));

@@ -1,4 +1,4 @@
-//! Providers compiled from C and C++ source, kept in the target folder: the same source is compiled once.
+//! Compiles providers from C and C++ source into the target folder, each source once.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -46,7 +46,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// A library from C source; `name` is for people.
+/// Builds a library from C source; `name` is part of its file name.
 pub fn compile(name: &str, source: &str) -> PathBuf {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c-providers");
@@ -66,7 +66,7 @@ pub fn compile(name: &str, source: &str) -> PathBuf {
     ));
     let (file, built) = (draft.with_extension("c"), draft.with_extension("draft"));
     fs::write(&file, source).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    // Warnings are off: faults look suspicious to a compiler, too.
+    // Without warnings: faults also look suspicious to a compiler.
     let output = Command::new("cc")
         .args(FLAGS)
         .arg("-w")
@@ -81,7 +81,7 @@ pub fn compile(name: &str, source: &str) -> PathBuf {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: cc: {errors}");
     let _ = fs::remove_file(&file);
-    // Whole or not at all: another test may look for the same library.
+    // Atomically: another test may use the same library.
     fs::rename(&built, &library).unwrap_or_else(|error| panic!("{}: {error}", library.display()));
     library
 }
@@ -91,7 +91,7 @@ pub fn good() -> PathBuf {
     compile("sa-provider", &sa_provider())
 }
 
-/// The library of the good provider with other texts in the place of some that are there once.
+/// Returns the library of the correct provider with texts replaced, each present once.
 pub fn with(name: &str, replace: &[(&str, &str)]) -> PathBuf {
     let mut source = sa_provider();
     for (from, to) in replace {
@@ -106,7 +106,7 @@ pub fn good_mcast() -> PathBuf {
     compile("mcast-provider", &mcast_provider())
 }
 
-/// The library of the good provider in a file that the daemon passes over, for a check of that.
+/// Returns the library of the correct provider in a file that the daemon skips.
 pub fn badly_filed(check: &str) -> io::Result<PathBuf> {
     let good = good();
     let folder = good.with_file_name(check);

@@ -1,8 +1,8 @@
-//! Every check of the suite has passed on a good provider and failed on its own faulty one, and on that one no other check
-//! fails but those that the fault declares.
+//! Every check of the suite passes on a correct provider and fails on its own faulty one. On that one no other check fails
+//! except those that the fault declares.
 //!
-//! The whole suite is run on each of them, which is some 36,000 runs of a check. A run takes about 10 ms of processor time
-//! and sleeps for the rest. No sample is taken.
+//! The whole suite runs on each of them, about 36,000 runs of a check. A run takes about 10 ms of processor time, and sleeps
+//! for the rest.
 //!
 //! `FAULTS=RE` in the environment restricts all of this to the checks whose names match, for work on one of them.
 
@@ -39,15 +39,15 @@ fn plan(jobs: usize) -> Plan {
         strict: true,
         time_limit: TIME_LIMIT,
         jobs,
-        // What a fault breaks besides is what this is about.
+        // The test is about the other checks that a fault breaks.
         blocks: false,
-        // A fault is no matter of time; where it may be, the test itself tries again.
+        // No repetitions: the test itself retries where time matters.
         repeats: 0,
         ..Plan::new(env!("CARGO_BIN_EXE_loader-test"))
     }
 }
 
-/// The checks that this run is about.
+/// Returns the checks of this run.
 fn chosen() -> Vec<&'static Check> {
     let only = env::var("FAULTS").ok().map(|only| {
         Regex::new(&only).unwrap_or_else(|error| panic!("FAULTS is no regular expression: {error}"))
@@ -267,7 +267,7 @@ fn no_other_check_fails_on_a_faulty_provider() {
                 suspects.iter().any(is_it)
             })
             .collect();
-        // Once more, without a crowd: on a machine that is overwhelmed even a good provider misses its deadlines.
+        // Once more alone: on an overloaded machine even a correct provider misses its deadlines.
         let undeclared: Vec<_> = undeclared_of(&suspects, 1).iter().map(shown).collect();
         if undeclared.is_empty() {
             Ok(())

@@ -1,4 +1,4 @@
-//! The program that operators get is built without the faults.
+//! The operators' program is built without the faults.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -11,11 +11,11 @@ use object::{Object as _, ObjectSection as _};
 
 use crate::products;
 
-/// Long enough to be in a program by no chance.
+/// Long enough not to occur in a program by chance.
 const LONG: usize = 24;
 
-/// The program as operators get it. `cargo xtask test` keeps a copy of it before it builds the tests; without xtask, `products`
-/// has just built it.
+/// The operators' program. `cargo xtask test` copies it before it builds the tests; without xtask, `products` has just built
+/// it.
 fn program() -> PathBuf {
     let built = products::folder();
     match env::var_os("ACM_TESTS_BUILT") {

@@ -1,4 +1,4 @@
-//! `fuzz`, on good providers and on planted faults.
+//! Tests `fuzz` on correct providers and on planted faults.
 
 #[path = "../faults/compiler.rs"]
 #[allow(dead_code, reason = "part of it serves other tests")]
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 /// More than any of the faults needs on a busy machine.
 const LIMIT: &str = "300s";
 
-/// What a run left.
+/// The output of a run.
 struct Run {
     folder: TempDir,
     code: Option<i32>,
@@ -135,7 +135,7 @@ fn a_race_is_found() {
     );
 }
 
-/// A request that is refused is not freed.
+/// The provider does not free a refused request.
 #[test]
 fn a_leak_is_found() {
     let found = finds(
@@ -149,7 +149,7 @@ fn a_leak_is_found() {
     assert_eq!(found["repeated"], true);
 }
 
-/// The index of the destination is believed.
+/// The provider trusts the destination's index.
 #[test]
 fn an_index_out_of_bounds_is_found() {
     finds(
@@ -162,7 +162,7 @@ fn an_index_out_of_bounds_is_found() {
     );
 }
 
-/// Who waits for a path that does not exist waits for ever.
+/// A request for a missing path is never answered.
 #[test]
 fn a_lost_answer_is_found() {
     finds(
@@ -175,7 +175,7 @@ fn a_lost_answer_is_found() {
     );
 }
 
-/// What was known before a re-registration is believed afterwards.
+/// The cache survives a reregistration.
 #[test]
 fn a_wrong_answer_after_an_event_is_found() {
     let found = finds(
@@ -209,14 +209,14 @@ fn what_is_found_is_shrunk_and_told() {
     assert_eq!(actions[0], "up");
     for part in [
         "crashed\n",
-        "the shortest sequence that fails:\n  Up\n",
+        "the shortest failing sequence:\n  Up\n",
         "inside handle_event",
         "again: ",
         "--replay ",
     ] {
         assert!(run.stdout.contains(part), "{part:?} in\n{}", run.stdout);
     }
-    // The seed alone does, too.
+    // The seed alone also reproduces it.
     let seed = found["seed"].to_string();
     let again = fuzz(&library, &["--seed", &seed, "--runs", "1"]);
     assert_eq!(again.found()["unshrunk"], found["unshrunk"]);
@@ -261,7 +261,7 @@ fn time_that_is_over_ends_shrinking() {
     assert_eq!(found["shrunk"], false);
     assert_eq!(found["actions"], found["unshrunk"]);
     assert!(
-        run.stdout.contains("so far; --replay goes on"),
+        run.stdout.contains("so far; --replay continues"),
         "{}",
         run.stdout
     );

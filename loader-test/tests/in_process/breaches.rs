@@ -1,4 +1,4 @@
-//! What a provider does wrong is in the ledger of its own core.
+//! A provider's violations are in the ledger of its core.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use loader_test::stand_in::ledger::{Violation, ViolationKind};
 
 use super::by_lid;
 
-/// Does with a request what the LID says.
+/// Treats a request as its LID says.
 struct Odd {
     kept: Mutex<Vec<KeptRequest>>,
 }
@@ -61,14 +61,14 @@ impl Provider for Odd {
 
 provider_table!(Odd);
 
-/// The breaches after one request for each of these peers.
+/// Returns the violations after one request for each of these peers.
 fn breaches(peers: &[u16]) -> Vec<Violation> {
     let mut core = InProcess::load::<Odd>(&["timeout 200", "retries 0"]).expect("odd loads");
     let from = core.up(FIRST_PORT).expect("the port opens");
     for number in peers {
         let id = core.resolve_from(from, &by_lid(&Peer::number(*number)));
         if *number == KEPT {
-            // Nothing will come.
+            // No answer will come.
             core.patience = core.deadline();
         } else {
             core.reply(id).expect("an answer");
@@ -91,7 +91,7 @@ fn a_callback_that_holds_the_cores_thread_is_named() {
             breaches[0].text.contains("20ms"),
             "{milliseconds}: {breaches:?}"
         );
-        // Once may be the machine's fault.
+        // One slow call may be the machine's fault.
         assert_eq!(self::breaches(&[number]), []);
     }
 }
@@ -118,7 +118,7 @@ fn a_request_that_is_kept_for_ever_is_in_the_ledger_of_its_own_core() {
         kinds(&kept),
         [ViolationKind::DroppedRequest, ViolationKind::NeverAnswered]
     );
-    // The next core has nothing to do with it.
+    // The next core does not count it.
     assert_eq!(breaches(&[9]), []);
 }
 

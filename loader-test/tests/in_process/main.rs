@@ -1,5 +1,5 @@
-//! Providers of this process under the stand-in core, the way a vendor's unit tests run theirs: no library is loaded, and
-//! the core's books see everything that the provider does.
+//! Runs providers of this process under the stand-in core, as a vendor's unit tests do: without loading a library, and with the
+//! core's ledger.
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +16,7 @@ use loader_test::stand_in::ledger::ViolationKind;
 use loader_test::stand_in::message::{Message, Path};
 use loader_test::stand_in::sa::Reaction;
 
-/// Asks the SA for every path.
+/// Queries the SA for every path.
 struct Asker;
 
 impl Provider for Asker {
@@ -155,7 +155,7 @@ fn the_provider_reads_the_options_of_the_test() {
 #[test]
 fn breaches_are_in_the_books() {
     let mut core = InProcess::load::<Forgetful>(&["timeout 10", "retries 0"]).expect("it loads");
-    // Nothing will come.
+    // No answer will come.
     core.patience = core.deadline();
     let from = core.up(FIRST_PORT).expect("the port opens");
     core.resolve_from(from, &by_lid(&Peer::number(1)));

@@ -1,4 +1,4 @@
-//! A provider with a policy is right where the SA gives what it answers.
+//! A provider with a policy is right if the SA returns its answers.
 
 use std::sync::Arc;
 

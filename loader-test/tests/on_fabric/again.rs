@@ -1,4 +1,4 @@
-//! A path that was handed out is asked for again as it is: by rdma_getaddrinfo with the route of an earlier call for hints.
+//! A returned path is requested again unchanged: by rdma_getaddrinfo with an earlier call's route as hints.
 
 use loader_test::client::{Client, Destination, Entry, Status, entries};
 use loader_test::record::PathRecord;

@@ -1,7 +1,7 @@
-//! Requests that name two components of a path, consistent and contradicting, in all pairs.
+//! Requests with all pairs of path components, consistent and contradictory.
 //!
-//! What the SA answers to a Get with the same components decides: the provider answers a path exactly if the SA has one, and
-//! that path. A request by LID and GID that contradict each other may also be answered with the path to the GID.
+//! The SA's response to a Get with the same components decides: the provider must return a path exactly if the SA has one, and
+//! that path. A request with a contradictory LID and GID may also get the path to the GID.
 //!
 //! The stock provider differs, see [`Fabric::stocks`].
 

@@ -1,4 +1,4 @@
-//! A file that changes while the daemon has no descriptor free. The stock provider reads it when it starts, and never again.
+//! A file that changes while the daemon has no free descriptor. The stock provider reads it only at start.
 
 use std::fs;
 

@@ -1,7 +1,7 @@
-//! Tests that every provider of the workspace has to pass under the real daemon, with a real OpenSM on a simulated fabric.
+//! Tests for every provider of the workspace under the real daemon, with a real OpenSM on a simulated fabric.
 //!
-//! Each provider's own daemon tests include this folder, and so do this crate's for the stock provider; `crate::subject` says
-//! which library is meant. Where the stock provider legitimately differs, the test says so.
+//! Each provider's daemon tests include this folder, and this crate's do so for the stock provider; `crate::subject` names the
+//! library under test. If the stock provider legitimately differs, the test says so.
 
 mod again;
 mod components;

@@ -1,6 +1,6 @@
-//! The kernel names a service ID, its TCP port, and a QoS class, its type of service, with every connection that it makes.
+//! The kernel names a service ID (from the TCP port) and a QoS class (from the type of service) with every connection.
 //!
-//! Whether these choose anything is for the SA to say.
+//! The SA says whether these select a path.
 
 use loader_test::ibacm::{Host, PortEvent};
 use loader_test::kernel::{Kernel, Request, service_id_of_port};

@@ -1,5 +1,5 @@
-//! A subnet whose prefix is not the default one, and GIDs that are written with the default one all the same: hosts files, and
-//! clients that have them from there.
+//! A subnet with its own prefix, and GIDs that have the default prefix anyway: in hosts files, and from clients that read
+//! them there.
 
 use loader_test::client::{Entry, Status, entries, flag};
 use loader_test::kernel::{Kernel, Request};

@@ -1,4 +1,4 @@
-//! What the conformance suite says of stock's provider is so under the real daemon, and path-cache does it better there.
+//! The faults that the conformance suite finds in stock's provider also occur under the real daemon; path-cache has none of them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The kernel asks by netlink when it connects on behalf of a program or of itself.
+//! Path requests of the kernel, which it sends by netlink when it connects.
 
 use std::thread;
 use std::time::{Duration, Instant};

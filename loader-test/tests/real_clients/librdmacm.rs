@@ -1,4 +1,4 @@
-//! rdma_getaddrinfo of the distribution's librdmacm, which most programs ask by.
+//! rdma_getaddrinfo of the distribution's librdmacm, which most programs use.
 
 use std::fs;
 use std::io::Read as _;

@@ -1,5 +1,4 @@
-//! The clients that ibacm has in the world, the kernel and librdmacm, against the real daemon with stock's provider and with
-//! path-cache.
+//! ibacm's real clients, the kernel and librdmacm, with the real daemon and stock's provider or path-cache.
 
 mod faults;
 mod kernel;

@@ -1,4 +1,4 @@
-//! Runs of `loader-test check`, and the providers that they are about.
+//! Runs `loader-test check`, and builds the providers for it.
 
 use std::fs;
 use std::io::Read as _;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::compiled::{compiled, draft};
 
-/// What a run leaves.
+/// The output of a run.
 #[derive(Debug)]
 pub struct Run {
     pub code: i32,
@@ -75,7 +75,7 @@ impl Run {
     }
 }
 
-/// A file of this process's own, which is not there when the tests begin. `cargo xtask test` removes what earlier ones left.
+/// Returns this process's own file, which does not exist when the tests start. `cargo xtask test` removes earlier ones.
 pub fn file(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
@@ -127,7 +127,7 @@ fn build(name: &str, source: &str, definitions: &[String]) -> PathBuf {
     arguments.extend(["{source}", "-libverbs", "-lpthread"]);
     let library = file(&format!("lib{name}.so"));
     let built = compiled(name, ".so", source, &arguments);
-    // Whole or not at all: another test of this process may look for the same file.
+    // Atomically: another test of this process may use the same file.
     let draft = draft(&library);
     fs::copy(built, &draft).expect("a copy of the library");
     fs::rename(&draft, &library).expect("a library under its name");
@@ -214,7 +214,7 @@ fn on_terminal(mut command: Command, code: i32) -> String {
     String::from_utf8(text).expect("UTF-8")
 }
 
-/// What a terminal shows in the end of what was written to it: carriage returns, cursor up, and erasing are followed.
+/// Returns a terminal's final contents, after carriage returns, cursor movements and erasing.
 pub fn screen(text: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     let (mut row, mut column) = (0_usize, 0_usize);
@@ -271,14 +271,14 @@ pub fn is_running(pid: i32) -> bool {
         .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
 }
 
-/// How long a test waits for what must happen.
+/// Longest wait for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits for something that must come.
+/// Waits for an expected event.
 pub fn until(what: &str, mut is: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

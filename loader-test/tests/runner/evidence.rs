@@ -1,4 +1,4 @@
-//! What a result says: enough to find the fault by, and to see it again.
+//! The contents of a result: enough to find the fault and to reproduce it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ fn a_panic_that_the_sdk_caught_fails_every_command() {
     for part in [
         "src/lib.rs:7:9",
         "rule: a provider does not panic",
-        "harmed: a client",
+        "affects: a client",
     ] {
         assert!(
             checked.message("resolve-by-lid").contains(part),
@@ -145,7 +145,7 @@ fn a_crash_says_where_and_shows_the_last_words() {
         "SIGABRT, inside open_device (device ",
         "rule: ",
         "(CHECKS.md, abilities)",
-        "harmed: the daemon",
+        "affects: the daemon",
         "    undefined symbol: x",
     ] {
         assert!(run.stdout.contains(part), "{part}: {}", run.stdout);
@@ -182,7 +182,7 @@ fn a_check_that_hangs_shows_all_stacks() {
         "1s, inside open_device (device ",
         "the core hangs in the provider",
         "rule: ",
-        "harmed: the daemon",
+        "affects: the daemon",
     ] {
         assert!(run.message(opens).contains(part), "{part}: {run:?}");
     }
@@ -250,9 +250,9 @@ fn what_breaks_another_rule_is_told_by_that_rule() {
     );
     let run = check(&silent, "^load-quiet$", &[]);
     for part in [
-        "rule: every request is answered",
-        "(CHECKS.md, breaches)",
-        "harmed: a client",
+        "rule: every request gets an answer",
+        "(CHECKS.md, violations)",
+        "affects: a client",
     ] {
         assert!(run.message("load-quiet").contains(part), "{part}: {run:?}");
     }

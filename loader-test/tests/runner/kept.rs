@@ -1,4 +1,4 @@
-//! What a run keeps of bad checks, and what is written at the end of a check.
+//! What a run keeps of bad checks, and the output at the end of a check.
 
 use std::fs;
 use std::path::PathBuf;
@@ -285,7 +285,8 @@ fn complaints_about_options_are_in_the_summary() {
     let told = run.json["libraries"][0]["complaints"].as_array().unwrap();
     assert_eq!(told.len(), 1, "{run:?}");
     assert!(
-        run.stdout.contains("the provider says of its options: "),
+        run.stdout
+            .contains("the provider's log about its options: "),
         "{}",
         run.stdout
     );
@@ -306,9 +307,9 @@ fn a_check_is_explained() {
     let (code, text) = explained("sa-storm");
     assert_eq!(code, 0);
     for part in [
-        "rule: many requests for one destination are one query",
-        "harmed: the subnet administrator",
-        "seen: makes 200 requests",
+        "rule: many concurrent requests for one destination cost one SA query",
+        "affects: the subnet administrator",
+        "how: sends 200 requests",
         "needs: loads, opens-port, answers-by-lid, closes",
         "libibacmp.so: passed",
     ] {
@@ -316,7 +317,7 @@ fn a_check_is_explained() {
     }
     let (_, text) = explained("query-source");
     assert!(
-        text.contains("libibacmp.so: failed: the client's record goes to the SA as it is"),
+        text.contains("libibacmp.so: failed: it passes the client's record to the SA unchanged"),
         "{text}"
     );
     let (code, text) = explained("ability-opens-port");

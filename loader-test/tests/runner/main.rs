@@ -1,4 +1,4 @@
-//! `loader-test check` and what bad providers do to it: each becomes the result of its check, and the rest goes on.
+//! `loader-test check` with bad providers: each fault becomes the result of its check, and the run continues.
 
 mod bench;
 #[path = "../shared/compiled.rs"]
@@ -74,7 +74,7 @@ fn a_callback_that_crashes() {
             "seen: ",
             signal,
             "rule: ",
-            "harmed: the daemon",
+            "affects: the daemon",
         ] {
             assert!(run.message(OPENS).contains(part), "{part}: {run:?}");
         }

@@ -1,4 +1,4 @@
-//! What a run tells: on a terminal and elsewhere, as JSON and as JUnit XML.
+//! The output of a run: on a terminal, as plain text, as JSON and as JUnit XML.
 
 use std::fs;
 
@@ -146,7 +146,7 @@ fn junit_says_the_same() {
         panic!("{text}");
     };
     let body = description.as_deref().unwrap();
-    for part in ["expected: ", "seen: ", "rule: ", "harmed: "] {
+    for part in ["expected: ", "seen: ", "rule: ", "affects: "] {
         assert!(body.contains(part), "{part}: {text}");
     }
     assert_eq!(message.as_deref().map(|line| line.lines().count()), Some(1));
@@ -221,7 +221,7 @@ fn a_failure_says_what_where_why_and_how_to_see_it_again() {
         &[("QUERY", "provider.name = \"one thing\"")],
     );
     let run = check(&library, "^load-name$", &[]);
-    for part in ["expected: ", "seen: ", "rule: ", "harmed: "] {
+    for part in ["expected: ", "seen: ", "rule: ", "affects: "] {
         assert!(run.stdout.contains(part), "{part}: {run:?}");
     }
     let again = Regex::new(r"again: \S*loader-test (check .*)").unwrap();
@@ -244,7 +244,7 @@ fn a_failure_says_what_where_why_and_how_to_see_it_again() {
 
 #[test]
 fn a_breach_says_the_rule_as_well() {
-    // No answer is what the books see, whatever the check is about.
+    // The ledger reports missing answers in every check.
     let library = bench::changed(
         "leaks-mads",
         "\tacm_free_sa_mad(mad);\n\tsend_answers(&done);\n",
@@ -257,8 +257,8 @@ fn a_breach_says_the_rule_as_well() {
     for part in [
         "expected: ",
         "seen: ",
-        "rule: an SA MAD is sent or freed",
-        "harmed: ",
+        "rule: the provider sends or frees each SA MAD",
+        "affects: ",
     ] {
         assert!(
             run.message("resolve-by-lid").contains(part),

@@ -1,4 +1,4 @@
-//! The results against their JSON Schema: as much of JSON Schema as that file uses, and not a word more.
+//! Validates the results against their JSON Schema, with only the keywords that the file uses.
 
 use regex_lite::Regex;
 use serde_json::{Map, Value};

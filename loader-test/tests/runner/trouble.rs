@@ -1,4 +1,4 @@
-//! Trouble that is none of the provider's: the harness's own, or that of whoever reads its results.
+//! Failures that are not the provider's: of the harness, or of the reader of its results.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -254,7 +254,7 @@ fn nobody_reads_on() {
     for pid in pids(&hanging) {
         until("the end of a check", || !is_running(pid));
     }
-    // A file with results is wanted all the same.
+    // With a report file the run continues.
     let json = bench::file("nobody-reads.json");
     let mut command = bench::command(
         &good(),

@@ -1,5 +1,5 @@
-//! C code that tests compile, kept in cargo's folder for tests and named by its contents: several tests, each in a process of
-//! its own, find the same file, and none of them meets half of it or empties the folder under another one.
+//! Compiles C code for tests into cargo's folder for tests, named by its contents, so that several test processes share a file
+//! and none reads half of it or removes it under another.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -37,12 +37,12 @@ pub fn compiled(name: &str, end: &str, source: &str, arguments: &[&str]) -> Path
         "{name} does not compile:\n{errors}"
     );
     let _ = fs::remove_file(&file);
-    // Whole or not at all: another test may look for the same file.
+    // Atomically: another test may use the same file.
     fs::rename(&draft, &built).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
     built
 }
 
-/// A name beside `file` that nobody else uses.
+/// Returns an unused name beside `file`.
 pub fn draft(file: &Path) -> PathBuf {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! What tests load or start without being linked to it: both providers, `loader-test`, fabric-sim.
+//! The products that tests load or start without linking them: both providers, `loader-test`, fabric-sim.
 //!
-//! Cargo builds neither libraries of this kind nor other packages' programs for a test, and an old file must not pass for the
-//! present source.
+//! Cargo builds neither such libraries nor other packages' programs for a test, and an old file must not pass for the current
+//! source.
 
 use std::env;
 use std::ffi::OsStr;

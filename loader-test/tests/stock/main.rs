@@ -1,5 +1,4 @@
-//! The table of the checks (CHECKS.md) says of each check what the check itself says, and of rdma-core's own provider what
-//! a run shows.
+//! Compares the tables of CHECKS.md with the checks, and with a run on rdma-core's own provider.
 
 mod wire;
 

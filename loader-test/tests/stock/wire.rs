@@ -1,4 +1,4 @@
-//! What rdma-core's own provider puts on the wire, byte for byte: the file that mcast-sa's datagrams are held against.
+//! The datagrams of rdma-core's own provider, byte for byte: the reference file for mcast-sa's datagrams.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};

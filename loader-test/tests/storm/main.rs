@@ -1,4 +1,4 @@
-//! `loader-test storm`, small: what the SA is asked by each provider, and that all answers are right. Never a time.
+//! A small `loader-test storm`: checks each provider's SA queries, and that all answers are right, but never a time.
 
 #[path = "../shared/products.rs"]
 mod products;

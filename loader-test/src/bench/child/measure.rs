@@ -1,4 +1,4 @@
-//! What is measured in each case.
+//! The measurements of each case.
 
 use std::fs;
 use std::path::Path;
@@ -12,15 +12,15 @@ use crate::bench::numbers;
 use crate::bench::requests::{Requests, shuffled, single_requests};
 use crate::stand_in::bare::Asked;
 
-/// The provider whose options for both are known.
+/// The provider whose capacity and flush options the bench knows.
 const PATH_CACHE: &str = "path-cache";
-/// A request in so many misses, beside answers on another thread.
+/// One of this many requests misses, while responses arrive on another thread.
 const MISS_EVERY: u32 = 64;
-/// Single misses that are timed.
+/// Number of single misses to time.
 const MISSES: u32 = 2000;
 
 impl Run<'_> {
-    /// What is measured once the first request was answered.
+    /// Measures a case after the first request was answered.
     pub(super) fn filled(&mut self, requests: &mut Requests) -> Result<(), String> {
         let count = self.plan.destinations;
         if self.plan.case == Case::Flush && !self.flushes(requests)? {
@@ -65,7 +65,7 @@ impl Run<'_> {
         self.figure("hit-p50", p50);
         self.figure("hit-p99", p99);
         if queries > 0 {
-            let remark = format!("{queries} of the hits were none: the SA was asked");
+            let remark = format!("{queries} of the hits caused an SA query");
             self.found.remarks.push(remark);
         }
         Ok(())
@@ -79,7 +79,7 @@ impl Run<'_> {
         self.figure("miss-p50", p50);
         self.figure("miss-p99", p99);
         let mut turn = 0_u32;
-        // Once there is no fresh destination left, the figure would be that of hits.
+        // Without fresh destinations the figure would be that of hits.
         let short = time.min(Duration::from_micros(u64::from(count) * 5));
         let mixed = requests.rate(short, |requests| {
             turn += 1;
@@ -104,16 +104,16 @@ impl Run<'_> {
         self.figure("churn", churn);
         self.figure("churn-queries", queries / (requests.made - made) as f64);
         if queries == 0.0 {
-            let remark = "it kept all of them: it has no capacity, or none that it was given (--opt \"NAME @CAPACITY@\")";
+            let remark = "it cached all of them: it has no capacity limit, or none was set (--opt \"NAME @CAPACITY@\")";
             self.found.remarks.push(remark.into());
         }
         Ok(())
     }
 
-    /// Hits on this thread while another one answers: misses, and queries past the cache, whose answers replace what is known.
+    /// Measures hits on this thread while another thread delivers responses, to misses and to queries that replace cached paths.
     fn threads(&mut self, requests: &mut Requests) -> Result<(), String> {
         let &[other, _, ..] = self.processors.as_slice() else {
-            let remark = "there is one processor: nothing runs beside the hits";
+            let remark = "only one processor: no thread runs beside the hits";
             self.found.remarks.push(remark.into());
             return Ok(());
         };
@@ -122,12 +122,12 @@ impl Run<'_> {
         std::thread::scope(|scope| {
             let stop = &stop;
             scope.spawn(move || {
-                // Without it the thread shares a processor: noise, which shows in the spread.
+                // On failure the thread shares a processor, which shows as spread.
                 let _ = machine::pin(other);
                 sa.pump_until(stop);
             });
             let result = self.hits_beside(requests);
-            // All that was asked is answered before the core goes.
+            // All requests are answered before the core ends.
             let waited = requests.wait();
             stop.store(true, Ordering::Relaxed);
             result.and(waited)
@@ -171,18 +171,17 @@ impl Run<'_> {
             self.figure("hit-p99", at(99.0));
         }
         if asked_again > 0 {
-            let remark = format!("{asked_again} of the hits were none: the SA was asked");
+            let remark = format!("{asked_again} of the hits caused an SA query");
             self.found.remarks.push(remark);
         }
         Ok(())
     }
 
-    /// Whether the provider forgets a path when the flush file is touched; if not, that is remarked.
+    /// Whether the provider drops a path when the flush file is touched; adds a remark if not.
     fn flushes(&mut self, requests: &mut Requests) -> Result<bool, String> {
         let is_given = self.plan.line.iter().any(|line| line.contains(FLUSH));
         if !is_given && requests.core.provider_name() != PATH_CACHE {
-            let remark =
-                "it has no flush file that is known here (--opt \"NAME @FLUSH@\" names it)";
+            let remark = "it has no flush file, or none was set (--opt \"NAME @FLUSH@\")";
             self.found.remarks.push(remark.into());
             return Ok(false);
         }
@@ -203,7 +202,7 @@ impl Run<'_> {
     fn flush(&mut self, requests: &mut Requests) -> Result<(), String> {
         let count = self.plan.destinations;
         let begin = Instant::now();
-        // A followed file is looked at every second.
+        // A provider polls its flush file every second.
         let quiet_time = Duration::from_millis(500).min(self.time() * 2);
         let quiet = requests.longest(count, |_, _| begin.elapsed() < quiet_time)?;
         self.figure("quiet-pause", quiet);
@@ -233,7 +232,7 @@ impl Run<'_> {
         begin: Instant,
         longest: Duration,
     ) -> Result<(), String> {
-        // The SA answers no path query: what is answered is the dump's.
+        // The SA does not respond to path queries: all answers come from the dump.
         requests.core.hold_path_queries();
         let mut held = longest;
         let deadline = begin + START;
@@ -244,7 +243,7 @@ impl Run<'_> {
             let asked = Instant::now();
             requests.ask(next.next().unwrap_or(0));
             held = held.max(asked.elapsed());
-            // It may have the request wait for the dump.
+            // The provider may keep the request until it has read the dump.
             while asked.elapsed() < waits {
                 if requests.core.is_answered() {
                     break 'ready;
@@ -262,7 +261,7 @@ impl Run<'_> {
         if requests.core.tally().refused > 0 {
             self.found
                 .remarks
-                .push("it refuses what the dump has".into());
+                .push("it refuses destinations of the dump".into());
             return Ok(());
         }
         self.figure("ready", begin.elapsed().as_nanos() as f64 / 1e6);
@@ -274,7 +273,7 @@ impl Run<'_> {
 }
 
 fn touch(file: &Path) -> Result<(), String> {
-    // Whatever the file system's clock, another time than before.
+    // Set a different time, whatever the file system's resolution.
     let later = fs::metadata(file)
         .and_then(|metadata| metadata.modified())
         .unwrap_or(SystemTime::UNIX_EPOCH)

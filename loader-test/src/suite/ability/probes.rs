@@ -1,4 +1,4 @@
-//! The probes of abilities: each does the thing once, for one ordinary peer, and looks at nothing else.
+//! The probes of abilities: each uses the ability once, with one ordinary peer, and checks nothing else.
 
 use super::Ability;
 use crate::stand_in::FIRST_PORT;
@@ -10,7 +10,7 @@ use crate::suite::fault::NO_FAULT;
 use crate::suite::fixture::{SUCCESS, by_gid, by_lid, reply, resolve};
 use crate::suite::{Check, Outcome, failed};
 
-/// The peer that is asked for.
+/// The peer of the probes.
 const PEER: u16 = 3;
 
 /// In the order of [`Ability::ALL`].
@@ -37,7 +37,7 @@ static PROBES: [Check; 7] = [
         name: "ability-answers-by-lid",
         rule: "a request for a LID that the SA knows is answered with a path",
         harmed: Harmed::Client,
-        how: "asks for one peer by its LID and looks for a path in the answer, whatever its fields are",
+        how: "resolves one peer by LID and expects a path in the answer, whatever its fields",
         needs: Ability::AnswersByLid.needs(),
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -49,7 +49,7 @@ static PROBES: [Check; 7] = [
         name: "ability-answers-by-gid",
         rule: "a request for a GID that the SA knows is answered with a path",
         harmed: Harmed::Client,
-        how: "asks for one peer by its GID and looks for a path in the answer, whatever its fields are",
+        how: "resolves one peer by GID and expects a path in the answer, whatever its fields",
         needs: Ability::AnswersByGid.needs(),
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -61,7 +61,7 @@ static PROBES: [Check; 7] = [
         name: "ability-answers-query",
         rule: "a query for a path that the SA knows is answered with a path",
         harmed: Harmed::Client,
-        how: "puts one query to the SA and looks for a path in the answer, whatever its fields are",
+        how: "makes one query and expects a path in the answer, whatever its fields",
         needs: Ability::AnswersQuery.needs(),
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -79,7 +79,7 @@ static PROBES: [Check; 7] = [
         name: "ability-reregisters",
         rule: "a port still resolves after a CLIENT_REREGISTER event",
         harmed: Harmed::Client,
-        how: "sends the event and asks for one peer by its LID",
+        how: "sends the event and resolves one peer by LID",
         needs: Ability::Reregisters.needs(),
         run: |fixture| {
             let (core, from) = fixture.up()?;
@@ -105,12 +105,12 @@ static PROBES: [Check; 7] = [
     },
 ];
 
-/// How long a provider makes a client wait when the SA is silent. Not every provider reads `timeout` and `retries`.
+/// Measures how long a client of a silent SA waits: not every provider reads `timeout` and `retries`.
 pub(in crate::suite) static DEADLINE: Check = Check {
     name: "deadline",
     rule: "a client of a silent SA is answered by the deadline",
     harmed: Harmed::Client,
-    how: "asks for one peer of whom the SA says nothing, and for one whose MAD never comes back, and takes the time",
+    how: "resolves one peer while the SA is silent, and one whose MAD never comes back, and measures the time",
     needs: &[Ability::OpensPort],
     run: |fixture| {
         let (core, from) = fixture.up_with(&["timeout 100", "retries 1", "sa_depth 2"])?;
@@ -126,7 +126,7 @@ pub(in crate::suite) static DEADLINE: Check = Check {
         });
         let ids = [Peer::number(PEER), lost].map(|peer| core.resolve_from(from, &by_lid(&peer)));
         let waited = ids.map(|id| core.reply(id).and_then(|_| core.waited(id)));
-        // Whoever is not answered at all is another check's matter.
+        // Another check judges requests without any answer.
         fixture.shown_deadline = waited.into_iter().flatten().max();
         Ok(())
     },

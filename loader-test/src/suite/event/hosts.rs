@@ -1,4 +1,4 @@
-//! A hosts file that changes while it cannot be read.
+//! Checks of a hosts file that changes while it cannot be read.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,19 +17,19 @@ use crate::stand_in::fabric::{Peer, hosts_file};
 use crate::stand_in::message::{Addr, Message, Path as PathRecord};
 use crate::stand_in::{AddressId, StandIn};
 
-/// A provider that follows its file uses a change within this time.
+/// Time within which a provider that watches its file uses a change.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(6);
-/// How long a provider may take to read again a file that could not be read: it may have paused in between.
+/// Time within which a provider retries an unreadable file, including its retry pause.
 const READ_AGAIN_WITHIN: Duration = Duration::from_secs(15);
-/// How often is looked whether it has.
+/// Poll interval.
 const STEP: Duration = Duration::from_millis(20);
 
-/// In a process of its own: it is left without a descriptor.
+/// Runs in its own process, which gets no free descriptor.
 pub(super) fn unreadable(fixture: &mut Fixture) -> Outcome {
     let end = fixture.apart(Exit::AtOnce, changes_while_unreadable);
     match end.map_err(cannot_run("a process without descriptors"))? {
         End::Came(outcome) => outcome,
-        End::Lost(how) => Err(failed("a provider that lives on", how)),
+        End::Lost(how) => Err(failed("a provider that keeps running", how)),
     }
 }
 
@@ -44,34 +44,36 @@ fn changes_while_unreadable(fixture: &mut Fixture) -> Outcome {
         .and_then(|()| fs::rename(&draft, &file))
         .map_err(cannot)?;
     if !leads_to(core, from, 4, FOLLOWED_WITHIN)? {
-        let text = "the provider does not follow its hosts file";
+        let text = "the provider does not watch its hosts file";
         return Err(Finding::Skipped(text.into()));
     }
     write_hosts(&draft, 5).map_err(cannot)?;
     let before = core.log().len();
     let taken = NoDescriptors::take().map_err(cannot_run("the last descriptor"))?;
     fs::rename(&draft, &file).map_err(cannot)?;
-    // Until the provider has met with the failure, if it says so.
+    // Wait until the provider logs the failure, if it does.
     let deadline = Instant::now() + FOLLOWED_WITHIN;
     let is_told = |core: &StandIn| {
         let log = core.log();
         log[before..].iter().any(|(_, text)| text.contains("hosts"))
     };
     while !is_told(core) && Instant::now() < deadline {
-        // The new one, if the provider had a descriptor at hand after all.
+        // The new address, if the provider still had a free descriptor.
         let is_known =
             leads_to(core, from, 4, Duration::ZERO)? || leads_to(core, from, 5, Duration::ZERO)?;
         if !is_known {
-            let seen = "it is lost when the file cannot be opened";
-            return Err(failed("what was read of the hosts file before", seen));
+            let seen = "the provider forgets it when it cannot open the file";
+            return Err(failed("the earlier contents of the hosts file", seen));
         }
         thread::sleep(STEP);
     }
     drop(taken);
     if !leads_to(core, from, 5, READ_AGAIN_WITHIN)? {
         return Err(failed(
-            format!("the hosts file read again within {READ_AGAIN_WITHIN:?} once it can be opened"),
-            "it is not: the change is lost until the file is changed once more",
+            format!(
+                "the provider to read the hosts file within {READ_AGAIN_WITHIN:?} once it can be opened"
+            ),
+            "it did not: the change is lost until the file changes again",
         ));
     }
     if is_told(core) {
@@ -95,7 +97,7 @@ fn write_hosts(file: &Path, number: u16) -> io::Result<()> {
     fs::write(file, hosts_file().replace(&line(3), &line(number)))
 }
 
-/// Whether the name leads to a peer within some time.
+/// Whether the name resolves to a peer within some time.
 fn leads_to(
     core: &mut StandIn,
     from: AddressId,
@@ -116,7 +118,7 @@ fn leads_to(
     }
 }
 
-/// All descriptors that this process may have.
+/// Holds all descriptors that this process may open.
 struct NoDescriptors {
     limit: Rlimit,
     held: Vec<File>,
@@ -124,7 +126,7 @@ struct NoDescriptors {
 
 impl NoDescriptors {
     fn take() -> io::Result<Self> {
-        // The lowest number that is free: below it there is none.
+        // The lowest free number: all lower ones are in use.
         let first = File::open("/dev/null")?;
         let above = first.as_raw_fd().cast_unsigned() + 1;
         let mut taken = Self {
@@ -152,7 +154,7 @@ impl NoDescriptors {
 
 impl Drop for NoDescriptors {
     fn drop(&mut self) {
-        // It was so before.
+        // Restores the earlier limit.
         let _ = setrlimit(Resource::Nofile, self.limit);
     }
 }

@@ -1,25 +1,24 @@
-//! What a fault changes in a good provider, and what it does.
+//! The changes of a fault to a correct provider, and their effects.
 //!
-//! The good provider is `include/examples/sa_provider.c`, for checks of the multicast protocol `mcast_provider.c` beside it. A
-//! [`Fault`] says what to replace in its text. A test builds the result,
-//! sees the check fail on it, and no other check but those that the fault declares: a check that has never failed on
-//! anything proves nothing, and one that fails on everything tells nothing.
+//! The correct provider is `include/examples/sa_provider.c`, for checks of the multicast protocol `mcast_provider.c`. A
+//! [`Fault`] lists replacements in its text. A test builds the result and expects the check to fail on it, and no other check
+//! except those that the fault declares.
 
 use crate::suite::{Check, Status};
 
-/// A change that makes a good provider faulty.
+/// A change that makes a correct provider faulty.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
-    /// Texts of the good provider's source, each of which must be there exactly once, and what takes their place.
+    /// Texts in the correct provider's source, each present exactly once, and their replacements.
     pub replace: &'static [(&'static str, &'static str)],
-    /// How the check must end on it: failed, crashed or timed out; several where memory is damaged.
+    /// How the check must end: failed, crashed or timed out; several if memory is corrupted.
     pub status: &'static [Status],
-    /// Other checks that may fail on it for the same reason: names, or the beginnings of some as `sa-*`. And departures that
-    /// may be seen on it: names as `breach-missing-ack`.
+    /// Other checks that may fail for the same reason: names, or patterns such as `sa-*`. Also departures that may occur: names
+    /// such as `breach-missing-ack`.
     pub also: &'static [&'static str],
 }
 
-/// Faults that harm nobody, and the departure that each is a result of: no check fails on them.
+/// Faults that affect no one, each with its departure: no check fails on them.
 pub const DEPARTURES: &[(&str, Fault)] = &[
     (
         "breach-missing-ack",
@@ -66,14 +65,14 @@ const fn departure(replace: &'static [(&'static str, &'static str)]) -> Fault {
     }
 }
 
-/// The fault of what is none of the suite's checks, and so catches nothing.
+/// The empty fault, for checks outside the suite.
 pub const NO_FAULT: Fault = Fault {
     replace: &[],
     status: &[],
     also: &[],
 };
 
-/// Why a declaration makes no faulty provider.
+/// Why a declaration is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadFault {
     /// There is nothing to replace.
@@ -82,29 +81,29 @@ pub enum BadFault {
     /// A text is replaced by itself.
     #[error("the fault replaces a text by itself: {0:?}")]
     Same(&'static str),
-    /// A text is not there, or more than once.
+    /// A text is missing, or present more than once.
     #[error("the good provider's source has this text {count} times instead of once: {text:?}")]
     Found {
         /// The text.
         text: &'static str,
-        /// How often it is there.
+        /// Its number of occurrences.
         count: usize,
     },
-    /// One replacement touches what another one made.
+    /// One replacement changes another one's text.
     #[error("another replacement of the fault changes this text, or makes it a second time: {0:?}")]
     Entangled(&'static str),
-    /// There is no way to end that makes the check fail.
-    #[error("the fault declares {0}, which is no failure")]
+    /// A declared status is not a failure.
+    #[error("the fault declares {0}, which is not a failure")]
     NoFailure(Status),
-    /// It does not say how the check ends.
+    /// It declares no status.
     #[error("the fault declares no status")]
     NoStatus,
     /// There is no such check.
-    #[error("the fault names {0:?} among the other checks, and no check is called so")]
+    #[error("the fault names the other check {0:?}, which does not exist")]
     NoCheck(&'static str),
 }
 
-/// What is wrong from the first moment on fails every check of the provider that speaks no multicast protocol.
+/// For faults at load: every check of the provider without the multicast protocol fails.
 pub const EVERYTHING: &[&str] = &[
     "load-*",
     "process-*",
@@ -119,7 +118,7 @@ pub const EVERYTHING: &[&str] = &[
 ];
 
 impl Fault {
-    /// The faulty provider's source, made from the good one's.
+    /// Returns the faulty provider's source, made from the correct one's.
     ///
     /// # Errors
     /// If a text to replace is not in the source exactly once.
@@ -144,10 +143,10 @@ impl Fault {
         Ok(faulty)
     }
 
-    /// Checks what is declared beside the replacements, `checks` being all that there are.
+    /// Validates the other declarations; `checks` are all checks.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first mistake.
     pub fn examine(&self, checks: &[&Check]) -> Result<(), BadFault> {
         if self.status.is_empty() {
             return Err(BadFault::NoStatus);
@@ -166,18 +165,18 @@ impl Fault {
         }
     }
 
-    /// Whether the fault declares that the departure of this name may be seen.
+    /// Whether the fault declares the departure of this name.
     pub fn may_show(&self, breach: &str) -> bool {
         self.also.contains(&breach)
     }
 
-    /// Whether the fault declares that `check` may fail, too.
+    /// Whether the fault declares that `check` may fail too.
     pub fn may_fail(&self, check: &Check) -> bool {
         self.also.iter().any(|pattern| matches(pattern, check))
     }
 }
 
-/// Whether a name, or the beginning of some as `sa-*`, means the check.
+/// Whether a name, or a pattern such as `sa-*`, matches the check.
 fn matches(pattern: &str, check: &Check) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => beginning.ends_with('-') && check.name.starts_with(beginning),

@@ -1,4 +1,4 @@
-//! Copies of this process, and their ends.
+//! Forks of this process, and their ends.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use rustix::process::{
 
 use crate::suite::run::signal_name;
 
-/// How a copy ended.
+/// How a fork ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// With an exit code.
@@ -22,26 +22,26 @@ pub(super) enum Ended {
     Signal(String),
 }
 
-/// A copy at work. Dropped, it is killed.
+/// A running fork. Dropping it kills the fork.
 pub(super) struct Copy {
     pid: Pid,
     end: OwnedFd,
     is_reaped: bool,
 }
 
-/// The exit code of a copy whose work panicked.
+/// The exit code of a fork whose work panicked.
 pub(super) const PANICKED: i32 = 101;
 
-/// Runs `work` in a copy of this process, which must have no other thread. Its result is the exit code.
+/// Runs `work` in a fork of this process, which must have only one thread. Its result is the exit code.
 ///
 /// # Errors
-/// If the system has no process left.
+/// If the fork fails.
 pub(super) fn start(work: impl FnOnce() -> i32) -> io::Result<Copy> {
     // SAFETY: this process has one thread, so the copy lacks nothing.
     match unsafe { libc::fork() } {
         0 => {
             let code = panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or(PANICKED);
-            // SAFETY: ends the copy at once; nothing of it needs to be tidied up.
+            // SAFETY: ends the fork at once; it has nothing to clean up.
             unsafe { libc::_exit(code) }
         }
         child => {
@@ -59,10 +59,10 @@ pub(super) fn start(work: impl FnOnce() -> i32) -> io::Result<Copy> {
 }
 
 impl Copy {
-    /// How it ended; `None` while it runs.
+    /// Returns how it ended; `None` while it runs.
     ///
     /// # Errors
-    /// If its end cannot be known, as when the provider has taken it.
+    /// If the wait fails, as when the provider has already reaped it.
     pub(super) fn ended(&mut self) -> io::Result<Option<Ended>> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let status = match waitid(WaitId::PidFd(self.end.as_fd()), options) {
@@ -82,13 +82,13 @@ impl Copy {
         }))
     }
 
-    /// Ends it.
+    /// Kills it.
     pub(super) fn kill(&self) {
         // It may have ended by itself.
         let _ = pidfd_send_signal(&self.end, Signal::KILL);
     }
 
-    /// Waits for its end, and kills it when the time is over.
+    /// Waits for its end, and kills it after the time limit.
     ///
     /// # Errors
     /// As [`ended`](Self::ended).
@@ -117,16 +117,16 @@ impl Drop for Copy {
     fn drop(&mut self) {
         if !self.is_reaped {
             self.kill();
-            // Nobody wants to know any more.
+            // The result no longer matters.
             let _ = waitid(WaitId::PidFd(self.end.as_fd()), WaitIdOptions::EXITED);
         }
     }
 }
 
-/// Waits until one of the copies has ended, or for so long.
+/// Waits until one of the forks has ended, or until the time limit.
 ///
 /// # Errors
-/// If the system cannot.
+/// If the wait fails.
 pub(super) fn wait_for_any(ends: &[BorrowedFd<'_>], limit: Duration) -> io::Result<()> {
     let mut ends: Vec<PollFd<'_>> = ends
         .iter()

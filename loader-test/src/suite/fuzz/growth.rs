@@ -1,4 +1,4 @@
-//! Plays a sequence again and again in one process, to see whether memory is lost each time.
+//! Plays a sequence repeatedly in one process, to find leaks.
 
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,20 @@ use crate::stand_in::sequence::{Action, SaMood};
 
 /// Rounds until caches and pools are full.
 const WARM_UP: usize = 2;
-/// Rounds that must all lose memory before it is looked into.
+/// First rounds, all of which must lose memory before more are played.
 const SUSPECTS: usize = 3;
-/// Rounds that are played then, and how many of them must lose memory. What fills up slowly, or comes and goes, grows in a
-/// third of the rounds.
+/// Further rounds, and how many of them must lose memory. Slowly filling or fluctuating caches grow in a third of the
+/// rounds.
 const ROUNDS: usize = 32;
 const LOSING: usize = 30;
-/// Bytes that are no chance.
+/// Bytes above noise.
 const LOST: usize = 32;
-/// How long threads may take to give back what they have.
+/// Time limit for threads to free their memory.
 const PATIENCE: Duration = Duration::from_millis(30);
 
-/// Plays the sequence several times; the violations, or how much memory is lost each time.
+/// Plays the sequence several times; returns the violations, or the loss per round.
 pub(super) fn play(core: &mut StandIn, actions: &[Action]) -> Result<Vec<Violation>, String> {
-    // What never comes back stays in the books of provider and core.
+    // MADs that never come back stay in the ledgers of provider and core.
     let actions: Vec<Action> = actions
         .iter()
         .filter(|action| **action != Action::Sa(SaMood::Never))
@@ -46,7 +46,7 @@ pub(super) fn play(core: &mut StandIn, actions: &[Action]) -> Result<Vec<Violati
     }
     match gains >= SUSPECTS + LOSING {
         true => Err(format!(
-            "heap lost in {gains} of {} rounds, {} bytes in each by the average",
+            "heap lost in {gains} of {} rounds, {} bytes per round on average",
             SUSPECTS + ROUNDS,
             before.saturating_sub(start) / gains
         )),
@@ -54,7 +54,7 @@ pub(super) fn play(core: &mut StandIn, actions: &[Action]) -> Result<Vec<Violati
     }
 }
 
-/// What of the heap is in use, once it is below `limit` or after a while.
+/// Waits until the used heap is below `limit`, but not for long; returns its size.
 fn settled_heap(limit: usize) -> usize {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! What the command and the process that plays sequences tell each other, in files.
+//! The files between the command and the process that plays sequences.
 
 use std::fs;
 use std::io;
@@ -16,25 +16,25 @@ pub(super) const ORDERS: &str = "orders.json";
 /// The file with the results.
 pub(super) const RESULTS: &str = "results.json";
 
-/// What is to be done.
+/// The orders.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Orders {
     /// Lines of ibacm_opts.cfg that the provider needs.
     pub options: Vec<String>,
-    /// Where the results go: a folder.
+    /// The folder for the results.
     pub results: PathBuf,
-    /// Sequences at a time.
+    /// Number of concurrent sequences.
     pub jobs: usize,
-    /// How long all of it may take.
+    /// Time limit of the run.
     pub time: Duration,
-    /// What exactly.
+    /// The task.
     pub task: Task,
 }
 
 /// Where the sequences come from.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Task {
-    /// Sequences of seeds that count on from the first one.
+    /// Sequences of consecutive seeds from the first one.
     Search { first: u64, runs: Option<u64> },
     /// One sequence, until it fails.
     Replay {
@@ -46,19 +46,19 @@ pub(super) enum Task {
 /// A sequence, and how it is played.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Sequence {
-    /// The seed that it was made from, perhaps before it was shrunk.
+    /// The seed of the sequence before any shrinking.
     pub seed: u64,
-    /// Whether it is played again and again in one process, to see whether memory is lost.
+    /// Whether it is played repeatedly in one process, to find leaks.
     pub repeated: bool,
-    /// The seeds of sequences that are played before it in the same process, without which it has not failed.
+    /// Seeds of sequences played before it in the same process, without which it did not fail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<u64>,
-    /// What happens.
+    /// The actions.
     pub actions: Vec<Action>,
 }
 
 impl Sequence {
-    /// The same without those before it.
+    /// Returns the sequence without the ones before it.
     pub(super) fn alone(&self) -> Self {
         Self {
             after: Vec::new(),
@@ -67,7 +67,7 @@ impl Sequence {
     }
 }
 
-/// What a failure is about.
+/// The cause of a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Cause {
@@ -75,18 +75,18 @@ pub(super) enum Cause {
     Signal(String),
     /// The process ended by itself.
     Exit(i32),
-    /// The process did not come to an end.
+    /// The process hung.
     Hangs,
-    /// The contract was broken.
+    /// A violation of the contract.
     Violation(ViolationKind),
-    /// Memory is lost each time.
+    /// A leak.
     Leak,
-    /// The harness met something that it did not expect, such as a NULL slot.
+    /// The harness panicked, such as at a NULL slot.
     Panic,
 }
 
 impl Cause {
-    /// The status of a check that ends so.
+    /// Returns the corresponding status of a check.
     pub(super) fn status(&self) -> Status {
         match self {
             Self::Signal(_) | Self::Exit(_) => Status::Crashed,
@@ -95,13 +95,13 @@ impl Cause {
         }
     }
 
-    /// Whether two failures have the same cause. How the process ends when memory is damaged is chance.
+    /// Whether two failures have the same cause. After memory corruption the end of the process is random.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         use Cause::{Exit, Signal};
         matches!((self, other), (Signal(_) | Exit(_), Signal(_) | Exit(_))) || self == other
     }
 
-    /// Whether a busy machine cannot bring it about, so that having seen it once is enough.
+    /// Whether one occurrence counts, since a busy machine cannot cause it.
     pub(super) fn counts_at_once(&self) -> bool {
         use ViolationKind as Kind;
         match self {
@@ -126,65 +126,65 @@ impl Cause {
     }
 }
 
-/// How a sequence failed.
+/// A sequence's failure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Failure {
-    /// What it is about.
+    /// The cause.
     pub cause: Cause,
-    /// What was expected and what was seen.
+    /// The expected and the actual behaviour.
     pub message: String,
-    /// Who is affected.
+    /// Whom it affects.
     pub harmed: Harmed,
     /// The end of the provider's log.
     pub log: Vec<String>,
-    /// The end of what the provider wrote.
+    /// The end of the provider's output.
     pub output: String,
 }
 
-/// A failure, and what it comes down to.
+/// A failure, and its shrunk sequence.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Found {
     /// The sequence that failed.
     pub original: Sequence,
-    /// The shortest one that still does.
+    /// The shortest sequence that still fails.
     pub shortest: Sequence,
-    /// How the shortest one fails.
+    /// The failure of the shortest one.
     pub failure: Failure,
-    /// From the beginning until the first failure.
+    /// Time from the start to the first failure.
     pub found_after: Duration,
-    /// From the beginning until nothing more could be left out.
+    /// Time from the start to the end of shrinking.
     pub shrunk_after: Duration,
-    /// Whether the time was enough for that.
+    /// Whether shrinking finished in time.
     pub is_shrunk: bool,
-    /// How often the shortest one failed, and of how many times.
+    /// How often the shortest one failed, and out of how many runs.
     pub fails: (u64, u64),
 }
 
-/// What came of it.
+/// The results.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Results {
-    /// Sequences that were played, without those that shrinking needs.
+    /// Number of sequences played, without those for shrinking.
     pub sequences: u64,
-    /// How long that took.
+    /// Their duration.
     pub searched: Duration,
-    /// Why each sequence loads the library anew, if it does.
+    /// Why each sequence must load the library again, if so.
     pub loads_anew: Option<String>,
-    /// Seeds whose failures may come from a busy machine, and did not come again.
+    /// Seeds whose failures a busy machine may have caused, and which did not recur.
     pub not_again: Vec<(u64, Failure)>,
-    /// What failed.
+    /// The failure.
     pub found: Option<Found>,
 }
 
 /// A file that holds a sequence, for `--replay`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ReplayFile {
-    /// Of this file's layout.
+    /// Version of this file's layout.
     pub version: u32,
     /// The sequence.
     pub sequence: Sequence,
-    /// Lines of ibacm_opts.cfg that it was played with.
+    /// The lines of ibacm_opts.cfg.
     pub options: Vec<String>,
-    /// How it failed, for people.
+    /// The failure as text, for the reader.
     pub failure: String,
 }
 
@@ -192,12 +192,12 @@ pub(super) struct ReplayFile {
 pub(super) const REPLAY_VERSION: u32 = 1;
 
 impl ReplayFile {
-    /// Reads one.
+    /// Reads a file.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         let file: Self = read(path)?;
         if file.version != REPLAY_VERSION {
             return Err(io::Error::other(format!(
-                "{}: a sequence of version {}, this program reads version {REPLAY_VERSION}",
+                "{}: sequence file of version {}, but this program reads version {REPLAY_VERSION}",
                 path.display(),
                 file.version
             )));
@@ -214,7 +214,7 @@ pub(super) fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<T> {
     serde_json::from_slice(&text).map_err(|error| named(error.into()))
 }
 
-/// Writes a value to a file, whole or not at all.
+/// Writes a value to a file atomically.
 pub(super) fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));

@@ -1,4 +1,4 @@
-//! What one copy of the process does: it plays its sequences until one fails, and leaves its result in its folder.
+//! Runs one fork of the process: it plays its sequences until one fails, and stores its result in its folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -19,36 +19,36 @@ use crate::stand_in::library::LoadError;
 use crate::stand_in::{FIRST_PORT, StandIn, recorder, sequence};
 use crate::suite::fixture::judge;
 
-/// The exit code of a copy that has left a result.
+/// The exit code of a fork with a result.
 pub(super) const PLAYED: i32 = 0;
 const RESULT: &str = "result.json";
 const OUTPUT: &str = "output";
-/// The file with a byte for each sequence that has begun.
+/// The file with a byte for each started sequence.
 const BEGUN: &str = "begun";
-/// The files of the stand-in core's recorder: the next core goes on with what it finds.
+/// The files of the stand-in core's recorder, which the next core would continue.
 const RECORDED: [&str; 2] = ["calls", "log"];
-/// Bytes of a provider's output that are kept.
+/// Bytes of a provider's output to keep.
 const KEPT_OUTPUT: u64 = 16 << 10;
-/// How long a sequence may take, apart from waiting for lost answers.
+/// Time limit of a sequence, without the wait for lost answers.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// How a sequence ended.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Part {
-    /// Well.
+    /// It passed.
     Passed,
-    /// It did not.
+    /// It failed.
     Failed(Failure),
-    /// The harness itself could not go on.
+    /// The harness failed.
     Trouble(String),
 }
 
-/// How long a copy may take for one sequence.
+/// Returns a fork's time limit for one sequence.
 pub(super) fn time_limit(job: &Job) -> Duration {
     TIME_LIMIT + 2 * job.patience
 }
 
-/// Plays the sequences in this process; the exit code.
+/// Plays the sequences in this process, and returns the exit code.
 pub(super) fn play(stage: &Stage, job: &Job, folder: &Path) -> i32 {
     let part = match set_up(folder) {
         Ok(output) => judge_sequences(stage, job, folder, &output),
@@ -59,16 +59,16 @@ pub(super) fn play(stage: &Stage, job: &Job, folder: &Path) -> i32 {
         .and_then(|text| fs::write(folder.join(RESULT), text));
     match written {
         Ok(()) => PLAYED,
-        // Without a result it counts as ended by itself.
+        // Without a result the fork counts as ended by the provider.
         Err(_) => PLAYED + 1,
     }
 }
 
-/// Whatever happens, the copy ends with its parent; what the provider writes goes to a file.
+/// Makes the fork end with its parent, and redirects the provider's output to a file.
 fn set_up(folder: &Path) -> io::Result<File> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let path = folder.join(OUTPUT);
-    // Appended to, so that it can be emptied while others have it open.
+    // In append mode, so that the file can be truncated while open.
     let mut options = OpenOptions::new();
     let output = options
         .create(true)
@@ -96,7 +96,7 @@ fn judge_sequences(stage: &Stage, job: &Job, folder: &Path, output: &File) -> Pa
         if let Err(error) = begin(folder, output, index) {
             return Part::Trouble(error.to_string());
         }
-        // What fails after a sequence has come to its end fails in the next one.
+        // A failure after the end of a sequence counts for the next one.
         let wound_up = (index > 0).then(|| wind_up(&mut core, &before));
         failed = wound_up
             .and_then(judged)
@@ -110,7 +110,7 @@ fn judge_sequences(stage: &Stage, job: &Job, folder: &Path, output: &File) -> Pa
     failed.map_or(Part::Passed, Part::Failed)
 }
 
-/// Leaves in the folder that the next sequence begins, and nothing of those before it.
+/// Records in the folder that the next sequence starts, and removes the files of earlier ones.
 fn begin(folder: &Path, output: &File, index: usize) -> io::Result<()> {
     let path = folder.join(BEGUN);
     let named =
@@ -146,8 +146,8 @@ fn judge_sequence(core: &mut StandIn, sequence: &Sequence) -> Option<Failure> {
             Ok(violations) => judged(violations),
             Err(seen) => {
                 let message = format!(
-                    "expected: no memory lost when the same happens again\nseen: {seen}\n\
-                     harmed: {}",
+                    "expected: no leak when the sequence is repeated\nseen: {seen}\n\
+                     affects: {}",
                     Harmed::Daemon
                 );
                 Some(failure(Cause::Leak, message, Harmed::Daemon))
@@ -159,7 +159,7 @@ fn judge_sequence(core: &mut StandIn, sequence: &Sequence) -> Option<Failure> {
 
 fn of_violations(first: &Violation, rest: &[Violation]) -> Failure {
     let mut message = format!(
-        "expected: no breach of the contract\nseen: {}\nrule: {} (CHECKS.md, breaches)\nharmed: {}",
+        "expected: no violation of the contract\nseen: {}\nrule: {} (CHECKS.md, violations)\naffects: {}",
         first.text,
         first.kind.rule(),
         first.harmed
@@ -184,12 +184,12 @@ fn failure(cause: Cause, message: String, harmed: Harmed) -> Failure {
     }
 }
 
-/// The result that a copy has left.
+/// Reads a fork's result.
 pub(super) fn result(folder: &Path) -> Option<Part> {
     serde_json::from_slice(&fs::read(folder.join(RESULT)).ok()?).ok()
 }
 
-/// Which of its sequences a copy has begun last, and how long ago.
+/// Returns which sequence a fork started last, and how long ago.
 pub(super) fn at(folder: &Path) -> (usize, Duration) {
     let Ok(begun) = fs::metadata(folder.join(BEGUN)) else {
         return (0, Duration::MAX);
@@ -202,20 +202,20 @@ pub(super) fn at(folder: &Path) -> (usize, Duration) {
     (index, since.unwrap_or_default())
 }
 
-/// The beginning of what the provider wrote.
+/// Returns the start of the provider's output.
 pub(super) fn output(folder: &Path) -> String {
     let mut bytes = Vec::new();
     if let Ok(file) = File::open(folder.join(OUTPUT)) {
-        // What cannot be read back is not shown; the result does not depend on it.
+        // The result does not depend on the output: ignore read errors.
         let _ = file.take(KEPT_OUTPUT).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Removes what the next sequence must not find.
+/// Removes the files that would disturb the next sequence.
 pub(super) fn forget(folder: &Path) {
     for name in [RESULT, BEGUN].into_iter().chain(RECORDED) {
-        // Not every one is there.
+        // Some may not exist.
         let _ = fs::remove_file(folder.join(name));
     }
 }

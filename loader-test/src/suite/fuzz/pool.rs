@@ -1,4 +1,4 @@
-//! Plays sequences in several processes at a time.
+//! Plays sequences in several concurrent processes.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use super::stage::Stage;
 use crate::stand_in::ledger::Harmed;
 use crate::stand_in::recorder;
 
-/// What one process is to play.
+/// The sequences for one process.
 pub(super) struct Job {
     /// The sequences, one after the other until one fails.
     pub sequences: Vec<Sequence>,
@@ -21,26 +21,26 @@ pub(super) struct Job {
     pub patience: Duration,
 }
 
-/// What came of a job.
+/// The result of a job.
 pub(super) struct Played {
-    /// How many sequences have come to their ends.
+    /// Number of completed sequences.
     pub sequences: u64,
-    /// The last of them, if it failed, after those before it.
+    /// The last one, if it failed, with those before it.
     pub failed: Option<(Sequence, Failure)>,
-    /// Those that would have come after it.
+    /// The sequences that were not played.
     pub left: Vec<Sequence>,
 }
 
-/// Whether a pool goes on.
+/// Whether a pool continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// With the next jobs.
+    /// Continue with the next jobs.
     GoOn,
-    /// No more: those at work are ended.
+    /// Stop, and kill running jobs.
     Stop,
 }
 
-/// See the module.
+/// A pool of processes.
 pub(super) struct Pool {
     stage: Stage,
     slots: Vec<Slot>,
@@ -58,10 +58,10 @@ struct Work {
 }
 
 impl Pool {
-    /// With room for so many sequences at a time; their files are in `folder`.
+    /// Creates a pool for `width` concurrent jobs, with their files in `folder`.
     ///
     /// # Errors
-    /// If the folders cannot be made.
+    /// If the folders cannot be created.
     pub(super) fn new(stage: Stage, jobs: usize, folder: &Path) -> io::Result<Self> {
         let slots = (0..jobs).map(|number| {
             let folder = folder.join(format!("slot-{number}"));
@@ -72,16 +72,16 @@ impl Pool {
         Ok(Self { stage, slots })
     }
 
-    /// How many jobs it plays at a time.
+    /// Returns the number of concurrent jobs.
     pub(super) fn width(&self) -> usize {
         self.slots.len()
     }
 
-    /// Plays what `next` gives until it gives no more, at most `width` at a time, and hands the result of each to `ended`.
-    /// Those that are at work at `end` are ended, unless nothing has come to its end yet.
+    /// Plays the jobs from `next`, at most `width` at a time, and passes each result to `ended`. Kills the jobs still running at
+    /// `end`, unless none has ended yet.
     ///
     /// # Errors
-    /// Trouble of the harness's own.
+    /// The harness failed.
     pub(super) fn run(
         &mut self,
         width: usize,
@@ -142,7 +142,7 @@ impl Slot {
         Ok(())
     }
 
-    /// What came of the job, if it has come to an end or the time of a sequence is over.
+    /// Returns the job's result, if it ended or a sequence exceeded its time limit.
     fn end(&mut self) -> io::Result<Option<Played>> {
         let Some(work) = &mut self.work else {
             return Ok(None);
@@ -155,7 +155,7 @@ impl Slot {
         let (index, since) = part::at(&self.folder);
         let left = part::time_limit(&work.job).saturating_sub(since);
         if ended.is_none() && !left.is_zero() {
-            // That of an earlier sequence was over.
+            // The place in an earlier sequence no longer counts.
             work.deadline = now + left;
             return Ok(None);
         }
@@ -196,13 +196,13 @@ impl Slot {
                     return Ok(Some(failure));
                 }
                 Some(Part::Trouble(trouble)) => return Err(io::Error::other(trouble)),
-                // The provider has used the same code.
+                // The provider ended the process with the same code.
                 None => ended_by_itself(part::PLAYED, &place),
             },
             Some(Ended::Exit(fork::PANICKED)) => (
                 Cause::Panic,
                 format!(
-                    "a panic of the harness{place}: {}",
+                    "the harness panicked{place}: {}",
                     part::output(&self.folder)
                 ),
             ),
@@ -213,12 +213,12 @@ impl Slot {
             ),
             None => (
                 Cause::Hangs,
-                format!("not over after {:?}{place}", part::time_limit(job)),
+                format!("timed out after {:?}{place}", part::time_limit(job)),
             ),
         };
         Ok(Some(Failure {
             cause,
-            message: format!("expected: the sequence to come to its end\nseen: {seen}"),
+            message: format!("expected: the sequence to end\nseen: {seen}"),
             harmed: Harmed::Daemon,
             log: recorder::last_lines(&self.folder),
             output: part::output(&self.folder),

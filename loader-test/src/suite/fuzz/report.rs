@@ -1,4 +1,4 @@
-//! What the command tells: in words, as JSON, and in a file that repeats a failure.
+//! The command's output: text, JSON, and a file that replays a failure.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::words::counted;
 
 /// The layout of the JSON report.
 const SCHEMA: u32 = 1;
-/// Lines of a provider's output that are shown.
+/// Lines of a provider's output to show.
 const SHOWN_OUTPUT: usize = 10;
 
-/// What was run.
+/// The run.
 pub(super) struct Run<'a> {
     pub library: &'a Path,
     pub task: &'a Task,
-    /// The option that names the provider's options, with a blank before it.
+    /// The option `--opts` of the run, with a blank before it.
     pub again: &'a str,
-    /// The file that repeats the failure.
+    /// The file that replays the failure.
     pub replay: Option<&'a Path>,
 }
 
-/// The results for people.
+/// Returns the results as text.
 pub(super) fn in_words(run: &Run<'_>, results: &Results) -> String {
     let mut text = String::new();
     if let Some(why) = &results.loads_anew {
@@ -70,11 +70,11 @@ pub(super) fn in_words(run: &Run<'_>, results: &Results) -> String {
 
 fn of_found(found: &Found) -> String {
     let mut text = match found.is_shrunk {
-        true => "the shortest sequence that fails".to_owned(),
-        false => "the shortest sequence that fails so far; --replay goes on".to_owned(),
+        true => "the shortest failing sequence".to_owned(),
+        false => "the shortest failing sequence so far; --replay continues".to_owned(),
     };
     if found.shortest.repeated {
-        text += ", played again and again";
+        text += ", played repeatedly";
     }
     if !found.shortest.after.is_empty() {
         let seeds: Vec<String> = found.shortest.after.iter().map(u64::to_string).collect();
@@ -117,14 +117,14 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-/// What was seen, on one line.
+/// Returns the failure in one line.
 fn seen(failure: &Failure) -> String {
     let lines = failure.message.lines();
     let seen = lines.filter_map(|line| line.strip_prefix("seen: "));
     printable(&seen.collect::<Vec<_>>().join(" "))
 }
 
-/// The file that repeats a failure.
+/// Returns the file that replays a failure.
 pub(super) fn replay_file(found: &Found, options: &[String]) -> ReplayFile {
     ReplayFile {
         version: REPLAY_VERSION,
@@ -134,7 +134,7 @@ pub(super) fn replay_file(found: &Found, options: &[String]) -> ReplayFile {
     }
 }
 
-/// The results for programs.
+/// Returns the results as JSON.
 pub(super) fn as_json(library: &Path, orders: &Orders, results: &Results) -> Value {
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let failure = |failure: &Failure| {

@@ -1,15 +1,15 @@
-//! What is done between two sequences in one process.
+//! Resets the core between two sequences in one process.
 
 use crate::stand_in::fabric::PortSpec;
 use crate::stand_in::ledger::Violation;
 use crate::stand_in::sequence::{Action, Player};
 use crate::stand_in::{FIRST_PORT, StandIn};
 
-/// After a sequence: lets everything come back that is out, and makes the port what it was before.
+/// Returns all outstanding MADs after a sequence, and restores the port.
 pub(super) fn wind_up(core: &mut StandIn, before: &PortSpec) -> Vec<Violation> {
     core.sa().bring_back_lost();
     core.change_port(FIRST_PORT, |port| *port = before.clone());
-    // While a port is down its MADs do not come back.
+    // MADs do not come back while their port is down.
     if core.up(FIRST_PORT).is_ok() {
         core.settle();
     }
@@ -19,7 +19,7 @@ pub(super) fn wind_up(core: &mut StandIn, before: &PortSpec) -> Vec<Violation> {
     violations
 }
 
-/// Plays a sequence and does what comes after it.
+/// Plays a sequence and resets the core.
 pub(super) fn round(core: &mut StandIn, actions: &[Action]) -> Vec<Violation> {
     let before = core.port(FIRST_PORT).clone();
     let mut player = Player::new(core);

@@ -1,4 +1,4 @@
-//! Looks for a sequence that fails, and for the shortest part of it that still does.
+//! Searches for a failing sequence, and for its shortest part that still fails.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,25 +8,25 @@ use super::pool::{Flow, Job, Pool};
 use super::shrink::shrink;
 use crate::stand_in::sequence;
 
-/// How long past its deadline a request may stay unanswered, while many sequences are played at a time.
+/// Tolerance for unanswered requests beyond their deadline, while many sequences run.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The same when a failure that a busy machine may bring about is looked at again alone.
+/// The same tolerance while a failure that a busy machine can cause is repeated alone.
 const PATIENCE_ALONE: Duration = Duration::from_secs(4);
-/// How often it is.
+/// Number of such repetitions.
 const ALONE: u64 = 5;
-/// How often a sequence is played to see how often it fails; those of the second kind fail seldom.
+/// Number of runs to measure a failure rate, for frequent and for rare failures.
 const MEASURED: [u64; 2] = [16, 256];
-/// A part of a sequence must fail so often, if the whole does not fail each time: one failure may be the last for long.
+/// Number of failures that a part must show if the whole sequence does not always fail: a single failure may be rare.
 const NEEDED: u64 = 3;
-/// The most times that a part is played for that.
+/// Maximum number of runs of a part for that.
 const MOST_TRIES: u64 = 1024;
-/// One of so many seeds is played again and again in one process, to see whether memory is lost.
+/// One of this many seeds is played repeatedly in one process, to find leaks.
 const REPEATED: u64 = 64;
 
-/// Sequences that one process plays, one after the other: making a process takes longer than playing a sequence.
+/// Sequences per process: a fork takes longer than a sequence.
 const BATCH: u64 = 8;
 
-/// The sequence that a seed makes.
+/// Returns the sequence of a seed.
 pub(super) fn of_seed(seed: u64) -> Sequence {
     Sequence {
         seed,
@@ -36,9 +36,9 @@ pub(super) fn of_seed(seed: u64) -> Sequence {
     }
 }
 
-/// How many sequences are played at a time to see whether they fail like this.
+/// Returns how many sequences run at the same time to reproduce a failure of this cause.
 fn width(like: &Failure) -> usize {
-    /// So few that the machine is not busy: they mostly wait.
+    /// Few enough to keep the machine idle: they mostly wait.
     const FEW: usize = 8;
     match like.cause.counts_at_once() {
         true => usize::MAX,
@@ -46,12 +46,12 @@ fn width(like: &Failure) -> usize {
     }
 }
 
-/// How often a part of a sequence must fail, and of how many times, to take the place of the whole, which failed so often.
+/// Returns how often a part must fail, and out of how many runs, to replace a whole with this failure rate.
 fn demand(failed: u64, played: u64) -> (u64, u64) {
     match failed {
         0 => (NEEDED, 0),
         _ if failed == played => (1, 1),
-        // What fails as often as the whole is passed over once in sixteen times.
+        // A part with the whole's failure rate is rejected once in sixteen times.
         _ => (
             NEEDED,
             (2 * NEEDED * played).div_ceil(failed).min(MOST_TRIES),
@@ -59,14 +59,14 @@ fn demand(failed: u64, played: u64) -> (u64, u64) {
     }
 }
 
-/// How a sequence is played to see whether it fails in the same way.
+/// How to play a sequence to reproduce its failure.
 struct Trial<'a> {
     like: &'a Failure,
     width: usize,
     patience: Duration,
 }
 
-/// See the module.
+/// The search.
 pub(super) struct Search {
     pool: Pool,
     start: Instant,
@@ -75,7 +75,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Has so much time.
+    /// Creates a search with a time limit.
     pub(super) fn new(pool: Pool, time: Duration, loads_anew: Option<String>) -> Self {
         let start = Instant::now();
         Self {
@@ -89,10 +89,10 @@ impl Search {
         }
     }
 
-    /// Plays the sequences of seeds that count on from `first` until one fails.
+    /// Plays the sequences of consecutive seeds from `first` until one fails.
     ///
     /// # Errors
-    /// Trouble of the harness's own.
+    /// The harness failed.
     pub(super) fn seeds(mut self, first: u64, runs: Option<u64>) -> io::Result<Results> {
         let mut begun = 0;
         let end = self.end;
@@ -100,7 +100,7 @@ impl Search {
         let found = loop {
             let most = runs.unwrap_or(u64::MAX);
             let mut left = std::mem::take(&mut again);
-            // One at least, however little time there is.
+            // At least one, however short the time limit.
             let next = || {
                 let is_time = Instant::now() < end || begun == 0;
                 if let Some(sequence) = left.pop().filter(|_| is_time) {
@@ -127,7 +127,7 @@ impl Search {
     /// Plays one sequence until it fails.
     ///
     /// # Errors
-    /// Trouble of the harness's own.
+    /// The harness failed.
     pub(super) fn replay(mut self, sequence: &Sequence, runs: Option<u64>) -> io::Result<Results> {
         let mut begun = 0;
         let end = self.end;
@@ -142,8 +142,8 @@ impl Search {
         self.conclude(found)
     }
 
-    /// Plays what `next` gives until one fails, at most so many in one process. Those of its process that are not played
-    /// then go to `left`.
+    /// Plays the sequences from `next` until one fails, a limited number per process. Puts the unplayed ones of that process
+    /// into `left`.
     fn first_failure(
         &mut self,
         mut next: impl FnMut() -> Option<Sequence>,
@@ -153,16 +153,16 @@ impl Search {
         let mut found: Option<(Sequence, Failure)> = None;
         let sequences = &mut self.results.sequences;
         let is_found = std::cell::Cell::new(false);
-        // Where memory is lost is seen best in a process of its own: one that waits for it.
+        // Leaks are measured in a separate process, which waits for the memory.
         let mut waits = None;
         let mut begun = 0;
         let processes = self.pool.width() as u64;
         let job = || {
-            // Those at work come to their ends: they need not be played again.
+            // Running sequences may end: they need not be played again.
             if is_found.get() {
                 return None;
             }
-            // The first ones one by one: all processes have work then, however few there are.
+            // The first jobs have one sequence each, so that all processes have work.
             let most = (begun / processes).clamp(1, batch) as usize;
             let mut batch = vec![waits.take().or_else(&mut next)?];
             while batch.len() < most && !batch[0].repeated && waits.is_none() {
@@ -195,7 +195,7 @@ impl Search {
         Ok(found)
     }
 
-    /// Whether a failure is none that a busy machine brings about: it comes again when nothing else is played.
+    /// Whether a failure is independent of a busy machine: it recurs while nothing else runs.
     fn is_certain(&mut self, sequence: &Sequence, failure: &Failure) -> io::Result<bool> {
         let trial = Trial {
             like: failure,
@@ -212,8 +212,8 @@ impl Search {
             || !sequence.after.is_empty() && self.failures(sequence, &trial, 1, ALONE)?.is_some())
     }
 
-    /// Plays a sequence until it has failed so many times of the same cause, at most so many times; the last failure, if
-    /// they came to that number.
+    /// Plays a sequence until it has failed a number of times of the same cause, up to a number of runs. Returns the last
+    /// failure, if that number was reached.
     fn failures(
         &mut self,
         sequence: &Sequence,
@@ -267,7 +267,7 @@ impl Search {
         Ok(measured)
     }
 
-    /// Shrinks what was found, within the time.
+    /// Shrinks the failing sequence within the time limit.
     fn conclude(mut self, found: Option<(Sequence, Failure)>) -> io::Result<Results> {
         self.results.searched = self.start.elapsed();
         let Some((mut original, mut failure)) = found else {
@@ -283,7 +283,7 @@ impl Search {
         }
         let (needed, tries) = demand(failed, played);
         let mut shortest = original.clone();
-        // Of what never fails again, no part would.
+        // If the whole never fails again, no part will.
         let end = if failed == 0 { self.start } else { self.end };
         let mut fails = |part: &Sequence| -> io::Result<bool> {
             let trial = Trial {

@@ -1,13 +1,13 @@
-//! Makes a sequence that fails shorter.
+//! Shrinks a failing sequence.
 
 use std::io;
 use std::time::Instant;
 
-/// Leaves out what is not needed for the failure: halves, quarters, ... single actions. `fails` says whether a part still
-/// does. Ends early when the time is over; whether it came to its end.
+/// Removes actions that the failure does not need: halves, quarters, down to single actions. `fails` says whether a part still
+/// fails. Stops at the time limit; returns whether it finished.
 ///
 /// # Errors
-/// Those of `fails`.
+/// The errors of `fails`.
 pub(super) fn shrink<T: Clone>(
     items: &mut Vec<T>,
     end: Instant,
@@ -30,7 +30,7 @@ pub(super) fn shrink<T: Clone>(
                 start += chunk;
             }
         }
-        // What was needed by something that is gone now is not needed any more.
+        // A removed action may have been the only one that needed another.
         chunk = match chunk {
             1 if is_shorter => 1,
             chunk => chunk / 2,
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn what_needs_each_other_goes_together_in_the_end() {
-        // 10 is needed as long as 50 is there, which is seen only after it.
+        // 10 is needed while 50 is present, which is tried only after it.
         let mut items: Vec<u32> = (0..60).collect();
         let needs = |part: &[u32]| {
             let has = |number| part.contains(&number);

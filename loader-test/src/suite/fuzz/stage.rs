@@ -1,4 +1,4 @@
-//! What a sequence is played on: a copy of a process that has loaded the library.
+//! The process for sequences: a fork of one that has loaded the library.
 
 use std::fs;
 use std::io;
@@ -13,18 +13,18 @@ use crate::stand_in::fabric::DeviceSpec;
 use crate::stand_in::library::{Library, LoadError};
 use crate::stand_in::{Setup, StandIn, sequence};
 
-/// How long loading may take.
+/// Time limit for loading.
 const LOADS_WITHIN: Duration = Duration::from_secs(20);
 
-/// See the module.
+/// A loaded library for forks, or the need to load it for each sequence.
 pub(super) struct Stage {
     library: PathBuf,
     options: Vec<String>,
-    /// The provider, if copies of a process that has loaded it can use it.
+    /// The provider, if forks of the process that loaded it can use it.
     provider: Option<&'static acm_provider>,
 }
 
-/// What loading leaves in the process that a copy of it would lack, or share with others.
+/// State of a load that a fork would lack, or share with others.
 #[derive(Debug, PartialEq, Eq)]
 struct Leftovers {
     threads: usize,
@@ -41,17 +41,17 @@ impl Leftovers {
     }
 }
 
-/// The exit codes of the process that finds out what loading leaves behind.
+/// Exit codes of the process that checks the state after a load.
 const NOTHING_LEFT: i32 = 0;
 const THREADS_LEFT: i32 = 1;
 const DESCRIPTORS_LEFT: i32 = 2;
 const NOT_LOADED: i32 = 3;
 
 impl Stage {
-    /// Loads the library, if that can be done once for all; else says why not.
+    /// Loads the library, if one load suffices; otherwise says why not.
     ///
     /// # Errors
-    /// If the core's own files cannot be written, or there is no process left.
+    /// If the core's files cannot be written, or a fork fails.
     pub(super) fn new(
         library: &Path,
         options: Vec<String>,
@@ -81,7 +81,7 @@ impl Stage {
         Ok((stage, why.map(str::to_owned)))
     }
 
-    /// Loads the library; the exit code that says what it leaves behind.
+    /// Loads the library, and returns the exit code for the state that it leaves.
     fn try_loading(&self, folder: &Path) -> io::Result<i32> {
         StandIn::install_alone(self.setup(folder))?;
         let before = Leftovers::now()?;
@@ -95,7 +95,7 @@ impl Stage {
         })
     }
 
-    /// A core with the provider, nothing open; its files are in `folder`.
+    /// Starts a core with the provider and nothing open; its files are in `folder`.
     ///
     /// # Errors
     /// If the core's own files cannot be written, or the library does not load.

@@ -1,4 +1,4 @@
-//! Random messages, as far as the core hands them on.
+//! Random messages that the core passes on.
 
 use fastrand::Rng;
 
@@ -11,12 +11,12 @@ use crate::stand_in::message::{
 use crate::suite::fixture::{ERRORS, Fixture, SUCCESS, reply};
 use crate::suite::{Finding, Outcome, failed};
 
-/// Always the same messages, so that a failure can be seen again; the command `fuzz` has others.
+/// Fixed seed, so that a failure is reproducible; the command `fuzz` uses others.
 pub(in crate::suite) const SEED: u64 = 0x1bac;
 const MESSAGES: usize = 2000;
 
 pub(super) fn run(fixture: &mut Fixture) -> Outcome {
-    // Short deadlines: some destinations are nowhere.
+    // Short deadlines: some destinations do not exist.
     let (core, from) = fixture.up_with(&["timeout 50", "retries 0"])?;
     let own = core.address(from).clone();
     let mut rng = Rng::with_seed(SEED);
@@ -26,7 +26,7 @@ pub(super) fn run(fixture: &mut Fixture) -> Outcome {
         .collect();
     for (number, message, id) in asked {
         let told = |finding: Finding| {
-            finding.told(|expected, seen| {
+            finding.map_texts(|expected, seen| {
                 let of = format!("message {number} of seed {SEED:#x}: {message:?}");
                 (expected, format!("{seen}\n  {of}"))
             })
@@ -40,7 +40,7 @@ fn answered_well(core: &StandIn, message: &Message, id: u64) -> Outcome {
     let answer = reply(core, id)?;
     if answer.status != SUCCESS && !ERRORS.contains(&answer.status) {
         return Err(failed(
-            "a status that there is",
+            "a status of the protocol",
             format!("{}", answer.status),
         ));
     }
@@ -68,7 +68,7 @@ fn random(rng: &mut Rng, own: &Addr) -> Message {
     };
     let flags = [0, FLAG_NODELAY, FLAG_QUERY_SA, rng.u32(..)];
     message = message.with_flags(0, one(rng, &flags) & !(FLAG_SOURCE | FLAG_DEST));
-    // Behind the entries is whatever the client's buffer held.
+    // Behind the entries the client's buffer holds random bytes.
     let length = usize::from(message.length());
     for byte in &mut message.0[length..] {
         *byte = rng.u8(..);
@@ -78,7 +78,7 @@ fn random(rng: &mut Rng, own: &Addr) -> Message {
     message.with_data([rng.u8(..), rng.u8(..), rng.u8(..)])
 }
 
-/// A path record of random fields, many of which lead somewhere.
+/// Returns a path record of random fields, many of which name existing ports.
 fn path(rng: &mut Rng) -> Path {
     let peer = Peer::number(rng.u16(1..20));
     let mut path = Path::default();
@@ -97,10 +97,10 @@ fn path(rng: &mut Rng) -> Path {
         .with_pkey(one(rng, &pkeys))
 }
 
-/// Up to eight entries: among them, most times, one source and one destination.
+/// Returns up to eight entries, mostly with one source and one destination.
 fn addresses(rng: &mut Rng, own: &Addr) -> Message {
     let peer = Peer::number(rng.u16(1..20));
-    // A provider that asks a multicast group for what it does not know does so for one at a time: there are few unknown.
+    // Few unknown addresses: a provider may send its multicast requests one at a time.
     let destinations = [
         Addr::Name(peer.name.clone()),
         Addr::Ip(peer.ip),

@@ -1,4 +1,4 @@
-//! A provider's options, as a library declares them: in `info`, as a sample file, as a table for the docs.
+//! Prints the options that a library declares: for `info`, as a sample file, and as a Markdown table.
 
 use acm_prov_api::options::OptionInfo;
 use serde::{Deserialize, Serialize};
@@ -28,13 +28,13 @@ impl From<&OptionInfo> for ShownOption {
 }
 
 impl ShownOption {
-    /// A line of `info`.
+    /// Returns a line for `info`.
     pub(super) fn line(&self) -> String {
         let Self { name, help, .. } = self;
         format!("{name:<28} {help} ({}; {})", self.value(", "), self.default)
     }
 
-    /// What a value is: `number, ms, 0 to 3600000`.
+    /// Describes the value: `number, ms, 0 to 3600000`.
     fn value(&self, between: &str) -> String {
         let parts = [&self.kind, &self.unit, &self.range];
         let parts: Vec<&str> = parts
@@ -46,7 +46,7 @@ impl ShownOption {
     }
 }
 
-/// Lines for ibacm_opts.cfg, all commented out.
+/// Returns commented lines for ibacm_opts.cfg.
 pub(super) fn sample(provider: &str, options: &[ShownOption]) -> String {
     let mut text = format!(
         "# Options of {provider} for ibacm_opts.cfg. Remove the \"#\" of a line to set its option. Separate name and value\n\
@@ -67,7 +67,7 @@ pub(super) fn sample(provider: &str, options: &[ShownOption]) -> String {
     text
 }
 
-/// A Markdown table.
+/// Returns a Markdown table.
 pub(super) fn table(options: &[ShownOption]) -> String {
     let mut text =
         String::from("| option | default | value | meaning |\n| --- | --- | --- | --- |\n");

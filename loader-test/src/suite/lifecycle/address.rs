@@ -1,4 +1,4 @@
-//! Addresses that come, go, come back and move.
+//! Checks of addresses that are added, removed, added again and moved.
 
 use super::{leads_elsewhere, leads_here, serves};
 use crate::stand_in::fabric::{DeviceSpec, Peer, PortSpec};
@@ -100,7 +100,7 @@ pub(super) fn twice(fixture: &mut Fixture) -> Outcome {
     core.remove_address(from);
     leads_elsewhere(core, stays, &own_name, &moving)?;
     still_leads_here(core, other, &moving)?;
-    // It is another host's now, if the provider knows hosts by that file.
+    // If the provider reads the hosts file, the address now belongs to another host.
     let path = expected_path(core, &host);
     let known = resolve(core, stays, &by_addr(&own_name, &there))?;
     if known.path().is_some_and(|known| path.is_met_by(&known)) {
@@ -114,10 +114,10 @@ pub(super) fn twice(fixture: &mut Fixture) -> Outcome {
     leads_here(core, from, &moving)
 }
 
-/// The same for an address of a kind that was resolved before.
+/// Does the same for an address type that resolved before.
 fn still_leads_here(core: &mut StandIn, from: AddressId, address: &Addr) -> Outcome {
     leads_here(core, from, address).map_err(|finding| match finding {
-        Finding::Skipped(why) => failed(format!("{address} still an own address"), why),
+        Finding::Skipped(why) => failed(format!("{address} still resolves to the port"), why),
         other => other,
     })
 }
@@ -172,7 +172,7 @@ pub(super) fn moved(fixture: &mut Fixture) -> Outcome {
 
 pub(super) fn memory(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
-    // The array has moved when the second address came; by now it moves again.
+    // The second address moved the array; this one moves it again.
     let last = core
         .add_address(FIRST_PORT, PKEY, &ip(77))
         .map_err(refused)?;

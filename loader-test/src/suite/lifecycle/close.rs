@@ -1,4 +1,4 @@
-//! A close, and what is under way.
+//! Checks of a close with requests in flight.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use crate::suite::apart::{End, Exit};
 use crate::suite::fixture::{Fixture, HASTY, QUIET, by_lid, hold, let_go, refused, reply};
 use crate::suite::{Finding, Outcome, cannot_run, failed};
 
-/// What a busy machine may add to a deadline.
+/// Tolerance beyond a deadline on a busy machine.
 const ALLOWANCE: Duration = Duration::from_secs(5);
 
 pub(super) fn in_flight(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up_with(HASTY)?;
     let start = Instant::now();
-    let clients = ask_in_vain(core, from);
+    let clients = ask_silent_sa(core, from);
     core.port_down(FIRST_PORT);
     for client in &clients {
         reply(core, *client)?;
@@ -28,15 +28,15 @@ pub(super) fn in_flight(fixture: &mut Fixture) -> Outcome {
             format!("the last one after {took:?}"),
         ));
     }
-    // What the SA says by now concerns nobody.
+    // Responses of the SA no longer matter.
     let again = core.up(FIRST_PORT).map_err(refused)?;
     let_go(core);
     core.settle();
     serves(core, again, 1)
 }
 
-/// Requests of both kinds, one of them twice, to an SA that keeps its answers back.
-fn ask_in_vain(core: &mut StandIn, from: AddressId) -> Vec<u64> {
+/// Sends requests of both kinds, one of them twice, while the SA holds its responses.
+fn ask_silent_sa(core: &mut StandIn, from: AddressId) -> Vec<u64> {
     hold(core);
     let mut clients = Vec::new();
     for number in [1, 2, 3, 1] {
@@ -50,18 +50,18 @@ fn ask_in_vain(core: &mut StandIn, from: AddressId) -> Vec<u64> {
 
 pub(super) fn memory(fixture: &mut Fixture) -> Outcome {
     if !fixture.strict {
-        let text = "looked at with --strict alone: in the daemon this memory lives on";
+        let text = "runs only with --strict: the daemon keeps this memory";
         return Err(Finding::Skipped(text.into()));
     }
     let end = fixture.apart(Exit::AtOnce, |fixture| {
         let (core, from) = fixture.up()?;
         core.hides_closed = true;
-        let clients = ask_in_vain(core, from);
+        let clients = ask_silent_sa(core, from);
         core.port_down(FIRST_PORT);
         for client in clients {
             reply(core, client)?;
         }
-        // A thread of the provider's may look at its port once more.
+        // A thread of the provider may use its port once more.
         std::thread::sleep(QUIET);
         core.up(FIRST_PORT).map_err(refused)?;
         let_go(core);
@@ -71,10 +71,10 @@ pub(super) fn memory(fixture: &mut Fixture) -> Outcome {
     });
     match end {
         Ok(End::Came(Err(trouble @ Finding::CannotRun(_)))) => Err(trouble),
-        // Whether clients are answered is another check's matter.
+        // Another check judges the answers to clients.
         Ok(End::Came(_)) => Ok(()),
         Ok(End::Lost(how)) => Err(Finding::Warned(format!(
-            "{how} once closed device and port structures are inaccessible; the daemon never frees them"
+            "{how} after closed device and port structures became inaccessible; the daemon never frees them"
         ))),
         Err(error) => Err(cannot_run("a process for the check")(error)),
     }

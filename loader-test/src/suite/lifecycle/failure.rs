@@ -1,4 +1,4 @@
-//! Opens that meet with failure, and ports that are of no use.
+//! Checks of failing opens, and of unusable ports.
 
 use fabric_sim::verbs::fault;
 
@@ -14,13 +14,13 @@ use crate::suite::{Outcome, cannot_run, failed};
 /// The IP address that [`StandIn::up`] gives to the first port.
 const OWN: Addr = Addr::Ip(std::net::Ipv4Addr::new(10, 1, 0, 201));
 
-/// Something of the core's or the system's that is made to fail.
+/// Calls to the core or the system that a check makes fail.
 trait Services {
-    /// Lets one of the calls fail, from now on.
+    /// Makes one of the calls fail from now on.
     fn fail(&self, core: &StandIn, call: &Call);
-    /// Lets nothing fail any more.
+    /// Makes no call fail from now on.
     fn heal(&self, core: &StandIn);
-    /// The calls that the provider has made since the core was started.
+    /// Returns the provider's calls since the core started.
     fn calls(&self, core: &StandIn) -> Vec<Call>;
 }
 
@@ -82,7 +82,7 @@ pub(super) fn mads(fixture: &mut Fixture) -> Outcome {
     each_fails_once(fixture, &Mads)
 }
 
-/// Each call of an open and a first request in turn fails, each time in a process of its own; after that all is well.
+/// Makes each call of an open and a first request fail in turn, each in its own process; afterwards no call fails.
 fn each_fails_once(fixture: &mut Fixture, services: &dyn Services) -> Outcome {
     let list = fixture.folder().join("calls.json");
     let cannot = cannot_run("a process for a piece of the check");
@@ -116,13 +116,17 @@ fn each_fails_once(fixture: &mut Fixture, services: &dyn Services) -> Outcome {
 
 fn judge(end: End, when: &str) -> Outcome {
     match end {
-        End::Came(outcome) => outcome
-            .map_err(|finding| finding.told(|expected, seen| (expected, format!("{seen} {when}")))),
-        End::Lost(how) => Err(failed("a provider that lives on", format!("{how} {when}"))),
+        End::Came(outcome) => outcome.map_err(|finding| {
+            finding.map_texts(|expected, seen| (expected, format!("{seen} {when}")))
+        }),
+        End::Lost(how) => Err(failed(
+            "a provider that keeps running",
+            format!("{how} {when}"),
+        )),
     }
 }
 
-/// Opens a port. What opens answers requests, and what it answers with success is right.
+/// Opens a port. An open endpoint answers requests, and its successful answers are right.
 fn opens_or_refuses(core: &mut StandIn) -> Outcome {
     let Ok(from) = core.up(FIRST_PORT) else {
         return Ok(());
@@ -150,7 +154,7 @@ pub(super) fn ethernet(fixture: &mut Fixture) -> Outcome {
         ..PortSpec::new(0x0010_0002, 0)
     });
     let core = fixture.core_with(vec![device], &[])?;
-    // There is no subnet manager behind that port.
+    // That port has no subnet manager.
     core.sa().script(move |question| {
         if question.port == port.number() {
             Reaction::Silence
@@ -165,7 +169,7 @@ pub(super) fn ethernet(fixture: &mut Fixture) -> Outcome {
             core.settle();
         }
         if let Ok(from) = core.up(port) {
-            serves_nobody(core, from)?;
+            expect_errors(core, from)?;
         }
         let served = match served {
             Some(served) => served,
@@ -180,8 +184,8 @@ pub(super) fn ethernet(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Whatever is asked from here, there is no path.
-fn serves_nobody(core: &mut StandIn, from: AddressId) -> Outcome {
+/// Expects an error for every request to this port.
+fn expect_errors(core: &mut StandIn, from: AddressId) -> Outcome {
     let peer = Peer::number(1);
     for message in [by_lid(&peer), by_gid(&peer)] {
         let reply = resolve(core, from, &message)?;

@@ -1,4 +1,4 @@
-//! What a port that flaps for ever costs.
+//! Checks that memory, descriptors and threads do not grow when a port is reopened.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,23 +11,23 @@ use crate::suite::process::threads::{newer_than, threads};
 use crate::suite::{Outcome, cannot_run, failed};
 
 const ROUNDS: usize = 1000;
-/// What leaks does so in every window. Caches and pools fill up: sooner or later they come to rest.
+/// Rounds per window. A leak grows in every window; caches and pools stop growing at some point.
 const WINDOW: usize = 200;
-/// Rounds until which they have the time.
+/// Rounds after which caches and pools must have stopped growing.
 const MOST_ROUNDS: usize = 2000;
-/// Every so many rounds all MADs come back, joins for one, and a request is made. Each time costs the machine several
-/// changes between threads.
+/// Interval, in rounds, at which the SA returns all MADs, including joins, and a request is sent. Each costs several thread
+/// switches.
 const SERVED: usize = 20;
-/// How often is written down what the process has, for a provider that is too slow for a window.
+/// Interval, in rounds, of the samples for a provider that is too slow for a window.
 const SAMPLED: usize = 5;
-/// How long threads and descriptors may take to go.
+/// Time limit for threads and descriptors to end.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What glibc must be told before the process starts, so that memory in its caches does not count as in use: each thread
-/// keeps what it freed in a cache of its own, and how full those are says nothing about the provider.
+/// glibc setting for the process: it disables the per-thread caches of freed memory, which would count as used memory and
+/// say nothing about the provider.
 pub(super) const ENVIRONMENT: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0");
 
-/// What the process has. In this process everything else is constant: the core empties its ledger after each round.
+/// Resources of the process. The rest of the process is constant: the core empties its ledger after each round.
 #[derive(Clone, Copy, Debug)]
 struct Resources {
     heap: usize,
@@ -56,10 +56,10 @@ impl Resources {
         }
     }
 
-    /// What has grown by more than chance since `before`, a window ago.
+    /// Returns the resource that grew by more than noise since `before`, one window ago.
     fn growth_since(self, before: Self) -> Option<(&'static str, usize)> {
         const KIB: usize = 1024;
-        // Those that bring memory along with them first.
+        // First the resources that also take memory.
         let grown = [
             ("threads", self.threads, before.threads, 0),
             ("descriptors", self.descriptors, before.descriptors, 0),
@@ -85,7 +85,7 @@ impl Resources {
 }
 
 pub(super) fn thousand(fixture: &mut Fixture) -> Outcome {
-    // A provider may read its files at each open: that is not what this is about, and there is little to read.
+    // A provider may read its files at each open; a small hosts file keeps that short.
     let hosts = fixture.folder().join("few-hosts");
     let text = format!("peer1 {}\n", Peer::number(1).gid());
     fs::write(&hosts, text).map_err(cannot_run("a hosts file"))?;
@@ -129,7 +129,7 @@ pub(super) fn thousand(fixture: &mut Fixture) -> Outcome {
         let left = newer_than(&threads_before);
         let first = left.first().map_or("", String::as_str);
         seen += &format!(
-            "; {} should have ended with a close, {first} for one",
+            "; {} should have ended with a close, such as {first}",
             left.len()
         );
     }
@@ -139,8 +139,8 @@ pub(super) fn thousand(fixture: &mut Fixture) -> Outcome {
     ))
 }
 
-/// Judges the rounds of a provider so slow that there was no time for more: what leaks does so in every quarter of them but
-/// the first, in which caches fill.
+/// Judges the rounds of a slow provider whose time ran out: a leak grows in every quarter except the first, in which caches
+/// fill.
 fn of_few(samples: &[Resources]) -> Outcome {
     let quarter = samples.len() / 4;
     if quarter == 0 {
@@ -159,14 +159,14 @@ fn of_few(samples: &[Resources]) -> Outcome {
     }
 }
 
-/// Bytes of the heap that are in use.
+/// Returns the used bytes of the heap.
 pub(in crate::suite) fn heap() -> usize {
     // SAFETY: fills a struct of numbers.
     let heap = unsafe { libc::mallinfo2() };
     heap.uordblks + heap.hblkhd
 }
 
-/// What has grown and does not go by itself.
+/// Returns what grew and does not shrink by itself.
 fn growth(before: Resources) -> Option<(&'static str, usize)> {
     let deadline = Instant::now() + PATIENCE;
     loop {

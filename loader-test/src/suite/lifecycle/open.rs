@@ -1,4 +1,4 @@
-//! Devices, ports, partitions.
+//! Checks of several devices, ports and partitions.
 
 use super::serves;
 use crate::stand_in::fabric::{DeviceSpec, PortSpec};
@@ -21,7 +21,7 @@ pub(super) fn open_close(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Another device beside the usual one, with a port of its own.
+/// A second device with one port.
 pub(super) fn two_devices(fixture: &mut Fixture, node_guid: u64) -> Outcome {
     let other = DeviceSpec {
         name: "sim1".into(),
@@ -39,7 +39,7 @@ pub(super) fn two_ports(fixture: &mut Fixture) -> Outcome {
     side_by_side(fixture, vec![device], ports)
 }
 
-/// Serves on two ports, on one after the other was closed, and on both again.
+/// Resolves on two ports, on one after the other closed, and on both again.
 fn side_by_side(fixture: &mut Fixture, devices: Vec<DeviceSpec>, ports: [PortId; 2]) -> Outcome {
     let core = fixture.core_with(devices, &[])?;
     let mut from = [core.up(ports[0]), core.up(ports[1])];
@@ -59,7 +59,7 @@ fn side_by_side(fixture: &mut Fixture, devices: Vec<DeviceSpec>, ports: [PortId;
     Ok(())
 }
 
-/// Serves in each of the usable partitions of a P_Key table, in turn and for the same destinations.
+/// Resolves the same destinations in each usable partition of a P_Key table in turn.
 pub(super) fn pkeys(fixture: &mut Fixture, table: &[u16], usable: &[u16]) -> Outcome {
     let mut device = DeviceSpec::single();
     device.ports[0].pkeys = table.to_vec();

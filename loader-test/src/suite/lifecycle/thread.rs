@@ -1,4 +1,4 @@
-//! The core's only thread, which the callbacks run on.
+//! Checks that no callback blocks the core's only thread.
 
 use crate::stand_in::fabric::Peer;
 use crate::stand_in::ledger::ViolationKind;
@@ -7,10 +7,10 @@ use crate::stand_in::{FIRST_PORT, StandIn};
 use crate::suite::fixture::{Fixture, by_gid, by_lid, refused, reply};
 use crate::suite::{Finding, Outcome};
 
-/// As often as it takes to tell a callback that is slow from a machine that is.
+/// Number of calls that separates a slow callback from a slow machine.
 const TRIES: u16 = 3;
 
-/// Calls every callback several times. The ledger takes their time.
+/// Calls every callback several times; the ledger times them.
 pub(super) fn held(fixture: &mut Fixture) -> Outcome {
     let core = fixture.core()?;
     for round in 0..TRIES {
@@ -37,7 +37,7 @@ pub(super) fn held(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Fails as soon as it is clear, before more of the same takes more time.
+/// Fails at the first violation, before further slow calls take more time.
 fn is_free(core: &StandIn) -> Outcome {
     let violations = core.violations();
     let held = violations

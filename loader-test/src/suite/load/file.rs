@@ -1,4 +1,4 @@
-//! The library's file, of which nothing is run.
+//! Checks of the library's file, without running its code.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -45,7 +45,7 @@ pub(super) fn exports(fixture: &mut Fixture) -> Outcome {
         }
         Some(_) => {}
     }
-    // Harmless as long as the core's own come first, which holds for the daemon.
+    // Harmless if the core's symbols come first, as in the daemon.
     let foreign: Vec<&str> = object
         .exports
         .iter()
@@ -59,7 +59,7 @@ pub(super) fn exports(fixture: &mut Fixture) -> Outcome {
     match foreign.first() {
         None => Ok(()),
         Some(first) => Err(Finding::Warned(format!(
-            "the library exports {} names of the core or of libraries of its, {first} for one",
+            "the library exports {} names of the core or its libraries, such as {first}",
             foreign.len()
         ))),
     }
@@ -78,7 +78,10 @@ pub(super) fn imports(fixture: &mut Fixture) -> Outcome {
         })
         .collect();
     if !missing.is_empty() {
-        return Err(failed("functions of the core alone", missing.join(", ")));
+        return Err(failed(
+            "only functions that the core has",
+            missing.join(", "),
+        ));
     }
     fixture.install_core()?;
     Library::open_now(fixture.library())

@@ -1,4 +1,4 @@
-//! The options file, and what a provider says beside the log.
+//! Checks of the options file, and of output outside the log.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ pub(super) fn no_file(fixture: &mut Fixture) -> Outcome {
     });
     match outcome {
         Err(Finding::Failed { .. }) if fixture.has_options() => Err(Finding::Skipped(
-            "the provider needs the options that it is tested with (--opts, --opt)".into(),
+            "the provider needs the options given by --opts and --opt".into(),
         )),
         outcome => outcome,
     }
@@ -57,7 +57,7 @@ pub(super) fn quiet(fixture: &mut Fixture) -> Outcome {
     let cannot = cannot_run("standard output into a file");
     let kept = io::stdout().as_fd().try_clone_to_owned().map_err(cannot)?;
     let redirect = |to: &dyn AsFd| {
-        // SAFETY: all streams of C are flushed, none is touched otherwise.
+        // SAFETY: flushes all C streams and changes nothing else.
         unsafe { libc::fflush(std::ptr::null_mut()) };
         rustix::stdio::dup2_stdout(to).map_err(|error| cannot(io::Error::from(error)))
     };

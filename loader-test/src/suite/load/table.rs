@@ -1,4 +1,4 @@
-//! The table that `provider_query` gives.
+//! Checks of the table that `provider_query` returns.
 
 use acm_prov_api::check::TableFault as Fault;
 
@@ -64,7 +64,7 @@ pub(super) fn slots(fixture: &mut Fixture) -> Outcome {
     })
 }
 
-/// Fails for the faults that `concerns` this check; what gives no table is told of elsewhere.
+/// Fails for the faults that `concerns` selects; other checks report a missing table.
 fn judge(fixture: &mut Fixture, expected: &str, concerns: impl Fn(&Fault) -> bool) -> Outcome {
     let report = match fixture.judge() {
         Err(Finding::Failed { .. }) => return Err(Finding::Blocked(Ability::Loads)),
@@ -87,7 +87,7 @@ fn judge(fixture: &mut Fixture, expected: &str, concerns: impl Fn(&Fault) -> boo
 }
 
 pub(super) fn query_twice(fixture: &mut Fixture) -> Outcome {
-    // The core asks first when it loads the library, then this check does.
+    // The core makes the first call when it loads the library, this check the second.
     let (core, library) = fixture.core_and_library()?;
     let again = Library::open_by_any_name(library).map_err(not_loaded)?;
     let (_, report) = again.judge().map_err(not_loaded)?;

@@ -1,4 +1,4 @@
-//! Libraries that are not taken: they go without a trace.
+//! Checks that a refused library leaves nothing behind.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -27,7 +27,7 @@ pub(super) fn missing_function(fixture: &mut Fixture) -> Outcome {
             let (core, from) = fixture.up_with(HASTY)?;
             resolve(core, from, &by_lid(&Peer::number(1))).map(drop)
         })?;
-        judge(end, name, "a refusal, or a provider that does without it")?;
+        judge(end, name, "a refusal, or a provider that works without it")?;
     }
     Ok(())
 }
@@ -53,7 +53,7 @@ pub(super) fn refused_by_itself(fixture: &mut Fixture) -> Outcome {
             continue;
         }
         refusals += 1;
-        judge(end, name, "a library that is gone after its refusal")?;
+        judge(end, name, "an unloaded library after its refusal")?;
     }
     if refusals == 0 {
         let text = "the provider refuses no core: it needs none of the core's functions";
@@ -62,12 +62,12 @@ pub(super) fn refused_by_itself(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// The process ends by way of what the library left to be called then.
+/// Ends the process, which calls any exit handlers that the library left.
 pub(super) fn rejected_then_exit(fixture: &mut Fixture) -> Outcome {
     rejected_by_the_core(fixture, Exit::WithHandlers, || Ok(()))
 }
 
-/// The process forks, by way of what the library left to be called then.
+/// Forks the process, which calls any fork handlers that the library left.
 pub(super) fn rejected_then_fork(fixture: &mut Fixture) -> Outcome {
     rejected_by_the_core(fixture, Exit::AtOnce, fork_once)
 }
@@ -89,7 +89,7 @@ fn rejected_by_the_core(fixture: &mut Fixture, exit: Exit, then: fn() -> Outcome
             fs::write(&list, started).map_err(cannot_run)?;
             library.close();
             if is_mapped(fixture.library()) {
-                // Pinned: whatever it has started goes on in memory that is there.
+                // The library is pinned: its threads keep running in mapped memory.
                 return Ok(());
             }
             no_more_than(&threads, fixture.patience_for_ends())?;
@@ -103,7 +103,7 @@ fn rejected_by_the_core(fixture: &mut Fixture, exit: Exit, then: fn() -> Outcome
             let threads = match &*threads {
                 "" => threads,
                 threads => format!(
-                    "; loading it started {threads}: what loading starts ends before the library is unloaded"
+                    "; loading it started {threads}, which must end before the library is unloaded"
                 ),
             };
             let seen = format!("{how}{threads}");
@@ -135,13 +135,14 @@ fn judge(end: End, name: &CStr, expected: &str) -> Outcome {
             Err(Finding::Warned(format!("{text}, in a core without {name}")))
         }
         End::Came(outcome) => outcome.map_err(|finding| {
-            finding.told(|expected, seen| (format!("{expected}, in a core without {name}"), seen))
+            finding
+                .map_texts(|expected, seen| (format!("{expected}, in a core without {name}"), seen))
         }),
         End::Lost(how) => Err(failed(expected, format!("{how}, in a core without {name}"))),
     }
 }
 
-/// Loads a library as the core does; one that is not taken is closed.
+/// Loads a library as the core does, and closes it if the core refuses it.
 fn load(library: &Path) -> Option<Library> {
     let library = Library::open_by_any_name(library).ok()?;
     if matches!(library.judge(), Ok((_, report)) if report.is_accepted()) {
@@ -160,12 +161,12 @@ fn is_mapped(library: &Path) -> bool {
         .is_ok_and(|maps| maps.lines().any(|line| line.ends_with(&*path)))
 }
 
-/// Forks, and waits for the end of the copy, which does nothing.
+/// Forks, and waits for the child, which ends at once.
 fn fork_once() -> Outcome {
-    // SAFETY: the copy ends at once. Handlers of the library's that run may crash, which is what is looked for.
+    // SAFETY: the child ends at once. A crash in the library's fork handlers is what the check looks for.
     match unsafe { libc::fork() } {
         -1 => Err(cannot_run(std::io::Error::last_os_error())),
-        // SAFETY: ends the copy past all exit handlers.
+        // SAFETY: ends the child without exit handlers.
         0 => unsafe { libc::_exit(0) },
         child => {
             let mut status = 0;
@@ -181,7 +182,7 @@ fn fork_once() -> Outcome {
                 true => Err(failed(
                     "a process that can fork",
                     format!(
-                        "the copy was ended by {}",
+                        "the child was killed by {}",
                         signal_name(libc::WTERMSIG(status))
                     ),
                 )),
@@ -190,7 +191,7 @@ fn fork_once() -> Outcome {
     }
 }
 
-/// Whether the threads are no more than they were; those that are about to end are given the time.
+/// Waits until there are no more threads than before; false if they do not end in time.
 fn no_more_than(before: &BTreeMap<String, String>, patience: Duration) -> Outcome {
     let deadline = Instant::now() + patience;
     loop {
@@ -200,8 +201,8 @@ fn no_more_than(before: &BTreeMap<String, String>, patience: Duration) -> Outcom
         }
         if Instant::now() > deadline {
             return Err(failed(
-                "no thread of an unloaded library: those that loading starts end before it",
-                format!("{}, in memory that is gone", left.join("; ")),
+                "no thread of an unloaded library: threads that loading starts end before the unload",
+                format!("{}, in unmapped memory", left.join("; ")),
             ));
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! What an answer is good for afterwards: the record asked for once more, and a plainer request.
+//! Checks of requests after an answer: for the same record, and without its constraint.
 
 use super::{Demand, ask, when};
 use crate::stand_in::fabric::Peer;
@@ -14,9 +14,9 @@ use crate::suite::{Check, Outcome, failed};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "path-asked-again",
-        rule: "a record that was handed out, asked for as it is, is handed out again, and the SA is not asked about it",
+        rule: "a request that repeats a returned record gets the same record, without an SA query",
         harmed: Harmed::Client,
-        how: "asks for the record that it was given, with four demands, and counts the queries that reach the SA",
+        how: "requests the returned record again, with four constraints, and counts the SA queries",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -34,9 +34,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-plainer",
-        rule: "the answer to a request that demands more does not answer a plainer one",
+        rule: "a path cached for a constrained request does not answer a request without the constraint",
         harmed: Harmed::Client,
-        how: "asks with a demand and then without, by LID and by GID, and compares the plain path with the SA's record",
+        how: "resolves with a constraint and then without, by LID and by GID, and compares the second path with the SA's record",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -60,7 +60,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Of an SA that would give the record once more, and of one that would not: its routing draws the SL.
+/// With an SA that would return the record again, and with one that would not, since its routing draws the SL.
 fn asked_again(fixture: &mut Fixture) -> Outcome {
     const CASES: [Demand; 4] = [
         ("a path", |path| path),
@@ -103,7 +103,7 @@ fn asked_again(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// The plainer request names the destination as the other did, or by its other name.
+/// The second request names the destination in the same way or in the other way.
 fn plainer(fixture: &mut Fixture) -> Outcome {
     const CASES: [Demand; 5] = [
         ("MTU exactly 256", |path| path.with_mtu(0x81)),

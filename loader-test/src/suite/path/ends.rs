@@ -1,4 +1,4 @@
-//! Where a path leads: GID and LID together, hints beside an address, and GIDs that are not the LID's own.
+//! Checks of destinations: GID and LID together, hints beside an address, and GIDs that do not belong to the LID's port.
 
 use super::{WAYS, as_the_kernel, ask, when};
 use crate::stand_in::fabric::{DeviceSpec, FAR_PREFIX, Peer, ROUTER_LID, gid_in};
@@ -15,9 +15,9 @@ use crate::suite::{Check, Finding, Outcome, failed};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "path-gid-and-lid",
-        rule: "a request that names a GID and another port's LID is refused or leads to the GID, never to the other port",
+        rule: "a request that names a GID and another port's LID is refused or resolves the GID, never the other port",
         harmed: Harmed::Client,
-        how: "asks for the GID of one peer and the LID of another, by resolve and by query, before and after both are known",
+        how: "names the GID of one peer and the LID of another, by resolve and by query, before and after both are known",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -36,9 +36,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-hints",
-        rule: "of a path entry beside an address, DGID and DLID are no part of the question; all else in it is",
+        rule: "in a path entry beside an address, DGID and DLID are ignored; all other components count",
         harmed: Harmed::Client,
-        how: "asks for an IP address beside a path entry that names another peer and an MTU, and compares the path",
+        how: "resolves an IP address beside a path entry that names another peer and an MTU, and compares the path",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: hints,
         fault: fault!(Fault {
@@ -52,9 +52,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-far-gid",
-        rule: "a path to a GID behind a router, or to an alias GID, does not make its LID lead to that GID",
+        rule: "resolving a GID behind a router, or an alias GID, does not bind the path's LID to that GID",
         harmed: Harmed::Client,
-        how: "asks for a GID behind a router and an alias GID, and for the LID of each, by resolve and by query",
+        how: "resolves a GID behind a router and an alias GID, and the LID of each, by resolve and by query",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -73,9 +73,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-link-local",
-        rule: "in a subnet with a prefix of its own, a GID that is written with fe80:: leads where it does with the prefix",
+        rule: "in a subnet with its own prefix, a GID with fe80:: resolves as the same GID with the prefix does",
         harmed: Harmed::Client,
-        how: "opens a port in a subnet with a prefix of its own, and asks for GIDs with fe80::, by resolve and by query",
+        how: "opens a port in a subnet with its own prefix, and resolves GIDs with fe80::, by resolve and by query",
         needs: &[
             Ability::AnswersByGid,
             Ability::AnswersQuery,
@@ -93,7 +93,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Before anything is known, and when both ports are; then GID and LID of one port, which is no contradiction.
+/// With an empty cache, and with both ports cached; then GID and LID of one port, which agree.
 fn gid_and_lid(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let own = core.port(FIRST_PORT).gid();
@@ -116,7 +116,7 @@ fn gid_and_lid(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// As rdma_getaddrinfo asks with a route as a hint: of a peer that was asked for before, and of one that was not.
+/// Like rdma_getaddrinfo with a route as a hint, for a cached and for a new peer.
 fn hints(fixture: &mut Fixture) -> Outcome {
     /// Exactly 256 bytes.
     const MTU: u8 = 0x81;
@@ -143,7 +143,7 @@ fn hints(fixture: &mut Fixture) -> Outcome {
             if mtu == 0 {
                 able(core, &answer, "IPv4 addresses")?;
             } else if answer.status == ENODATA {
-                // It compares what the SA has for the host with what is asked for.
+                // The provider may compare the SA's record with the request.
                 continue;
             }
             let asked = Path::default().with_dgid(peer.gid()).with_mtu(mtu);
@@ -175,7 +175,7 @@ fn far_gid(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// A node of a subnet with another prefix; its hosts file has link-local GIDs, as the sample of rdma-core has.
+/// A node in a subnet with its own prefix, with link-local GIDs in its hosts file, as in rdma-core's sample.
 fn link_local(fixture: &mut Fixture) -> Outcome {
     let mut device = DeviceSpec::single();
     device.ports[0].prefix = 0xfec0_0000_0000_0001;
@@ -190,7 +190,7 @@ fn link_local(fixture: &mut Fixture) -> Outcome {
         }
     }
     match by_name(core, from, &Peer::number(5)) {
-        // It knows no names.
+        // The provider resolves no names.
         Err(Finding::Skipped(_)) => Ok(()),
         outcome => outcome,
     }
@@ -201,7 +201,7 @@ fn by_name(core: &mut StandIn, from: AddressId, peer: &Peer) -> Outcome {
     let answer = resolve(core, from, &by_addr(&own, &Addr::Name(peer.name.clone())))?;
     let expected = expected_path(core, peer);
     let with_prefix = expected.plain().unwrap_or_default().dgid();
-    // The same host by the GID that it has in this subnet: without that, a provider that finds no name has no file.
+    // First the GID with the subnet's prefix: a provider that fails here reads no hosts file.
     let known = ask(
         core,
         from,

@@ -1,4 +1,4 @@
-//! What a request names of a path besides its ends: it goes to the SA, or is compared with the SA's answer.
+//! Checks of a request's other components: the provider puts each into the query, or compares it with the response.
 
 use super::{Demand, WAYS, ask, when};
 use crate::stand_in::fabric::{DeviceSpec, Peer, gid};
@@ -18,9 +18,9 @@ use crate::suite::{Check, Outcome, failed};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "path-components",
-        rule: "each component that a request names is met by the answer, or the request is refused: none is dropped",
+        rule: "the answer meets every component that the request names, or the request is refused: none is ignored",
         harmed: Harmed::Client,
-        how: "asks with 13 demands in turn, by resolve and by query, of known and of new peers, and compares each path",
+        how: "names 13 constraints in turn, by resolve and by query, for known and new peers, and compares each path",
         needs: &[
             Ability::AnswersByGid,
             Ability::AnswersQuery,
@@ -35,9 +35,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-selector-zero",
-        rule: "an MTU, rate or packet lifetime with selector 0 is no demand: it is neither put to the SA nor compared",
+        rule: "an MTU, rate or packet lifetime with selector 0 is no constraint: it is neither in the SA query nor compared",
         harmed: Harmed::Client,
-        how: "asks with an MTU, rate or lifetime of selector 0, by resolve and by query, and looks at the queries' component masks",
+        how: "names an MTU, rate or lifetime with selector 0, by resolve and by query, and reads the component masks of the SA queries",
         needs: &[
             Ability::AnswersByGid,
             Ability::AnswersQuery,
@@ -55,9 +55,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-record-differs",
-        rule: "a record of the SA's that differs from what was asked for, be it in one component, is not handed out",
+        rule: "a record from the SA that contradicts the query, even in one component, is refused",
         harmed: Harmed::Client,
-        how: "lets the SA answer with a record that differs in one of 16 components, and looks at the status",
+        how: "lets the SA respond with a record that differs in one of 16 components, and compares the status",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -75,9 +75,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-sl-refused",
-        rule: "an SL that the SA grants on no path to a port is refused to the client, and costs the next one nothing",
+        rule: "a request for an SL that the SA grants on no path to a port is refused, and does not affect the next request",
         harmed: Harmed::Client,
-        how: "asks for an SL that the SA refuses, then without one, and looks at the answers and the queries",
+        how: "requests an SL that the SA refuses, then none, and checks the answers and the SA queries",
         needs: &[Ability::AnswersByLid],
         run: sl_refused,
         fault: fault!(Fault {
@@ -115,7 +115,7 @@ const DEMANDS: [Demand; 13] = [
     }),
 ];
 
-/// Each demand on the path to a peer that was asked for before, and to one that was not.
+/// Names each constraint for a cached peer and for a new one.
 fn components(fixture: &mut Fixture) -> Outcome {
     let mut device = DeviceSpec::single();
     device.ports[0].guids.push(ALIAS);
@@ -145,7 +145,7 @@ fn components(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Two peers whose paths have other SLs.
+/// Two peers whose paths have different SLs.
 fn sl_refused(fixture: &mut Fixture) -> Outcome {
     const SLS: [u16; 2] = [6, 9];
     let (core, from) = fixture.up_with(HASTY)?;
@@ -159,7 +159,7 @@ fn sl_refused(fixture: &mut Fixture) -> Outcome {
             let asked = asked.with_qos_sl(sl);
             let answer = resolve(core, from, &Message::path(&asked))?;
             let expected = expected_record(core, &asked);
-            // Refused by the SA, and so by the provider.
+            // The SA refuses, so the provider must too.
             if expected.plain().is_none() && answer.status != SUCCESS {
                 continue;
             }
@@ -177,7 +177,7 @@ fn selector_zero(fixture: &mut Fixture) -> Outcome {
         | COMP_RATE
         | COMP_LIFETIME_SELECTOR
         | COMP_LIFETIME;
-    /// More than any path here has.
+    /// Values that no path here reaches.
     const ODD: [Demand; 4] = [
         ("MTU", |path| path.with_mtu(5)),
         ("rate", |path| path.with_rate(7)),
@@ -188,7 +188,7 @@ fn selector_zero(fixture: &mut Fixture) -> Outcome {
     ];
     let (core, from) = fixture.up()?;
     let own = core.port(FIRST_PORT).gid();
-    // What a provider with a policy names in every query.
+    // A provider with a policy may name these in every query.
     resolve(core, from, &by_gid(&Peer::number(99)))?;
     let limits = |query: &SaRequest| {
         let asked = query.path();
@@ -216,15 +216,14 @@ fn selector_zero(fixture: &mut Fixture) -> Outcome {
         .find(|query| Some(limits(query)) != usual)
     {
         Some(query) => Err(failed(
-            "no other MTU, rate or lifetime in a query than when none is asked for",
+            "the MTU, rate and lifetime of a query without these constraints",
             format!("mask {:#x}, {:?}", query.mask, query.path()),
         )),
         None => Ok(()),
     }
 }
 
-/// A case of a record that is not what was asked for: what is asked besides the destination, and what the SA makes of its
-/// record.
+/// A case of a wrong record: the constraint in the request, and the SA's change to its record.
 type Difference = (&'static str, fn(Path) -> Path, fn(Path) -> Path);
 
 const PLAIN: fn(Path) -> Path = |path| path;
@@ -232,7 +231,7 @@ const PLAIN: fn(Path) -> Path = |path| path;
 const BY_GID: [Difference; 15] = [
     ("DGID", PLAIN, |record| record.with_dgid(gid(0x0bad))),
     ("SGID", PLAIN, |record| record.with_sgid(gid(0x0bad))),
-    // One that the request does not name is the SA's to say: it knows of a new LID before the daemon does.
+    // The SA decides components that the request does not name: it knows a new LID before the daemon does.
     (
         "SLID",
         |path| path.with_slid(10),

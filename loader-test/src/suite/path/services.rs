@@ -1,4 +1,4 @@
-//! Service ids and QoS classes: the SA's ClassPortInfo says whether they choose a path.
+//! Checks of service ids and QoS classes: the SA's ClassPortInfo says whether they select a path.
 
 use super::{as_the_kernel, when};
 use crate::stand_in::fabric::Peer;
@@ -16,9 +16,9 @@ use crate::suite::{Check, Finding, Outcome};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "path-service-ids-reserved",
-        rule: "where the SA says that service ids choose nothing, however many of them are named cost it one path query",
+        rule: "if the SA says that service ids do not select paths, any number of service ids costs one path query",
         harmed: Harmed::Sa,
-        how: "asks as the kernel does for 128 services of one host, and counts the queries that reach the SA",
+        how: "resolves 128 services of one host as the kernel does, and counts the SA queries",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: reserved,
         fault: fault!(Fault {
@@ -32,9 +32,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-service-ids-chosen",
-        rule: "where service ids choose paths, the path of each is asked for once",
+        rule: "if service ids select paths, each service id costs one path query",
         harmed: Harmed::Sa,
-        how: "asks for 128 services of one host twice, where the SA says that they choose paths, and counts the queries of the second time",
+        how: "resolves 128 services of one host twice, while the SA says that they select paths, and counts the SA queries of the second round",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: chosen,
         fault: fault!(Fault {
@@ -48,9 +48,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-service-ids-untold",
-        rule: "an SA that does not say whether service ids choose paths, or says it badly, is one for which they do",
+        rule: "if the SA does not say whether service ids select paths, or its answer is malformed, the provider assumes that they do",
         harmed: Harmed::Client,
-        how: "lets the SA refuse, garble or not answer the query for its ClassPortInfo, and asks for services",
+        how: "lets the SA refuse, garble or ignore the query for its ClassPortInfo, and resolves services",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: untold,
         fault: fault!(Fault {
@@ -64,9 +64,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "path-kernel-qos-class",
-        rule: "the kernel's QoS class arrives garbled: where classes choose paths it gets ENODATA, and asks the SA itself",
+        rule: "the kernel's QoS class arrives garbled: if classes select paths the kernel gets ENODATA, and queries the SA itself",
         harmed: Harmed::Client,
-        how: "asks with the kernel's garbled QoS class, where classes choose paths and where they do not",
+        how: "resolves with the kernel's garbled QoS class, while classes select paths and while they do not",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: kernels_class,
         fault: fault!(Fault {
@@ -82,7 +82,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 const SERVICES: u64 = 128;
 
-/// As rdma_cm has the kernel ask: each connection names a service, which is its port.
+/// Like the kernel's requests for rdma_cm: each connection names a service id, derived from its port.
 fn connects(
     core: &mut StandIn,
     from: AddressId,
@@ -116,14 +116,14 @@ fn warned(text: String) -> Outcome {
 }
 
 fn reserved(fixture: &mut Fixture) -> Outcome {
-    /// A second one may be needed because the first was not answered.
+    /// Maximum: a second query may follow an unanswered first one.
     const QUESTIONS: usize = 2;
     let (core, from) = fixture.up()?;
     connects(core, from, &Peer::number(3), 0..SERVICES)?;
     let queries = core.sa().path_queries().len();
     if queries > 1 {
         return warned(format!(
-            "{SERVICES} connections to one host cost the SA {queries} path queries, although its ClassPortInfo says that service ids choose nothing"
+            "{SERVICES} connections to one host cost the SA {queries} path queries, although its ClassPortInfo says that service ids select no paths"
         ));
     }
     let all = core.sa().requests();
@@ -149,7 +149,7 @@ fn chosen(fixture: &mut Fixture) -> Outcome {
     let second = core.sa().path_queries().len() - first;
     if second > 0 {
         return warned(format!(
-            "{SERVICES} connections to one host cost the SA {first} path queries, and {second} more the second time"
+            "{SERVICES} connections to one host cost the SA {first} path queries, and {second} more in the second round"
         ));
     }
     Ok(())
@@ -165,7 +165,7 @@ fn untold(fixture: &mut Fixture) -> Outcome {
     let (core, _) = fixture.up_with(HASTY)?;
     core.set_qos(true);
     for (name, reaction) in ways {
-        // What the SA told, or did not, is asked anew when the port comes up.
+        // The provider queries ClassPortInfo again when the port comes up.
         let from = reopen(core)?;
         core.sa().script(move |question: &SaRequest| {
             if question.is_class_port_info() {
@@ -175,7 +175,7 @@ fn untold(fixture: &mut Fixture) -> Outcome {
             }
         });
         let peer = Peer::number(3);
-        // The one that waits for the SA to say so may wait in vain.
+        // A request that waits for ClassPortInfo may time out.
         let asked = as_the_kernel(core, from, &peer).with_service_id(6);
         let id = core.kernel_asks(from, &asked);
         let answer = reply(core, id)?;
@@ -194,7 +194,7 @@ fn kernels_class(fixture: &mut Fixture) -> Outcome {
         core.set_qos(qos);
         let from = reopen(core)?;
         let peer = Peer::number(3);
-        // What the core makes of the kernel's class 0x5f.
+        // The core's garbled form of the kernel's class 0x5f.
         let asked = as_the_kernel(core, from, &peer).with_qos_sl(0x0050);
         for _ in 0..2 {
             if qos {
@@ -204,8 +204,8 @@ fn kernels_class(fixture: &mut Fixture) -> Outcome {
                 asks_as_the_kernel(core, from, &asked)
             }
             .map_err(when(match qos {
-                true => "classes choose paths",
-                false => "classes choose nothing",
+                true => "classes select paths",
+                false => "classes select no paths",
             }))?;
         }
     }

@@ -1,4 +1,4 @@
-//! What a process has, as one table: a row a property. All of it is the daemon's, and no library's to change.
+//! The state of a process, as one table with a row per property. It belongs to the daemon; no library may change it.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -9,21 +9,21 @@ use std::path::Path;
 use super::threads::threads;
 use crate::suite::run::signal_name;
 
-/// What a property is at a moment: names and values.
+/// A property at a moment: names and values.
 pub type Values = BTreeMap<String, String>;
 
-/// Which check looks at a property.
+/// The check of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// What signals do.
+    /// Signal dispositions.
     Signals,
-    /// Where files are, and what modes they get.
+    /// Current folder and umask.
     Folder,
     /// The environment and the locale.
     Environment,
     /// Limits and scheduling.
     Limits,
-    /// Who the process is, and what it may do.
+    /// Identity and privileges.
     Privileges,
     /// Open files.
     Descriptors,
@@ -33,30 +33,30 @@ pub enum Group {
     Threads,
     /// Timers.
     Timers,
-    /// Memory that is both written to and executed.
+    /// Memory that is both writable and executable.
     Memory,
 }
 
-/// When a property is as it was before the library was loaded.
+/// When a property must equal its value before load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// At every moment.
     Always,
-    /// Once everything is closed; meanwhile there may be more, and no less.
+    /// After everything is closed; meanwhile there may be more, but not less.
     AfterClose,
 }
 
 /// A row of the table.
 pub struct Property {
-    /// What it is, as the subject of a sentence.
+    /// Its name, as the subject of a sentence.
     pub name: &'static str,
-    /// Which check looks at it.
+    /// Its check.
     pub group: Group,
-    /// When it is as it was.
+    /// When it must be unchanged.
     pub kept: Kept,
-    /// What comes of a change. `None`: nobody is harmed.
+    /// The effect of a change; `None` if it affects no one.
     pub harm: Option<&'static str>,
-    /// Reads it.
+    /// Reads its current value.
     pub read: fn() -> Values,
 }
 
@@ -101,28 +101,28 @@ pub const PROPERTIES: &[Property] = &[
         name: "the locale",
         group: Group::Environment,
         kept: Kept::Always,
-        harm: Some("the daemon writes and reads numbers otherwise"),
+        harm: Some("the daemon writes and reads numbers differently"),
         read: locale,
     },
     Property {
         name: "the resource limits",
         group: Group::Limits,
         kept: Kept::Always,
-        harm: Some("the daemon has not what the operator gave it"),
+        harm: Some("the daemon lacks the limits that the operator set"),
         read: limits,
     },
     Property {
         name: "the scheduling",
         group: Group::Limits,
         kept: Kept::Always,
-        harm: Some("the daemon's thread does not run as the operator wants"),
+        harm: Some("the daemon's thread does not run with the operator's settings"),
         read: scheduling,
     },
     Property {
         name: "the attributes for the kernel",
         group: Group::Limits,
         kept: Kept::Always,
-        harm: Some("the daemon sleeps, dies or dumps core otherwise than the operator wants"),
+        harm: Some("the daemon sleeps, ends or dumps core against the operator's settings"),
         read: || {
             files(&[
                 "timerslack_ns",
@@ -157,7 +157,7 @@ pub const PROPERTIES: &[Property] = &[
         name: "the settings of prctl",
         group: Group::Privileges,
         kept: Kept::Always,
-        harm: Some("the daemon ends, or is seen, otherwise than the operator wants"),
+        harm: Some("the daemon ends or appears against the operator's settings"),
         read: settings,
     },
     Property {
@@ -188,14 +188,16 @@ pub const PROPERTIES: &[Property] = &[
         name: "the child processes",
         group: Group::Children,
         kept: Kept::AfterClose,
-        harm: Some("a process outlives what it serves, or stays as a zombie"),
+        harm: Some("a process outlives the port, or stays as a zombie"),
         read: children,
     },
     Property {
         name: "the threads",
         group: Group::Threads,
         kept: Kept::AfterClose,
-        harm: Some("a thread runs on for nobody, and in unmapped code if the library is unloaded"),
+        harm: Some(
+            "a thread keeps running without a port, and in unmapped code if the library is unloaded",
+        ),
         read: threads,
     },
     Property {
@@ -209,11 +211,11 @@ pub const PROPERTIES: &[Property] = &[
         name: "the POSIX timers",
         group: Group::Timers,
         kept: Kept::AfterClose,
-        harm: Some("a timer runs on for nobody"),
+        harm: Some("a timer keeps running without a port"),
         read: posix_timers,
     },
     Property {
-        name: "memory that may be written to and executed",
+        name: "memory that is writable and executable",
         group: Group::Memory,
         kept: Kept::Always,
         harm: None,
@@ -225,7 +227,7 @@ fn one(name: impl Into<String>, value: impl Into<String>) -> Option<(String, Str
     Some((name.into(), value.into()))
 }
 
-/// Lines of this thread's status.
+/// Returns lines of this thread's status.
 fn status(names: &[&str]) -> Values {
     let text = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     text.lines()
@@ -245,7 +247,7 @@ fn links<T: AsRef<str>>(names: &[T]) -> Values {
         .collect()
 }
 
-/// What the kernel lets nobody read is left out.
+/// Leaves out what the kernel lets no one read.
 fn files(names: &[&str]) -> Values {
     names
         .iter()
@@ -298,7 +300,7 @@ fn locale() -> Values {
 }
 
 fn limits() -> Values {
-    /// Bytes of a line in which the limit's name stands.
+    /// Width of the name column in /proc/self/limits.
     const NAME: usize = 26;
     let text = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     text.lines()
@@ -365,7 +367,7 @@ fn descriptors() -> Values {
         .filter_map(|entry| {
             let number: libc::c_int = entry.file_name().to_str()?.parse().ok()?;
             let target = fs::read_link(entry.path()).ok()?;
-            // The one by which this list is read.
+            // The descriptor that reads this list.
             if target.starts_with("/proc") && target.ends_with("fd") {
                 return None;
             }

@@ -1,10 +1,10 @@
-//! The threads of this process, by name and by what they do.
+//! The threads of this process, by name and state.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Every thread, by its id.
+/// Returns every thread, by id.
 pub fn threads() -> BTreeMap<String, String> {
     fs::read_dir("/proc/self/task")
         .into_iter()
@@ -18,7 +18,7 @@ pub fn threads() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Those that are not among `before`, one after the other.
+/// Describes the threads that are not in `before`.
 pub fn newer_than(before: &BTreeMap<String, String>) -> Vec<String> {
     let mut now = threads();
     now.retain(|id, _| !before.contains_key(id));
@@ -27,12 +27,12 @@ pub fn newer_than(before: &BTreeMap<String, String>) -> Vec<String> {
         .collect()
 }
 
-/// A thread in words; `None` if it is gone.
+/// Describes a thread; `None` if it has ended.
 fn describe(folder: &Path) -> Option<String> {
     let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
     let name = read("comm")?;
     let stat = read("stat")?;
-    // The name, in parentheses, may have any byte in it.
+    // The name, in parentheses, may contain any byte.
     let state = stat.rsplit_once(')')?.1.trim_start().chars().next()?;
     let doing = match state {
         'R' => "running",
@@ -40,7 +40,7 @@ fn describe(folder: &Path) -> Option<String> {
         'Z' | 'X' => "ending",
         _ => "stopped",
     };
-    // Root alone sees where in the kernel.
+    // Only root can read the place in the kernel.
     let place = read("wchan").filter(|place| !place.is_empty() && place != "0");
     let place = place
         .map(|place| format!(" in {place}"))
@@ -65,7 +65,7 @@ mod tests {
                 .iter()
                 .any(|told| told.contains("\"a worker\""))
         };
-        // It names itself.
+        // A thread sets its own name, possibly later.
         while !is_there() {
             std::thread::yield_now();
         }

@@ -1,4 +1,4 @@
-//! What a process had before a provider was loaded, and what is left of that.
+//! Compares the state of a process before load with its later states.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::state::{Group, Kept, PROPERTIES, Property, Values};
 use crate::suite::{Finding, Outcome, failed};
 
-/// A moment at which the process is looked at.
+/// A moment of comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// Before the library is loaded.
@@ -30,10 +30,10 @@ impl fmt::Display for Moment {
     }
 }
 
-/// How long what ends with a close may take to end, on a busy machine.
+/// Time limit for things that end with a close, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The properties of a group, watched.
+/// The watched properties of a group.
 pub struct Watch {
     rows: Vec<Row>,
 }
@@ -41,13 +41,13 @@ pub struct Watch {
 struct Row {
     property: &'static Property,
     before: Values,
-    /// What there was more than before when the library was loaded.
+    /// The values that were new when the library was loaded.
     of_loading: Values,
     finding: Option<Finding>,
 }
 
 impl Watch {
-    /// The properties of a group as they are before the library is loaded.
+    /// Reads the properties of a group before the library is loaded.
     pub fn begin(group: Group) -> Self {
         let rows = PROPERTIES
             .iter()
@@ -63,14 +63,14 @@ impl Watch {
         }
     }
 
-    /// Looks at them again.
+    /// Compares them again.
     pub fn look(&mut self, moment: Moment) {
         for row in self.rows.iter_mut().filter(|row| row.finding.is_none()) {
             row.finding = row.look(moment);
         }
     }
 
-    /// The first change, one that harms somebody before all others.
+    /// Reports the first change, one with an effect on others before all others.
     pub fn end(self) -> Outcome {
         let mut findings: Vec<Finding> = self
             .rows
@@ -110,7 +110,7 @@ impl Row {
                 format!("{name} as {}", Moment::Before),
                 format!("{text}: {harm}"),
             ),
-            // What is there no more was somebody's.
+            // A value that disappeared belonged to the daemon.
             None if !first.is_added => failed(format!("{name} as {}", Moment::Before), text),
             None => Finding::Warned(format!("not as {}: {name}: {text}", Moment::Before)),
         })
@@ -145,7 +145,7 @@ impl Row {
         gone.chain(added).collect()
     }
 
-    /// What a thread or a child does is its own affair.
+    /// Ignores the state of a thread or a child.
     fn differs(&self, before: &str, now: &str) -> bool {
         !matches!(self.property.group, Group::Threads | Group::Children) && before != now
     }
@@ -162,11 +162,11 @@ impl Row {
             return format!("{kind}{name} ({value}) is new {moment}");
         }
         let since = match self.of_loading.contains_key(name) {
-            true => "it is there since the library was loaded",
+            true => "it exists since the library was loaded",
             false => "it came while a port was open",
         };
         format!(
-            "{kind}{name} ({value}) is left {moment}: {since}, and should have ended with the last close"
+            "{kind}{name} ({value}) still exists {moment}: {since}, and should have ended with the last close"
         )
     }
 }

@@ -1,4 +1,4 @@
-//! The answer: its form, how often it comes, and when.
+//! Checks of the answer's form, number and time.
 
 use crate::suite::ability::{Ability, OPENS, SERVES};
 use std::time::Instant;
@@ -18,9 +18,9 @@ use crate::suite::{Check, Outcome, failed};
 pub(in crate::suite) const CHECKS: &[Check] = &[
     Check {
         name: "resolve-header",
-        rule: "an answer has the version, the opcode and the transaction id of its request, and zeros for data",
+        rule: "an answer has the version, opcode and transaction id of its request, and zero data bytes",
         harmed: Harmed::Client,
-        how: "looks at the header of four answers: from the SA, from the cache, an error, and one for a client in a hurry",
+        how: "checks the header of four answers: from the SA, from the cache, an error, and one to a request with NODELAY",
         needs: SERVES,
         run: |fixture| {
             form(fixture, |answer| {
@@ -42,9 +42,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-length",
-        rule: "a success is one to eight paths, entries of 72 bytes behind the 16 of the header; an error is the header alone",
+        rule: "an answer with paths is the 16-byte header and one to eight entries of 72 bytes; an error is the header alone",
         harmed: Harmed::Client,
-        how: "looks at the length of four answers: from the SA, from the cache, an error, and one for a client in a hurry",
+        how: "checks the length of four answers: from the SA, from the cache, an error, and one to a request with NODELAY",
         needs: SERVES,
         run: |fixture| {
             form(fixture, |answer| {
@@ -84,7 +84,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
         name: "resolve-byte-order",
         rule: "the header's length is in host byte order, the path record in network byte order",
         harmed: Harmed::Client,
-        how: "asks for a peer whose LID and P_Key read otherwise in the other byte order",
+        how: "resolves a peer whose LID and P_Key differ in the other byte order",
         needs: SERVES,
         run: |fixture| {
             // The two bytes of the LIDs and of the P_Key differ.
@@ -113,9 +113,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-flags",
-        rule: "a path is flagged as usable for general management, primary, and in both directions",
+        rule: "a path has the flags GMP, PRIMARY and BIDIRECTIONAL",
         harmed: Harmed::Client,
-        how: "looks at the flags of four answers: from the SA, from the cache, an error, and one for a client in a hurry",
+        how: "checks the flags of four answers: from the SA, from the cache, an error, and one to a request with NODELAY",
         needs: SERVES,
         run: |fixture| {
             form(fixture, |answer| match answer.entry(0) {
@@ -137,11 +137,11 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-return-value",
-        rule: "resolve returns 0 when the request is or will be answered, whatever the answer says",
+        rule: "resolve returns 0 if the provider answers the request, now or later, whatever the status",
         harmed: Harmed::Client,
-        how: "looks at what resolve returns for four requests: for the SA, for the cache, for an error, and of a client in a hurry",
+        how: "checks the return value of resolve for four requests: to the SA, to the cache, for an error, and with NODELAY",
         needs: SERVES,
-        // The core looks at what is returned.
+        // The core checks the return value.
         run: |fixture| form(fixture, |_| Ok(())),
         fault: fault!(Fault {
             replace: &[(
@@ -182,9 +182,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-source-chosen",
-        rule: "a source that the core chose follows the path in the answer, as the core wrote it",
+        rule: "if the core chose the source, the entry after the paths is that source as the core wrote it",
         harmed: Harmed::Client,
-        how: "asks for an IP address without a source, twice, and looks at the entry after the paths of the answer",
+        how: "resolves an IP address without a source, twice, and compares the entry after the paths",
         needs: OPENS,
         run: source_chosen,
         fault: fault!(Fault {
@@ -195,9 +195,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-source-given",
-        rule: "a source that the client gave is not sent back: the answer is the path alone, or several",
+        rule: "if the client gave the source, the answer has paths and nothing else",
         harmed: Harmed::Client,
-        how: "asks for an IP address from an own address, twice, and counts the entries of the answer",
+        how: "resolves an IP address from one of the port's addresses, twice, and counts the entries of the answer",
         needs: OPENS,
         run: source_given,
         fault: fault!(Fault {
@@ -216,9 +216,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-once",
-        rule: "every request is answered once, from the cache, by the SA, and with an error",
+        rule: "every request gets one answer: from the cache, from the SA, or an error",
         harmed: Harmed::Client,
-        how: "makes four requests, waits until nothing is out any more, and counts the answers to each",
+        how: "sends four requests, waits until none is outstanding, and counts the answers to each",
         needs: SERVES,
         run: answered_once,
         fault: fault!(Fault {
@@ -240,9 +240,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-nodelay",
-        rule: "a client that wants no delay gets the cached path or ENODATA at once, and the lookup is begun",
+        rule: "a request with NODELAY gets the cached path or ENODATA at once, and the lookup starts",
         harmed: Harmed::Client,
-        how: "asks for an unknown path with the flag for no delay while the SA is silent, looks for the query, and asks again once the SA has answered",
+        how: "resolves an unknown path with NODELAY while the SA is silent, expects the SA query, and resolves again once the SA has responded",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: |fixture| nodelay(fixture, 0, |_, peer| by_gid(peer)),
         fault: fault!(Fault {
@@ -256,9 +256,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-nodelay-address",
-        rule: "the flag for no delay counts on the entry of the destination address as well",
+        rule: "NODELAY also counts in the flags of the destination entry",
         harmed: Harmed::Client,
-        how: "asks for an unknown IP address with the flag for no delay on its entry while the SA is silent, and again once the SA has answered",
+        how: "resolves an unknown IP address with NODELAY on its entry while the SA is silent, and again once the SA has responded",
         needs: OPENS,
         run: |fixture| nodelay(fixture, 1, |own, peer| by_addr(own, &Addr::Ip(peer.ip))),
         fault: fault!(Fault {
@@ -272,9 +272,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-cached",
-        rule: "the second request for a destination is answered without asking the SA again",
+        rule: "the second request for a destination causes no SA query",
         harmed: Harmed::Sa,
-        how: "asks for a peer twice and counts the queries that reach the SA",
+        how: "resolves a peer twice and counts the SA queries",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: second_from_the_cache,
         fault: fault!(Fault {
@@ -292,7 +292,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Looks at the answers from the SA, from the cache, and with an error, late and at once.
+/// Judges answers from the SA, from the cache, with an error, and to a request with NODELAY.
 fn form(fixture: &mut Fixture, right: fn(&Reply) -> Outcome) -> Outcome {
     let (core, from) = fixture.up()?;
     for message in [
@@ -307,7 +307,7 @@ fn form(fixture: &mut Fixture, right: fn(&Reply) -> Outcome) -> Outcome {
     Ok(())
 }
 
-/// Asks for an IP address without a source, of which the core then chooses one: by the SA's answer, and from the cache.
+/// Resolves an IP address without a source, which the core then chooses: from the SA, and from the cache.
 fn source_chosen(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
@@ -366,7 +366,7 @@ fn answered_once(fixture: &mut Fixture) -> Outcome {
         ids.push(id);
     }
     core.settle();
-    // A second answer has nothing to wait for, so it comes soon.
+    // A second answer would come soon: it waits for nothing.
     std::thread::sleep(QUIET);
     for id in ids {
         let answers = core.replies(id);
@@ -377,13 +377,13 @@ fn answered_once(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// `message` asks for a peer in the entry `index`.
+/// `message` names a peer in the entry `index`.
 fn nodelay(fixture: &mut Fixture, index: usize, message: fn(&Addr, &Peer) -> Message) -> Outcome {
-    // A deadline that is long beside the time that an answer takes on a busy machine.
+    // A deadline much longer than an answer on a busy machine.
     let (core, from) = fixture.up_with(&["timeout 2000", "retries 0"])?;
     let (peer, other) = (Peer::number(3), Peer::number(4));
     let own = core.address(from).clone();
-    // What it refuses a client with time as well is no matter of the flag.
+    // If the provider also refuses without the flag, the flag is not the cause.
     let unhurried = resolve(core, from, &message(&own, &other))?;
     able(core, &unhurried, "such destinations")?;
     let message = message(&own, &peer).with_flags(index, FLAG_NODELAY);
@@ -399,14 +399,14 @@ fn nodelay(fixture: &mut Fixture, index: usize, message: fn(&Addr, &Peer) -> Mes
         ));
     }
     if core.path_queries(asked + 1).is_none() {
-        return Err(failed("the lookup begun", "no query to the SA"));
+        return Err(failed("an SA query", "no query to the SA"));
     }
     let_go(core);
     core.settle();
     expect_soon(core, from, &message, &peer)
 }
 
-/// The answer comes from the cache as soon as the lookup is over.
+/// Expects the answer from the cache once the lookup has ended.
 fn expect_soon(core: &mut StandIn, from: AddressId, message: &Message, peer: &Peer) -> Outcome {
     let deadline = Instant::now() + core.deadline();
     loop {

@@ -1,4 +1,4 @@
-//! Who asks: the kernel, librdmacm, many at once, and some that do not wait.
+//! Checks of different clients: the kernel, librdmacm, many at once, and clients that leave.
 
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::Peer;
@@ -13,9 +13,9 @@ use crate::suite::{Check, Outcome, failed};
 pub(in crate::suite) const CHECKS: &[Check] = &[
     Check {
         name: "resolve-kernel",
-        rule: "the kernel (client 0, whose transaction id is a pointer) is answered once, with its id and one path",
+        rule: "a kernel request (client 0, transaction id a pointer) gets one answer, with its id and one path",
         harmed: Harmed::Daemon,
-        how: "asks twice as the kernel does, with client 0, and looks at id, path, and number of the answers",
+        how: "resolves twice as the kernel does, with client 0, and checks id, path and number of the answers",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: kernel,
         fault: fault!(Fault {
@@ -34,9 +34,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-librdmacm",
-        rule: "a path entry beside source and destination addresses holds hints: the path leads to the destination address",
+        rule: "a path entry beside source and destination addresses is a hint: the path leads to the destination address",
         harmed: Harmed::Client,
-        how: "asks as librdmacm does, with addresses and a path entry that names another peer",
+        how: "resolves as librdmacm does, with addresses and a path entry that names another peer",
         needs: OPENS,
         run: librdmacm,
         fault: fault!(Fault {
@@ -50,9 +50,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-client-gone",
-        rule: "an answer to a client that has left is given once, and the next client is served",
+        rule: "a client that left still gets one answer, and the next client is served",
         harmed: Harmed::Client,
-        how: "lets a client leave while the SA is silent, counts its answers, and asks for two peers",
+        how: "disconnects a client while the SA is silent, counts its answers, and resolves two peers",
         needs: SERVES,
         run: client_gone,
         fault: fault!(Fault {
@@ -66,9 +66,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-message-gone",
-        rule: "a message is the core's again when resolve returns: nothing of it is read afterwards",
+        rule: "the message belongs to the core again when resolve returns: the provider does not read it afterwards",
         harmed: Harmed::Daemon,
-        how: "takes the message away when resolve returns, lets the SA answer, and compares the paths",
+        how: "unmaps the message when resolve returns, lets the SA respond, and compares the paths",
         needs: &[
             Ability::AnswersByLid,
             Ability::AnswersByGid,
@@ -96,9 +96,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-many",
-        rule: "many requests at once for as many destinations are answered, each with its own path",
+        rule: "many concurrent requests for as many destinations each get their own path",
         harmed: Harmed::Client,
-        how: "makes 200 requests for 200 peers while the SA is silent, lets it answer, and compares each path",
+        how: "sends 200 requests for 200 peers while the SA is silent, lets it respond, and compares each path",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: many,
         fault: fault!(Fault {
@@ -109,7 +109,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
 ];
 
-/// As the kernel asks through netlink: SGID, DGID, P_Key, one reversible path.
+/// A kernel request by netlink: SGID, DGID, P_Key, one reversible path.
 fn kernel(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
@@ -134,7 +134,7 @@ fn kernel(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// As rdma_getaddrinfo asks for a numeric address with a route as a hint.
+/// A request of rdma_getaddrinfo for a numeric address with a route as a hint.
 fn librdmacm(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let (peer, hinted) = (Peer::number(3), Peer::number(4));
@@ -185,7 +185,7 @@ fn client_gone(fixture: &mut Fixture) -> Outcome {
     }
 }
 
-/// Two different requests while the SA is silent; the core's buffers are gone when it speaks.
+/// Sends two different requests while the SA is silent, and unmaps the core's buffers before the SA responds.
 fn message_gone(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let peers = [Peer::number(3), Peer::number(4), Peer::number(5)];

@@ -1,4 +1,4 @@
-//! What a request demands of a path besides where it leads.
+//! Checks of constraints besides the destination.
 
 use crate::stand_in::FIRST_PORT;
 use crate::stand_in::fabric::{DeviceSpec, Peer};
@@ -13,9 +13,9 @@ use crate::suite::{Check, Outcome, failed};
 pub(in crate::suite) const CHECKS: &[Check] = &[
     Check {
         name: "resolve-traffic-class",
-        rule: "a request for another traffic class is not answered with a path for the usual one, nor the other way round",
+        rule: "a request with a traffic class never gets the default path, nor the other way round",
         harmed: Harmed::Client,
-        how: "asks for a peer with and without a traffic class, in both orders, and compares each path with the SA's record",
+        how: "resolves a peer with and without a traffic class, in both orders, and compares each path with the SA's record",
         needs: SERVES,
         run: |fixture| demand(fixture, "traffic classes", |path| path.with_tclass(0x21)),
         fault: fault!(Fault {
@@ -26,9 +26,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-service-id",
-        rule: "a request for a service is not answered with the path of another service, nor the other way round",
+        rule: "a request for one service never gets another service's path, nor the other way round",
         harmed: Harmed::Client,
-        how: "asks for a peer with and without a service id, in both orders, and compares each path with the SA's record",
+        how: "resolves a peer with and without a service id, in both orders, and compares each path with the SA's record",
         needs: SERVES,
         run: |fixture| {
             demand(fixture, "service ids", |path| {
@@ -47,9 +47,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-qos-class",
-        rule: "a request for a QoS class is not answered with the path of another, nor the other way round",
+        rule: "a request for one QoS class never gets another class's path, nor the other way round",
         harmed: Harmed::Client,
-        how: "asks for a peer with and without a QoS class, in both orders, and compares each path with the SA's record",
+        how: "resolves a peer with and without a QoS class, in both orders, and compares each path with the SA's record",
         needs: SERVES,
         run: |fixture| demand(fixture, "QoS classes", |path| path.with_qos_sl(0x0050)),
         fault: fault!(Fault {
@@ -63,9 +63,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-sl",
-        rule: "a request for a service level is not answered with a path of another one",
+        rule: "a request for one service level never gets a path of another",
         harmed: Harmed::Client,
-        how: "asks for a peer with and without a service level, in both orders, and compares each path with the SA's record",
+        how: "resolves a peer with and without a service level, in both orders, and compares each path with the SA's record",
         needs: SERVES,
         run: |fixture| demand(fixture, "service levels", |path| path.with_qos_sl(0x0006)),
         fault: fault!(Fault {
@@ -86,9 +86,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-partition",
-        rule: "a path is answered for the partition of the endpoint that the request concerns",
+        rule: "the path is in the partition of the endpoint that the request names",
         harmed: Harmed::Client,
-        how: "asks for one peer in two partitions in turn and compares each path with the SA's record",
+        how: "resolves one peer in two partitions in turn and compares each path with the SA's record",
         needs: SERVES,
         run: partitions,
         fault: fault!(Fault {
@@ -107,7 +107,7 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Asks as it is, with a demand, and as it is; then the other way round for another peer.
+/// Resolves without, with and without a constraint; then in the other order for another peer.
 fn demand(fixture: &mut Fixture, what: &str, demanding: fn(Path) -> Path) -> Outcome {
     let (core, from) = fixture.up()?;
     core.set_qos(true);
@@ -147,7 +147,7 @@ fn partitions(fixture: &mut Fixture) -> Outcome {
     core.add_address(FIRST_PORT, OTHER, &Addr::Ip([10, 1, 0, 2].into()))
         .map_err(refused)?;
     core.settle();
-    // An asymmetrical LID shows slips of the byte order.
+    // A LID with two different bytes reveals a wrong byte order.
     let peer = Peer::number(300);
     let plain = Path::default().with_dlid(peer.lid);
     for asked in [plain, plain.with_pkey(OTHER), plain, plain.with_pkey(OTHER)] {

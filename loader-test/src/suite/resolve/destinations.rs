@@ -1,4 +1,4 @@
-//! What a path is asked to: LIDs, GIDs, names and IP addresses, in every spelling.
+//! Checks of destinations: LIDs, GIDs, names and IP addresses, in every spelling.
 
 use crate::stand_in::fabric::{Peer, gid};
 use crate::stand_in::ledger::Harmed;
@@ -14,9 +14,9 @@ use crate::suite::{Check, Finding, Outcome, failed};
 pub(in crate::suite) const CHECKS: &[Check] = &[
     Check {
         name: "resolve-by-lid",
-        rule: "a path request with a DLID is answered with the SA's path to that LID",
+        rule: "a path request with a DLID gets the SA's path to that LID",
         harmed: Harmed::Client,
-        how: "asks for two peers by LID and compares each field of the path with the SA's record",
+        how: "resolves two peers by LID and compares each field of the path with the SA's record",
         needs: SERVES,
         run: |fixture| known_to_the_sa(fixture, by_lid),
         fault: fault!(Fault {
@@ -36,9 +36,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-by-gid",
-        rule: "a path request with a DGID is answered with the SA's path to that GID",
+        rule: "a path request with a DGID gets the SA's path to that GID",
         harmed: Harmed::Client,
-        how: "asks for two peers by GID and compares each field of the path with the SA's record",
+        how: "resolves two peers by GID and compares each field of the path with the SA's record",
         needs: &[Ability::AnswersByGid, Ability::Closes],
         run: |fixture| known_to_the_sa(fixture, by_gid),
         fault: fault!(Fault {
@@ -52,9 +52,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-by-name",
-        rule: "a name is answered with the SA's path to its host",
+        rule: "a name resolves to the SA's path to its host",
         harmed: Harmed::Client,
-        how: "asks for a name of the hosts file and compares each field of the path with the SA's record",
+        how: "resolves a name of the hosts file and compares each field of the path with the SA's record",
         needs: OPENS,
         run: |fixture| address(fixture, "names", name_of),
         fault: fault!(Fault {
@@ -68,9 +68,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-by-ip",
-        rule: "an IPv4 address is answered with the SA's path to its host",
+        rule: "an IPv4 address resolves to the SA's path to its host",
         harmed: Harmed::Client,
-        how: "asks for an IPv4 address of the hosts file and compares each field of the path with the SA's record",
+        how: "resolves an IPv4 address of the hosts file and compares each field of the path with the SA's record",
         needs: OPENS,
         run: |fixture| address(fixture, "IPv4 addresses", ip_of),
         fault: fault!(Fault {
@@ -96,9 +96,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-by-ip6",
-        rule: "an IPv6 address is answered with the SA's path to its host",
+        rule: "an IPv6 address resolves to the SA's path to its host",
         harmed: Harmed::Client,
-        how: "asks for an IPv6 address of the hosts file and compares each field of the path with the SA's record",
+        how: "resolves an IPv6 address of the hosts file and compares each field of the path with the SA's record",
         needs: OPENS,
         run: |fixture| address(fixture, "IPv6 addresses", ip6_of),
         fault: fault!(Fault {
@@ -109,9 +109,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-gid-address",
-        rule: "a destination of the address type GID is answered with the SA's path to that GID",
+        rule: "a destination of address type GID resolves to the SA's path to that GID",
         harmed: Harmed::Client,
-        how: "asks for a peer by an address of type GID and compares the path with the SA's record",
+        how: "resolves a peer by an address of type GID and compares the path with the SA's record",
         needs: OPENS,
         run: |fixture| {
             address(fixture, "addresses of type GID", |peer| {
@@ -129,9 +129,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-lid-address",
-        rule: "a destination of the address type LID is answered with the SA's path to that LID",
+        rule: "a destination of address type LID resolves to the SA's path to that LID",
         harmed: Harmed::Client,
-        how: "asks for a peer by an address of type LID and compares the path with the SA's record",
+        how: "resolves a peer by an address of type LID and compares the path with the SA's record",
         needs: OPENS,
         run: |fixture| address(fixture, "addresses of type LID", |peer| Addr::Lid(peer.lid)),
         fault: fault!(Fault {
@@ -145,9 +145,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-own-name",
-        rule: "an endpoint's own name is answered with the path from the port to itself",
+        rule: "the endpoint's own name resolves to the path from the port to itself",
         harmed: Harmed::Client,
-        how: "asks for the endpoint's own name and compares both ends of the path",
+        how: "resolves the endpoint's own name and compares both ends of the path",
         needs: OPENS,
         run: |fixture| own_address(fixture, |core, ip| core.address(name_beside(ip)).clone()),
         fault: fault!(Fault {
@@ -161,9 +161,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-own-ip",
-        rule: "an endpoint's own IP address is answered with the path from the port to itself",
+        rule: "the endpoint's own IP address resolves to the path from the port to itself",
         harmed: Harmed::Client,
-        how: "asks for the endpoint's own IP address and compares both ends of the path",
+        how: "resolves the endpoint's own IP address and compares both ends of the path",
         needs: OPENS,
         run: |fixture| own_address(fixture, |core, ip| core.address(ip).clone()),
         fault: fault!(Fault {
@@ -190,9 +190,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-name-case",
-        rule: "names compare without case",
+        rule: "names are compared without regard to case",
         harmed: Harmed::Client,
-        how: "asks for a name as the hosts file has it, in upper case, and as before",
+        how: "resolves a name as the hosts file spells it, in upper case, and as before",
         needs: OPENS,
         run: |fixture| spelled(fixture, "names", name_of, upper_case),
         fault: fault!(Fault {
@@ -206,9 +206,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-own-name-case",
-        rule: "an endpoint's own name is known in upper case and in lower case",
+        rule: "the endpoint's own name resolves in upper and in lower case",
         harmed: Harmed::Client,
-        how: "asks for the endpoint's own name, and for it in upper case",
+        how: "resolves the endpoint's own name as given and in upper case",
         needs: OPENS,
         run: own_name_in_upper_case,
         fault: fault!(Fault {
@@ -219,9 +219,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-name-end",
-        rule: "a name ends at its first NUL: what follows in the 64 bytes does not count",
+        rule: "a name ends at its first NUL: the rest of the 64 bytes is ignored",
         harmed: Harmed::Client,
-        how: "asks for a name with zeros behind it, with other bytes behind its NUL, and as before",
+        how: "resolves a name with zeros behind it, with other bytes behind its NUL, and as before",
         needs: OPENS,
         run: |fixture| spelled(fixture, "names", name_of, Addr::with_garbage),
         fault: fault!(Fault {
@@ -235,9 +235,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-ip-length",
-        rule: "an IPv4 address is four bytes: what follows in the 64 bytes does not count",
+        rule: "an IPv4 address is four bytes: the rest of the 64 bytes is ignored",
         harmed: Harmed::Client,
-        how: "asks for an IPv4 address with zeros behind it, with other bytes, and as before",
+        how: "resolves an IPv4 address with zeros behind it, with other bytes, and as before",
         needs: OPENS,
         run: |fixture| spelled(fixture, "IPv4 addresses", ip_of, Addr::with_garbage),
         fault: fault!(Fault {
@@ -248,9 +248,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-ip6-length",
-        rule: "an IPv6 address is sixteen bytes: what follows in the 64 bytes does not count",
+        rule: "an IPv6 address is sixteen bytes: the rest of the 64 bytes is ignored",
         harmed: Harmed::Client,
-        how: "asks for an IPv6 address with zeros behind it, with other bytes, and as before",
+        how: "resolves an IPv6 address with zeros behind it, with other bytes, and as before",
         needs: OPENS,
         run: |fixture| spelled(fixture, "IPv6 addresses", ip6_of, Addr::with_garbage),
         fault: fault!(Fault {
@@ -261,9 +261,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-own-length",
-        rule: "an endpoint's own address is known whatever follows it in the 64 bytes, in the request and when it was added",
+        rule: "the bytes behind one of the endpoint's own addresses are ignored, both in the request and when the core adds the address",
         harmed: Harmed::Client,
-        how: "adds an address with other bytes behind it, and asks for own addresses with and without such bytes",
+        how: "adds an address with other bytes behind it, and resolves own addresses with and without such bytes",
         needs: OPENS,
         run: own_address_with_garbage,
         fault: fault!(Fault {
@@ -277,9 +277,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-unknown-lid",
-        rule: "a LID that the SA does not know is answered with an error, and by the deadline",
+        rule: "a LID that the SA does not know gets an error, by the deadline",
         harmed: Harmed::Client,
-        how: "asks for a LID that the SA does not know and looks at the status",
+        how: "resolves a LID that the SA does not know and compares the status",
         needs: OPENS,
         run: |fixture| {
             unknown(fixture, |_| {
@@ -303,9 +303,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-unknown-gid",
-        rule: "a GID that the SA does not know is answered with an error, and by the deadline",
+        rule: "a GID that the SA does not know gets an error, by the deadline",
         harmed: Harmed::Client,
-        how: "asks for a GID that the SA does not know and looks at the status",
+        how: "resolves a GID that the SA does not know and compares the status",
         needs: OPENS,
         run: |fixture| {
             unknown(fixture, |_| {
@@ -334,9 +334,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-unknown-name",
-        rule: "a name that nobody knows is answered with an error, and by the deadline",
+        rule: "an unknown name gets an error, by the deadline",
         harmed: Harmed::Client,
-        how: "asks for a name that is in no file and looks at the status",
+        how: "resolves a name that is in no file and compares the status",
         needs: OPENS,
         run: |fixture| unknown(fixture, |own| by_addr(own, &Addr::Name("nobody".into()))),
         fault: fault!(Fault {
@@ -354,9 +354,9 @@ pub(in crate::suite) const CHECKS: &[Check] = &[
     },
     Check {
         name: "resolve-unknown-ip",
-        rule: "an IP address that nobody has is answered with an error, and by the deadline",
+        rule: "an unknown IP address gets an error, by the deadline",
         harmed: Harmed::Client,
-        how: "asks for an IP address that is in no file and looks at the status",
+        how: "resolves an IP address that is in no file and compares the status",
         needs: OPENS,
         run: |fixture| unknown(fixture, |own| by_addr(own, &Addr::Ip([10, 9, 9, 9].into()))),
         fault: fault!(Fault {
@@ -388,12 +388,12 @@ fn ip6_of(peer: &Peer) -> Addr {
     Addr::Ip6(peer.ip6)
 }
 
-/// The usual start gives an endpoint a name and then the IP address that requests come from.
+/// The default core gives an endpoint a name and then the source IP address of requests.
 fn name_beside(ip: AddressId) -> AddressId {
     AddressId { index: 0, ..ip }
 }
 
-/// Peers that the SA knows are asked for by a path record. The second's LID and GID do not fit in a byte.
+/// Resolves two peers by path record. The second one's LID and GID do not fit in a byte.
 fn known_to_the_sa(fixture: &mut Fixture, message: fn(&Peer) -> Message) -> Outcome {
     let (core, from) = fixture.up()?;
     for peer in [Peer::number(3), Peer::number(500)] {
@@ -406,7 +406,7 @@ fn known_to_the_sa(fixture: &mut Fixture, message: fn(&Peer) -> Message) -> Outc
     Ok(())
 }
 
-/// Asks for a peer by an address.
+/// Resolves a peer by an address.
 fn address(fixture: &mut Fixture, what: &str, address: fn(&Peer) -> Addr) -> Outcome {
     let (core, from) = fixture.up()?;
     let (own, peer) = (core.address(from).clone(), Peer::number(3));
@@ -415,7 +415,7 @@ fn address(fixture: &mut Fixture, what: &str, address: fn(&Peer) -> Addr) -> Out
     expect_path(&answer, &expected_path(core, &peer))
 }
 
-/// Asks for a peer by an address in another spelling; then in the usual one and again, since it must be the same address.
+/// Resolves a peer by an address in another spelling, then in the usual one and in the other again: all are one address.
 fn spelled(
     fixture: &mut Fixture,
     what: &str,
@@ -434,7 +434,7 @@ fn spelled(
         let answer = resolve(core, from, &by_addr(&own, spelling))?;
         if answer.status != 0 {
             return Err(failed(
-                format!("the path to {usual} for {spelling} ({name}) as well"),
+                format!("the path to {usual} for {spelling} ({name}) too"),
                 format!("status {}", answer.status),
             ));
         }
@@ -443,7 +443,7 @@ fn spelled(
     Ok(())
 }
 
-/// The path from the port to itself: the record may be the provider's own.
+/// Expects the path from the port to itself, which the provider may build without the SA.
 fn expect_own_path(core: &mut StandIn, from: AddressId, asked: &Addr) -> Outcome {
     let source = core.address(from).clone();
     let answer = resolve(core, from, &by_addr(&source, asked))?;
@@ -479,7 +479,7 @@ fn own_name_in_upper_case(fixture: &mut Fixture) -> Outcome {
     let asked = upper_case(&name);
     let answer = resolve(core, from, &by_addr(&name, &asked))?;
     if answer.status == ETIMEDOUT {
-        // One that asks its multicast group is answered by itself, but for the simulated adapter, which carries nothing.
+        // A real adapter would loop the multicast request back to the port; the simulated one does not.
         able(core, &answer, "its own name in another case")?;
     }
     still_known(core, from, &asked)
@@ -496,10 +496,13 @@ fn own_address_with_garbage(fixture: &mut Fixture) -> Outcome {
     still_known(core, from, &clean.with_garbage())
 }
 
-/// Own addresses are known: that one is not found in another spelling is no missing ability.
+/// Turns a skip into a failure: the provider resolves its own addresses, so another spelling is no missing ability.
 fn still_known(core: &mut StandIn, from: AddressId, asked: &Addr) -> Outcome {
     match expect_own_path(core, from, asked) {
-        Err(Finding::Skipped(seen)) => Err(failed(format!("the own path for {asked}"), seen)),
+        Err(Finding::Skipped(seen)) => Err(failed(
+            format!("the path from the port to itself for {asked}"),
+            seen,
+        )),
         outcome => outcome,
     }
 }

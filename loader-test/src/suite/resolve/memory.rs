@@ -1,4 +1,4 @@
-//! What many requests cost in memory.
+//! Checks that answered requests leave no memory allocated.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ pub(in crate::suite) const RESOLVE_MEMORY: &str = "resolve-memory";
 
 pub(in crate::suite) const CHECKS: &[Check] = &[Check {
     name: RESOLVE_MEMORY,
-    rule: "requests, however many, take no memory once they are answered",
+    rule: "answered requests leave no memory allocated, however many there were",
     harmed: Harmed::Daemon,
-    how: "makes thousands of requests, window by window, and compares the heap between windows",
+    how: "sends thousands of requests, a batch at a time, and compares the heap between batches",
     needs: &[Ability::AnswersByLid],
     run: many_requests,
     fault: fault!(Fault {
@@ -30,14 +30,14 @@ pub(in crate::suite) const CHECKS: &[Check] = &[Check {
     }),
 }];
 
-/// Requests of each kind between two looks at the heap.
+/// Requests of each kind between two heap samples.
 const REQUESTS: usize = 500;
-/// Windows at most, and how many without growth are enough: caches fill up, and come to rest.
+/// Maximum number of windows, and how many without growth suffice: caches fill up and then stop growing.
 const WINDOWS: usize = 16;
 const AT_REST: usize = 2;
-/// After this time what was seen is judged: a busy machine takes long for so many requests.
+/// Time after which the check judges the samples so far: a busy machine takes long for so many requests.
 const BUDGET: Duration = Duration::from_secs(2);
-/// Bytes a request that are no leak but chance.
+/// Bytes per request that count as noise.
 const ALLOWED: usize = 4;
 
 fn many_requests(fixture: &mut Fixture) -> Outcome {
@@ -59,7 +59,7 @@ fn many_requests(fixture: &mut Fixture) -> Outcome {
     for (name, message) in &kinds {
         if let Some(grown) = growth(core, from, message, end)? {
             return Err(failed(
-                format!("no growth, sooner or later, with requests for {name}"),
+                format!("no lasting growth with requests for {name}"),
                 format!("{grown} bytes of heap more with each {REQUESTS}"),
             ));
         }
@@ -67,7 +67,7 @@ fn many_requests(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// By how much the heap grows in each window, if it does not come to rest.
+/// Returns the heap's growth per window, if it does not stop.
 fn growth(
     core: &mut StandIn,
     from: AddressId,
@@ -77,7 +77,7 @@ fn growth(
     let (mut at_rest, mut last) = (0, 0);
     for window in 0..WINDOWS {
         if Instant::now() > end {
-            // In the first one caches fill up.
+            // Caches fill up in the first window.
             let is_clear = window > 2 && at_rest == 0;
             return Ok(is_clear.then_some(last));
         }
@@ -86,7 +86,7 @@ fn growth(
         for _ in 0..REQUESTS {
             let id = core.resolve_from(from, message);
             let answer = reply(core, id)?;
-            // Those that a provider finds out by waiting for other nodes take long: one is enough.
+            // Requests that wait for other nodes take long: one suffices.
             if answer.status == ETIMEDOUT {
                 return Ok(None);
             }

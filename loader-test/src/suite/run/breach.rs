@@ -1,11 +1,11 @@
-//! Departures that harm nobody, collected from all checks: each kind is one result.
+//! Collects the violations that affect no one from all checks: each kind is one result.
 
 use std::collections::BTreeMap;
 
 use super::plan::Report;
 use crate::suite::Status;
 
-/// One result for each kind of departure that the checks saw.
+/// Returns one result for each kind of departure that the checks detected.
 pub(super) fn collect(reports: &[Report]) -> Vec<Report> {
     let mut kinds: BTreeMap<String, Report> = BTreeMap::new();
     for report in reports {

@@ -1,4 +1,4 @@
-//! One check in a process of its own, as its parent sees it.
+//! Runs one check in its own process: the parent's side.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,37 +15,37 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use supervisor::{Leftovers, Supervised};
 
-use super::verdict::{Departure, TROUBLE, Verdict, told};
+use super::verdict::{Departure, TROUBLE, Verdict, failure_text};
 use super::{Plan, Report, Stop, keep, stacks, stopped};
 use crate::stand_in::recorder;
 use crate::suite::fixture::{Late, Time};
 use crate::suite::{Check, Status, lifecycle};
 
-/// Output of a provider that is kept.
+/// Bytes of a provider's output to keep.
 const KEPT_OUTPUT: u64 = 16 << 10;
 
-/// How long exit handlers may take after a check that ends by way of them.
+/// Time limit for exit handlers after a check.
 const AT_EXIT: Duration = Duration::from_secs(20);
 
-/// One check that is to be run.
+/// One check to run.
 pub(super) struct Job<'a> {
     pub check: &'static Check,
     pub library: &'a Path,
-    /// The check's own.
+    /// The check's folder.
     pub folder: &'a Path,
     pub plan: &'a Plan,
     pub time: Time,
 }
 
 impl Job<'_> {
-    /// Runs it to its end.
+    /// Runs the check to its end.
     ///
     /// # Errors
-    /// Trouble of the harness's own, or that the run was stopped.
+    /// The harness failed, or the run was stopped.
     pub fn run(&self, stop: &Stop) -> io::Result<Report> {
         let (stdout, stderr) = (self.folder.join("stdout"), self.folder.join("stderr"));
         let (life, stdin) = UnixStream::pair()?;
-        // Whoever reads it finds the end.
+        // An empty standard input: a read returns end of file.
         life.shutdown(Shutdown::Write)?;
         let mut command = self.command();
         command
@@ -54,13 +54,13 @@ impl Job<'_> {
             .stderr(create(&stderr)?);
         let mut child = Supervised::spawn(&mut command, Leftovers::END)
             .map_err(|error| named(&self.plan.program, error))?;
-        // It holds the other end of `life`.
+        // The child holds the other end of `life`.
         drop(command);
         let mut stacks = Vec::new();
         let has_ended = ends_within(&child, self.patience(), stop)?;
         // The signals for the stacks may wake it up.
         let place = recorder::last_call(self.folder);
-        // Whatever the provider started ends with its check.
+        // Ends all processes that the provider started.
         let status = match has_ended {
             true => Some(child.wait()?),
             false => {
@@ -133,7 +133,7 @@ impl Job<'_> {
             .saturating_add(self.time.extra)
     }
 
-    /// How long its end is waited for.
+    /// Returns how long to wait for the child's end.
     fn patience(&self) -> Duration {
         match self.plan.at_exit {
             true => self.limit().saturating_add(AT_EXIT),
@@ -141,7 +141,7 @@ impl Job<'_> {
         }
     }
 
-    /// What a child's end means.
+    /// Returns the report for a child's end.
     fn report(&self, ended: Option<ExitStatus>, place: Option<&str>) -> Report {
         let check = self.check;
         let mut report = Report::new(check.name, Status::Crashed, String::new());
@@ -151,7 +151,7 @@ impl Job<'_> {
         let is_clean = ended.is_some_and(|ended| ended.success());
         match verdict {
             Some(verdict) if is_clean => verdict.into_report(&mut report),
-            // It ends by way of its exit handlers, which come after the verdict.
+            // The exit handlers ran after the verdict.
             Some(verdict) if self.plan.at_exit => {
                 verdict.into_report(&mut report);
                 report_exit(&mut report, check, ended);
@@ -161,7 +161,7 @@ impl Job<'_> {
                     let seen = not_over(self.limit(), place);
                     report.status = Status::TimedOut;
                     report.late = Some(Late::Hung);
-                    report.cause = Some(cause_of("not over", place));
+                    report.cause = Some(cause_of("timed out", place));
                     report.message = lost(check, &seen);
                 }
                 Some(ended) => {
@@ -191,22 +191,22 @@ impl Job<'_> {
     }
 }
 
-/// The words for a check that is not over, with the place where the provider was.
+/// Describes a check that timed out, with the last callback.
 fn not_over(limit: Duration, place: Option<&str>) -> String {
     match place {
         Some(place) if place.starts_with("inside") => {
-            format!("not over after {limit:?}, {place}: the core hangs in the provider")
+            format!("timed out after {limit:?}, {place}: the core hangs in the provider")
         }
         Some(place) => {
             format!(
-                "not over after {limit:?}, {place}, which returned: the check still waited for the provider"
+                "timed out after {limit:?}, {place}, which returned: the check still waited for the provider"
             )
         }
-        None => format!("not over after {limit:?}; the provider was not called yet"),
+        None => format!("timed out after {limit:?}; the core had not called the provider"),
     }
 }
 
-/// What checks have in common that end so at the same place: the callback without its arguments.
+/// Returns the common cause of checks that end at the same place: the callback without its arguments.
 fn cause_of(how: &str, place: Option<&str>) -> String {
     let place = place.map(|place| place.split(" (").next().unwrap_or(place));
     match place {
@@ -215,14 +215,14 @@ fn cause_of(how: &str, place: Option<&str>) -> String {
     }
 }
 
-/// What exit handlers did after a check whose verdict is known.
+/// Adds to the report what exit handlers did after the verdict.
 fn report_exit(report: &mut Report, check: &Check, ended: Option<ExitStatus>) {
-    // An ability is there all the same; the checks that need it show what the handlers do.
+    // The ability is present; the checks that need it report the handlers.
     if check.is_probe() {
         return;
     }
     let how = match ended {
-        None => format!("not over {AT_EXIT:?} after the check"),
+        None => format!("still running {AT_EXIT:?} after the check"),
         Some(ended) => match ended.signal() {
             Some(signal) => format!("ended by {}", signal_name(signal)),
             None => format!("ended with exit code {}", ended.code().unwrap_or(-1)),
@@ -236,8 +236,8 @@ fn report_exit(report: &mut Report, check: &Check, ended: Option<ExitStatus>) {
     }
     report.status = Status::Failed;
     report.cause = Some(format!("exit handlers {how}"));
-    let rule = (check.told_rule(), "whoever wants coverage or leaks");
-    report.message = told("exit handlers that end with code 0", &seen, rule, &[]);
+    let rule = (check.rule_and_section(), "coverage and leak reports");
+    report.message = failure_text("exit handlers that end with code 0", &seen, rule, &[]);
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -248,24 +248,24 @@ fn named(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// What a child that has ended has to say of trouble of its own.
+/// Returns the harness error that an ended child reported.
 fn trouble(life: UnixStream) -> Option<String> {
     life.set_nonblocking(true).ok()?;
-    let mut told = Vec::new();
+    let mut text = Vec::new();
     // Ends with an error if a process that was left behind has the other end.
-    let _ = life.take(KEPT_OUTPUT).read_to_end(&mut told);
-    let told = String::from_utf8_lossy(&told);
-    told.strip_prefix(TROUBLE).map(str::to_owned)
+    let _ = life.take(KEPT_OUTPUT).read_to_end(&mut text);
+    let text = String::from_utf8_lossy(&text);
+    text.strip_prefix(TROUBLE).map(str::to_owned)
 }
 
-/// A check that did not come to its end takes the core with it, whatever it is about.
+/// Describes a check that crashed or timed out: in the daemon, the core ends or hangs too.
 fn lost(check: &Check, seen: &str) -> String {
-    let harmed = "the daemon, and with it all its clients";
-    let rule = (check.told_rule(), harmed);
-    told("the check to come to its end", seen, rule, &[])
+    let harmed = "the daemon and all its clients";
+    let rule = (check.rule_and_section(), harmed);
+    failure_text("the check to end by itself", seen, rule, &[])
 }
 
-/// What the check wants in its environment; what is there for the same purpose stays.
+/// Returns the environment variable that the check needs; an existing value stays part of it.
 fn environment(check: &Check) -> Option<(&'static str, OsString)> {
     let (name, value) = lifecycle::environment(check)?;
     let mut all = std::env::var_os(name).unwrap_or_default();
@@ -276,7 +276,7 @@ fn environment(check: &Check) -> Option<(&'static str, OsString)> {
     Some((name, all))
 }
 
-/// Whether a child ends before the time is over, or the run is stopped.
+/// Waits for the child; false if the time limit ends or the run is stopped first.
 fn ends_within(child: &Supervised, limit: Duration, stop: &Stop) -> io::Result<bool> {
     let start = Instant::now();
     loop {
@@ -310,7 +310,7 @@ fn cut(text: &str, length: usize) -> &str {
     }
 }
 
-/// A signal by its name.
+/// Returns a signal's name.
 pub(in crate::suite) fn signal_name(signal: i32) -> String {
     let known = match signal {
         libc::SIGSEGV => "SIGSEGV",

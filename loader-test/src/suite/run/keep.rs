@@ -1,4 +1,4 @@
-//! What is kept of bad checks: their traces and their files.
+//! Keeps the traces and files of bad checks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(super) fn trace_of(plan: &Plan, folder: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Keeps what is wanted of a check that has ended, if its result is bad, and notes in the report where.
+/// Keeps the requested files of an ended check with a bad result, and adds their paths to the report.
 ///
 /// # Errors
 /// If it cannot be kept.
@@ -49,7 +49,7 @@ fn named(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Copies the regular files of a folder and of those in it: it may lie on another file system.
+/// Copies the regular files of a folder and its subfolders, which may be on another file system.
 fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::create_dir_all(to).map_err(named(to))?;
     for entry in std::fs::read_dir(from).map_err(named(from))? {

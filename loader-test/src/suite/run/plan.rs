@@ -1,4 +1,4 @@
-//! What is to be run and how, and what came of it.
+//! The plan of a run, and its results.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,49 +11,49 @@ use super::super::fixture::Late;
 use super::super::{Check, Status};
 use super::verdict::Departure;
 
-/// Checks at a time unless the plan says otherwise: a check sleeps most of its time.
+/// Default number of concurrent checks: a check sleeps most of its time.
 pub const DEFAULT_JOBS: usize = 16;
-/// A check's time limit unless the plan says otherwise.
+/// Default time limit of a check.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Results that are repeated in a run, at most.
+/// Maximum number of repeated results in a run.
 const DEFAULT_REPEATS: usize = 5;
 
 /// How checks are run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The executable that runs one check: this one.
+    /// The executable that runs one check: this program.
     pub program: PathBuf,
     /// Lines of ibacm_opts.cfg that the provider needs.
     pub options: Vec<String>,
-    /// Departures without harm are looked for, and count.
+    /// Whether departures that affect no one are checked, and count.
     pub strict: bool,
     /// A check's time limit.
     pub time_limit: Duration,
-    /// Checks at a time.
+    /// Number of concurrent checks.
     pub jobs: usize,
-    /// In this process, for debuggers: the first crash ends it all.
+    /// Whether checks run in this process, for debuggers: the first crash ends the run.
     pub in_process: bool,
-    /// Where every call is written, of the one check that is run.
+    /// The trace file of the single check that runs.
     pub trace: Option<PathBuf>,
-    /// The folder that gets a trace of each bad check.
+    /// The folder for traces of bad checks.
     pub traces: Option<PathBuf>,
-    /// The folder that gets the files of each bad check.
+    /// The folder for files of bad checks.
     pub folders: Option<PathBuf>,
-    /// Children end by way of their exit handlers.
+    /// Whether children run their exit handlers.
     pub at_exit: bool,
-    /// The highest level of the provider's log that a report has.
+    /// The highest log level in reports.
     pub log_level: i32,
-    /// Checks whose abilities are missing are not run.
+    /// Whether checks with missing abilities are blocked.
     pub blocks: bool,
-    /// Bad results that time explains are repeated, at most so many.
+    /// Maximum number of repeated results that time may explain.
     pub repeats: usize,
-    /// No further check begins after so many bad results.
+    /// Number of bad results after which no further check starts.
     pub max_failures: Option<usize>,
 }
 
 impl Plan {
-    /// The usual plan; `program` is the executable that runs one check.
+    /// Returns the default plan; `program` is the executable that runs one check.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -81,9 +81,9 @@ pub struct Report {
     pub name: String,
     /// How it ended.
     pub status: Status,
-    /// What to know about it; empty if it passed.
+    /// The message; empty if it passed.
     pub message: String,
-    /// What it has in common with other results of the same cause, such as the breach or the place of a crash.
+    /// The cause that it shares with other results, such as a violation or the place of a crash.
     pub cause: Option<String>,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,
@@ -91,36 +91,36 @@ pub struct Report {
     pub signal: Option<String>,
     /// What the provider wrote to standard output and standard error, cut.
     pub output: String,
-    /// The last lines of its log, if it failed, crashed or timed out.
+    /// The last lines of the provider's log, if the check failed, crashed or timed out.
     pub log: Vec<String>,
     /// The stacks of all threads, if it timed out.
     pub stacks: Vec<String>,
-    /// Whether this is the result of a repetition, which ran alone.
+    /// Whether this is the result of a repetition that ran alone.
     pub repeated: bool,
-    /// The ability that is missing, if it is blocked.
+    /// The missing ability, if the check is blocked.
     pub blocked_by: Option<Ability>,
-    /// The checks that saw the departure.
+    /// The checks that detected the departure.
     pub seen_by: Vec<String>,
-    /// Where its trace is kept.
+    /// Path of the kept trace.
     pub trace: Option<PathBuf>,
-    /// Where its files are kept.
+    /// Path of the kept folder.
     pub folder: Option<PathBuf>,
-    /// The provider's name, if the check came to know it.
+    /// The provider's name, if the check read it.
     #[serde(skip)]
     pub provider: Option<String>,
     /// How time may explain the result.
     #[serde(skip)]
     pub late: Option<Late>,
-    /// What the provider departed from without harm.
+    /// Departures that affect no one.
     #[serde(skip)]
     pub departures: Vec<Departure>,
-    /// How long a client of a silent SA waited, if that was looked at.
+    /// How long a client of a silent SA waited, if measured.
     #[serde(skip)]
     pub shown_deadline: Option<Duration>,
 }
 
 impl Report {
-    /// A result that nothing more is known about.
+    /// Returns a result without details.
     pub(in crate::suite) fn new(name: &str, status: Status, message: String) -> Self {
         Self {
             name: name.to_owned(),
@@ -145,25 +145,25 @@ impl Report {
     }
 }
 
-/// What came of a run of one library.
+/// The results of a run of one library.
 #[derive(Debug, Default)]
 pub struct Results {
     /// The abilities that were probed.
     pub abilities: Vec<Report>,
-    /// The checks that came to a result, in the order in which they were named.
+    /// The checks with a result, in the given order.
     pub checks: Vec<Report>,
-    /// Departures that harm nobody.
+    /// Departures that affect no one.
     pub breaches: Vec<Report>,
-    /// The deadline that the provider showed, if it is later than that of the options.
+    /// The provider's measured deadline, if it is later than the options' deadline.
     pub deadline: Option<Duration>,
-    /// What the provider said of its options at level 0 of the log.
+    /// The provider's level-0 log lines about its options.
     pub complaints: Vec<String>,
-    /// Why checks are missing; none if all came to a result.
+    /// Why checks are missing; `None` if all have a result.
     pub cut_short: Option<CutShort>,
 }
 
 impl Results {
-    /// Every result: abilities, checks, departures.
+    /// Iterates over every result: abilities, checks, departures.
     pub fn all(&self) -> impl Iterator<Item = &Report> {
         self.abilities
             .iter()
@@ -171,14 +171,14 @@ impl Results {
             .chain(&self.breaches)
     }
 
-    /// The abilities that are missing.
+    /// Returns the missing abilities.
     pub fn missing(&self) -> impl Iterator<Item = &Report> {
         self.abilities
             .iter()
             .filter(|report| report.status.is_bad(false))
     }
 
-    /// The provider's name, if anything came to know it.
+    /// Returns the provider's name, if any check read it.
     pub fn provider(&self) -> Option<&str> {
         self.all().find_map(|report| report.provider.as_deref())
     }
@@ -194,19 +194,19 @@ impl Results {
 pub enum CutShort {
     /// The run was stopped.
     Stopped,
-    /// There were as many bad results as the plan allows.
+    /// The run reached the plan's maximum of bad results.
     MaxFailures,
-    /// Trouble of the harness's own.
+    /// The harness failed.
     Trouble(io::Error),
 }
 
-/// What happens during a run.
+/// An event of a run.
 #[derive(Clone, Copy)]
 pub enum Event<'a> {
-    /// A check or probe begins.
+    /// A check or probe starts.
     Begun(&'a Check),
-    /// It has ended, and will be repeated in the end.
+    /// A check ended, and will be repeated at the end.
     Postponed(&'a Check),
-    /// A result is there. An ability that is not missing is none.
+    /// A result. A present ability has none.
     Ended(&'a Report),
 }

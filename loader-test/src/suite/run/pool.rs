@@ -1,4 +1,4 @@
-//! The run of one library: probes, then the checks, as many at a time as is planned, then what is repeated.
+//! The run of one library: probes, then the checks, up to the planned number at a time, then the repetitions.
 
 use std::io;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::suite::copies::Copies;
 use crate::suite::fixture::{Subject, Time};
 use crate::suite::{Check, Status};
 
-/// The least deadline that checks set: a provider that keeps it is in time for all of them.
+/// The shortest deadline that checks set: a provider that keeps it keeps all of them.
 const LEAST_DEADLINE: Duration = Duration::from_secs(1);
 
 /// The run of one library.
@@ -34,7 +34,7 @@ pub(super) struct Run<'a> {
     folder: &'a Path,
     /// Bad results so far.
     failures: AtomicUsize,
-    /// A check that met with trouble of the harness's own, which may be that the machine is busy.
+    /// A check in which the harness failed, possibly because the machine is busy.
     troubled: Mutex<Option<&'static Check>>,
     trouble: Mutex<Option<io::Error>>,
 }
@@ -64,7 +64,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Everything, until it is done or cut short.
+    /// Runs everything, until it is done or cut short.
     pub fn whole(&self, checks: &[&'static Check]) -> Results {
         let mut results = Results::default();
         let mut repeats = Repeats::new(self.plan.repeats);
@@ -87,7 +87,7 @@ impl<'a> Run<'a> {
             (self.tell)(Event::Ended(&report));
             results.checks.push(report);
         }
-        // What takes longest begins first.
+        // The longest checks start first.
         let mut open = open;
         open.sort_by_key(|check| std::cmp::Reverse(check.time_factor()));
         let mut reports = self.some(&open, time, &repeats);
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
         is_incomplete.then_some(CutShort::MaxFailures)
     }
 
-    /// Whether nothing further begins.
+    /// Whether no further check starts.
     fn is_over(&self) -> bool {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         let failures = self.failures.load(Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl<'a> Run<'a> {
             || self.plan.max_failures.is_some_and(|most| failures >= most)
     }
 
-    /// Finds out what the provider is able to do, as far as these checks need it.
+    /// Probes the abilities that these checks need.
     fn probe(
         &self,
         checks: &[&'static Check],
@@ -142,7 +142,7 @@ impl<'a> Run<'a> {
             Ability::AnswersByGid,
             Ability::AnswersQuery,
         ];
-        // In this process nobody waits for deadlines that are too long, but a person who can see why.
+        // In this process a developer watches, who can see why a deadline is long.
         let mut wants_deadline =
             !self.plan.in_process && wanted.iter().any(|ability| answers.contains(ability));
         let mut found = Found::default();
@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
                 results.abilities.push(report);
             }
         }
-        // Clients who wait for the SA are answered later than the limit was meant for.
+        // Clients of a silent SA get their answers later than the limit assumes.
         time.extra += time.deadline.unwrap_or_default() * 2;
         results.abilities.sort_by_key(|report| {
             Ability::ALL
@@ -218,7 +218,7 @@ impl<'a> Run<'a> {
         !self.plan.in_process && !self.is_over() && repeats.wants(report)
     }
 
-    /// Runs these checks, as many at a time as is planned. Those that will be repeated are not told of yet.
+    /// Runs these checks, up to the planned number at a time. It does not report those that will be repeated.
     fn some(&self, checks: &[&'static Check], time: Time, repeats: &Repeats) -> Vec<Report> {
         let reports: Mutex<Vec<Report>> = Mutex::default();
         self.each(checks, |check| {
@@ -239,7 +239,7 @@ impl<'a> Run<'a> {
         reports.into_inner().unwrap_or_default()
     }
 
-    /// The first check that meets with trouble is tried once more in the end.
+    /// Runs the check in which the harness failed once more, at the end.
     fn try_later(&self, check: &'static Check, error: io::Error) -> io::Result<()> {
         let mut troubled = self.troubled.lock().unwrap_or_else(PoisonError::into_inner);
         if self.stop.is_set() || self.plan.in_process || troubled.is_some() {
@@ -250,7 +250,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Repeats what time explains, one at a time.
+    /// Repeats the results that time may explain, one at a time.
     fn repeat(&self, reports: &mut Vec<Report>, time: Time, repeats: &mut Repeats) {
         let troubled = self
             .troubled
@@ -282,7 +282,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Replaces a result by that of a repetition; trouble of the harness's own leaves the first one.
+    /// Replaces a result by the repetition's; if the harness fails, the first one stays.
     fn again(&self, check: &'static Check, report: &mut Report, time: Time, repeats: &mut Repeats) {
         (self.tell)(Event::Begun(check));
         match self.one(check, time) {
@@ -303,7 +303,7 @@ impl<'a> Run<'a> {
         trouble.get_or_insert(error);
     }
 
-    /// Does something for each of the checks, as many at a time as is planned, until the run is over.
+    /// Calls a function for each check, up to the planned number at a time, until the run ends.
     fn each(
         &self,
         checks: &[&'static Check],

@@ -1,4 +1,4 @@
-//! What the provider is able to do, found out before the checks that need it.
+//! Probes the provider's abilities before the checks that need them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,31 +8,31 @@ use super::verdict::blocked;
 use crate::suite::ability::Ability;
 use crate::suite::{Check, Status};
 
-/// Openings that a check may do beyond those for which its limit is meant: a provider that opens slowly gets the time.
+/// Number of opens by which a slow provider's limit grows.
 const OPENINGS: u32 = 40;
 
-/// What the probes found.
+/// The results of the probes.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     missing: Vec<Ability>,
 }
 
 impl Found {
-    /// Takes notice of an ability's probe.
+    /// Records an ability's probe.
     pub fn note(&mut self, ability: Ability, report: &Report) {
         if report.status.is_bad(false) {
             self.missing.push(ability);
         }
     }
 
-    /// The missing ability that keeps one from being probed, or a check from being run: the one that others need.
+    /// Returns the missing ability that blocks a probe or a check; if several are missing, the one that the others need.
     pub fn blocks(&self, needs: &[Ability]) -> Option<Ability> {
         Ability::closure(needs.iter().copied())
             .into_iter()
             .find(|ability| self.missing.contains(ability))
     }
 
-    /// The result of a check that is not run.
+    /// Returns the result of a check that does not run.
     pub fn blocked(&self, check: &Check) -> Option<Report> {
         let ability = self.blocks(check.needs)?;
         let mut report = Report::new(check.name, Status::Blocked, blocked(ability));
@@ -41,7 +41,7 @@ impl Found {
     }
 }
 
-/// The abilities in the order in which they are probed, those of a step together.
+/// Returns the abilities in probing order, those of a step together.
 pub(super) fn steps(wanted: &[Ability]) -> Vec<Vec<Ability>> {
     let depth = |ability: Ability| Ability::closure([ability]).len();
     let mut steps: Vec<Vec<Ability>> = Vec::new();
@@ -56,7 +56,7 @@ pub(super) fn steps(wanted: &[Ability]) -> Vec<Vec<Ability>> {
     steps
 }
 
-/// By how much a check's limit grows for a provider whose opening took so long.
+/// Returns by how much a check's limit grows if one open took this long.
 pub(super) fn extra_time(opens_port: &Report) -> Duration {
     const USUAL: Duration = Duration::from_millis(100);
     Duration::from_millis(opens_port.duration_ms)
@@ -64,14 +64,14 @@ pub(super) fn extra_time(opens_port: &Report) -> Duration {
         .saturating_mul(OPENINGS)
 }
 
-/// What the provider said of its options: lines of the log at level 0 with the name or the value of one. `folder` is the
-/// run's, which has a folder for each probe.
+/// Returns the level-0 log lines that name an option or its value. `folder` is the run's folder, with a subfolder for each
+/// probe.
 pub(super) fn complaints(results: &Results, options: &[String], folder: &Path) -> Vec<String> {
     let mut words = vec!["ibacm_opts.cfg", "addr_preload", "addr_data_file"];
     for line in options {
         let mut pair = line.split_whitespace();
         words.extend(pair.next());
-        // Short values, such as numbers, stand in many lines.
+        // Short values, such as numbers, occur in unrelated lines.
         words.extend(pair.next().filter(|value| value.len() > 3));
     }
     words.retain(|word| !word.starts_with('#'));
@@ -86,7 +86,7 @@ pub(super) fn complaints(results: &Results, options: &[String], folder: &Path) -
     found
 }
 
-/// The line with a probe's files by their names: each probe says the same of files of its own.
+/// Shortens the paths of a probe's files to their names, so that the probes' lines compare equal.
 fn without_folder(line: &str, folder: &Path) -> String {
     let start = format!("{}/", folder.display());
     match line

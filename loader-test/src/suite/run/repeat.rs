@@ -1,4 +1,4 @@
-//! Bad results that time explains are tried once more, alone.
+//! Repeats bad results that time may explain, each alone.
 
 use std::collections::HashSet;
 
@@ -6,16 +6,16 @@ use super::plan::Report;
 use crate::suite::Status;
 use crate::suite::fixture::Late;
 
-/// Which results are still repeated.
+/// Decides which results are repeated.
 #[derive(Debug)]
 pub(super) struct Repeats {
     left: usize,
-    /// Kinds that came again.
+    /// Kinds that recurred.
     given_up: HashSet<Late>,
 }
 
 impl Repeats {
-    /// So many at most.
+    /// How many more results may be repeated.
     pub fn new(most: usize) -> Self {
         Self {
             left: most,
@@ -23,7 +23,7 @@ impl Repeats {
         }
     }
 
-    /// Whether this result is to be repeated.
+    /// Whether to repeat this result.
     pub fn wants(&self, report: &Report) -> bool {
         let is_of_interest = report.status.is_bad(true) || report.status == Status::Skipped;
         is_of_interest
@@ -33,7 +33,7 @@ impl Repeats {
                 .is_some_and(|late| !self.given_up.contains(&late))
     }
 
-    /// Takes notice of what came of a repetition, and makes one result of the two.
+    /// Records a repetition, and merges the two results.
     pub fn done(&mut self, first: &Report, mut again: Report) -> Report {
         self.left = self.left.saturating_sub(1);
         again.repeated = true;

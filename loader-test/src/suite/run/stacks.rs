@@ -1,8 +1,7 @@
-//! The stacks of all threads of a check that does not come to its end.
+//! Collects the stacks of all threads of a check that timed out.
 //!
-//! A child answers a signal with the addresses on the stack of the thread that gets it; the parent sends one to each
-//! thread and finds the functions by the files that are mapped there. A thread that blocks all signals is left to gdb, if
-//! that is installed.
+//! The parent sends a signal to each thread of the child. The handler writes the addresses on its thread's stack, and the
+//! parent finds the functions in the mapped files. For threads that block all signals the parent runs gdb, if installed.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -17,39 +16,39 @@ use std::time::{Duration, Instant};
 use super::symbols::Symbols;
 use crate::stand_in::recorder::printable;
 
-/// The file in a check's folder that its threads write to.
+/// The file in a check's folder to which its threads write.
 const FILE: &str = "stacks";
-/// Frames of a thread that are written.
+/// Frames to write per thread.
 const DEPTH: usize = 48;
-/// How long threads may take to write.
+/// Time limit for the threads to write.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long gdb may take.
+/// Time limit for gdb.
 const GDB_PATIENCE: Duration = Duration::from_secs(30);
-/// Checks of a process for which gdb is started: it takes seconds.
+/// Maximum number of gdb runs in this process: each takes seconds.
 const MOST_GDB: usize = 4;
-/// The handler and the system's return from it.
+/// Number of frames of the handler and the system's signal return.
 const OF_THE_HANDLER: usize = 2;
-/// Lines that are kept.
+/// Lines to keep.
 const LINES: usize = 200;
 
-/// Where the handler writes; negative if it does not.
+/// The handler's output descriptor; negative if there is none.
 static OUTPUT: AtomicI32 = AtomicI32::new(-1);
 
 fn signal() -> c_int {
     libc::SIGRTMIN() + 9
 }
 
-/// Lets this process answer the signal, and so each copy of it; the answers lie in `folder`. To be called before the
-/// provider is loaded.
+/// Installs the signal handler in this process and its forks; it writes to `folder`. Call this before the provider is
+/// loaded.
 ///
 /// # Errors
-/// If the file cannot be made, or the signal not be caught.
+/// If the file cannot be created or the handler not be installed.
 pub fn answer_in(folder: &Path) -> io::Result<()> {
     let file = File::options()
         .create(true)
         .append(true)
         .open(folder.join(FILE))?;
-    // It lives as long as the process.
+    // The descriptor lives as long as the process.
     OUTPUT.store(file.into_raw_fd(), Ordering::Relaxed);
     let mut frames = [std::ptr::null_mut(); 1];
     // SAFETY: fills at most one element. The first call loads a library, which a signal handler must not.
@@ -70,7 +69,7 @@ extern "C" fn write_stack(_: c_int) {
     let mut frames: [*mut c_void; DEPTH] = [std::ptr::null_mut(); DEPTH];
     // SAFETY: `errno` of this thread, which the interrupted code may be about to read.
     let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: fills at most so many elements.
+    // SAFETY: fills at most the given number of elements.
     let count = unsafe { libc::backtrace(frames.as_mut_ptr(), DEPTH as c_int) };
     let mut line = [0_u8; 24 + 17 * DEPTH];
     let mut length = 0;
@@ -86,7 +85,7 @@ extern "C" fn write_stack(_: c_int) {
         write_hex(&mut push, frame.addr());
     }
     push(b'\n');
-    // SAFETY: bytes of ours to a descriptor that stays open. Without it the thread is not shown.
+    // SAFETY: writes our bytes to a descriptor that stays open. If the write fails, the report lacks the thread.
     unsafe { libc::write(OUTPUT.load(Ordering::Relaxed), line.as_ptr().cast(), length) };
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
@@ -99,7 +98,7 @@ fn write_hex(push: &mut impl FnMut(u8), number: usize) {
     }
 }
 
-/// The stacks of all threads of a child and of the copies that it made of itself, as lines.
+/// Returns the stacks of all threads of a child and its forks, as lines.
 pub(super) fn of_all_threads(child: i32, folder: &Path, program: &Path) -> Vec<String> {
     let processes = with_descendants(child);
     let answering: Vec<i32> = processes
@@ -112,7 +111,7 @@ pub(super) fn of_all_threads(child: i32, folder: &Path, program: &Path) -> Vec<S
         .flat_map(|pid| threads_of(*pid).into_iter().map(|thread| (*pid, thread)))
         .collect();
     for (pid, thread) in &threads {
-        // SAFETY: a signal to a thread of a child's. One that has ended by now gets none.
+        // SAFETY: sends a signal to a thread of a child; if the thread has ended, the call fails.
         unsafe { libc::syscall(libc::SYS_tgkill, *pid, *thread, signal()) };
     }
     let stacks = read_stacks(&folder.join(FILE), threads.len());
@@ -124,7 +123,7 @@ pub(super) fn of_all_threads(child: i32, folder: &Path, program: &Path) -> Vec<S
         for (_, thread) in threads.iter().filter(|(of, _)| of == pid) {
             lines.push(headline(*pid, *thread));
             match stacks.get(thread) {
-                Some(frames) => lines.extend(symbols.told(frames, &maps)),
+                Some(frames) => lines.extend(symbols.describe(frames, &maps)),
                 None => {
                     is_whole = false;
                     lines.push("    does not answer signals".to_owned());
@@ -141,7 +140,7 @@ pub(super) fn of_all_threads(child: i32, folder: &Path, program: &Path) -> Vec<S
     lines
 }
 
-/// A process and those below it.
+/// Returns a process and its descendants.
 fn with_descendants(pid: i32) -> Vec<i32> {
     let mut all = vec![pid];
     let mut next = 0;
@@ -170,7 +169,7 @@ fn threads_of(pid: i32) -> Vec<i32> {
     threads
 }
 
-/// Whether the process has a handler for the signal: it would end others.
+/// Whether the process handles the signal, which would otherwise end it.
 fn answers(pid: i32) -> bool {
     field_of_status(pid, "SigCgt:").is_some_and(|mask| mask & (1 << (signal() - 1)) != 0)
 }
@@ -201,7 +200,7 @@ fn headline(pid: i32, thread: i32) -> String {
     format!("thread {thread} \"{name}\", {state}:")
 }
 
-/// What the threads have written, once all of them have or the time is over: addresses by thread.
+/// Waits until all threads have written or the time limit ends; returns the addresses by thread.
 fn read_stacks(file: &Path, threads: usize) -> BTreeMap<i32, Vec<u64>> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -223,7 +222,7 @@ fn stack_of(line: &str) -> Option<(i32, Vec<u64>)> {
     Some((thread, frames.collect::<Result<_, _>>().ok()?))
 }
 
-/// What gdb says of all threads; nothing if it is not installed or may not look.
+/// Returns gdb's stacks of all threads; none if gdb is not installed or may not attach.
 fn by_gdb(pid: i32) -> Vec<String> {
     static STARTED: AtomicUsize = AtomicUsize::new(0);
     if STARTED.fetch_add(1, Ordering::Relaxed) >= MOST_GDB {

@@ -1,4 +1,4 @@
-//! What ends a run early: a signal, or a reader that went away.
+//! Ends a run early: after a signal, or if the reader of standard output went away.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -10,24 +10,24 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::signals;
 
-/// Ends a run early: no further check begins, and those at work are killed.
+/// Ends a run early: no further check starts, and running ones are killed.
 pub struct Stop {
-    /// Can be read from once it is ended.
+    /// Becomes readable when the run is stopped.
     ended: OwnedFd,
     end: OwnedFd,
 }
 
-/// The exit status that a signal asks for, if one came since [`Stop::at_signals`].
+/// Returns the exit status for a signal that came since [`Stop::at_signals`].
 pub fn signalled() -> Option<u8> {
     signals::came().map(|number| u8::try_from(128 + number).unwrap_or(1))
 }
 
 impl Stop {
-    /// The one that SIGINT, SIGTERM and SIGHUP end, so that what a run has made is removed. A second signal ends the
-    /// process at once; the checks at work end with it.
+    /// Returns a stop that SIGINT, SIGTERM and SIGHUP set, so that the run removes its files. A second signal ends the
+    /// process and its running checks at once.
     ///
     /// # Errors
-    /// If the signals cannot be caught.
+    /// If the handlers cannot be installed.
     pub fn at_signals() -> io::Result<Arc<Self>> {
         static STOP: Mutex<Option<Arc<Stop>>> = Mutex::new(None);
         let mut known = STOP.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,7 +39,7 @@ impl Stop {
         Ok(Arc::clone(known.insert(stop)))
     }
 
-    /// Ends it when standard output is a pipe that nobody reads any longer, also while there is nothing to write.
+    /// Stops the run when the reader of standard output closes its pipe, even while nothing is written.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -63,16 +63,16 @@ impl Stop {
             .map(drop)
     }
 
-    /// Of a run that goes on.
+    /// Returns a stop that is not set.
     ///
     /// # Errors
-    /// If there is no descriptor left.
+    /// If no descriptor is free.
     pub fn new() -> io::Result<Self> {
         let (ended, end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Self { ended, end })
     }
 
-    /// Ends it.
+    /// Stops the run.
     pub fn now(&self) {
         // It can only fail by having been done very often already.
         let _ = rustix::io::write(&self.end, &[1]);

@@ -1,11 +1,11 @@
-//! Functions by their addresses in another process: from its memory map and the symbols of the files in it.
+//! Finds functions by address in another process, from its memory map and the symbols of the mapped files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 
-/// A part of a file that is mapped.
+/// A mapped part of a file.
 struct Mapped<'a> {
     start: u64,
     end: u64,
@@ -13,7 +13,7 @@ struct Mapped<'a> {
     path: &'a Path,
 }
 
-/// The functions of a file, by where they begin.
+/// The functions of a file, by start address.
 #[derive(Default)]
 struct Functions {
     /// Start in the file, end in the file, address there.
@@ -22,15 +22,15 @@ struct Functions {
     symbols: Vec<(u64, u64, String)>,
 }
 
-/// See the module.
+/// The symbols of mapped files.
 pub(super) struct Symbols {
-    /// Whose own functions are not shown.
+    /// The program whose functions are hidden.
     program: PathBuf,
     known: HashMap<PathBuf, Functions>,
 }
 
 impl Symbols {
-    /// For stacks in copies of a program, whose own functions do not matter.
+    /// Creates the symbols for stacks in forks of a program, whose functions are hidden.
     pub fn new(program: &Path) -> Self {
         Self {
             program: program
@@ -40,13 +40,13 @@ impl Symbols {
         }
     }
 
-    /// The frames of a stack, a line each; those of the program are counted only.
-    pub fn told(&mut self, frames: &[u64], maps: &str) -> Vec<String> {
+    /// Returns the frames of a stack as lines; frames of the program are only counted.
+    pub fn describe(&mut self, frames: &[u64], maps: &str) -> Vec<String> {
         let mapped: Vec<Mapped<'_>> = maps.lines().filter_map(mapped).collect();
         let mut lines = Vec::new();
         let mut own = 0;
         for (index, address) in frames.iter().enumerate() {
-            // An address to return to lies behind the call, perhaps in the next function.
+            // A return address is behind the call, possibly in the next function.
             let address = address.saturating_sub(u64::from(index > 0));
             let place = mapped
                 .iter()
@@ -88,7 +88,7 @@ fn push_own(lines: &mut Vec<String>, own: &mut usize) {
     }
 }
 
-/// A line of /proc/PID/maps, if it is of a file.
+/// Parses a line of /proc/PID/maps, if it is for a file.
 fn mapped(line: &str) -> Option<Mapped<'_>> {
     let mut words = line.splitn(6, ' ');
     let (start, end) = words.next()?.split_once('-')?;
@@ -129,7 +129,7 @@ impl Functions {
         Some(functions)
     }
 
-    /// The function at a place in the file, and how far into it.
+    /// Returns the function at an offset in the file, and the offset in the function.
     fn at(&self, offset: u64) -> Option<(String, u64)> {
         let (start, _, address) = self
             .segments
@@ -140,13 +140,13 @@ impl Functions {
             .symbols
             .partition_point(|(start, ..)| *start <= address);
         let (start, size, name) = self.symbols[..behind].last()?;
-        // One that does not say how long it is may reach so far.
+        // A function without a size may reach to the offset.
         let is_inside = *size == 0 || address < start + size;
         is_inside.then(|| (demangled(name), address - start))
     }
 }
 
-/// A name as the source has it.
+/// Demangles a name.
 fn demangled(name: &str) -> String {
     format!("{:#}", rustc_demangle::demangle(name))
 }
@@ -174,12 +174,12 @@ mod tests {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let address = lines_of_the_map_are_read as fn() as usize as u64;
         let mut symbols = Symbols::new(Path::new("/another"));
-        let told = symbols.told(&[address], &maps);
+        let told = symbols.describe(&[address], &maps);
         assert!(
             told[0].contains("lines_of_the_map_are_read+0x0"),
             "{told:?}"
         );
         let mut own = Symbols::new(&program);
-        assert_eq!(own.told(&[address], &maps), ["    (loader-test)"]);
+        assert_eq!(own.describe(&[address], &maps), ["    (loader-test)"]);
     }
 }

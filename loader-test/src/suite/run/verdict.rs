@@ -1,4 +1,4 @@
-//! One check in this process, and what its end means.
+//! Runs one check in this process, and judges its end.
 
 use std::any::Any;
 use std::fmt;
@@ -18,14 +18,14 @@ use crate::suite::ability::Ability;
 use crate::suite::fixture::{Fixture, Late, Subject, judge, time_may_explain};
 use crate::suite::{Check, Finding, Outcome, Status, failed};
 
-/// What a child leaves behind.
+/// The result that a child stores.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Verdict {
     pub status: Option<Status>,
     pub message: String,
-    /// The provider's name, if it came to that.
+    /// The provider's name, if it was read.
     pub provider: Option<String>,
-    /// What it has in common with other failures.
+    /// The cause that it shares with other failures.
     pub cause: Option<String>,
     pub blocked_by: Option<Ability>,
     pub late: Option<Late>,
@@ -33,7 +33,7 @@ pub(super) struct Verdict {
     pub shown_deadline_ms: Option<u64>,
 }
 
-/// Something in which the provider departed from the contract and harmed nobody.
+/// A violation of the contract that affects no one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Departure {
     kind: DepartureKind,
@@ -48,7 +48,7 @@ enum DepartureKind {
 }
 
 impl Departure {
-    /// A breach of the ledger's.
+    /// Returns the departure for a violation in the ledger.
     pub(super) fn of(kind: ViolationKind, text: String) -> Self {
         Self {
             kind: DepartureKind::Breach(kind),
@@ -56,7 +56,7 @@ impl Departure {
         }
     }
 
-    /// What the provider wrote to standard output.
+    /// Returns the departure for text on standard output.
     pub(super) fn printed(text: &str) -> Self {
         Self {
             kind: DepartureKind::Printed,
@@ -64,7 +64,7 @@ impl Departure {
         }
     }
 
-    /// The name of its result, such as `breach-missing-ack`.
+    /// Returns the name of its result, such as `breach-missing-ack`.
     pub fn name(&self) -> String {
         match self.kind {
             DepartureKind::Breach(kind) => format!("breach-{}", name_of(kind)),
@@ -72,10 +72,10 @@ impl Departure {
         }
     }
 
-    /// The rule, with the section of the docs.
+    /// Returns the rule with the section of CHECKS.md.
     pub(super) fn rule(&self) -> String {
         match self.kind {
-            DepartureKind::Breach(kind) => of_the_books(kind),
+            DepartureKind::Breach(kind) => rule_of(kind),
             DepartureKind::Printed => {
                 "the provider writes to the core's log and not to standard output (CHECKS.md, load)"
                     .to_owned()
@@ -84,7 +84,7 @@ impl Departure {
     }
 }
 
-/// A breach as it is spelled in every report.
+/// Returns a violation's name as in all reports.
 fn name_of(kind: ViolationKind) -> String {
     match serde_json::to_value(kind) {
         Ok(serde_json::Value::String(name)) => name,
@@ -92,47 +92,47 @@ fn name_of(kind: ViolationKind) -> String {
     }
 }
 
-/// How a child begins what it tells its parent of trouble of its own.
+/// Prefix of a child's harness error.
 pub(super) const TROUBLE: &str = "loader-test cannot run this check: ";
 
-/// The way from a child to its parent for trouble of the child's own: the socket that is its standard input. An exit code
-/// does not do, since a provider may end the process with any.
+/// Reports a child's harness errors to its parent, through the socket that is the child's standard input. An exit code
+/// cannot do this, since a provider may end the process with any code.
 pub struct Complaints(File);
 
 impl Complaints {
-    /// To be called before the provider is loaded.
+    /// Opens the socket. Call this before the provider is loaded.
     ///
     /// # Errors
-    /// If there is no descriptor left.
+    /// If no descriptor is free.
     pub fn open() -> io::Result<Self> {
-        // A descriptor of its own: a provider may close the other one, as daemons do.
+        // A second descriptor: a provider may close standard input, as daemons do.
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
         Ok(Self(File::from(socket)))
     }
 
-    /// Tells of the trouble and ends the process, past all exit handlers.
+    /// Reports the error and ends the process without exit handlers.
     pub fn end(mut self, trouble: &str) -> ! {
-        // If nobody hears it, the exit code is all that is left.
+        // If the write fails, only the exit code says so.
         let _ = self.0.write_all(format!("{TROUBLE}{trouble}").as_bytes());
         end(2)
     }
 }
 
 fn end(code: i32) -> ! {
-    // SAFETY: ends the process at once; nothing of this program needs to be tidied up.
+    // SAFETY: ends the process at once; this program has nothing to clean up.
     unsafe { libc::_exit(code) }
 }
 
 /// How a child ends once its result is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// At once, past all exit handlers.
+    /// At once, without exit handlers.
     AtOnce,
-    /// By `exit`, so that coverage and leaks are written.
+    /// By `exit`, which writes coverage and leak reports.
     AtExit,
 }
 
-/// What a child does: one check, and its result into a file. Ends the process.
+/// Runs one check in a child, stores its result, and ends the process.
 pub fn child(
     check: &'static Check,
     subject: Subject,
@@ -148,7 +148,7 @@ pub fn child(
     let written = serde_json::to_vec(&verdict)
         .map_err(io::Error::from)
         .and_then(|text| {
-            // Whole or not at all: the parent must not read half a result.
+            // Atomically: the parent must not read half a result.
             let draft = result.with_extension("draft");
             std::fs::write(&draft, text)?;
             std::fs::rename(&draft, result)
@@ -164,7 +164,7 @@ pub fn child(
 /// Runs a check in this process.
 ///
 /// # Errors
-/// Trouble of the harness's own.
+/// The harness failed.
 pub(super) fn judge_here(
     check: &'static Check,
     subject: Subject,
@@ -186,12 +186,12 @@ fn judge_on(
     fixture: &mut Fixture,
     is_alone: bool,
 ) -> Result<Verdict, String> {
-    // A panic of the check's own, such as about a NULL slot, is a finding like any other.
+    // A panic of the check, such as for a NULL slot, is a finding too.
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| (check.run)(fixture)));
     let outcome = outcome
         .unwrap_or_else(|payload| Err(failed("a check that can be run", text_of(&*payload))));
     if check.is_probe() && is_alone {
-        // What it has opened ends with the process: whether it closes is another ability.
+        // A probe closes nothing: the process ends, and closing is another ability.
         return Ok(verdict(check, outcome, &[], &[])?.explained_by(fixture.lateness(), &[]));
     }
     let violations = panic::catch_unwind(AssertUnwindSafe(|| fixture.finish()));
@@ -211,7 +211,7 @@ fn judge_on(
 }
 
 impl Verdict {
-    /// Puts it into a report.
+    /// Copies it into a report.
     pub fn into_report(self, report: &mut Report) {
         report.status = self.status.unwrap_or(Status::Crashed);
         report.message = self.message;
@@ -223,12 +223,12 @@ impl Verdict {
         report.shown_deadline = self.shown_deadline_ms.map(Duration::from_millis);
     }
 
-    /// Whether time may explain it. Damaged memory or a second answer is no matter of time.
+    /// Sets whether time may explain the result. Time explains neither corrupted memory nor a second answer.
     fn explained_by(mut self, late: Option<Late>, harm: &[Violation]) -> Self {
         let is_of_time = harm.iter().all(|breach| time_may_explain(breach.kind));
         self.late = late.filter(|late| match self.status {
             Some(Status::Failed) => is_of_time,
-            // What did not come in time was taken for an ability that is absent.
+            // The check took a late answer for an absent ability.
             Some(Status::Skipped) => *late == Late::Missed,
             _ => false,
         });
@@ -244,7 +244,7 @@ fn text_of(payload: &(dyn Any + Send)) -> &str {
         .unwrap_or_default()
 }
 
-/// One of each kind: the others say the same of other clients.
+/// Returns the first violation of each kind: the others repeat it for other clients.
 fn first_of_each_kind(violations: &[Violation]) -> Vec<&Violation> {
     let mut seen = Vec::new();
     let new = |violation: &&Violation| {
@@ -255,7 +255,7 @@ fn first_of_each_kind(violations: &[Violation]) -> Vec<&Violation> {
     violations.iter().filter(new).collect()
 }
 
-/// What a check found and what the books hold, `harm` and `departures`, in one.
+/// Combines a check's outcome with the ledger's violations: `harm` fails the check, `departures` do not.
 fn verdict(
     check: &Check,
     outcome: Outcome,
@@ -273,8 +273,8 @@ fn verdict(
     let (status, message) = match outcome {
         Err(Finding::CannotRun(trouble)) => return Err(trouble),
         Err(Finding::Failed { expected, seen }) => {
-            let rule = (check.told_rule(), check.harmed);
-            (Status::Failed, told(&expected, &seen, rule, &harm))
+            let rule = (check.rule_and_section(), check.harmed);
+            (Status::Failed, failure_text(&expected, &seen, rule, &harm))
         }
         Err(Finding::Breach {
             kind,
@@ -284,15 +284,18 @@ fn verdict(
         }) => {
             harm.retain(|known| known.kind != kind);
             verdict.cause = Some(name_of(kind));
-            let rule = (of_the_books(kind), harmed);
-            (Status::Failed, told(&expected, &seen, rule, &harm))
+            let rule = (rule_of(kind), harmed);
+            (Status::Failed, failure_text(&expected, &seen, rule, &harm))
         }
         _ if !harm.is_empty() => {
             let first = harm.remove(0);
             verdict.cause = Some(name_of(first.kind));
-            let rule = (of_the_books(first.kind), first.harmed);
-            let expected = "no breach of the contract";
-            (Status::Failed, told(expected, &first.text, rule, &harm))
+            let rule = (rule_of(first.kind), first.harmed);
+            let expected = "no violation of the contract";
+            (
+                Status::Failed,
+                failure_text(expected, &first.text, rule, &harm),
+            )
         }
         Err(Finding::Warned(text)) => (Status::Warned, text),
         Err(Finding::Skipped(text)) => (Status::Skipped, text),
@@ -307,25 +310,25 @@ fn verdict(
     Ok(verdict)
 }
 
-/// What a blocked check says.
+/// Returns the message of a blocked check.
 pub(super) fn blocked(ability: Ability) -> String {
     format!("not run: it needs the ability {ability}, which is missing")
 }
 
-/// The rule of a breach with the section of the docs.
-fn of_the_books(kind: ViolationKind) -> String {
-    format!("{} (CHECKS.md, breaches)", kind.rule())
+/// Returns the rule of a violation with the section of CHECKS.md.
+fn rule_of(kind: ViolationKind) -> String {
+    format!("{} (CHECKS.md, violations)", kind.rule())
 }
 
-/// A failure in words. `also` is what the books hold besides.
-pub(super) fn told(
+/// Describes a failure. `also` lists further violations in the ledger.
+pub(super) fn failure_text(
     expected: &str,
     seen: &str,
     (rule, harmed): (String, impl fmt::Display),
     also: &[&Violation],
 ) -> String {
     let mut text =
-        format!("expected: {expected}\n  seen: {seen}\n  rule: {rule}\n  harmed: {harmed}");
+        format!("expected: {expected}\n  seen: {seen}\n  rule: {rule}\n  affects: {harmed}");
     for breach in also {
         text += &format!("\n  also: {}", breach.text);
     }

@@ -1,4 +1,4 @@
-//! What the SA does in the checks of this family, and what must come of it.
+//! The SA's behaviour in the checks of this family, and the expected results.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::suite::fixture::{
 };
 use crate::suite::{Finding, Outcome, failed};
 
-/// The SA reacts so to path queries for one peer, and well to all else.
+/// Sets the SA's reaction to path queries for one peer; it responds correctly to all others.
 pub(super) fn only(peer: Peer, reaction: Reaction) -> impl FnMut(&SaRequest) -> Reaction + Send {
     move |question| {
         if asks_for(question, &peer) {
@@ -28,7 +28,7 @@ fn asks_for(question: &SaRequest, peer: &Peer) -> bool {
         && (question.path().dlid() == peer.lid || question.path().dgid() == peer.gid())
 }
 
-/// Path queries for a peer so far.
+/// Returns the path queries for a peer so far.
 fn asked_for(core: &StandIn, peer: &Peer) -> Vec<SaRequest> {
     core.sa()
         .path_queries()
@@ -43,7 +43,7 @@ fn good_again(core: &mut StandIn, from: AddressId, peer: &Peer) -> Outcome {
     expect_path(&answer, &expected_path(core, peer))
 }
 
-/// The SA fails for a peer: the client gets an error; then it is well, and the client gets the path.
+/// Expects an error while the SA fails for a peer, and the path after the SA has recovered.
 pub(super) fn refused_then_asked_again(
     fixture: &mut Fixture,
     reaction: &Reaction,
@@ -54,13 +54,13 @@ pub(super) fn refused_then_asked_again(
     core.sa().script(only(peer.clone(), reaction.clone()));
     let answer = resolve(core, from, &by_lid(&peer))?;
     expect_status(&answer, statuses)?;
-    // An error that a provider asks again about may be out still.
+    // The provider may still be retrying the query.
     core.sa().script(|_| Reaction::Answer);
     core.settle();
     good_again(core, from, &peer)
 }
 
-/// The core's own functions fail: the client gets an error, and nothing is left of the MAD.
+/// Expects an error while the core's functions fail, and no leaked MAD.
 pub(super) fn core_fails_then_recovers(fixture: &mut Fixture, faults: MadFaults) -> Outcome {
     let (core, from) = fixture.up_with(HASTY)?;
     let peer = Peer::number(3);
@@ -77,7 +77,7 @@ pub(super) fn core_fails_then_recovers(fixture: &mut Fixture, faults: MadFaults)
     good_again(core, from, &peer)
 }
 
-/// How long queries that are sent at a time may take to reach the SA, on a busy machine.
+/// Time limit for concurrent queries to reach the SA on a busy machine.
 const AT_A_TIME: Duration = Duration::from_millis(1500);
 
 pub(super) fn out_of_order(fixture: &mut Fixture) -> Outcome {
@@ -102,13 +102,13 @@ pub(super) fn out_of_order(fixture: &mut Fixture) -> Outcome {
     let questions = core.sa().path_queries();
     let out = questions.len() - before;
     if out < peers.len() {
-        // Whether the others are asked for at all.
+        // Check that the provider sends the other queries at all.
         let_go(core);
         for (id, peer) in ids.into_iter().zip(&peers) {
             expect_path(&reply(core, id)?, &expected_path(core, peer))?;
         }
         return Err(Finding::Skipped(format!(
-            "the provider has {out} of {} queries out at a time, with sa_depth 8: no answer can overtake another",
+            "the provider sends {out} of {} queries at a time, with sa_depth 8: responses cannot overtake each other",
             peers.len()
         )));
     }
@@ -132,7 +132,7 @@ pub(super) fn too_late(fixture: &mut Fixture) -> Outcome {
         Reaction::After(late, Box::new(Reaction::Answer)),
     ));
     let id = core.resolve_from(from, &by_lid(&peer));
-    // Some wait for the SA as long as it takes: that is their deadline then, and no second answer may follow.
+    // Some providers wait for the SA without a deadline; no second answer may follow then either.
     reply(core, id)?;
     core.settle();
     std::thread::sleep(QUIET);
@@ -142,7 +142,7 @@ pub(super) fn too_late(fixture: &mut Fixture) -> Outcome {
     }
 }
 
-/// A query is out while the port goes down and up again with another LID; its answer comes before or after that.
+/// Reopens the port with another LID while a query is outstanding; the response comes before or after that.
 pub(super) fn across_a_close(fixture: &mut Fixture, reopened_first: bool) -> Outcome {
     let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
@@ -157,7 +157,7 @@ pub(super) fn across_a_close(fixture: &mut Fixture, reopened_first: bool) -> Out
     let old = old.unwrap_or_default();
     core.port_down(FIRST_PORT);
     if !reopened_first {
-        // The core's thread may be in the middle of an answer while its server closes the port.
+        // The SA thread may be delivering a response while the server thread closes the port.
         core.sa().set_down(usize::from(FIRST_PORT.port), false);
         core.sa().release(question.number, Reaction::Record(old));
         core.settle();
@@ -178,10 +178,10 @@ pub(super) fn across_a_close(fixture: &mut Fixture, reopened_first: bool) -> Out
     good_again(core, from, &peer)
 }
 
-/// How long what a provider puts off may take to come: the pause before it asks again, at most.
+/// Longest delay of a deferred query: a provider's retry pause.
 const PUT_OFF: Duration = Duration::from_millis(300);
 
-/// Queries are out, others wait for room or for a pause to end, and one was refused, when the port closes.
+/// Closes the port while queries are outstanding, others wait for room or a retry pause, and the core refused one.
 pub(super) fn ask_after_close(fixture: &mut Fixture) -> Outcome {
     const BUSY: u16 = 0x0001;
     let (core, from) = fixture.up_with(&[HASTY, &["sa_depth 2"]].concat())?;
@@ -202,7 +202,7 @@ pub(super) fn ask_after_close(fixture: &mut Fixture) -> Outcome {
     core.port_down(FIRST_PORT);
     let asked = core.sa().requests().len();
     std::thread::sleep(PUT_OFF);
-    // What is asked for an endpoint that is gone, the ledger has.
+    // The ledger records queries for a closed endpoint.
     match core.sa().requests().len() - asked {
         0 => Ok(()),
         more => Err(failed(
@@ -223,7 +223,7 @@ fn wait_for(core: &StandIn, peer: &Peer) -> Option<SaRequest> {
     None
 }
 
-/// The SA answers with a record that is wrong in one way.
+/// Makes the SA respond with a record that is wrong in one field.
 pub(super) fn spoilt_record(fixture: &mut Fixture, spoil: fn(Path) -> Path) -> Outcome {
     let (core, from) = fixture.up_with(HASTY)?;
     let peer = Peer::number(3);
@@ -331,7 +331,7 @@ pub(super) fn storm(fixture: &mut Fixture) -> Outcome {
     }
 }
 
-/// A peer was rebooted and came back with another LID; the fabric was swept, the port reregistered.
+/// Moves a peer to another LID, as after a reboot, and reregisters the port.
 pub(super) fn refresh(fixture: &mut Fixture) -> Outcome {
     let (core, from) = fixture.up()?;
     let peer = Peer::number(3);
@@ -349,7 +349,7 @@ pub(super) fn refresh(fixture: &mut Fixture) -> Outcome {
     let answer = resolve(core, from, &by_gid(&peer))?;
     let Some(renewal) = asked_for(core, &peer).into_iter().nth(before) else {
         return Err(Finding::Skipped(
-            "the path is kept across a reregistration: nothing is renewed".into(),
+            "the path survives a reregistration: the provider refreshes nothing".into(),
         ));
     };
     let demands = renewal.path();

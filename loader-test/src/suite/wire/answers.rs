@@ -1,4 +1,4 @@
-//! The port's own requests, and whose answers to them count.
+//! Checks of the port's own multicast requests, and of the responses that it accepts.
 
 use crate::suite::ability::OPENS;
 use std::collections::HashSet;
@@ -13,9 +13,9 @@ use crate::suite::{Check, Finding, Outcome, failed};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "wire-request",
-        rule: "an address that nobody here knows is asked of the group, in a whole request with the client's address as source",
+        rule: "for an unknown address the port sends the group a complete request, with the client's address as source",
         harmed: Harmed::Client,
-        how: "lets clients ask for a name and two IP addresses, and looks at the requests that the port sends",
+        how: "lets clients resolve a name and two IP addresses, and checks the requests that the port sends",
         needs: OPENS,
         run: request,
         fault: fault!(Fault {
@@ -26,9 +26,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-resolve",
-        rule: "the path to the node that answered is the client's answer",
+        rule: "the client gets the path to the node that responded",
         harmed: Harmed::Client,
-        how: "lets a client ask for a name, answers the port's request, and compares the path",
+        how: "lets a client resolve a name, responds to the port's request, and compares the path",
         needs: OPENS,
         run: |fixture| {
             let mut line = line(fixture, &[])?;
@@ -50,9 +50,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-resolve-cached",
-        rule: "an address that was answered for is not asked again",
+        rule: "a second request for a resolved address sends nothing to the group",
         harmed: Harmed::Node,
-        how: "lets a second client ask for an address that was answered for, and counts the requests",
+        how: "lets a second client resolve the same address, and counts the requests",
         needs: OPENS,
         run: cached,
         fault: fault!(Fault {
@@ -63,9 +63,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-resolve-together",
-        rule: "however many clients want an address at a time, the group is asked once",
+        rule: "however many clients request an address at once, the port sends one multicast request",
         harmed: Harmed::Node,
-        how: "lets sixteen clients ask for one address, and counts the requests",
+        how: "lets sixteen clients resolve one address, and counts the requests",
         needs: OPENS,
         run: together,
         fault: fault!(Fault {
@@ -79,9 +79,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-retries",
-        rule: "a request that nobody answers is sent again as often as the options say, and then the client is told",
+        rule: "the port repeats an unanswered request as often as the options say, then answers the client",
         harmed: Harmed::Client,
-        how: "answers nothing, and counts the requests with retries 2",
+        how: "never responds, and counts the requests with retries 2",
         needs: OPENS,
         run: retries,
         fault: fault!(Fault {
@@ -92,7 +92,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-tid",
-        rule: "nobody can guess the transaction id of the next request, and answer it in another node's place",
+        rule: "no node can guess the transaction id of the next request and answer it in another node's place",
         harmed: Harmed::Client,
         how: "compares the transaction ids of six requests",
         needs: OPENS,
@@ -108,9 +108,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-answer-unknown",
-        rule: "an answer that nobody asked for is none",
+        rule: "a response with an unknown transaction id is ignored",
         harmed: Harmed::Client,
-        how: "sends an answer with another transaction id before the right one",
+        how: "sends a response with another transaction id before the right one",
         needs: OPENS,
         run: |fixture| stranger_first(fixture, |line, tid| line.answer(&stranger(2), tid ^ 1)),
         fault: fault!(Fault {
@@ -121,9 +121,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-answer-multicast",
-        rule: "answers come by unicast: what was sent to the group is none",
+        rule: "responses come by unicast: a response sent to the group is ignored",
         harmed: Harmed::Client,
-        how: "sends an answer to the group before the right one",
+        how: "sends a response to the group before the right one",
         needs: OPENS,
         run: |fixture| {
             stranger_first(fixture, |line, tid| {
@@ -139,9 +139,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-answer-no-grh",
-        rule: "an answer without a GRH says not where it comes from",
+        rule: "a response without a GRH, which does not name its source, is ignored",
         harmed: Harmed::Client,
-        how: "sends an answer without a GRH before the right one",
+        how: "sends a response without a GRH before the right one",
         needs: OPENS,
         run: no_grh,
         fault: fault!(Fault {
@@ -165,9 +165,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-answer-group",
-        rule: "an answer that names none of the port's groups is none",
+        rule: "a response that names none of the port's groups is ignored",
         harmed: Harmed::Client,
-        how: "sends answers that name a foreign group, and none, before the right one",
+        how: "sends responses that name a foreign group, and none, before the right one",
         needs: OPENS,
         run: |fixture| {
             stranger_first(fixture, |line, tid| {
@@ -190,13 +190,13 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-answer-class",
-        rule: "what is of class SA is no answer, whatever its transaction id",
+        rule: "a datagram of class SA is no response, whatever its transaction id",
         harmed: Harmed::Client,
-        how: "sends an answer of class SA before the right one",
+        how: "sends a response of class SA before the right one",
         needs: OPENS,
         run: |fixture| {
             stranger_first(fixture, |line, tid| {
-                // A path record's answer in the outer form, one of the protocol's in the rest.
+                // The header of an SA response, with the rest of an ACM response.
                 let answer = AcmMad::answer(tid, &shared_group(line.pkey()))
                     .with(1, &[3, 2])
                     .with(16, &[0, 0x35]);
@@ -214,9 +214,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-answer-short",
-        rule: "a datagram that is too short is no answer",
+        rule: "a datagram that is too short is no response",
         harmed: Harmed::Client,
-        how: "sends answers of four lengths that are too short before the right one",
+        how: "sends responses of four lengths that are too short before the right one",
         needs: OPENS,
         run: |fixture| {
             stranger_first(fixture, |line, tid| {
@@ -237,9 +237,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-answer-status",
-        rule: "an answer with a status is no address",
+        rule: "a response with a status carries no address",
         harmed: Harmed::Client,
-        how: "sends answers with a status before the right one",
+        how: "sends responses with a status before the right one",
         needs: OPENS,
         run: status,
         fault: fault!(Fault {
@@ -250,9 +250,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-answer-address",
-        rule: "an answer that names an address names the one that was asked for",
+        rule: "a response that names another address than the requested one is ignored",
         harmed: Harmed::Client,
-        how: "sends an answer that names another address before the right one",
+        how: "sends a response that names another address before the right one",
         needs: OPENS,
         run: |fixture| {
             stranger_first(fixture, |line, tid| {
@@ -274,9 +274,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-answer-twice",
-        rule: "a second answer changes nothing: the client is answered once, and what is known stays",
+        rule: "a second response changes nothing: the client gets one answer, and the cached path stays",
         harmed: Harmed::Client,
-        how: "sends a second answer, of the same node and of another, and lets a client ask again",
+        how: "sends a second response, from the same node and from another, and lets a client resolve again",
         needs: OPENS,
         run: twice,
         fault: fault!(Fault {
@@ -347,7 +347,7 @@ fn together(fixture: &mut Fixture) -> Outcome {
     expect_no_request(&line, &wanted)
 }
 
-/// Counts the requests for an address that were sent and not waited for.
+/// Counts the further requests for an address.
 fn requests(line: &Line<'_>, wanted: &Addr) -> Result<usize, Finding> {
     line.fence()?;
     let sent = line.wire.take();
@@ -370,7 +370,7 @@ fn retries(fixture: &mut Fixture) -> Outcome {
     let id = line.client_asks(&wanted);
     let answer = line.reply(id)?;
     expect_status(&answer, &ERRORS)?;
-    // On a busy machine one can come too late to be sent.
+    // On a busy machine the deadline can come before the last retry.
     match requests(&line, &wanted)? {
         2 | 3 => Ok(()),
         other => Err(failed(
@@ -404,7 +404,7 @@ fn tids(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// A client asks for a peer's name; something comes from a stranger that is no answer, and then the peer's.
+/// Lets a client resolve a peer's name, sends an invalid response from a stranger, and then the peer's response.
 fn stranger_first(fixture: &mut Fixture, forge: impl FnOnce(&Line<'_>, u64)) -> Outcome {
     let mut line = line(fixture, &[])?;
     let peer = stranger(1);
@@ -444,7 +444,7 @@ fn status(fixture: &mut Fixture) -> Outcome {
     line.fence()?;
     line.answer(&peer, request.tid());
     let answer = line.reply(id)?;
-    // Whoever takes it for a refusal gives the client up.
+    // A provider that takes it for a refusal fails the client's request.
     if ERRORS.contains(&answer.status) {
         return Ok(());
     }

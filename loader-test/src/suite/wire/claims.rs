@@ -1,4 +1,4 @@
-//! What others' requests leave behind: who claims which address, and how much of it.
+//! Checks of what other nodes' requests leave behind: claimed addresses, memory and log lines.
 
 use crate::suite::ability::OPENS;
 use std::time::Instant;
@@ -12,10 +12,10 @@ use crate::stand_in::wire::{AcmMad, Node, Wire, shared_group};
 use crate::suite::fixture::{Fixture, SUCCESS, able, expect_path, expected_path};
 use crate::suite::{Check, Finding, Outcome, failed};
 
-/// The check that sends most.
+/// Name of the check that sends the most.
 pub(in crate::suite) const FLOOD_MEMORY: &str = "wire-flood-memory";
 
-/// Whoever claims an address in a request has it: the fault of both checks below, for addresses that `$whose` says.
+/// The fault of both checks below: a request that claims an address of kind `$whose` gets it.
 #[cfg(feature = "faults")]
 macro_rules! believes {
     ($whose:literal) => {
@@ -43,9 +43,9 @@ macro_rules! believes {
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "wire-claims-own",
-        rule: "who claims an address of the port's in a request does not get it",
+        rule: "a node that claims one of the port's addresses in a request does not get it",
         harmed: Harmed::Client,
-        how: "sends requests in the name of the port's addresses, and lets a client ask for them",
+        how: "sends requests that claim the port's addresses, and lets a client resolve them",
         needs: OPENS,
         run: own_address,
         fault: fault!(Fault {
@@ -56,9 +56,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-claims-preloaded",
-        rule: "who claims an address of the hosts file in a request does not get it",
+        rule: "a node that claims an address of the hosts file in a request does not get it",
         harmed: Harmed::Client,
-        how: "sends requests in the name of addresses of the hosts file, and lets a client ask for them",
+        how: "sends requests that claim addresses of the hosts file, and lets a client resolve them",
         needs: OPENS,
         run: preloaded,
         fault: fault!(Fault {
@@ -69,9 +69,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: FLOOD_MEMORY,
-        rule: "requests of ever more sources do not take ever more memory",
+        rule: "requests from ever more sources do not take ever more memory",
         harmed: Harmed::Daemon,
-        how: "sends requests of ever more sources and compares the heap after each doubling; with little time, after those that were sent",
+        how: "sends requests from ever more sources and compares the heap after each doubling; if time runs short, after the requests sent so far",
         needs: OPENS,
         run: flood_memory,
         fault: fault!(Fault {
@@ -85,9 +85,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-flood-log",
-        rule: "a flood of datagrams that are no requests does not fill the log that is always written",
+        rule: "a flood of invalid datagrams does not fill the log at level 0, which is always written",
         harmed: Harmed::Operator,
-        how: "sends 2,000 datagrams that are no requests, and counts the lines of the log at level 0",
+        how: "sends 2,000 invalid datagrams, and counts the log lines at level 0",
         needs: OPENS,
         run: flood_log,
         fault: fault!(Fault {
@@ -101,9 +101,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-log-names",
-        rule: "control characters of names from other nodes do not come through to the log, where they could forge lines",
+        rule: "control characters in names from other nodes do not reach the log, where they could forge lines",
         harmed: Harmed::Operator,
-        how: "sends names with control characters in requests and in an answer, and looks for them in the log",
+        how: "sends names with control characters in requests and in a response, and searches the log for them",
         needs: OPENS,
         run: log_names,
         fault: fault!(Fault {
@@ -117,7 +117,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// A stranger asks in the name of another, for an address that is here and one that is nowhere.
+/// Sends requests in which a stranger claims another's address, for a local and for an unknown address.
 fn claim(line: &Line<'_>, claimed: &Addr) -> Outcome {
     for wanted in [own_name(), Addr::Name("nobody".into())] {
         let tid = line.tid();
@@ -147,7 +147,7 @@ fn own_address(fixture: &mut Fixture) -> Outcome {
 
 fn preloaded(fixture: &mut Fixture) -> Outcome {
     let mut line = line(fixture, &[])?;
-    // One that was used before, and one that was not.
+    // One cached address, and one not yet cached.
     for (number, is_used) in [(3, true), (4, false)] {
         let peer = Peer::number(number);
         let name = Addr::Name(peer.name.clone());
@@ -162,13 +162,13 @@ fn preloaded(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Sources of a window.
+/// Sources per window.
 const WINDOW: usize = 4096;
-/// As many as were sent when memory must have come to rest, in windows.
+/// Windows after which memory must have stopped growing.
 const MOST_WINDOWS: usize = 32;
-/// Sent before the provider is waited for.
+/// Requests to send before waiting for the provider.
 const BURST: usize = 32;
-/// What a window of as many sources as came before may take.
+/// Bytes that a window with as many sources as all before may take.
 const ALLOWED: usize = 64 << 10;
 
 fn flood_memory(fixture: &mut Fixture) -> Outcome {
@@ -190,11 +190,11 @@ fn flood_memory(fixture: &mut Fixture) -> Outcome {
     };
     let mut after = vec![window(&line)?];
     while windows < MOST_WINDOWS {
-        // As many again as have been sent.
+        // Double the number of requests.
         windows = after.len();
         if Instant::now() > ends {
             return match windows {
-                // Only a beginning, in which caches fill.
+                // At the start caches still fill.
                 1 | 2 => Ok(()),
                 _ => Err(too_much(&after)),
             };
@@ -210,17 +210,17 @@ fn flood_memory(fixture: &mut Fixture) -> Outcome {
     Err(too_much(&after))
 }
 
-/// The second half of the sources took more than is allowed, whichever half it was.
+/// Fails if the second half of the sources took more memory than allowed.
 fn too_much(after: &[usize]) -> Finding {
     let sources = after.len() * WINDOW;
     let (half, all) = (after[after.len() / 2 - 1], after[after.len() - 1]);
     failed(
-        format!("a bound on what {sources} sources take"),
+        format!("bounded memory for {sources} sources"),
         format!("{} bytes for the second half of them", all - half),
     )
 }
 
-/// A request for an address that is nowhere, from a node and an address that never asked before.
+/// Returns a request for an unknown address, from a new node with a new address.
 fn send_from_source(line: &Line<'_>, number: usize) {
     let source = Addr::Name(format!("flood{number}"));
     let group = shared_group(line.pkey());
@@ -235,7 +235,7 @@ fn send_from_source(line: &Line<'_>, number: usize) {
         .send(&Wire::to_group(&node, line.pkey(), &request.0));
 }
 
-/// Bytes of this process's heap that are in use.
+/// Returns the used bytes of this process's heap.
 fn heap() -> usize {
     // SAFETY: fills a struct of numbers.
     let heap = unsafe { libc::mallinfo2() };
@@ -249,7 +249,7 @@ fn flood_log(fixture: &mut Fixture) -> Outcome {
     let before = line.core.log().len();
     for index in 0..SENT {
         let request = line.request(line.tid(), &stranger(1), &own_name());
-        // No request by its control word, its version, or its source.
+        // Invalid by control word, version or source.
         let odd = match index % 3 {
             0 => request.with(6, &[0x77]),
             1 => request.with(2, &[0x77]),
@@ -288,7 +288,7 @@ fn log_names(fixture: &mut Fixture) -> Outcome {
             &AcmMad::request(tid, &wanted, &forged, &[group]).0,
         );
     }
-    // In an answer as well.
+    // In a response too.
     let wanted = Addr::Name(stranger(2).name);
     let id = line.client_asks(&wanted);
     let (_, request) = line.request_for(&wanted)?;

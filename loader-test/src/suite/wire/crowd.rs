@@ -1,4 +1,4 @@
-//! More requests of other nodes than a provider keeps, and what they must not cost.
+//! Checks with more requests from other nodes than a provider keeps.
 
 use crate::suite::ability::OPENS;
 use std::time::Instant;
@@ -14,9 +14,9 @@ use crate::suite::{Check, Outcome};
 
 pub(super) const CHECKS: &[Check] = &[Check {
     name: "wire-awaited-in-a-crowd",
-    rule: "a client that waits for an address is served also when its owner asks here while more requests are unanswered than the provider keeps",
+    rule: "while a client waits for an address, a request from the owner resolves it, even if the provider's table of unanswered requests is full",
     harmed: Harmed::Client,
-    how: "sends 900 requests that are not answered, and then the owner's of an address that a client waits for",
+    how: "sends 900 requests that stay unanswered, and then a request from the owner of an address that a client waits for",
     needs: OPENS,
     run: awaited,
     fault: fault!(Fault {
@@ -29,10 +29,10 @@ pub(super) const CHECKS: &[Check] = &[Check {
     }),
 }];
 
-/// More than any provider keeps, and not more than are received at a time.
+/// More requests than any provider keeps, but no more than it can receive at a time.
 const CROWD: u16 = 900;
 
-/// A request for the port's name from a node that no SA knows.
+/// Returns a request for the port's name from a node that the SA does not know.
 fn of_the_crowd(line: &Line<'_>, number: u16) {
     let source = Addr::Name(format!("crowd{number}"));
     let request = AcmMad::request(
@@ -51,7 +51,7 @@ fn of_the_crowd(line: &Line<'_>, number: u16) {
 }
 
 fn awaited(fixture: &mut Fixture) -> Outcome {
-    // The SA is asked everything at a time, for those that ask it first, and the group as well.
+    // Room for all SA queries and multicast requests at once, for providers that query the SA first.
     let options = ["recv_depth 1024", "sa_depth 2000", "resolve_depth 8"];
     let mut line = line(fixture, &options)?;
     let (owner, mark) = (stranger(1), stranger(2));
@@ -69,17 +69,17 @@ fn awaited(fixture: &mut Fixture) -> Outcome {
     let fence = line.client_asks(&Addr::Name(mark.name.clone()));
     let (_, marked) = line.request_for(&Addr::Name(mark.name.clone()))?;
     (0..CROWD).for_each(|number| of_the_crowd(&line, number));
-    // Datagrams are taken in their order: once the second client is answered, the owner's request was looked at.
+    // The provider handles datagrams in order: the second client's answer shows that it handled the owner's request.
     until_served(&line, fence, &mark, marked.tid(), || {
         line.ask(&owner, &own_name());
     })?;
-    // The owner's answer counts as well: a provider need not learn from requests.
+    // The owner's response counts too: a provider need not learn from requests.
     until_served(&line, client, &owner, asked.tid(), || {})?;
     let_go(line.core);
     Ok(())
 }
 
-/// A node answers the provider's request until the client that waits for it has the path.
+/// Responds to the provider's requests until the waiting client has its path.
 fn until_served(
     line: &Line<'_>,
     client: u64,

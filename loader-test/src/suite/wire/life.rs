@@ -1,4 +1,4 @@
-//! The protocol over reregistrations and closes.
+//! Checks of the protocol across reregistrations and closes.
 
 use crate::suite::ability::OPENS;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use crate::suite::{Check, Outcome, failed};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "wire-reregister",
-        rule: "after a reregistration, which ends all memberships, the port is a member again and answers",
+        rule: "after a reregistration, which ends all memberships, the port joins again and answers",
         harmed: Harmed::Node,
-        how: "sends the event three times, and asks the group for the port's name after each",
+        how: "sends the event three times, and sends the group a request for the port's name after each",
         needs: OPENS,
         run: reregister,
         fault: fault!(Fault {
@@ -28,9 +28,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-reopen",
-        rule: "a port that is opened again answers as before",
+        rule: "a reopened port answers as before",
         harmed: Harmed::Node,
-        how: "closes and opens the port three times, and asks the group for the port's name after each",
+        how: "closes and opens the port three times, and sends the group a request for the port's name after each",
         needs: OPENS,
         run: reopen,
         fault: fault!(Fault {
@@ -44,9 +44,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-pair-broken",
-        rule: "a queue pair that a failed work request put into the error state is put to rights, or replaced",
+        rule: "if a failed work request puts the queue pair into the error state, the provider recovers or replaces it",
         harmed: Harmed::Node,
-        how: "puts the queue pair into the error state three times, and asks the group for the port's name after each",
+        how: "puts the queue pair into the error state three times, and sends the group a request for the port's name after each",
         needs: OPENS,
         run: pair_broken,
         fault: fault!(Fault {
@@ -60,9 +60,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-close",
-        rule: "a closed endpoint answers nobody: its queue pair is gone",
+        rule: "a closed endpoint answers no node: its queue pair is gone",
         harmed: Harmed::Node,
-        how: "closes the port, and sends requests to the group and to the queue pair that was there",
+        how: "closes the port, and sends requests to the group and to the port's former queue pair",
         needs: OPENS,
         run: close,
         fault: fault!(Fault {
@@ -101,7 +101,7 @@ fn pair_broken(fixture: &mut Fixture) -> Outcome {
         if !line.wire.break_queue_pair(qpn) {
             return Err(failed("a queue pair that answered", "none of its number"));
         }
-        // It may be another one by now.
+        // The provider may have replaced the queue pair.
         qpn = line.probe(number)?.source_qp;
     }
     line.fence()
@@ -110,7 +110,7 @@ fn pair_broken(fixture: &mut Fixture) -> Outcome {
 fn close(fixture: &mut Fixture) -> Outcome {
     let line = line(fixture, &[])?;
     line.core.port_down(FIRST_PORT);
-    // Also when it is done by another thread.
+    // Another thread may do it.
     let deadline = Instant::now() + line.core.patience;
     while line.wire.queue_pairs() > 0 {
         if Instant::now() > deadline {

@@ -1,4 +1,4 @@
-//! What the checks of this family work with: a port that is up, the wire at it, and the nodes behind the wire.
+//! The fixture of this family: a port that is up, its cable, and the nodes at the other end.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use crate::stand_in::{AddressId, FIRST_PORT, StandIn};
 use crate::suite::fixture::{Fixture, by_addr, expect_path, expected_path, refused, reply};
 use crate::suite::{Finding, Outcome, failed};
 
-/// After so long a node asks again: a receive may not have been posted.
+/// Retry interval of a node: a receive may not have been posted.
 pub const ASK_AGAIN: Duration = Duration::from_millis(50);
-/// The nodes that only make sure of things; never the same one twice in a row.
+/// Number of nodes for probing requests; no node sends two in a row.
 const PROBES: [u16; 3] = [500, 501, 502];
 
-/// A port in the default partition, whose provider speaks the protocol, seen from both sides.
+/// A port in the default partition whose provider speaks the protocol, with access to both sides.
 pub struct Line<'a> {
     /// The core.
     pub core: &'a mut StandIn,
-    /// The address that clients ask from.
+    /// The source address of clients.
     pub from: AddressId,
     /// The cable.
     pub wire: Wire,
@@ -39,16 +39,15 @@ pub fn own_ip() -> Addr {
     Addr::Ip([10, 1, 0, 201].into())
 }
 
-/// A peer that the SA knows and no hosts file does.
+/// A peer that the SA knows but no hosts file names.
 pub fn stranger(number: u16) -> Peer {
     Peer::number(100 + number)
 }
 
-/// The usual start.
+/// Starts the default core.
 ///
 /// # Errors
-/// That the check is skipped, because the provider does not speak the protocol; or that something does not open, or that
-/// nobody answers for the port.
+/// A skip if the provider does not speak the protocol; a failure if something does not open or the port does not answer.
 pub fn line<'a>(fixture: &'a mut Fixture, options: &[&str]) -> Result<Line<'a>, Finding> {
     let options = [fixture.unhurried(), options].concat();
     let core = fixture.core_with(vec![DeviceSpec::single()], &options)?;
@@ -70,17 +69,17 @@ pub fn line<'a>(fixture: &'a mut Fixture, options: &[&str]) -> Result<Line<'a>, 
 /// Skips the check for a provider that does not speak the protocol.
 ///
 /// # Errors
-/// That it is skipped, or that the provider asked for the group and is not in it.
+/// A skip, or a failure if the provider sent the join but is not a member.
 pub fn speaks(core: &StandIn, wire: &Wire, pkey: u16) -> Outcome {
     if wire.queue_pairs() == 0 {
         return Err(Finding::Skipped("the provider makes no queue pair".into()));
     }
     let group = shared_group(pkey);
-    // Some join when they have the time.
+    // Some providers join later.
     let deadline = Instant::now() + core.patience;
     while !wire.groups().contains(&group) {
         if Instant::now() > deadline {
-            core.note_vain_wait();
+            core.note_timeout();
             let asked =
                 |question: &SaRequest| question.is_join() && question.record.starts_with(&group.0);
             if core.sa().requests().iter().any(asked) {
@@ -90,10 +89,10 @@ pub fn speaks(core: &StandIn, wire: &Wire, pkey: u16) -> Outcome {
                 );
                 return Err(failed(
                     expected,
-                    "the join was sent, and the port is no member",
+                    "the provider sent the join, but the port is no member",
                 ));
             }
-            let text = "the provider makes a queue pair, and does not join the multicast group of the stock provider";
+            let text = "the provider makes a queue pair, but does not join the stock provider's multicast group";
             return Err(Finding::Skipped(text.into()));
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -101,17 +100,17 @@ pub fn speaks(core: &StandIn, wire: &Wire, pkey: u16) -> Outcome {
     Ok(())
 }
 
-/// What the port sent, as one of the protocol's.
+/// Parses what the port sent as a message of the protocol.
 pub fn mad(datagram: &Datagram) -> Option<AcmMad> {
     AcmMad::read(&datagram.payload)
 }
 
-/// Whether it is an answer to a request.
+/// Whether it is the response to a request.
 pub fn answers(datagram: &Datagram, tid: u64) -> bool {
     mad(datagram).is_some_and(|mad| mad.method() == ANSWER && mad.tid() == tid)
 }
 
-/// Whether it asks for an address.
+/// Whether it is a request for an address.
 pub fn asks_for(datagram: &Datagram, wanted: &Addr) -> bool {
     let (code, field) = (wanted.code(), wanted.field());
     mad(datagram).is_some_and(|mad| {
@@ -120,7 +119,7 @@ pub fn asks_for(datagram: &Datagram, wanted: &Addr) -> bool {
     })
 }
 
-/// Datagrams in words.
+/// Describes datagrams.
 pub fn shown(datagrams: &[Datagram]) -> String {
     if datagrams.is_empty() {
         return "nothing".into();
@@ -136,7 +135,7 @@ pub fn shown(datagrams: &[Datagram]) -> String {
 }
 
 impl Line<'_> {
-    /// A transaction id that no other request has.
+    /// Returns a new transaction id.
     pub fn tid(&self) -> u64 {
         let tid = self.next_tid.get();
         self.next_tid.set(tid.wrapping_add(0x0001_0000_0001));
@@ -148,19 +147,19 @@ impl Line<'_> {
         self.from.pkey
     }
 
-    /// A request of a node for an address, by its own name.
+    /// Returns a node's request for an address, with its name as source.
     pub fn request(&self, tid: u64, from: &Peer, wanted: &Addr) -> AcmMad {
         let source = Addr::Name(from.name.clone());
         AcmMad::request(tid, wanted, &source, &[shared_group(self.pkey())])
     }
 
-    /// A node sends this to the group.
+    /// Sends a datagram from a node to the group.
     pub fn multicast(&self, from: &Peer, payload: &[u8]) {
         let datagram = Wire::to_group(&Node::of(from), self.pkey(), payload);
         self.wire.send(&datagram);
     }
 
-    /// A node sends this to the provider.
+    /// Sends a datagram from a node to the provider.
     pub fn unicast(&self, from: &Peer, payload: &[u8]) {
         let datagram = self
             .wire
@@ -168,14 +167,14 @@ impl Line<'_> {
         self.wire.send(&datagram);
     }
 
-    /// A node asks the group for an address; the transaction id.
+    /// Sends a node's request for an address to the group; returns the transaction id.
     pub fn ask(&self, from: &Peer, wanted: &Addr) -> u64 {
         let tid = self.tid();
         self.multicast(from, &self.request(tid, from, wanted).0);
         tid
     }
 
-    /// Waits for the answer to a node's request.
+    /// Waits for the response to a node's request.
     ///
     /// # Errors
     /// If none comes.
@@ -183,7 +182,7 @@ impl Line<'_> {
         self.wire
             .wait(self.core.patience, |sent| answers(sent, tid))
             .ok_or_else(|| {
-                self.core.note_vain_wait();
+                self.core.note_timeout();
                 failed(
                     format!("an answer with transaction id {tid:#x}"),
                     shown(&self.wire.take()),
@@ -191,19 +190,19 @@ impl Line<'_> {
             })
     }
 
-    /// A node asks for the port's name, as often as need be; the answer. What is sent meanwhile is kept.
+    /// Sends a node's requests for the port's name until the port responds; returns the response. Other datagrams are kept.
     ///
     /// # Errors
     /// If none comes.
     pub fn probe(&self, number: u16) -> Result<Datagram, Finding> {
         self.asked_until_answered(number, self.core.patience)
             .ok_or_else(|| {
-                self.core.note_vain_wait();
+                self.core.note_timeout();
                 failed("an answer to a request for the port's own name", "none")
             })
     }
 
-    /// The same with a node that was answered before, without waiting long: some providers ask the SA first.
+    /// Does the same with a node that got a response before, with a short wait: some providers query the SA first.
     pub fn probe_within(&self, patience: Duration) {
         self.asked_until_answered(PROBES[0], patience);
     }
@@ -222,8 +221,8 @@ impl Line<'_> {
         None
     }
 
-    /// Waits until the provider has dealt with all that was sent before: it answers what comes afterwards, and once more
-    /// when the SA has nothing left to answer.
+    /// Waits until the provider has handled all earlier datagrams: it answers a later request, and another one after the SA is
+    /// idle.
     ///
     /// # Errors
     /// If it does not answer.
@@ -237,7 +236,7 @@ impl Line<'_> {
     /// Fails if the provider answered a request.
     ///
     /// # Errors
-    /// If it did, or answers nobody any more.
+    /// If it did, or if it no longer answers any request.
     pub fn expect_no_answer(&self, tid: u64, to: &str) -> Outcome {
         self.fence()?;
         let sent = self.wire.take();
@@ -247,7 +246,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// A client asks for an address of another node.
+    /// Sends a client's request for another node's address.
     pub fn client_asks(&mut self, wanted: &Addr) -> u64 {
         let message: Message = by_addr(&own_ip(), wanted);
         self.core.resolve_from(self.from, &message)
@@ -264,7 +263,7 @@ impl Line<'_> {
         request
             .and_then(|datagram| Some((datagram.clone(), mad(&datagram)?)))
             .ok_or_else(|| {
-                self.core.note_vain_wait();
+                self.core.note_timeout();
                 failed(
                     format!("a request for {wanted} to the group"),
                     shown(&self.wire.take()),
@@ -272,7 +271,7 @@ impl Line<'_> {
             })
     }
 
-    /// A node answers a request as the stock provider does.
+    /// Sends a node's response to a request, as the stock provider does.
     pub fn answer(&self, from: &Peer, tid: u64) {
         self.unicast(from, &AcmMad::answer(tid, &shared_group(self.pkey())).0);
     }
@@ -293,7 +292,7 @@ impl Line<'_> {
         reply(self.core, id)
     }
 
-    /// A client asks for a peer's name, which the peer answers; the request.
+    /// Lets a client resolve a peer's name, and the peer respond; returns the request.
     ///
     /// # Errors
     /// If the client does not get the path.

@@ -1,4 +1,4 @@
-//! Datagrams that are no requests of the protocol.
+//! Checks with datagrams that are no valid requests.
 
 use super::line::{Line, line, own_name, stranger};
 use crate::stand_in::FIRST_PORT;
@@ -9,7 +9,7 @@ use crate::suite::ability::OPENS;
 use crate::suite::fixture::{Fixture, refused};
 use crate::suite::{Check, Outcome};
 
-/// A check of a request with other bytes at a place, each of which makes it none.
+/// Declares a check of requests with changed bytes at an offset, each of which makes the request invalid.
 macro_rules! altered {
     ($name:literal, $rule:literal, $how:literal, $at:literal: $values:expr, $replace:expr) => {
         Check {
@@ -31,9 +31,9 @@ macro_rules! altered {
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "wire-short",
-        rule: "a datagram that is too short is no request: what is behind it in the buffer is an earlier one's",
+        rule: "a datagram that is too short is no request: the rest of the buffer holds an earlier datagram",
         harmed: Harmed::Node,
-        how: "sends requests of six lengths that are too short, after whole ones",
+        how: "sends requests of six lengths that are too short, after complete ones",
         needs: OPENS,
         run: short,
         fault: fault!(Fault {
@@ -49,7 +49,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-long",
         rule: "a datagram that is too long is no request, and its receive is posted again",
         harmed: Harmed::Node,
-        how: "sends more than a thousand datagrams of 2,000 bytes and asks in between",
+        how: "sends more than a thousand datagrams of 2,000 bytes and valid requests in between",
         needs: OPENS,
         run: long,
         fault: fault!(Fault {
@@ -84,7 +84,7 @@ pub(super) const CHECKS: &[Check] = &[
     ),
     altered!(
         "wire-method",
-        "a datagram with another method than get is no request",
+        "a datagram whose method is not Get is no request",
         "sends requests with other methods",
         3: [[0x00], [0x02], [0x03], [0x7f], [0x81], [0x82], [0xff]],
         [
@@ -100,14 +100,14 @@ pub(super) const CHECKS: &[Check] = &[
     ),
     altered!(
         "wire-control",
-        "a datagram with another control word than resolve is no request",
+        "a datagram whose control word is not resolve is no request",
         "sends requests with other control words",
         6: [[0, 0], [0, 2], [0x80, 1], [1, 0]],
         [("mad->control == ACM_RESOLVE && ", "")]
     ),
     Check {
         name: "wire-no-common-group",
-        rule: "a request that names none of the port's groups is not answered: there is no way back",
+        rule: "the port does not answer a request that names none of its groups: no path could lead back",
         harmed: Harmed::Node,
         how: "sends requests that name no group, one foreign group, and six",
         needs: OPENS,
@@ -123,9 +123,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-group-count",
-        rule: "of the groups that a request counts, those behind its end are not there",
+        rule: "groups that the request counts beyond its end do not exist",
         harmed: Harmed::Daemon,
-        how: "sends requests that count more groups than fit in them, after requests with the right group",
+        how: "sends requests whose group count exceeds the groups that fit, after requests with the right group",
         needs: OPENS,
         run: group_count,
         fault: fault!(Fault {
@@ -136,9 +136,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-address-type",
-        rule: "a request with addresses of unknown types is not answered",
+        rule: "the port does not answer a request with addresses of unknown types",
         harmed: Harmed::Node,
-        how: "sends requests with addresses of five unknown types, and one for nothing",
+        how: "sends requests with addresses of five unknown types, and one with no address",
         needs: OPENS,
         run: address_type,
         fault: fault!(Fault {
@@ -152,7 +152,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-no-grh",
-        rule: "a request without a GRH says not where it comes from: it is not answered",
+        rule: "the port does not answer a request without a GRH, which does not name its source",
         harmed: Harmed::Node,
         how: "sends requests without a GRH, after requests with one",
         needs: OPENS,
@@ -181,7 +181,7 @@ fn altered<const N: usize>(
     values: &[[u8; N]],
 ) -> Outcome {
     let line = line(fixture, &["recv_depth 4"])?;
-    // More often than receives are posted.
+    // More requests than posted receives.
     for value in values.iter().cycle().take(values.len() * 3) {
         let tid = line.tid();
         let request = line.request(tid, &stranger(1), &own_name());
@@ -194,7 +194,7 @@ fn altered<const N: usize>(
     Ok(())
 }
 
-/// Every buffer has held a good request.
+/// First fills every buffer with a valid request.
 fn fill_buffers(line: &Line<'_>) -> Outcome {
     for _ in 0..12 {
         let tid = line.ask(&stranger(9), &own_name());
@@ -217,7 +217,7 @@ fn short(fixture: &mut Fixture) -> Outcome {
 
 fn long(fixture: &mut Fixture) -> Outcome {
     let line = line(fixture, &["recv_depth 4"])?;
-    // More than any default depth as well, for who does not read the option.
+    // Also more than any default depth, for providers that ignore the option.
     for _ in 0..70 {
         for _ in 0..16 {
             let mut payload = line.request(1, &stranger(1), &own_name()).0.to_vec();
@@ -229,7 +229,7 @@ fn long(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Groups that nobody here is in.
+/// Groups without members.
 fn foreign_group(number: u8) -> Gid {
     Gid([
         0xff, 0x15, 0x40, 0x01, 0xff, 0xff, 0, 7, 5, 0, 0, 0, 0, 0, 0, number,
@@ -276,7 +276,7 @@ fn address_type(fixture: &mut Fixture) -> Outcome {
     const DEST_TYPE: usize = 16;
     const SOURCE_TYPE: usize = 18;
     let line = line(fixture, &[])?;
-    // An address that was taken away leaves a place without a type.
+    // A removed address may leave an entry without a type.
     let extra = Addr::Name("extra1".into());
     let id = line
         .core
@@ -301,7 +301,7 @@ fn address_type(fixture: &mut Fixture) -> Outcome {
     let tid = line.tid();
     let nothing = Addr::Raw(0, Box::new([0; 64]));
     line.multicast(&stranger(1), &line.request(tid, &stranger(1), &nothing).0);
-    line.expect_no_answer(tid, "a request for an address without type and bytes")
+    line.expect_no_answer(tid, "a request with an empty address")
 }
 
 fn no_grh(fixture: &mut Fixture) -> Outcome {

@@ -1,4 +1,4 @@
-//! Another node in a process of its own: the stock provider under a core of its own, at the other end of the cable.
+//! Another node in its own process: the stock provider under its own core, at the other end of the cable.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -20,7 +20,7 @@ use crate::stand_in::wire::{Datagram, GlobalRouteHeader, Wire};
 use crate::stand_in::{FIRST_PORT, Setup, StandIn};
 use crate::suite::fixture::by_addr;
 
-/// Where distributions put the stock provider.
+/// Paths of the stock provider in distributions.
 const PLACES: [&str; 4] = [
     "/usr/lib/x86_64-linux-gnu/ibacm",
     "/usr/lib/aarch64-linux-gnu/ibacm",
@@ -28,7 +28,7 @@ const PLACES: [&str; 4] = [
     "/usr/lib/ibacm",
 ];
 
-/// The stock provider's library, if it is installed.
+/// Returns the stock provider's library, if it is installed.
 pub fn stock_library() -> Option<PathBuf> {
     PLACES
         .iter()
@@ -36,22 +36,22 @@ pub fn stock_library() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// What goes between the two processes, a line each.
+/// A message between the two processes, one per line.
 #[derive(Debug, Serialize, Deserialize)]
 enum Line {
-    /// What one node sends the other.
+    /// A datagram from one node to the other.
     Datagram(Plain),
-    /// A client of the neighbour's asks for an address: its type and field.
+    /// A request of the neighbour's client for an address: type and field.
     Resolve(u16, Vec<u8>),
     /// The port is up.
     Ready,
-    /// What the client got: status, DLID, DGID.
+    /// The client's answer: status, DLID, DGID.
     Answered(u8, u16, [u8; 16]),
-    /// It cannot go on.
+    /// The neighbour failed.
     Failed(String),
 }
 
-/// A datagram as far as these two use it.
+/// The used parts of a datagram.
 #[derive(Debug, Serialize, Deserialize)]
 struct Plain {
     lids: [u16; 2],
@@ -93,7 +93,7 @@ impl From<Plain> for Datagram {
     }
 }
 
-/// The cable, as far as this process has it.
+/// This process's end of the cable.
 struct Cable(Mutex<UnixStream>);
 
 impl Cable {
@@ -107,12 +107,12 @@ impl Cable {
 
 impl DataPath for Cable {
     fn send(&self, datagram: &Datagram) {
-        // A cable that is cut loses what is sent.
+        // A cut cable loses all datagrams.
         let _ = self.say(&Line::Datagram(datagram.into()));
     }
 }
 
-/// Gives what comes by the cable to the port, and all else to whoever waits for it, until the cable is cut.
+/// Passes datagrams from the cable to the port, and other messages to the waiting thread, until the cable is cut.
 fn listen(stream: UnixStream, wire: Wire) -> Receiver<Line> {
     let (to, from) = mpsc::channel();
     std::thread::spawn(move || {
@@ -139,14 +139,14 @@ pub struct Neighbour {
     patience: Duration,
 }
 
-/// What a client of the neighbour's got.
+/// An answer to the neighbour's client.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answered {
     /// ACM status.
     pub status: u8,
-    /// Where the path leads.
+    /// Destination of the path.
     pub dlid: u16,
-    /// Where the path leads.
+    /// Destination of the path.
     pub dgid: Gid,
 }
 
@@ -154,7 +154,7 @@ impl Neighbour {
     /// Starts the node `peer`, at the other end of the first port's cable, with these lines of ibacm_opts.cfg.
     ///
     /// # Errors
-    /// Why it does not come up.
+    /// If it does not start.
     pub fn start(
         core: &StandIn,
         library: &Path,
@@ -187,11 +187,11 @@ impl Neighbour {
         };
         match neighbour.hear()? {
             Line::Ready => Ok(neighbour),
-            other => Err(io::Error::other(format!("{other:?} instead of ready"))),
+            other => Err(io::Error::other(format!("expected ready, got {other:?}"))),
         }
     }
 
-    /// Lets a client of the neighbour's ask for an address.
+    /// Lets the neighbour's client resolve an address.
     ///
     /// # Errors
     /// If there is no answer.
@@ -204,7 +204,9 @@ impl Neighbour {
                 dlid,
                 dgid: Gid(dgid),
             }),
-            other => Err(io::Error::other(format!("{other:?} instead of an answer"))),
+            other => Err(io::Error::other(format!(
+                "expected an answer, got {other:?}"
+            ))),
         }
     }
 
@@ -212,7 +214,9 @@ impl Neighbour {
         self.heard
             .recv_timeout(self.patience)
             .map_err(|error| match error {
-                RecvTimeoutError::Timeout => io::Error::other("nothing from the stock provider"),
+                RecvTimeoutError::Timeout => {
+                    io::Error::other("the stock provider did not respond in time")
+                }
                 RecvTimeoutError::Disconnected => {
                     io::Error::other("the stock provider's process has ended")
                 }
@@ -228,7 +232,7 @@ impl Drop for Neighbour {
     }
 }
 
-/// Plays the other node of some checks; its standard input is the cable. For loader-test itself.
+/// Plays the other node of some checks; its standard input is the cable (internal).
 #[derive(Debug, Args)]
 pub struct NeighbourCommand {
     library: PathBuf,
@@ -240,7 +244,7 @@ pub struct NeighbourCommand {
 }
 
 impl NeighbourCommand {
-    /// Runs until the cable is cut; ends the process, past the library's exit handlers.
+    /// Runs until the cable is cut, then ends the process without the library's exit handlers.
     pub fn run(self) -> ExitCode {
         let ended = set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(io::Error::from)
@@ -248,7 +252,7 @@ impl NeighbourCommand {
         if let Err(error) = &ended {
             eprintln!("neighbour: {error}");
         }
-        // SAFETY: ends the process at once; nothing of this program needs to be tidied up.
+        // SAFETY: ends the process at once; this program has nothing to clean up.
         unsafe { libc::_exit(ended.is_err().into()) }
     }
 

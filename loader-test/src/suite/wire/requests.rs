@@ -1,4 +1,4 @@
-//! Requests of other nodes for the port's addresses.
+//! Checks of other nodes' requests for the port's addresses.
 
 use crate::suite::ability::OPENS;
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ use crate::suite::{Check, Outcome, failed};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "wire-answer",
-        rule: "a request for an address of the port's is answered by unicast, once, with its transaction id and the group that both are in",
+        rule: "a request for one of the port's addresses gets one unicast response, with its transaction id and the group that both nodes are in",
         harmed: Harmed::Node,
-        how: "asks the group for the port's name and IP address, and looks at addresses, header and number of the answers",
+        how: "sends the group requests for the port's name and IP address, and checks addresses, header and number of the responses",
         needs: OPENS,
         run: answer,
         fault: fault!(Fault {
@@ -31,9 +31,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-keys",
-        rule: "what is sent carries the Q_Key of the protocol and the P_Key of the endpoint",
+        rule: "datagrams carry the protocol's Q_Key and the endpoint's P_Key",
         harmed: Harmed::Node,
-        how: "looks at the keys of an answer and of a request, and sends a request with another Q_Key",
+        how: "checks the keys of a response and of a request, and sends a request with another Q_Key",
         needs: OPENS,
         run: keys,
         fault: fault!(Fault {
@@ -44,9 +44,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-partition",
-        rule: "each endpoint answers in its own partition, for its own addresses",
+        rule: "each endpoint answers for its own addresses, in its own partition",
         harmed: Harmed::Node,
-        how: "asks for the addresses of two endpoints in both partitions",
+        how: "requests the addresses of two endpoints in both partitions",
         needs: OPENS,
         run: partition,
         fault: fault!(Fault {
@@ -57,9 +57,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-foreign-address",
-        rule: "a request for an address that is not the port's is not answered",
+        rule: "the port does not answer a request for another node's address",
         harmed: Harmed::Node,
-        how: "asks the group for five addresses that are not the port's",
+        how: "sends the group requests for five addresses that are not the port's",
         needs: OPENS,
         run: foreign_address,
         fault: fault!(Fault {
@@ -77,9 +77,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-address-case",
-        rule: "names are asked for without regard to case",
+        rule: "names in multicast requests are compared without regard to case",
         harmed: Harmed::Node,
-        how: "asks the group for the port's name in upper case",
+        how: "sends the group a request for the port's name in upper case",
         needs: OPENS,
         run: |fixture| {
             let line = line(fixture, &[])?;
@@ -97,9 +97,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-address-length",
-        rule: "only as many bytes of an address count as its type has: what is behind them is the sender's affair",
+        rule: "only the bytes that an address type defines count: the rest of the field is ignored",
         harmed: Harmed::Node,
-        how: "asks the group for the port's IP address with other bytes behind it",
+        how: "sends the group a request for the port's IP address with other bytes behind it",
         needs: OPENS,
         run: |fixture| {
             let line = line(fixture, &[])?;
@@ -117,9 +117,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-address-removed",
-        rule: "an address is answered for from when it is added until it is taken away",
+        rule: "the port answers for an address from when it is added until it is removed",
         harmed: Harmed::Node,
-        how: "asks the group for an address before it is added, while it is there, and once it is removed",
+        how: "sends the group a request for an address before it is added, while it is there, and after its removal",
         needs: OPENS,
         run: address_removed,
         fault: fault!(Fault {
@@ -145,9 +145,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-address-twice",
-        rule: "an address that was added twice and taken away once is not answered for",
+        rule: "the port does not answer for an address that was added twice and removed once",
         harmed: Harmed::Node,
-        how: "adds an address a second time, removes it once, and asks the group for it",
+        how: "adds an address a second time, removes it once, and sends the group a request for it",
         needs: OPENS,
         run: address_twice,
         fault: fault!(Fault {
@@ -164,9 +164,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-every-requester",
-        rule: "every node that asks is answered, however many ask at once",
+        rule: "every requesting node gets a response, however many request at once",
         harmed: Harmed::Node,
-        how: "asks from sixteen nodes while the SA is silent, lets it answer, and waits for all answers",
+        how: "sends requests from sixteen nodes while the SA is silent, lets it respond, and waits for all responses",
         needs: OPENS,
         run: every_requester,
         fault: fault!(Fault {
@@ -180,9 +180,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-same-requester",
-        rule: "a node that asks again before it was answered is answered under both transaction ids",
+        rule: "a node that repeats its request before it was answered gets a response to both transaction ids",
         harmed: Harmed::Node,
-        how: "asks twice from one node while the SA is silent, lets it answer, and waits for both answers",
+        how: "sends two requests from one node while the SA is silent, lets it respond, and waits for both responses",
         needs: OPENS,
         run: same_requester,
         fault: fault!(Fault {
@@ -204,9 +204,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-asked-while-asking",
-        rule: "a node is answered also while the SA is being asked for the path to it",
+        rule: "a node gets a response even if the SA query for the path to it is outstanding",
         harmed: Harmed::Node,
-        how: "lets a node ask while the path to it is being asked of the SA",
+        how: "sends a node's request while the SA query for the path to that node is outstanding",
         needs: OPENS,
         run: asked_while_asking,
         fault: fault!(Fault {
@@ -220,9 +220,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-many-requests",
-        rule: "a receive is posted again for each that was used: requests are answered beyond recv_depth",
+        rule: "each used receive is posted again: the port answers more than recv_depth requests",
         harmed: Harmed::Node,
-        how: "asks 1,100 times, one after the other",
+        how: "sends 1,100 requests, one after the other",
         needs: OPENS,
         run: many_requests,
         fault: fault!(Fault {
@@ -263,7 +263,7 @@ fn answer(fixture: &mut Fixture) -> Outcome {
     Ok(())
 }
 
-/// Checks an answer to a node in all its parts.
+/// Checks every field of a response to a node.
 fn expect_answer(line: &Line<'_>, answer: &Datagram, node: &Node) -> Outcome {
     let group = shared_group(line.pkey());
     let own = line.core.port(FIRST_PORT);
@@ -310,7 +310,7 @@ fn keys(fixture: &mut Fixture) -> Outcome {
     }
     line.answer(&stranger(2), told.tid());
     line.reply(id)?;
-    // With another Q_Key nothing arrives.
+    // The port receives nothing with another Q_Key.
     let tid = line.tid();
     let payload = line.request(tid, &stranger(3), &own_name()).0;
     let foreign = Datagram {
@@ -350,7 +350,7 @@ fn partition(fixture: &mut Fixture) -> Outcome {
         (&own_name(), other.clone(), 0xffff),
     ] {
         let unwanted = asks(&foreign, pkey);
-        // Asked as often as need be: the join may not be done.
+        // Repeated until it succeeds: the join may be outstanding.
         let answer = until_answered(core, &wire, || asks(own, pkey)).ok_or_else(|| {
             failed(
                 format!("an answer for {own} in the partition {pkey:#06x}"),
@@ -406,14 +406,14 @@ fn address_removed(fixture: &mut Fixture) -> Outcome {
             .map_err(refused)
     };
     let not_yet = line.ask(&stranger(1), &extra);
-    line.expect_no_answer(not_yet, "a request for an address that comes later")?;
+    line.expect_no_answer(not_yet, "a request for an address that is added later")?;
     for number in [2, 3] {
         let id = add(line.core)?;
         let tid = line.ask(&stranger(number), &extra);
         line.answer_to(tid)?;
         line.core.remove_address(id);
         let tid = line.ask(&stranger(number), &extra);
-        line.expect_no_answer(tid, "a request for an address that was taken away")?;
+        line.expect_no_answer(tid, "a request for a removed address")?;
     }
     Ok(())
 }
@@ -432,12 +432,12 @@ fn address_twice(fixture: &mut Fixture) -> Outcome {
     line.answer_to(tid)?;
     line.core.remove_address(second);
     let tid = line.ask(&stranger(2), &extra);
-    line.expect_no_answer(tid, "a request for an address that was taken away")
+    line.expect_no_answer(tid, "a request for a removed address")
 }
 
 fn every_requester(fixture: &mut Fixture) -> Outcome {
     let line = line(fixture, &[])?;
-    // Whoever asks the SA for the way back first has all of them waiting when it answers.
+    // A provider that first queries the SA for the path back keeps all of them waiting.
     hold(line.core);
     let tids: Vec<u64> = (1..=16)
         .map(|number| line.ask(&stranger(number), &own_name()))
@@ -473,12 +473,12 @@ fn asked_while_asking(fixture: &mut Fixture) -> Outcome {
     line.answer(&peer, request.tid());
     if line.core.path_queries(asked_before + 1).is_none() {
         return Err(failed(
-            "a query for the path to the node that answered",
+            "a query for the path to the node that responded",
             "none",
         ));
     }
     let tid = line.ask(&peer, &own_name());
-    // Dealt with before the SA answers.
+    // Handled before the SA responds.
     line.probe_within(Duration::from_secs(1));
     let_go(line.core);
     line.answer_to(tid)?;
@@ -487,7 +487,7 @@ fn asked_while_asking(fixture: &mut Fixture) -> Outcome {
 
 fn many_requests(fixture: &mut Fixture) -> Outcome {
     let line = line(fixture, &["recv_depth 4"])?;
-    // More than any default depth as well, for who does not read the option.
+    // Also more than any default depth, for providers that ignore the option.
     for _ in 0..1100 {
         let tid = line.ask(&stranger(1), &own_name());
         line.answer_to(tid)?;

@@ -1,4 +1,4 @@
-//! The provider and the stock provider, each in a process of its own, ask each other.
+//! The provider and the stock provider, each in its own process, resolve each other's addresses.
 
 use crate::suite::ability::OPENS;
 use std::io;
@@ -17,7 +17,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "wire-stock-asks",
         rule: "a node with the stock provider resolves the port's addresses",
         harmed: Harmed::Node,
-        how: "lets the stock provider, in a process of its own, ask for the port's name and IP address",
+        how: "lets the stock provider, in its own process, resolve the port's name and IP address",
         needs: OPENS,
         run: stock_asks,
         fault: fault!(Fault {
@@ -31,13 +31,13 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-stock-answers",
-        rule: "the addresses of a node with the stock provider are resolved",
+        rule: "the port resolves the addresses of a node with the stock provider",
         harmed: Harmed::Client,
-        how: "lets clients ask for name and IP address of a node with the stock provider",
+        how: "lets clients resolve the name and IP address of a node with the stock provider",
         needs: OPENS,
         run: stock_answers,
         fault: fault!(Fault {
-            // The stock provider leaves out what these ask for.
+            // The stock provider lacks what the other checks require.
             replace: &[("\tif (mad->dest_type && !same_addr", "\tif (!same_addr")],
             status: &[Status::Failed],
             also: &[
@@ -59,13 +59,13 @@ const NUMBER: u16 = 100;
 fn neighbour(folder: &Path, options: &[&str], core: &StandIn) -> Result<Neighbour, Finding> {
     let library = stock_library().ok_or_else(|| {
         Finding::Skipped(
-            "rdma-core's libibacmp.so is not installed: it is the other side of this check".into(),
+            "rdma-core's libibacmp.so, the other side of this check, is not installed".into(),
         )
     })?;
     Neighbour::start(core, &library, folder, options, 100 + NUMBER).map_err(cannot_run)
 }
 
-/// The node is the harness's own: that it does not work says nothing about the provider.
+/// Turns an error of the neighbour into one of the harness: it says nothing about the provider.
 fn cannot_run(error: io::Error) -> Finding {
     Finding::CannotRun(format!("a node with the stock provider: {error}"))
 }

@@ -1,22 +1,22 @@
-//! The answers of a provider that is measured, each held against what was asked for.
+//! Compares the answers of a measured provider with the requests.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::{Count, gid_of, lid_of};
 
-/// Where a field of the first entry lies in a message: behind the header and the entry's own 8 bytes.
+/// Offset of the first entry's path record: behind the header and the entry's own 8 bytes.
 const PATH: usize = 24;
 const STATUS: usize = 2;
 const TID: usize = 8;
 const DGID: usize = PATH + 8;
 const DLID: usize = PATH + 40;
 
-/// See the module.
+/// The last request, and the counts of answers.
 #[derive(Default)]
 pub(super) struct Answers {
-    /// The request played last.
+    /// The last request.
     expected: AtomicU64,
-    /// That request, once it is answered.
+    /// The last answered request.
     done: AtomicU64,
     /// The DLID of the last answer.
     dlid: AtomicU32,
@@ -29,13 +29,13 @@ pub(super) struct Answers {
 /// How the requests of a run were answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Paths to another destination than was asked for, and second answers to the last request.
+    /// Paths to another destination than the requested one, and second answers to the last request.
     pub wrong: usize,
     /// Answers with an error.
     pub refused: usize,
     /// Answers to requests before the last one.
     pub late: usize,
-    /// Callbacks that returned something else than 0.
+    /// Callbacks that returned another value than 0.
     pub errors: usize,
 }
 
@@ -65,7 +65,7 @@ impl Answers {
         self.errors.add();
     }
 
-    /// Takes an answer.
+    /// Records an answer.
     ///
     /// # Safety
     /// `message` is a message of the length that it states.
@@ -107,7 +107,7 @@ impl Answers {
 }
 
 /// # Safety
-/// `message` has so many bytes at `offset`.
+/// `message` has the bytes of the value at `offset`.
 #[inline]
 unsafe fn read<const N: usize>(message: *const u8, offset: usize) -> [u8; N] {
     // SAFETY: the caller's promise; bytes need no alignment.

@@ -1,4 +1,4 @@
-//! The SA of a core that measures: it answers on the thread that pumps it.
+//! The SA of the measuring core: it responds on the thread that calls `pump`.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -16,7 +16,7 @@ use super::super::subnet::{NO_RECORDS, Subnet};
 use super::super::{FIRST_PORT, wire};
 use super::{FIRST_GUID, GUIDS, LIDS, OWN_LID, PKEY, gid_of, lid_of};
 
-/// A MAD with what it was allocated with. The provider sees the first field only.
+/// A MAD and its allocation. The provider uses only the first field.
 #[repr(C)]
 struct Mad {
     mad: acm_sa_mad,
@@ -37,11 +37,11 @@ pub(super) unsafe fn free(mad: *mut acm_sa_mad) {
     drop(unsafe { Box::from_raw(mad.cast::<Mad>()) });
 }
 
-/// See the module.
+/// The SA and its queue.
 pub(super) struct Sa {
     adapters: [Arc<Adapter>; 1],
     subnet: Subnet,
-    /// Addresses of MADs that were sent.
+    /// Addresses of sent MADs.
     queue: Mutex<VecDeque<usize>>,
     waiting: AtomicUsize,
     pub path_queries: AtomicUsize,
@@ -65,7 +65,7 @@ impl Sa {
         self.waiting.fetch_add(1, Ordering::Release);
     }
 
-    /// Answers all that was sent, also what the provider sends meanwhile.
+    /// Responds to all sent MADs, including those that the provider sends meanwhile.
     #[inline]
     pub fn pump(&self) -> usize {
         match self.waiting.load(Ordering::Acquire) {
@@ -89,7 +89,7 @@ impl Sa {
     fn answer(&self, mad: *mut Mad) {
         // SAFETY: the provider has sent the MAD; it is the core's until the handler gets it.
         let (packet, handler) = unsafe { (&mut (*mad).mad.sa_mad, (*mad).handler) };
-        let question = SaRequest {
+        let query = SaRequest {
             number: 0,
             port: FIRST_PORT.number(),
             class: packet.mad_hdr.mgmt_class,
@@ -100,24 +100,23 @@ impl Sa {
             record: std::array::from_fn(|index| packet.data[index]),
             sent: self.now(),
         };
-        if question.is_path_query() && self.holds_paths.load(Ordering::Relaxed) {
+        if query.is_path_query() && self.holds_paths.load(Ordering::Relaxed) {
             return;
         }
-        let answer = if question.is_path_query() {
+        let answer = if query.is_path_query() {
             self.path_queries.fetch_add(1, Ordering::Relaxed);
-            path(&question).ok_or(NO_RECORDS)
+            path(&query).ok_or(NO_RECORDS)
         } else {
-            super::super::answer(&question, &self.subnet).map(|data| {
+            super::super::answer(&query, &self.subnet).map(|data| {
                 let mut record = [0; 72];
                 record[..data.len()].copy_from_slice(&data);
-                if let (MC_MEMBER_RECORD, Some(member)) = (question.attribute, record.first_chunk())
-                {
-                    wire::change_membership(&self.adapters, &question, member);
+                if let (MC_MEMBER_RECORD, Some(member)) = (query.attribute, record.first_chunk()) {
+                    wire::change_membership(&self.adapters, &query, member);
                 }
                 record
             })
         };
-        packet.mad_hdr.method = sa::response_to(question.method);
+        packet.mad_hdr.method = sa::response_to(query.method);
         match answer {
             Ok(record) => packet.data[..record.len()].copy_from_slice(&record),
             Err(status) => packet.mad_hdr.status = Be16::from_host(status),
@@ -128,7 +127,7 @@ impl Sa {
         }
     }
 
-    /// A question's time, which nobody looks at here: the same for all, so that no clock is read.
+    /// Returns one time for all queries: nothing uses it, and reading the clock would cost time.
     fn now(&self) -> Instant {
         static BEGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         *BEGIN.get_or_init(Instant::now)
@@ -136,9 +135,9 @@ impl Sa {
 }
 
 /// The path to the destination of a query, if there is one.
-fn path(question: &SaRequest) -> Option<[u8; 72]> {
-    let asked = question.path();
-    let names = |bit: u64| question.mask & bit != 0;
+fn path(query: &SaRequest) -> Option<[u8; 72]> {
+    let asked = query.path();
+    let names = |bit: u64| query.mask & bit != 0;
     let destination = if names(COMP_DGID) {
         let guid = asked.dgid().interface_id();
         u32::try_from(guid.checked_sub(FIRST_GUID)?)

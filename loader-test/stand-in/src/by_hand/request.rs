@@ -1,4 +1,4 @@
-//! What a client sends, and what it is answered, in the SDK's types.
+//! Requests and answers of a client, in the SDK's types.
 
 use acm_prov_api::Status;
 use acm_prov_api::address::Address;
@@ -9,22 +9,22 @@ use crate::message::{
     Addr, ENTRY, FLAG_DEST, FLAG_NODELAY, FLAG_SOURCE, Message, PATH, Path, Reply,
 };
 
-/// A client's message, to be played to a provider.
+/// A client's request to a provider.
 #[derive(Clone, Debug)]
 pub struct Request(Message);
 
 impl Request {
-    /// A request for the path that `wanted` describes.
+    /// Returns a request for the path that `wanted` describes.
     pub fn path(wanted: &PathRecord) -> Self {
         Self(Message::path(&Path(wanted.to_bytes())))
     }
 
-    /// A request for a path to an address, from the core's own choice of source.
+    /// Returns a request for a path to an address; the core chooses the source.
     pub fn destination(destination: &Address) -> Self {
         Self::entries(destination, None)
     }
 
-    /// The same with a path record that says what else is wanted, as librdmacm sends it.
+    /// Returns the same with a path record of further constraints, as librdmacm sends it.
     pub fn hinted(destination: &Address, wanted: &PathRecord) -> Self {
         Self::entries(destination, Some(wanted))
     }
@@ -36,7 +36,7 @@ impl Request {
             message = message.with_entry(0, PATH, &wanted.to_bytes());
         }
         let length = message.length();
-        // The source that the core chose stands behind the client's entries.
+        // The core appends the chosen source to the client's entries.
         let source = Addr::Ip(ByHand::SOURCE);
         let mut message = message.with_entry(FLAG_SOURCE, source.code(), &source.field());
         debug_assert_eq!(usize::from(message.length() - length), ENTRY);
@@ -44,19 +44,19 @@ impl Request {
         Self(message.with_data([1, 1 + u8::from(wanted.is_some()), 0]))
     }
 
-    /// Asks for an answer at once.
+    /// Sets NODELAY, for an answer at once.
     pub fn nodelay(self) -> Self {
         let flags = self.0.flags(0) | FLAG_NODELAY;
         Self(self.0.with_flags(0, flags))
     }
 
-    /// The whole message.
+    /// Returns the whole message.
     pub fn message(&self) -> &Message {
         &self.0
     }
 }
 
-/// An address in the core's own type.
+/// Converts an address into the core's type.
 pub(super) fn addr(address: &Address) -> Addr {
     match address {
         Address::Name(name) => {
@@ -73,7 +73,7 @@ pub(super) fn addr(address: &Address) -> Addr {
     }
 }
 
-/// What a provider answered.
+/// A provider's answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status.

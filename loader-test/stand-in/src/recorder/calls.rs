@@ -1,9 +1,8 @@
-//! The file that says which calls into the provider are on their way: a slot for each thread of the core's,
-//! which alone writes to it.
+//! The file of running calls into the provider, with a slot for each thread of the core, which is the slot's only writer.
 //!
-//! The file is mapped, so that a call costs no system call, and what was stored is there whatever ends the process. A slot
-//! has a state and room for two texts. The writer fills the room that the state does not name, and then changes the state:
-//! there is always one whole text.
+//! The file is mapped: recording needs no system call, and stored data survives any end of the process. A slot has a state and
+//! room for two texts. The writer fills the room that the state does not name, then changes the state, so that one text is
+//! always complete.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Caller, printable};
 
-/// Bytes of a text; the rest of its room is NUL.
+/// Size of a text's room, padded with NUL.
 const TEXT: usize = WORDS * WORD;
 const WORDS: usize = 31;
 const WORD: usize = size_of::<u64>();
@@ -26,8 +25,8 @@ type Slots = [Slot; CALLERS];
 
 #[repr(C)]
 struct Slot {
-    /// How many calls have begun, times two, and whether the last one is under way. Its text is in the room that the
-    /// number of calls names when it is divided by two.
+    /// Number of started calls times two, plus one while the last one is running. The parity of the number of calls selects the
+    /// room of its text.
     state: AtomicU64,
     rooms: [[AtomicU64; WORDS]; 2],
 }
@@ -35,12 +34,12 @@ struct Slot {
 const UNDER_WAY: u64 = 1;
 const ONE_CALL: u64 = 2;
 
-/// The room with the text of the last of so many calls.
+/// Returns the room of the last call's text.
 fn room(state: u64) -> usize {
     (state / ONE_CALL % 2) as usize
 }
 
-/// See the module.
+/// The mapped file.
 pub(super) struct Calls {
     slots: NonNull<Slots>,
 }
@@ -51,7 +50,7 @@ unsafe impl Send for Calls {}
 unsafe impl Sync for Calls {}
 
 impl Calls {
-    /// Goes on with the file of an earlier core.
+    /// Continues the file of an earlier core.
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).read(true).write(true);
@@ -61,7 +60,7 @@ impl Calls {
             .checked_sub(length)
             .filter(|lacking| *lacking > 0)
         {
-            // Written and not only made longer: a mapping of what there is no room for would fault.
+            // Write the bytes instead of extending the file: access to a mapped hole faults if the disk is full.
             file.write_all_at(&vec![0; lacking as usize], length)?;
         }
         Ok(Self { slots: map(&file)? })
@@ -73,7 +72,7 @@ impl Calls {
         &slots[caller as usize]
     }
 
-    /// A call begins; `text` is cut if it is too long.
+    /// Records the start of a call; truncates a long `text`.
     pub fn begin(&self, caller: Caller, text: &[u8]) {
         let slot = self.slot(caller);
         let state = (slot.state.load(Ordering::Relaxed) | UNDER_WAY) + ONE_CALL;
@@ -87,7 +86,7 @@ impl Calls {
         slot.state.store(state, Ordering::Release);
     }
 
-    /// It is over.
+    /// Records the end of the call.
     pub fn end(&self, caller: Caller) {
         let state = &self.slot(caller).state;
         let over = state.load(Ordering::Relaxed) & !UNDER_WAY;
@@ -120,19 +119,19 @@ fn map(file: &File) -> io::Result<NonNull<Slots>> {
     NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrInUse.into())
 }
 
-/// A call as the file has it.
+/// A recorded call.
 pub(super) struct Call {
     pub is_under_way: bool,
     pub text: String,
 }
 
-/// The last call of each thread that has called.
+/// Returns the last call of each thread with calls.
 pub(super) fn read(path: &Path) -> Option<Vec<Call>> {
-    /// Who writes without a pause is read as well as can be.
+    /// Give up on a consistent read if the writer never pauses.
     const TRIES: usize = 1000;
     let mut bytes = std::fs::read(path).ok()?;
     for _ in 0..TRIES {
-        // A room is filled anew when the next call has begun: what was read in one piece has not been.
+        // The text is consistent if the state did not change during the read.
         let again = std::fs::read(path).ok()?;
         if states(&bytes).eq(states(&again)) {
             break;

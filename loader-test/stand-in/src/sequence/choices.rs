@@ -1,4 +1,4 @@
-//! Where the choices come from that make a sequence.
+//! The source of a sequence's random choices.
 
 use fastrand::Rng;
 
@@ -17,12 +17,12 @@ impl<'a> Choices<'a> {
         Self::Bytes(bytes)
     }
 
-    /// Whether no byte is left. A seed never ends.
+    /// Whether all bytes are used. A seed never ends.
     pub(super) fn is_used_up(&self) -> bool {
         matches!(self, Self::Bytes([]))
     }
 
-    /// A number below `limit`, which is at most 256: one byte, so that a changed byte changes one choice.
+    /// Returns a number below `limit` (at most 256) from one byte, so that a changed byte changes one choice.
     pub(super) fn below(&mut self, limit: u16) -> u8 {
         match self {
             Self::Seed(rng) => rng.u16(..limit) as u8,
@@ -30,7 +30,7 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// Any number: eight bytes.
+    /// Returns any number, from eight bytes.
     pub(super) fn any(&mut self) -> u64 {
         match self {
             Self::Seed(rng) => rng.u64(..),
@@ -39,7 +39,7 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// The next byte; zero when there is none.
+/// Returns the next byte; zero at the end.
 fn take(bytes: &mut &[u8]) -> u8 {
     match bytes.split_first() {
         Some((first, rest)) => {

@@ -1,4 +1,4 @@
-//! Random datagrams from other nodes: near what the ACM multicast protocol has, and of noise.
+//! Random datagrams from other nodes: mutations of valid ACM datagrams, and random bytes.
 
 use fastrand::Rng;
 
@@ -6,7 +6,7 @@ use crate::fabric::Peer;
 use crate::message::Addr;
 use crate::wire::{AcmMad, Datagram, LENGTH, Node, REQUEST, Wire, shared_group};
 
-/// What the wire has shown of the provider.
+/// Datagrams received from the provider.
 pub(super) struct Datagrams {
     wire: Wire,
     queue_pair: u32,
@@ -22,7 +22,7 @@ impl Datagrams {
         }
     }
 
-    /// Sends what the seed makes.
+    /// Sends the datagram of a seed.
     pub(super) fn send(&mut self, seed: u64) {
         for sent in self.wire.take() {
             self.queue_pair = sent.source_qp;

@@ -13,12 +13,12 @@ use crate::message::{Addr, HEADER, LENGTH, Message, Path};
 use crate::sa::Reaction;
 use crate::{AddressId, FIRST_PORT, MadFaults, StandIn};
 
-/// How long [`Action::Settle`] waits at most.
+/// Longest wait of [`Action::Settle`].
 const SETTLES: Duration = Duration::from_millis(150);
-/// The most counters that there are.
+/// Maximum number of counters.
 const COUNTERS: u8 = 7;
 
-/// A session, as far as the actions need it.
+/// The state of a session.
 pub struct Player<'a> {
     core: &'a mut StandIn,
     from: Option<AddressId>,
@@ -33,7 +33,7 @@ pub struct Player<'a> {
     violations: Vec<Violation>,
 }
 
-/// Plays a sequence, closes everything, and gives all violations of the contract.
+/// Plays a sequence, closes everything, and returns all violations of the contract.
 pub fn play(core: &mut StandIn, actions: &[Action]) -> Vec<Violation> {
     let mut player = Player::new(core);
     player.play(actions);
@@ -41,7 +41,7 @@ pub fn play(core: &mut StandIn, actions: &[Action]) -> Vec<Violation> {
 }
 
 impl<'a> Player<'a> {
-    /// For a core that has nothing open.
+    /// Creates a player for a core with nothing open.
     pub fn new(core: &'a mut StandIn) -> Self {
         let datagrams = Datagrams::new(core.wire(FIRST_PORT));
         let mut truth = Truth::default();
@@ -68,7 +68,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Lets the SA answer whatever waits, closes everything, and gives the violations so far.
+    /// Lets the SA respond to all outstanding queries, closes everything, and returns the violations so far.
     pub fn finish(mut self) -> Vec<Violation> {
         self.core.fail_mads(MadFaults::default());
         self.core.sa().script(|_| Reaction::Answer);
@@ -158,7 +158,7 @@ impl<'a> Player<'a> {
         if self.from.is_some() {
             return;
         }
-        // A provider may refuse while the core's functions fail; the core then tries no more until the next event.
+        // A provider may fail to open while the core's functions fail; the core retries at the next event.
         self.from = self.core.up(FIRST_PORT).ok();
         let in_trouble = self.sa_mood != SaMood::Well || self.mad_mood != MadMood::Well;
         self.truth.is_opened(in_trouble);
@@ -181,15 +181,15 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Changes this node's port, and brings the peers to where they have moved.
+    /// Changes this node's port, and applies the peers' new LIDs.
     fn change_subnet(&mut self, change: impl FnOnce(&mut PortSpec)) {
-        // Answers of the new time may come before the change is known to be complete.
+        // Answers with new paths may come before the change is complete.
         let since = Instant::now();
         self.core.change_port(FIRST_PORT, change);
         self.place_moved(since);
     }
 
-    /// Tells the SA where the peers are that have moved.
+    /// Passes the LIDs of moved peers to the SA.
     fn place_moved(&mut self, since: Instant) {
         let at = |(peer, lid): &(u16, u16)| PortSpec::new(Peer::number(*peer).guid, *lid);
         self.core
@@ -263,7 +263,7 @@ impl<'a> Player<'a> {
         let mut pause = Duration::from_millis(1);
         while !self.core.sa().is_idle() && Instant::now() < deadline {
             std::thread::sleep(pause);
-            // Whoever waits for a deadline costs the machine little.
+            // Waiting for a deadline costs little processor time.
             pause *= 2;
         }
     }
@@ -280,7 +280,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Holds the answers against what the SA knew.
+    /// Judges the answers by the SA's records at their time.
     fn judge_answers(&mut self) {
         for asked in &self.asked {
             let (Some(reply), Some(waited)) = (
@@ -292,14 +292,14 @@ impl<'a> Player<'a> {
             let Some(answer) = reply.path().filter(|_| reply.status == 0) else {
                 continue;
             };
-            // Noted before the request was played, so a little early.
+            // Noted before the request was sent, so a little early.
             let answered = asked.at + waited + Duration::from_millis(1);
             if !self.truth.allows(asked, answered, &answer) {
                 self.violations.push(Violation {
                     kind: ViolationKind::WrongAnswer,
                     harmed: Harmed::Client,
                     text: format!(
-                        "client {} asked for {:?} and got {answer:?}, which the SA did not say since the last event",
+                        "client {} requested {:?} and got {answer:?}, which is no record of the SA since the last event",
                         asked.id, asked.path
                     ),
                 });
@@ -308,7 +308,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// A message of noise, in the places that a provider looks at.
+/// Returns a message with random bytes in the fields that a provider reads.
 fn hostile(seed: u64) -> Message {
     let mut rng = Rng::with_seed(seed);
     let mut message = Message::resolve();
@@ -316,7 +316,7 @@ fn hostile(seed: u64) -> Message {
         *byte = rng.u8(..);
     }
     for entry in 0..8 {
-        // Types that mean something, more often than chance would have it.
+        // Valid types, more often than by chance.
         let at = HEADER + entry * 72;
         let code = *rng
             .choice(&[1_u16, 2, 3, 4, 5, 16, 0, 6, 0xffff])

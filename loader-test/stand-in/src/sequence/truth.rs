@@ -1,4 +1,4 @@
-//! What the SA knew at which time, and so which answers are right.
+//! The history of the SA's records, to judge which answers are right.
 
 use std::time::Instant;
 
@@ -6,20 +6,20 @@ use crate::fabric::PortSpec;
 use crate::message::Path;
 use crate::subnet::Subnet;
 
-/// What the SA says since a time.
+/// The SA's records since a time.
 struct Epoch {
     since: Instant,
-    /// None: it says what is not so, and an answer may be anything.
+    /// `None` if the SA responds with wrong records, so that any answer is accepted.
     subnet: Option<Subnet>,
 }
 
-/// See the module.
+/// The history.
 #[derive(Default)]
 pub(super) struct Truth {
     epochs: Vec<Epoch>,
-    /// When the provider was told to forget what it knew: an event or an open has ended.
+    /// When the provider had to drop its cache: the end of an event or an open.
     flushes: Vec<Instant>,
-    /// From when on the SA may have seemed silent to the provider, and until when: the next open in good times.
+    /// Since when the SA may have seemed silent to the provider, and until when: the next open with a working SA.
     troubles: Vec<(Instant, Option<Instant>)>,
 }
 
@@ -31,25 +31,25 @@ pub(super) struct Asked {
 }
 
 impl Truth {
-    /// From this time on the SA says this.
+    /// Sets the SA's records from this time on.
     pub(super) fn changes(&mut self, since: Instant, subnet: Option<Subnet>) {
         self.epochs.push(Epoch { since, subnet });
     }
 
-    /// The provider knows by now that all that it knew may have changed.
+    /// Records that the provider must have dropped its cache by now.
     pub(super) fn is_flushed(&mut self) {
         self.flushes.push(Instant::now());
     }
 
-    /// The SA cannot be asked, or not in time: whoever has an old path may take it for better than none. A provider may think
-    /// so for a while when the trouble is over.
+    /// Records that the SA does not respond in time: a provider may then prefer an old path to none, and may continue so for a
+    /// while after the SA works again.
     pub(super) fn is_troubled(&mut self) {
         if !matches!(self.troubles.last(), Some((_, None))) {
             self.troubles.push((Instant::now(), None));
         }
     }
 
-    /// The port was opened just now, and nothing of an earlier open is known there.
+    /// Records an open of the port, which drops the cache of an earlier open.
     pub(super) fn is_opened(&mut self, in_trouble: bool) {
         if let (false, Some((_, until))) = (in_trouble, self.troubles.last_mut()) {
             until.get_or_insert_with(Instant::now);
@@ -79,7 +79,7 @@ impl Truth {
     }
 }
 
-/// Whether the SA has this record for the question with the answer's own values: a provider may have a policy of its own.
+/// Whether the SA has this record for the request with the answer's own values: a provider may have its own policy.
 fn is_right(subnet: &Subnet, asked: &Path, answer: &Path) -> bool {
     const EXACTLY: u8 = 2 << 6;
     let exactly = |byte: u8| EXACTLY | byte & 0x3f;
@@ -95,7 +95,7 @@ fn is_right(subnet: &Subnet, asked: &Path, answer: &Path) -> bool {
     expected.is_ok_and(|expected| comparable(&expected) == comparable(answer))
 }
 
-/// Without the SA's hints for itself and reserved bytes, which do not matter to clients.
+/// Removes the SA's own fields and reserved bytes, which do not matter to clients.
 fn comparable(path: &Path) -> Path {
     let mut path = path.with_reversible_numpath(path.reversible_numpath() & 0x80);
     path.0[57..].fill(0);
@@ -144,16 +144,16 @@ mod tests {
         assert!(truth.allows(&before, Instant::now(), &old));
         assert!(!truth.allows(&before, Instant::now(), &new));
         truth.changes(Instant::now(), Some(moved(&peer)));
-        // Without a flush the provider may have the old one.
+        // Without a flush the provider may still have the old path.
         let unaware = asked();
         assert!(truth.allows(&unaware, Instant::now(), &old));
         truth.is_flushed();
         let aware = asked();
         assert!(!truth.allows(&aware, Instant::now(), &old));
         assert!(truth.allows(&aware, Instant::now(), &new));
-        // Who asked before gets either.
+        // A request from before the change may get either path.
         assert!(truth.allows(&before, Instant::now(), &new));
-        // An old path is better than none, a path that never was is not.
+        // An old path is acceptable, but not a path that never existed.
         truth.is_troubled();
         assert!(truth.allows(&aware, Instant::now(), &old));
         assert!(!truth.allows(&aware, Instant::now(), &Path::default()));
