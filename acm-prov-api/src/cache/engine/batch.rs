@@ -1,4 +1,4 @@
-//! What was decided under a port's lock, and is done once that is released.
+//! The actions decided under a port's lock, run after its release.
 
 use crate::clock::Moment;
 use crate::host::LogLevel;
@@ -11,11 +11,11 @@ use super::qos::{AskingQos, WaitsForQos};
 use super::warm_up::WaitsForFiles;
 use super::{Shared, State};
 
-/// What was decided. Dropping it does it.
+/// The decided actions. Dropping it runs them.
 pub(super) struct Batch {
     replies: Option<Replies<Waiter>>,
     queries: Queries,
-    /// There is seldom more.
+    /// Boxed, since most batches have nothing else.
     more: Option<Box<More>>,
 }
 
@@ -61,7 +61,7 @@ impl Deliver for State {
 }
 
 impl State {
-    /// Has the thread that keeps deadlines wake when something is due before it would look by itself.
+    /// Wakes the deadline thread if something is due before its next turn.
     fn wake_in_time(&mut self) {
         let due = [
             self.paths.next_deadline(),
@@ -83,7 +83,7 @@ impl State {
 
     #[cold]
     fn take_more(&mut self, qos_question: Option<AskingQos>) -> Option<Box<More>> {
-        // Nobody asks what the SA can do for a question that is not wanted any more; one answer more is kept.
+        // A ClassPortInfo query is not withdrawn when no request waits for it: its answer is cached all the same.
         drop(self.qos.lookups.take_abandoned());
         Some(Box::new(More {
             shared: self.shared.upgrade()?,
@@ -105,7 +105,7 @@ impl Drop for Batch {
                 more.shared.port.host().log(*level, format_args!("{line}"));
             }
         }
-        // Clients come before the SA's next questions.
+        // Answer clients before sending the next SA queries.
         if let Some(replies) = &mut self.replies {
             replies.deliver();
         }

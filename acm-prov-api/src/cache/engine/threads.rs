@@ -1,4 +1,4 @@
-//! A port's threads: how they are started and ended.
+//! Starts and ends a port's threads.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::host::LogLevel;
 use crate::sync::Arc;
 use crate::sync::thread::{Builder, JoinHandle};
 
-/// How long a close waits for the port's threads. They end at once, unless a file that is looked at holds one up.
+/// How long a close waits for the port's threads. They end at once, unless a file system hangs.
 const PATIENCE_WITH_THREADS: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Shared {
         self.thread_ended.notify_all();
     }
 
-    /// Waits for the port's threads, which were told to end; not for ever, since one may hang in a file system that does.
+    /// Waits for the port's threads to end, but not for ever: one may hang in a file system.
     pub(super) fn await_end(&self, threads: Threads) {
         let threads = [threads.deadlines, threads.files, threads.snapshot];
         if threads.iter().all(Option::is_none) {
