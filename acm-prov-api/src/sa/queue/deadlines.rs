@@ -1,4 +1,4 @@
-//! The thread that ends MADs whose time is up. It lives while somebody waits.
+//! The thread that ends expired MADs. It lives while MADs are outstanding.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::clock::Moment;
 use crate::sync::thread::Builder;
 
 impl Queue {
-    /// Sees to it that the thread runs. False: it could not be started.
+    /// Starts the thread unless it runs. False: it could not be started.
     pub(super) fn watch(&'static self, table: &mut Table) -> bool {
         if !table.is_watched {
             let thread = Builder::new().name("sa-deadlines".into());
@@ -17,7 +17,7 @@ impl Queue {
         table.is_watched
     }
 
-    /// Ends what is due. Returns once it was to look again and nobody waits.
+    /// Ends expired MADs. Returns at a turn without outstanding MADs.
     fn keep_deadlines(&self) {
         let mut table = self.table.lock();
         loop {

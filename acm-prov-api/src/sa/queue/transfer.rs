@@ -1,4 +1,4 @@
-//! How MADs get to the core and back.
+//! Hands MADs to the core and receives them back.
 
 use std::ffi::c_int;
 
@@ -53,14 +53,14 @@ fn fill(mad: &mut acm_sa_mad, question: &MadRequest, id: MadId) {
     packet.data[..RECORD_LENGTH].copy_from_slice(&question.record);
 }
 
-/// A MAD that the core has brought back. Dropping it frees it.
+/// A MAD that the core has returned. Dropping it frees the MAD.
 struct Back {
     host: Host,
     mad: *mut acm_sa_mad,
 }
 
 impl Back {
-    /// What the SA has sent, or how the core failed.
+    /// Returns the SA's response, or the core's error.
     fn packet(&self) -> Result<&umad_sa_packet, SaError> {
         // SAFETY: the MAD is the handler's, and nobody else's, until it is freed.
         let mad = unsafe { &*self.mad };
@@ -79,7 +79,7 @@ impl Drop for Back {
     }
 }
 
-/// The core's SA thread brings a MAD back, with an answer or without.
+/// The core's SA thread returns a MAD, with or without a response.
 unsafe extern "C" fn came_back(mad: *mut acm_sa_mad) {
     if mad.is_null() {
         return guard::report(
