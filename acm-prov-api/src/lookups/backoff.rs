@@ -1,7 +1,7 @@
-//! How long to rest before something that failed is tried again.
+//! The rest before a retry.
 
-/// Rests that double with each failure, each shortened by chance to between a half and the whole, so that hosts that were
-/// refused together do not return together.
+/// Exponential backoff with jitter: rests double with each failure, and each is randomly between half and all of it, so
+/// that hosts that failed together do not retry together.
 pub(super) struct Backoff {
     first: u64,
     longest: u64,
@@ -9,7 +9,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Rests of `first` to `longest` milliseconds.
+    /// Creates rests of `first` to `longest` milliseconds.
     pub fn new((first, longest): (u64, u64), seed: u64) -> Backoff {
         Backoff {
             first,
@@ -18,7 +18,7 @@ impl Backoff {
         }
     }
 
-    /// Milliseconds to rest after the given number of earlier failures; at least 1.
+    /// Returns the milliseconds to rest after the given number of earlier failures; at least 1.
     pub fn after(&mut self, failures: u32) -> u64 {
         let longest = self
             .first

@@ -1,4 +1,4 @@
-//! The test core's SA, asked for its ClassPortInfo through the core's own functions.
+//! Queries the test core's SA for its ClassPortInfo through the core's own functions.
 
 use std::ffi::CStr;
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +27,7 @@ impl Provider for Nobody {
 
 crate::provider_table!(Nobody);
 
-/// What came back: the status of the send, the first two bytes, and the word with CapabilityMask2.
+/// A response: the status of the send, the first two bytes, and the word with CapabilityMask2.
 type Told = (u32, [u8; 2], u32);
 
 static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
@@ -53,7 +53,7 @@ unsafe extern "C" fn take(mad: *mut acm_sa_mad) {
 
 fn loaded() -> TestCore {
     let core = TestCore::load::<Nobody>("");
-    // What came back when the core before this one was dropped.
+    // Discard responses from the drop of an earlier core.
     told();
     core
 }
