@@ -20,12 +20,12 @@ use crate::host::{Host, LogLevel};
 use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source, Target};
 
-mod asked;
+mod entries;
 pub(crate) mod message;
 mod plain;
 mod query;
 
-use asked::{Asked, Invalid};
+use entries::{Entries, Invalid};
 use message::{ENTRY, Entry, HEADER, Message, Outgoing};
 
 pub use query::QueryRequest;
@@ -66,7 +66,7 @@ pub(crate) struct View<'a> {
     endpoint: &'a EndpointHandle,
     id: u64,
     header: &'a [u8; HEADER],
-    asked: Asked<'a>,
+    entries: Entries<'a>,
 }
 
 impl<'a> View<'a> {
@@ -77,12 +77,12 @@ impl<'a> View<'a> {
         id: u64,
         message: Message<'a>,
     ) -> Option<Self> {
-        match Asked::read(message) {
-            Ok(asked) => Some(Self {
+        match Entries::read(message) {
+            Ok(entries) => Some(Self {
                 endpoint,
                 id,
                 header: message.header(),
-                asked,
+                entries,
             }),
             Err(invalid) => {
                 refuse_invalid(endpoint, id, message, &invalid);
@@ -110,7 +110,7 @@ impl<'a> ResolveRequest<'a> {
                 endpoint: &kept.endpoint,
                 id: kept.id,
                 header: &kept.header,
-                asked: Asked {
+                entries: Entries {
                     destination: Entry(&kept.destination),
                     source: kept.source.as_ref().map(Entry),
                     hint: kept.hint.as_ref().map(Entry),
@@ -130,9 +130,9 @@ impl<'a> ResolveRequest<'a> {
                 endpoint: view.endpoint.clone(),
                 id: view.id,
                 header: *view.header,
-                destination: *view.asked.destination.0,
-                source: view.asked.source.map(|entry| *entry.0),
-                hint: view.asked.hint.map(|entry| *entry.0),
+                destination: *view.entries.destination.0,
+                source: view.entries.source.map(|entry| *entry.0),
+                hint: view.entries.hint.map(|entry| *entry.0),
             }),
         };
         ResolveRequest {
@@ -143,14 +143,14 @@ impl<'a> ResolveRequest<'a> {
 
     /// Returns the destination. For a path record this is its DGID or, without one, its DLID.
     pub fn destination(&self) -> Address {
-        self.view().asked.destination()
+        self.view().entries.destination()
     }
 
     /// Whether the destination is a name or an IP address; the provider must find its port.
     #[inline]
     pub fn is_by_name(&self) -> bool {
         matches!(
-            self.view().asked.destination.kind(),
+            self.view().entries.destination.kind(),
             AcmEpType::NAME | AcmEpType::ADDRESS_IP | AcmEpType::ADDRESS_IP6
         )
     }
@@ -158,12 +158,12 @@ impl<'a> ResolveRequest<'a> {
     /// Returns the path record in the request: the client's own query, or hints beside an address (librdmacm). Zero
     /// fields are left open.
     pub fn wanted(&self) -> Option<PathRecord> {
-        self.view().asked.wanted().map(Entry::path_record)
+        self.view().entries.wanted().map(Entry::path_record)
     }
 
     /// Whether the client wants an answer from the cache, or `ENODATA`, at once.
     pub fn is_nodelay(&self) -> bool {
-        self.view().asked.destination.flags() & ACM_FLAGS_NODELAY != 0
+        self.view().entries.destination.flags() & ACM_FLAGS_NODELAY != 0
     }
 
     /// Whether the request is from the kernel (rdma_cm; id 0). If it is refused, the kernel queries the SA itself.
@@ -174,7 +174,7 @@ impl<'a> ResolveRequest<'a> {
     /// Returns the request's query: all that its path record names. If the record came beside an address, its destination is
     /// ignored. For a name or an IP address the destination is left open; the provider [names](PathQuery::set_target) it.
     pub fn path_query(&self) -> PathQuery {
-        self.view().asked.path_query()
+        self.view().entries.path_query()
     }
 
     /// Returns the destination of a plain request: one that names only a destination LID or GID, and possibly the endpoint's
@@ -184,14 +184,14 @@ impl<'a> ResolveRequest<'a> {
     /// [complete](PathQuery::complete) query.
     #[inline]
     pub fn plain_target(&self, source: &Source) -> Option<Target> {
-        self.view().asked.plain_target(source, plain::Qos::Counts)
+        self.view().entries.plain_target(source, plain::Qos::Counts)
     }
 
     /// As [`plain_target`](Self::plain_target), with another destination.
     #[cfg(feature = "cache")]
     #[inline]
     pub(crate) fn plain_target_to(&self, target: Target, source: &Source) -> Option<Target> {
-        self.view().asked.plain_target_to(target, source)
+        self.view().entries.plain_target_to(target, source)
     }
 
     /// As [`plain_target`](Self::plain_target), for an SA that ignores service id and QoS class.
@@ -199,7 +199,7 @@ impl<'a> ResolveRequest<'a> {
     #[inline]
     pub(crate) fn plain_target_without_qos(&self, source: &Source) -> Option<Target> {
         self.view()
-            .asked
+            .entries
             .plain_target(source, plain::Qos::IsIgnored)
     }
 
@@ -260,7 +260,7 @@ impl View<'_> {
         const FLAGS: u32 = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
         let mut answer = Outgoing::answer_to(self.header, AcmStatus::SUCCESS.0);
         answer.path(FLAGS, path);
-        if let Some(source) = self.asked.source {
+        if let Some(source) = self.entries.source {
             answer.entry(source.0);
         }
         let host = self.endpoint.host();
@@ -363,7 +363,7 @@ fn refuse_invalid(endpoint: &EndpointHandle, id: u64, message: Message<'_>, inva
 
 /// Answers a request from an address that is not open.
 pub(crate) fn refuse_resolve(host: &Host, id: u64, message: Message<'_>) {
-    let status = match Asked::read(message) {
+    let status = match Entries::read(message) {
         Ok(_) => AcmStatus::ESRCADDR,
         Err(invalid) => invalid.status(),
     };

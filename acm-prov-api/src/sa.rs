@@ -266,14 +266,14 @@ impl EndpointHandle {
         patience: Option<u64>,
         done: queue::Done,
     ) {
-        let question = MadRequest {
+        let request = MadRequest {
             method: abi::UMAD_METHOD_GET,
             response: abi::UMAD_METHOD_GET_RESP,
             attribute: abi::UMAD_SA_ATTR_PATH_REC,
             mask: query.mask(),
             record: query.record().to_bytes(),
         };
-        queue::submit(id, self, Urgency::Usual, question, patience, done);
+        queue::submit(id, self, Urgency::Usual, request, patience, done);
     }
 
     /// Queries the SA's ClassPortInfo (GET). Does not count as a route query, and goes before path queries. Calls `done` as
@@ -291,7 +291,7 @@ impl EndpointHandle {
         id: MadId,
         done: impl FnOnce(Result<ClassPortInfo, SaError>) + Send + 'static,
     ) {
-        let question = MadRequest {
+        let request = MadRequest {
             method: abi::UMAD_METHOD_GET,
             response: abi::UMAD_METHOD_GET_RESP,
             attribute: class_port_info::ATTRIBUTE,
@@ -305,7 +305,7 @@ impl EndpointHandle {
             id,
             self.clone(),
             Urgency::Urgent,
-            question,
+            request,
             None,
             Box::new(done),
         );
@@ -356,7 +356,7 @@ impl EndpointHandle {
         let mut bytes = [0; RECORD_LENGTH];
         let record = multicast::to_bytes(record);
         bytes[..record.len()].copy_from_slice(&record);
-        let question = MadRequest {
+        let request = MadRequest {
             method,
             response,
             attribute: abi::UMAD_SA_ATTR_MCMEMBER_REC,
@@ -370,7 +370,7 @@ impl EndpointHandle {
             queue::new_id(),
             self.clone(),
             urgency,
-            question,
+            request,
             None,
             Box::new(done),
         );

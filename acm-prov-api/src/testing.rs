@@ -359,7 +359,7 @@ impl TestCore {
     pub fn resolve_from(&mut self, address: Context, request: &Request) -> u64 {
         let (mut message, id) = self.number(request);
         call!(self.resolve(address.0, &mut *message, id));
-        self.tell_class_port_info();
+        self.answer_class_port_info();
         id
     }
 
@@ -379,7 +379,7 @@ impl TestCore {
             0,
             "resolve answers and returns 0"
         );
-        self.tell_class_port_info();
+        self.answer_class_port_info();
         id
     }
 
@@ -401,7 +401,7 @@ impl TestCore {
             0,
             "query answers and returns 0"
         );
-        self.tell_class_port_info();
+        self.answer_class_port_info();
         id
     }
 
@@ -430,7 +430,7 @@ impl TestCore {
 
     /// All answers to a client so far.
     pub fn answers(&self, id: u64) -> Vec<Answer> {
-        self.tell_class_port_info();
+        self.answer_class_port_info();
         with_state(|state| {
             state
                 .answers
@@ -453,8 +453,8 @@ impl TestCore {
 
     /// Returns the outstanding SA MADs, oldest first: path queries and joins, and ClassPortInfo queries if
     /// [`play_class_port_info`](Self::play_class_port_info) leaves them to the test.
-    pub fn sa_questions(&self) -> Vec<umad_sa_packet> {
-        self.tell_class_port_info();
+    pub fn sa_mads(&self) -> Vec<umad_sa_packet> {
+        self.answer_class_port_info();
         with_state(|state| state.sent.iter().map(SentMad::packet).collect())
     }
 
@@ -462,8 +462,8 @@ impl TestCore {
     ///
     /// # Panics
     /// If there are fewer in time.
-    pub fn wait_for_sa_questions(&self, count: usize) -> Vec<umad_sa_packet> {
-        self.wait(&format!("{count} questions to the SA"), |state| {
+    pub fn wait_for_sa_mads(&self, count: usize) -> Vec<umad_sa_packet> {
+        self.wait(&format!("{count} SA MADs"), |state| {
             (state.sent.len() >= count).then(|| state.sent.iter().map(SentMad::packet).collect())
         })
     }
@@ -524,9 +524,9 @@ impl TestCore {
     ///
     /// # Panics
     /// If no MAD is outstanding, or the oldest is another one.
-    pub fn sa_tells_class_port_info(&self, qos: bool) {
+    pub fn sa_answers_class_port_info(&self, qos: bool) {
         let oldest = self
-            .sa_questions()
+            .sa_mads()
             .first()
             .map(|packet| packet.mad_hdr.attr_id.to_host());
         assert_eq!(
@@ -548,12 +548,12 @@ impl TestCore {
     }
 
     /// Returns the number of ClassPortInfo queries so far.
-    pub fn class_port_info_questions(&self) -> usize {
+    pub fn class_port_info_queries(&self) -> usize {
         with_state(|state| state.class_port_info.asked)
     }
 
     /// Answers ClassPortInfo queries in the test's thread, like all others, so that the provider holds no locks.
-    fn tell_class_port_info(&self) {
+    fn answer_class_port_info(&self) {
         loop {
             let next = STATE.lock().as_mut().and_then(|state| {
                 let info = &mut state.class_port_info;
@@ -622,7 +622,7 @@ impl TestCore {
     fn wait<R>(&self, what: &str, mut ready: impl FnMut(&State) -> Option<R>) -> R {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            self.tell_class_port_info();
+            self.answer_class_port_info();
             let mut state = STATE.lock();
             if state
                 .as_ref()
@@ -645,7 +645,7 @@ impl TestCore {
     fn bring_back(&self, status: u32, change: impl FnOnce(&mut umad_sa_packet)) {
         let sent = with_state(|state| state.sent.pop_front()).expect("an SA MAD is outstanding");
         give_back(sent, status, change);
-        self.tell_class_port_info();
+        self.answer_class_port_info();
     }
 }
 
@@ -673,7 +673,7 @@ impl Drop for TestCore {
     fn drop(&mut self) {
         self.close();
         // End all outstanding MADs before another core reuses this one's place and addresses.
-        while !self.sa_questions().is_empty() {
+        while !self.sa_mads().is_empty() {
             self.sa_times_out();
         }
         if let Some(path) = &self.options_file {

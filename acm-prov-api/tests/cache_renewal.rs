@@ -1,4 +1,4 @@
-//! What the path store gives and names while paths are renewed, and what can be taken from one store to another.
+//! The path store while paths are renewed, and with answers from another store.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ fn what_was_used_lately_is_given_and_due_and_the_rest_is_not() {
         assert!(due.contains(query));
     }
     assert_eq!(store.due(at(3), 2).len(), 2);
-    // Only while they may stand in for a silent SA.
+    // Only within the stale TTL.
     assert!(
         store
             .get_while_renewed(&queries[0], at(2 + STALE_TTL - 1))
@@ -129,7 +129,7 @@ fn answers_to_queries_that_name_more_are_due_as_they_were_asked() {
     assert_eq!(store.due(at(2), 9), [by_lid(4)]);
 }
 
-/// Else what was used once would be renewed for ever.
+/// Otherwise a path used once would be renewed forever.
 #[test]
 fn a_renewal_is_no_use() {
     let store = store(Renewing::Used);
@@ -272,7 +272,7 @@ fn what_is_fresh_and_plain_can_be_taken_to_another_store() {
         path: to_gid,
         age: Duration::from_secs(2),
     };
-    // In no order: where a GID is in the table, nobody knows.
+    // In no order: the place of a GID in the table is random.
     let all = [kept(2, 3_000), gid, kept(1, 3_000)];
     assert!(all.iter().all(|kept| fresh.contains(kept)), "{fresh:?}");
     assert_eq!(fresh.len(), all.len());

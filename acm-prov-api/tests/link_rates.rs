@@ -1,4 +1,4 @@
-//! Links of every width and speed: what a port says of paths in its subnet.
+//! Paths within a port's subnet for links of every width and speed.
 
 use acm_prov_api::cache::own_path;
 use acm_prov_api::path::{Selector, rate_mbps};
@@ -6,7 +6,7 @@ use acm_prov_api::prelude::*;
 use acm_prov_api::provider_table;
 use acm_prov_api::testing::{Request, TestCore};
 
-/// Answers for a LID with the path to it, for its own address with the one to itself.
+/// Answers for a LID with `subnet_path`, and for its own address with the path to itself.
 struct Subnet;
 
 impl Provider for Subnet {

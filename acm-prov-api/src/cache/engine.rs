@@ -27,7 +27,6 @@ use crate::sa::{PathQuery, Source, Target};
 use crate::sync::{Arc, Condvar, Mutex, Weak};
 use crate::text::watched_file::Follow;
 
-mod asking;
 mod batch;
 mod client;
 mod endpoint;
@@ -35,6 +34,7 @@ mod files;
 mod finding;
 mod operator;
 mod parked;
+mod path_query;
 mod port;
 mod preload;
 mod qos;
@@ -44,9 +44,9 @@ mod threads;
 mod warm_up;
 mod worker;
 
-use asking::Waiter;
 use client::{Client, Provider};
 use parked::ParkedRequests;
+use path_query::Waiter;
 use preload::Preload;
 use qos::{Qos, QosState};
 use renew::Renewals;

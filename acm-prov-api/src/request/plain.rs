@@ -1,6 +1,6 @@
 //! Recognizes a plain request in a client's bytes, without building a query.
 
-use super::Asked;
+use super::Entries;
 use crate::abi::AcmEpType;
 use crate::address::{ADDRESS_LENGTH, Gid, Lid, PKey};
 use crate::sa::{Source, Target};
@@ -131,7 +131,7 @@ fn by_lid(lid: Lid) -> Option<Target> {
     lid.is_unicast().then_some(Target::Lid(lid))
 }
 
-impl Asked<'_> {
+impl Entries<'_> {
     /// See [`ResolveRequest::plain_target`](super::ResolveRequest::plain_target).
     #[inline]
     pub(super) fn plain_target(&self, source: &Source, qos: Qos) -> Option<Target> {
@@ -158,7 +158,7 @@ impl Asked<'_> {
     }
 }
 
-impl Asked<'_> {
+impl Entries<'_> {
     /// As above, but with another destination: see
     /// [`EndpointCache::resolve_to`](crate::cache::engine::EndpointCache::resolve_to).
     #[cfg(feature = "cache")]

@@ -132,7 +132,7 @@ pub(super) fn submit(
     id: MadId,
     endpoint: EndpointHandle,
     urgency: Urgency,
-    question: MadRequest,
+    request: MadRequest,
     patience: Option<u64>,
     done: Done,
 ) {
@@ -141,7 +141,7 @@ pub(super) fn submit(
         id,
         endpoint,
         urgency,
-        question,
+        request,
         asked,
         wanted_until: patience.map_or(Moment::NEVER, |patience| asked.after(patience)),
         done,
@@ -195,11 +195,11 @@ pub(crate) fn close(endpoint: &EndpointHandle) {
         QUEUE.changed.notify_one();
     }
     drop(table);
-    tell(ended);
+    call_done(ended);
 }
 
 /// Calls `done` of MADs that ended without a response. A panic in one does not affect the others.
-fn tell(ended: Vec<Ended>) {
+fn call_done(ended: Vec<Ended>) {
     for ended in ended {
         guard::enter("SA callback", ended.host.as_ref(), (), || {
             ended.done.ended(ended.sent, Err(ended.error));
@@ -214,17 +214,17 @@ impl Queue {
         while let Some(HandedOver {
             context,
             endpoint,
-            question,
+            request,
             is_last,
         }) = next
         {
             let sent = endpoint.gate().with(|structure| {
                 // Count here, not when it was queued: a withdrawn MAD is no query.
-                if question.attribute == abi::UMAD_SA_ATTR_PATH_REC {
+                if request.attribute == abi::UMAD_SA_ATTR_PATH_REC {
                     endpoint.count(AcmCounter::ROUTE_QUERY);
                 }
                 // SAFETY: the gate keeps the endpoint open.
-                unsafe { transfer::send(structure, endpoint.host(), context, &question) }
+                unsafe { transfer::send(structure, endpoint.host(), context, &request) }
             });
             match sent.map_err(SaError::from).flatten() {
                 // A MAD that has arrived since is handed over by its own thread.

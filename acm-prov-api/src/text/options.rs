@@ -83,7 +83,7 @@ pub struct Options {
     file: PathBuf,
     /// By name in lower case.
     entries: HashMap<Vec<u8>, Entry>,
-    asked: Mutex<Asked>,
+    uses: Mutex<Uses>,
 }
 
 #[derive(Debug)]
@@ -98,7 +98,7 @@ struct Entry {
 }
 
 #[derive(Debug, Default)]
-struct Asked {
+struct Uses {
     reports: Vec<Report>,
     /// The options read so far, by name.
     declared: BTreeMap<String, Declared>,
@@ -173,7 +173,7 @@ impl Options {
         Self {
             file: file.to_owned(),
             entries,
-            asked: Mutex::new(Asked {
+            uses: Mutex::new(Uses {
                 reports,
                 declared: BTreeMap::new(),
             }),
@@ -236,18 +236,18 @@ impl Options {
     /// a prefix that no other program uses.
     pub fn report_unknown(&self, prefix: &str) {
         let prefix = prefix.to_ascii_lowercase();
-        let asked = self.asked.lock();
+        let uses = self.uses.lock();
         let mut unknown: Vec<_> = self
             .entries
             .iter()
             .filter(|(name, _)| name.starts_with(prefix.as_bytes()))
             .filter(|(name, _)| {
-                !str::from_utf8(name).is_ok_and(|name| asked.declared.contains_key(name))
+                !str::from_utf8(name).is_ok_and(|name| uses.declared.contains_key(name))
             })
             .map(|(_, entry)| entry)
             .collect();
         unknown.sort_by_key(|entry| entry.line);
-        let known: Vec<_> = asked
+        let known: Vec<_> = uses
             .declared
             .keys()
             .map(String::as_str)
@@ -258,7 +258,7 @@ impl Options {
         } else {
             known.join(", ")
         };
-        drop(asked);
+        drop(uses);
         for entry in unknown {
             let problem = Problem::UnknownKey {
                 key: shown(&entry.key),
@@ -270,17 +270,17 @@ impl Options {
 
     /// Returns the options read so far, by name.
     pub fn declared(&self) -> Vec<Declared> {
-        self.asked.lock().declared.values().cloned().collect()
+        self.uses.lock().declared.values().cloned().collect()
     }
 
     fn declare(&self, declared: Declared) {
-        let mut asked = self.asked.lock();
-        asked.declared.insert(declared.name.clone(), declared);
+        let mut uses = self.uses.lock();
+        uses.declared.insert(declared.name.clone(), declared);
     }
 
     /// Returns the problems found so far: of the file, and of the values that were read. Each problem appears once.
     pub fn reports(&self) -> Vec<Report> {
-        self.asked.lock().reports.clone()
+        self.uses.lock().reports.clone()
     }
 
     /// Returns the value of an option if `parse` accepts it; reports a bad one.
@@ -339,7 +339,7 @@ impl Options {
     }
 
     fn report(&self, report: Report) {
-        let reports = &mut self.asked.lock().reports;
+        let reports = &mut self.uses.lock().reports;
         // A provider may read the option again for each port.
         if !reports.contains(&report) {
             reports.push(report);

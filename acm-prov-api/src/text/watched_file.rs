@@ -85,12 +85,12 @@ impl Stamp {
 
 /// What exists at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Seen {
+enum Found {
     Nothing,
     File(Stamp),
 }
 
-impl Seen {
+impl Found {
     fn at(path: &Path) -> io::Result<Self> {
         match std::fs::metadata(path) {
             Ok(metadata) => Ok(Self::File(Stamp::new(&metadata))),
@@ -107,9 +107,9 @@ struct Watch {
     has_begun: bool,
     /// The state that was read last, usable or not; `None` if the first read failed. A state that could not be read is not
     /// recorded.
-    read: Option<Seen>,
+    read: Option<Found>,
     /// A changed state, and when it was first seen.
-    pending: Option<(Seen, Moment)>,
+    pending: Option<(Found, Moment)>,
     /// Whether the log says that the file cannot be read.
     is_failing: bool,
     /// The earliest time of the next try.
@@ -197,17 +197,17 @@ impl<T: FileContent> WatchedFile<T> {
     fn read_first(&self, watch: &mut Watch) {
         watch.has_begun = true;
         // Take the stamp first, so that a change during the read is noticed later.
-        let seen = Seen::at(&self.file).ok();
+        let found = Found::at(&self.file).ok();
         let (content, read) = match (self.open)(&self.file) {
             Ok(reader) => {
                 let mut reader = Watched::new(reader);
                 let content = (self.parse)(&self.file, &mut reader);
-                (content, seen.filter(|_| reader.error.is_none()))
+                (content, found.filter(|_| reader.error.is_none()))
             }
             Err(error) => {
                 let is_missing = error.kind() == io::ErrorKind::NotFound;
                 let content = (self.failed)(of_error(&self.file, &error));
-                (content, is_missing.then_some(Seen::Nothing))
+                (content, is_missing.then_some(Found::Nothing))
             }
         };
         watch.read = read;
@@ -235,7 +235,7 @@ impl<T: FileContent> WatchedFile<T> {
             return Err(error.into());
         }
         let after = Stamp::new(&reader.inner.get_ref().metadata()?);
-        if before != after || Seen::at(&self.file)? != Seen::File(after) {
+        if before != after || Found::at(&self.file)? != Found::File(after) {
             let reason = "the file changes while it is read";
             return Err(Failure::Unreadable(reason.to_owned()));
         }
@@ -263,35 +263,35 @@ impl<T: FileContent> WatchedFile<T> {
 
     /// Does the work of a look. Returns lines without the file's name.
     fn follow(&self, watch: &mut Watch, now: Moment) -> Vec<String> {
-        let seen = match Seen::at(&self.file) {
-            Ok(seen) => seen,
+        let found = match Found::at(&self.file) {
+            Ok(found) => found,
             Err(error) => {
                 let reason = format!("the file cannot be read: {error}");
                 return Vec::from_iter(watch.fail(now, &reason));
             }
         };
-        if watch.read == Some(seen) {
+        if watch.read == Some(found) {
             watch.pending = None;
             let was_failing = std::mem::take(&mut watch.is_failing);
             let line = "the file can be read again and has not changed";
             return Vec::from_iter(was_failing.then(|| line.to_owned()));
         }
         let since = match watch.pending {
-            Some((pending, since)) if pending == seen => since,
+            Some((pending, since)) if pending == found => since,
             _ => {
-                watch.pending = Some((seen, now));
+                watch.pending = Some((found, now));
                 return Vec::new();
             }
         };
         if now.since(since) < SETTLED || now < watch.retry_at {
             return Vec::new();
         }
-        let (read, lines) = match seen {
-            Seen::Nothing => {
+        let (read, lines) = match found {
+            Found::Nothing => {
                 let line = "the file is gone; going on with what was read before";
-                (Seen::Nothing, vec![line.to_owned()])
+                (Found::Nothing, vec![line.to_owned()])
             }
-            Seen::File(_) => match self.read() {
+            Found::File(_) => match self.read() {
                 Ok((stamp, content)) => {
                     let what = if watch.is_failing {
                         "can be read again"
@@ -301,16 +301,16 @@ impl<T: FileContent> WatchedFile<T> {
                     let mut lines = vec![format!("the file {what}: {} entries", content.count())];
                     lines.extend(content.reports().iter().map(ToString::to_string));
                     *self.current.write() = Arc::new(content);
-                    (Seen::File(stamp), lines)
+                    (Found::File(stamp), lines)
                 }
                 Err(Failure::Unfit(stamp, reason)) => {
                     let line = format!(
                         "the file has changed, but {reason}; going on with what was read before"
                     );
-                    (Seen::File(stamp), vec![line])
+                    (Found::File(stamp), vec![line])
                 }
                 Err(Failure::Vanished) => {
-                    watch.pending = Some((Seen::Nothing, now));
+                    watch.pending = Some((Found::Nothing, now));
                     return Vec::new();
                 }
                 Err(Failure::Unreadable(reason)) => {

@@ -59,10 +59,10 @@ impl Due {
     fn turn(&mut self, shared: &Shared) -> Duration {
         let now = Moment::now();
         let looks = self.look <= now;
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         if looks {
             self.look = now.after(TICK);
-            told.extend(
+            lines.extend(
                 shared
                     .preload
                     .iter()
@@ -77,11 +77,11 @@ impl Due {
         if std::mem::take(&mut self.is_first) {
             shared.state.lock().files_are_read();
         }
-        tell(shared, told);
+        log(shared, lines);
         if looks {
             let followed = shared.followed.lock().clone();
             for file in followed {
-                tell(shared, file.look(Moment::now()));
+                log(shared, file.look(Moment::now()));
             }
         }
         let next = self.flush.min(self.look);
@@ -100,7 +100,7 @@ fn look(shared: &Shared, preload: &Preload) -> Vec<String> {
     lines
 }
 
-fn tell(shared: &Shared, lines: Vec<String>) {
+fn log(shared: &Shared, lines: Vec<String>) {
     for line in lines {
         let host = shared.port.host();
         host.log(LogLevel::ALWAYS, format_args!("{line}"));

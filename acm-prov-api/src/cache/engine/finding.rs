@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::asking::Waiter;
 use super::client::Client;
+use super::path_query::Waiter;
 use super::{Asker, LookupKey, OpenEndpoint, Resolution, State, qos};
 use crate::abi::AcmStatus;
 use crate::cache::store::{Known, millis};

@@ -251,28 +251,28 @@ impl Asker {
 }
 
 /// A ClassPortInfo query on its way to the core.
-pub(super) struct AskingQos {
+pub(super) struct QosQuery {
     endpoint: Arc<OpenEndpoint>,
     id: u64,
 }
 
 impl State {
     /// Takes the ClassPortInfo query, if one is to be sent now.
-    pub(super) fn next_qos_question(&mut self) -> Option<AskingQos> {
+    pub(super) fn next_qos_query(&mut self) -> Option<QosQuery> {
         if !self.qos.lookups.is_any_queued() {
             return None;
         }
         let now = Moment::now();
         let endpoint = Arc::clone(self.endpoints.values().next()?);
         let Try { id, .. } = self.qos.lookups.next_try(now, || sa::new_id().into())?;
-        Some(AskingQos { endpoint, id })
+        Some(QosQuery { endpoint, id })
     }
 }
 
 impl Shared {
-    pub(super) fn ask_qos(self: &Arc<Self>, asking: AskingQos) {
+    pub(super) fn ask_qos(self: &Arc<Self>, query: QosQuery) {
         let shared = Arc::downgrade(self);
-        let AskingQos { endpoint, id } = asking;
+        let QosQuery { endpoint, id } = query;
         let Some(mad) = MadId::from_u64(id) else {
             return;
         };

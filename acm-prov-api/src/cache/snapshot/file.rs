@@ -158,7 +158,7 @@ mod tests {
         tempfile::tempdir().unwrap()
     }
 
-    fn told<T: std::fmt::Debug>(result: Result<T, FileError>) -> String {
+    fn text<T: std::fmt::Debug>(result: Result<T, FileError>) -> String {
         result.unwrap_err().to_string()
     }
 
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(mode(file.parent().unwrap()), 0o700);
         let names = fs::read_dir(file.parent().unwrap()).unwrap();
         assert_eq!(names.count(), 1, "no temporary file is left");
-        assert!(told(read(&file, 5)).ends_with("is larger than 5 bytes"));
+        assert!(text(read(&file, 5)).ends_with("is larger than 5 bytes"));
     }
 
     #[test]
@@ -217,13 +217,13 @@ mod tests {
         write(&file, b"text").unwrap();
         let link = folder.path().join("link");
         symlink(&file, &link).unwrap();
-        assert!(told(read(&link, 100)).ends_with("is a link or a special file"));
+        assert!(text(read(&link, 100)).ends_with("is a link or a special file"));
         fs::set_permissions(&file, Permissions::from_mode(0o620)).unwrap();
-        assert!(told(read(&file, 100)).contains("others can write to it"));
+        assert!(text(read(&file, 100)).contains("others can write to it"));
         fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         fs::hard_link(&file, folder.path().join("second")).unwrap();
-        assert!(told(read(&file, 100)).ends_with("is a link or a special file"));
-        assert!(told(read(folder.path(), 100)).ends_with("is a link or a special file"));
+        assert!(text(read(&file, 100)).ends_with("is a link or a special file"));
+        assert!(text(read(folder.path(), 100)).ends_with("is a link or a special file"));
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         let fifo = folder.path().join("fifo");
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-        assert!(told(read(&fifo, 100)).ends_with("is a link or a special file"));
+        assert!(text(read(&fifo, 100)).ends_with("is a link or a special file"));
     }
 
     #[test]
@@ -241,10 +241,10 @@ mod tests {
         let (open, link) = (folder.path().join("open"), folder.path().join("link"));
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
-        assert!(told(write(&open.join("paths"), b"")).contains("others can write to it"));
+        assert!(text(write(&open.join("paths"), b"")).contains("others can write to it"));
         symlink(&open, &link).unwrap();
-        assert!(told(write(&link.join("paths"), b"")).ends_with("is a link or a special file"));
+        assert!(text(write(&link.join("paths"), b"")).ends_with("is a link or a special file"));
         let nowhere = folder.path().join("no/where/paths");
-        assert!(told(write(&nowhere, b"")).contains("cannot be created: No such file"));
+        assert!(text(write(&nowhere, b"")).contains("cannot be created: No such file"));
     }
 }

@@ -1,4 +1,4 @@
-//! What is written is read, and nothing else is.
+//! Reads what was written, and refuses everything else.
 
 use proptest::prelude::*;
 

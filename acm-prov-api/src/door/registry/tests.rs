@@ -1,4 +1,4 @@
-//! One thread at a time, and many; the models look at each order.
+//! Tests with one thread and with many; the loom models test every order.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn a_key_dies_with_its_context() {
     assert_eq!(close(&registry, first).as_deref(), Some(&1));
     assert!(close(&registry, first).is_none());
     let second = registry.insert(Arc::new(2)).unwrap();
-    assert_ne!(first, second, "the slot is used again under another key");
+    assert_ne!(first, second, "the slot is reused under another key");
     assert_eq!(value(&registry, first), None);
     assert!(!registry.is_open(first) && registry.is_open(second));
     assert_eq!(value(&registry, second), Some(2));
@@ -134,7 +134,7 @@ fn guests_without_end_do_not_reach_the_next_bit() {
     assert_eq!(word.load(Ordering::Relaxed) & GUESTS, 0);
 }
 
-/// Threads that visit while others open and close: each finds its own value or none, and every value is dropped once.
+/// Some threads visit while others open and close: each visit finds its own value or none, and every value is dropped once.
 #[test]
 fn visits_and_closes_of_many_threads() {
     use std::sync::atomic::AtomicUsize;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Queue, Table, tell};
+use super::{Queue, Table, call_done};
 use crate::clock::Moment;
 use crate::sync::thread::Builder;
 
@@ -25,7 +25,7 @@ impl Queue {
             let (ended, ports) = table.mads().take_due(now);
             if !ports.is_empty() || !ended.is_empty() {
                 drop(table);
-                tell(ended);
+                call_done(ended);
                 for port in ports {
                     self.hand_over(port, self.next_to_hand_over(port));
                 }

@@ -27,7 +27,7 @@ pub(super) struct NewMad {
     pub(super) id: MadId,
     pub(super) endpoint: EndpointHandle,
     pub(super) urgency: Urgency,
-    pub(super) question: MadRequest,
+    pub(super) request: MadRequest,
     pub(super) asked: Moment,
     /// When `done` must be called at the latest, even if the MAD was not handed over.
     pub(super) wanted_until: Moment,
@@ -38,7 +38,7 @@ pub(super) struct NewMad {
 pub(super) struct HandedOver {
     pub(super) context: Context,
     pub(super) endpoint: EndpointHandle,
-    pub(super) question: MadRequest,
+    pub(super) request: MadRequest,
     /// Whether no other MAD of the port waits.
     pub(super) is_last: bool,
 }
@@ -68,7 +68,7 @@ enum State {
 /// The data for handing over a MAD.
 struct ToSend {
     endpoint: EndpointHandle,
-    question: MadRequest,
+    request: MadRequest,
 }
 
 pub(super) struct Mad {
@@ -196,7 +196,7 @@ impl Mads {
             id,
             endpoint,
             urgency,
-            question,
+            request,
             asked,
             wanted_until,
             done,
@@ -209,14 +209,14 @@ impl Mads {
         };
         let limits = endpoint.host().sa_limits();
         let port = &mut self.ports[index.0];
-        let expected = (question.response, question.attribute);
+        let expected = (request.response, request.attribute);
         let (state, lost_at, next) = if port.queue.is_empty() && port.has_room(&limits, urgency) {
             let lost_at = lost_at(&limits, port.out, asked);
             port.out += 1;
             let next = HandedOver {
                 context: Context { host, id },
                 endpoint,
-                question,
+                request,
                 is_last: true,
             };
             (State::Out(asked), lost_at, Some(next))
@@ -224,7 +224,7 @@ impl Mads {
             self.places += 1;
             let place = (urgency, self.places);
             port.queue.insert(place, id);
-            let to_send = Box::new(ToSend { endpoint, question });
+            let to_send = Box::new(ToSend { endpoint, request });
             (State::Queued(place, to_send), Moment::NEVER, None)
         };
         let deadline = wanted_until.min(lost_at);
@@ -284,11 +284,11 @@ impl Mads {
         let State::Queued(_, to_send) = before else {
             return None;
         };
-        let ToSend { endpoint, question } = *to_send;
+        let ToSend { endpoint, request } = *to_send;
         Some(HandedOver {
             context,
             endpoint,
-            question,
+            request,
             is_last,
         })
     }

@@ -17,7 +17,7 @@ pub(super) unsafe fn send(
     endpoint: *const acm_endpoint,
     host: &Host,
     context: Context,
-    question: &MadRequest,
+    request: &MadRequest,
 ) -> Result<(), SaError> {
     let table = host.table();
     // SAFETY: the caller's promise; the context is a number that nobody dereferences.
@@ -26,7 +26,7 @@ pub(super) unsafe fn send(
         return Err(SaError::NoMemory);
     }
     // SAFETY: the core's fresh MAD is ours until it is sent.
-    fill(unsafe { &mut *mad }, question, context.id);
+    fill(unsafe { &mut *mad }, request, context.id);
     // SAFETY: the endpoint is open and the MAD complete. The core logs the endpoint's first address here, out of an array
     // that its server thread may be moving; nothing on this side can prevent that.
     let code: c_int = unsafe { (table.acm_send_sa_mad)(mad) };
@@ -38,19 +38,19 @@ pub(super) unsafe fn send(
     Ok(())
 }
 
-fn fill(mad: &mut acm_sa_mad, question: &MadRequest, id: MadId) {
+fn fill(mad: &mut acm_sa_mad, request: &MadRequest, id: MadId) {
     let packet = &mut mad.sa_mad;
     packet.mad_hdr = umad_hdr {
         base_version: abi::UMAD_BASE_VERSION,
         mgmt_class: abi::UMAD_CLASS_SUBN_ADM,
         class_version: abi::UMAD_SA_CLASS_VERSION,
-        method: question.method,
+        method: request.method,
         tid: Be64::from_host(id.into()),
-        attr_id: Be16::from_host(question.attribute),
+        attr_id: Be16::from_host(request.attribute),
         ..Default::default()
     };
-    packet.comp_mask = Be64::from_host(question.mask);
-    packet.data[..RECORD_LENGTH].copy_from_slice(&question.record);
+    packet.comp_mask = Be64::from_host(request.mask);
+    packet.data[..RECORD_LENGTH].copy_from_slice(&request.record);
 }
 
 /// A MAD that the core has returned. Dropping it frees the MAD.

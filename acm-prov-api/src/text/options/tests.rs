@@ -322,7 +322,7 @@ fn files_that_are_not_there_or_not_readable() {
     let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
     // SAFETY: the name is a C string.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-    assert_eq!(reports_of(&fifo), [], "empty, and above all not waited for");
+    assert_eq!(reports_of(&fifo), [], "empty, and it does not block");
 
     assert_eq!(reports_of(Path::new("/dev/null")), []);
 }

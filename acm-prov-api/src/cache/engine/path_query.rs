@@ -16,13 +16,13 @@ use crate::sync::Arc;
 use super::{Client, EndpointId, LookupKey, OpenEndpoint, Shared, State};
 
 /// A path query on its way to the core.
-pub(super) struct Asking {
+pub(super) struct NextQuery {
     handle: EndpointHandle,
-    asked: Box<Asked>,
+    sent_query: Box<SentQuery>,
 }
 
 /// Seldom more than one at a time.
-pub(super) type Queries = SmallVec<[Asking; 1]>;
+pub(super) type Queries = SmallVec<[NextQuery; 1]>;
 
 impl State {
     /// Takes the path queries to hand to the core.
@@ -46,9 +46,9 @@ impl State {
             let Some(endpoint) = self.endpoints.get(&key.endpoint) else {
                 continue;
             };
-            queries.push(Asking {
+            queries.push(NextQuery {
                 handle: endpoint.handle.clone(),
-                asked: Box::new(Asked {
+                sent_query: Box::new(SentQuery {
                     shared: Arc::clone(&shared),
                     endpoint: key.endpoint,
                     pkey: endpoint.source.pkey,
@@ -80,22 +80,27 @@ impl State {
     }
 }
 
-impl Asking {
+impl NextQuery {
     /// Hands the query over.
     pub(super) fn ask(self) {
-        let Self { handle, mut asked } = self;
-        let Some(id) = MadId::from_u64(asked.id) else {
+        let Self {
+            handle,
+            mut sent_query,
+        } = self;
+        let Some(id) = MadId::from_u64(sent_query.id) else {
             return;
         };
-        let mut query = asked.query;
-        if let Some((constrained, has_alternative)) =
-            asked.shared.rules.attempt(&query, asked.alternative)
+        let mut query = sent_query.query;
+        if let Some((constrained, has_alternative)) = sent_query
+            .shared
+            .rules
+            .attempt(&query, sent_query.alternative)
         {
             query = constrained;
-            asked.constrained = Some(Box::new(constrained));
-            asked.has_alternative = has_alternative;
+            sent_query.constrained = Some(Box::new(constrained));
+            sent_query.has_alternative = has_alternative;
         }
-        handle.ask_complete_path(id, &query, None, asked);
+        handle.ask_complete_path(id, &query, None, sent_query);
     }
 }
 
@@ -111,7 +116,7 @@ impl Shared {
 }
 
 /// A query that the core has. It ends when its endpoint closes, at the latest; until then it keeps the port's state alive.
-struct Asked {
+struct SentQuery {
     shared: Arc<Shared>,
     endpoint: EndpointId,
     pkey: PKey,
@@ -128,7 +133,7 @@ struct Asked {
     epoch: Epoch,
 }
 
-impl OnEnd for Asked {
+impl OnEnd for SentQuery {
     fn ended(self: Box<Self>, sent: Moment, answer: Result<&umad_sa_packet, SaError>) {
         let query = self.constrained.as_deref().unwrap_or(&self.query);
         let answer = answer.and_then(|packet| sa::read_path(query, packet));
@@ -136,7 +141,7 @@ impl OnEnd for Asked {
     }
 }
 
-impl Asked {
+impl SentQuery {
     fn answered(&self, sent: Moment, answer: &Result<PathRecord, SaError>) {
         let shared = &self.shared;
         let now = Moment::now();

@@ -9,7 +9,7 @@ use super::plain;
 
 /// The entries of a request.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct Entries<'a> {
     /// A path record, or an address of a known type.
     pub(super) destination: Entry<'a>,
     /// The source that the core chose, if the answer is to name it.
@@ -58,7 +58,7 @@ impl Invalid {
     }
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Entries<'a> {
     #[inline]
     pub(super) fn read(message: Message<'a>) -> Result<Self, Invalid> {
         let first = message.filled_entry(0).ok_or(Invalid::NoEntry)?;
