@@ -248,7 +248,7 @@ impl PathRecord {
         self
     }
 
-    /// Number of paths asked for, 7 bits.
+    /// Number of requested paths, 7 bits.
     #[must_use]
     pub const fn numb_path(&self) -> u8 {
         self.0.reversible_numpath & !IBV_PATH_RECORD_REVERSIBLE

@@ -84,8 +84,8 @@ pub trait PortContext<P: Provider>: Send + Sync + Sized + 'static {
     /// The port is then not used.
     fn open(device: &Arc<Device<P>>, port: &PortHandle) -> Result<Self, Error>;
 
-    /// The subnet manager wants everybody to register again (`IBV_EVENT_CLIENT_REREGISTER`): what it was asked to
-    /// remember, such as multicast joins, is forgotten, and paths may have changed.
+    /// The subnet manager has asked clients to register again (`IBV_EVENT_CLIENT_REREGISTER`): it has forgotten
+    /// registrations such as multicast joins, and paths may have changed.
     fn reregister(&self, _port: &PortHandle) {}
 
     /// The port goes down. Its endpoints have been closed before.

@@ -62,7 +62,7 @@ fn expect_no_thread_that_keeps_deadlines() {
 }
 
 #[test]
-fn nobody_waits_for_a_mad_that_never_comes_back() {
+fn a_mad_that_the_core_never_returns_ends_by_its_deadline() {
     let mut core = opened("timeout 30\nretries 0\n");
     let resolved = core.resolve(&Request::destination(&Address::Lid(Lid(7))));
     let queried = core.query(&Request::path(&by_lid(8)));
@@ -101,7 +101,7 @@ fn a_close_answers_and_ends_the_thread() {
 }
 
 #[test]
-fn a_query_that_waits_for_its_turn_has_all_its_time_when_it_is_handed_over() {
+fn a_querys_deadline_starts_when_it_is_handed_over() {
     // The first MAD is presumed lost after two seconds, the second after three. The core returns neither.
     let mut core = opened("timeout 1000\nretries 0\n");
     let ids: Vec<u64> = (7..11)
@@ -122,7 +122,7 @@ fn a_query_that_waits_for_its_turn_has_all_its_time_when_it_is_handed_over() {
 }
 
 #[test]
-fn joins_and_questions_about_the_sa_go_before_path_queries() {
+fn joins_and_class_port_info_queries_go_before_path_queries() {
     let mut core = opened("");
     core.play_class_port_info(true);
     for lid in 7..11 {
@@ -144,7 +144,7 @@ fn joins_and_questions_about_the_sa_go_before_path_queries() {
 }
 
 #[test]
-fn a_client_of_a_silent_sa_does_not_wait_for_the_turns_of_others() {
+fn a_client_of_a_silent_sa_does_not_wait_for_other_queries() {
     let mut core = opened("timeout 100\nretries 0\n");
     let ids: Vec<u64> = (7..57)
         .map(|lid| core.query(&Request::path(&by_lid(lid))))
@@ -157,7 +157,7 @@ fn a_client_of_a_silent_sa_does_not_wait_for_the_turns_of_others() {
 }
 
 #[test]
-fn a_record_that_was_not_asked_for_is_no_answer() {
+fn a_record_that_does_not_match_the_query_is_refused() {
     let mut core = opened("");
     let other: [fn(&mut PathRecord); 4] = [
         |path| {

@@ -284,7 +284,7 @@ fn lines(core: &TestCore, text: &str) -> usize {
 }
 
 #[test]
-fn who_asks_after_a_reregister_is_not_answered_from_before() {
+fn a_request_after_a_reregister_gets_no_earlier_answer() {
     let mut core = opened();
     let before = core.resolve(&lid(7));
     core.wait_for_sa_mads(1);
@@ -305,7 +305,7 @@ fn who_asks_after_a_reregister_is_not_answered_from_before() {
 
 /// A hit reads no clock: the port's thread expires the path.
 #[test]
-fn a_path_that_is_asked_for_without_a_pause_expires() {
+fn a_path_that_is_requested_without_a_pause_expires() {
     let mut core = opened_with("test_ttl 500\n");
     for _ in 0..2 {
         core.resolve(&lid(7));
@@ -321,7 +321,7 @@ fn a_path_that_is_asked_for_without_a_pause_expires() {
 }
 
 #[test]
-fn queries_that_the_core_does_not_take_are_told_and_asked_again() {
+fn refused_queries_are_logged_and_retried() {
     let mut core = opened();
     core.refuse_mads(true);
     let id = core.resolve(&lid(7));
@@ -336,7 +336,7 @@ fn queries_that_the_core_does_not_take_are_told_and_asked_again() {
 }
 
 #[test]
-fn what_the_core_still_has_from_before_a_reopen_counts() {
+fn mads_from_before_a_reopen_still_count() {
     let mut core = opened();
     for destination in 7..=9 {
         core.resolve(&lid(destination));
@@ -359,7 +359,7 @@ fn what_the_core_still_has_from_before_a_reopen_counts() {
 }
 
 #[test]
-fn what_the_core_has_lost_takes_no_place_for_ever() {
+fn lost_mads_free_their_places() {
     let mut core = opened_with("test_timeout 200\ntest_retries 0\ntimeout 100\nretries 0\n");
     for destination in [7, 8] {
         core.resolve(&lid(destination));
@@ -377,7 +377,7 @@ fn what_the_core_has_lost_takes_no_place_for_ever() {
 }
 
 #[test]
-fn one_who_panics_takes_no_answer_from_the_others() {
+fn a_callback_that_panics_does_not_affect_other_requests() {
     let mut core = opened();
     core.expect_panics();
     let ids = [(); 3].map(|()| core.resolve(&lid(CURSED.0)));
@@ -392,7 +392,7 @@ fn one_who_panics_takes_no_answer_from_the_others() {
 }
 
 #[test]
-fn a_file_system_that_hangs_holds_up_no_answer() {
+fn a_file_system_that_hangs_delays_no_answer() {
     let mut core = opened_with("test_timeout 100\ntest_retries 0\ntest_hangs yes\n");
     let (hang, changed) = &HANG;
     changed.wait_while(&mut hang.lock(), |hang| *hang == Hang::NotLookedAt);
@@ -410,7 +410,7 @@ fn a_file_system_that_hangs_holds_up_no_answer() {
 }
 
 #[test]
-fn all_that_a_client_names_goes_to_the_sa() {
+fn every_component_that_a_client_names_goes_to_the_sa() {
     let mut core = opened_with("test_qos on\n");
     let mut wanted = PathRecord::default();
     wanted.set_dgid(Gid::new(0xfe80 << 48, 0x2002));
@@ -426,7 +426,7 @@ fn all_that_a_client_names_goes_to_the_sa() {
 }
 
 #[test]
-fn a_path_that_was_not_asked_for_is_refused_with_a_line_for_each_component() {
+fn a_path_that_does_not_match_is_refused_with_a_line_for_each_component() {
     let mut core = opened();
     type Spoil = fn(&mut PathRecord);
     let wrong: [(&str, Spoil); 2] = [
@@ -451,7 +451,7 @@ fn a_path_that_was_not_asked_for_is_refused_with_a_line_for_each_component() {
 }
 
 #[test]
-fn a_path_that_is_asked_for_as_it_was_handed_out_costs_no_query() {
+fn a_request_that_repeats_a_path_costs_no_query() {
     let mut core = opened();
     let id = core.resolve(&lid(7));
     core.wait_for_sa_mads(1);
@@ -466,7 +466,7 @@ fn a_path_that_is_asked_for_as_it_was_handed_out_costs_no_query() {
 }
 
 #[test]
-fn where_service_ids_do_not_count_all_connections_to_a_host_cost_one_query() {
+fn if_service_ids_do_not_count_all_connections_to_a_host_cost_one_query() {
     let mut core = opened();
     let ids: Vec<u64> = (1..=128)
         .map(|port| core.resolve(&connect(7, port)))
@@ -496,7 +496,7 @@ fn where_service_ids_do_not_count_all_connections_to_a_host_cost_one_query() {
 }
 
 #[test]
-fn where_service_ids_count_each_is_asked_for_once() {
+fn if_service_ids_count_each_is_queried_once() {
     let mut core = opened();
     let first = core.resolve(&connect(7, 1));
     says(&core, true);
@@ -518,14 +518,14 @@ fn where_service_ids_count_each_is_asked_for_once() {
 }
 
 #[test]
-fn a_request_that_names_neither_does_not_wait_for_the_sas_word() {
+fn a_request_that_names_neither_does_not_wait_for_class_port_info() {
     let mut core = opened();
     core.resolve(&lid(7));
     assert_eq!(asked(&core), [Asked::Lid(7)]);
 }
 
 #[test]
-fn who_waits_for_the_sas_word_keeps_his_own_deadline() {
+fn a_request_that_waits_for_class_port_info_keeps_its_deadline() {
     let mut core = opened_with("test_timeout 100\ntest_retries 0\n");
     let id = core.resolve(&connect(7, 1));
     assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
@@ -539,7 +539,7 @@ fn who_waits_for_the_sas_word_keeps_his_own_deadline() {
 }
 
 #[test]
-fn who_waits_for_the_sas_word_is_refused_when_the_port_closes() {
+fn a_request_that_waits_for_class_port_info_is_refused_at_the_ports_close() {
     let mut core = opened();
     let id = core.resolve(&connect(7, 1));
     core.close_port();
@@ -552,7 +552,7 @@ fn who_waits_for_the_sas_word_is_refused_when_the_port_closes() {
 }
 
 #[test]
-fn the_sa_is_asked_again_after_a_re_registration() {
+fn class_port_info_is_queried_again_after_a_re_registration() {
     let mut core = opened_with("sa_depth 8\n");
     let before = core.resolve(&connect(7, 1));
     core.reregister();
@@ -575,7 +575,7 @@ fn the_sa_is_asked_again_after_a_re_registration() {
 }
 
 #[test]
-fn the_sa_is_asked_again_after_a_flush() {
+fn class_port_info_is_queried_again_after_a_flush() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("flush");
     let mut core = opened_with(&format!("test_flush {}\n", file.display()));
@@ -591,7 +591,7 @@ fn the_sa_is_asked_again_after_a_flush() {
 }
 
 #[test]
-fn an_sa_that_does_not_say_counts_as_one_that_looks_at_service_ids() {
+fn an_sa_without_class_port_info_counts_as_one_with_service_ids() {
     let ends: [fn(&TestCore); 4] = [
         |core| core.sa_times_out(),
         |core| core.sa_answers(|packet| packet.mad_hdr.status = Be16::from_host(0x000c)),
@@ -628,7 +628,7 @@ fn an_sa_that_does_not_say_counts_as_one_that_looks_at_service_ids() {
 }
 
 #[test]
-fn while_the_sa_is_silent_its_last_word_counts() {
+fn while_the_sa_is_silent_its_last_class_port_info_counts() {
     let mut core = opened_with("sa_depth 8\n");
     let id = core.resolve(&connect(7, 1));
     says(&core, false);
@@ -648,7 +648,7 @@ fn while_the_sa_is_silent_its_last_word_counts() {
 }
 
 #[test]
-fn who_does_not_want_to_wait_gets_what_is_known() {
+fn a_nodelay_request_gets_a_cached_path_or_no_data() {
     let mut core = opened();
     let id = core.resolve(&connect(7, 1).nodelay());
     assert_eq!(core.answers(id)[0].status, Status::ENODATA);
@@ -662,7 +662,7 @@ fn who_does_not_want_to_wait_gets_what_is_known() {
 }
 
 #[test]
-fn a_stale_path_stands_in_for_an_sa_that_falls_silent_at_a_re_registration() {
+fn a_stale_path_is_used_if_the_sa_is_silent_after_a_re_registration() {
     let mut core = opened_with("test_timeout 300\ntest_retries 2\nsa_depth 8\n");
     let id = core.resolve(&connect(7, 1));
     says(&core, false);
@@ -685,7 +685,7 @@ fn a_stale_path_stands_in_for_an_sa_that_falls_silent_at_a_re_registration() {
 }
 
 #[test]
-fn the_kernel_asks_for_its_classes_itself_while_they_count() {
+fn the_kernels_classes_are_refused_while_they_count() {
     let kernel = |core: &TestCore| core.wait_for_answer(0);
     let mut core = opened();
     core.resolve_for_kernel(&of_class(7, 5));
@@ -714,7 +714,7 @@ fn the_kernel_asks_for_its_classes_itself_while_they_count() {
 }
 
 #[test]
-fn an_operator_who_knows_spares_the_question() {
+fn the_option_for_service_ids_saves_the_class_port_info_query() {
     let mut core = opened_with("test_qos on\n");
     core.resolve(&connect(7, 5));
     assert_eq!(asked(&core), [Service(7, 5)]);
@@ -752,7 +752,7 @@ fn route_cache_hits(core: &TestCore) -> [u64; 2] {
 }
 
 #[test]
-fn a_path_that_the_provider_wants_is_asked_for_and_then_known() {
+fn a_path_that_the_provider_requests_is_queried_and_cached() {
     let mut core = opened();
     on_behalf(PathOptions::default());
     let ids = [(); 2].map(|()| core.resolve(&lid(7)));
@@ -783,7 +783,7 @@ fn a_path_that_the_provider_wants_is_asked_for_and_then_known() {
 }
 
 #[test]
-fn a_provider_that_does_not_wait_gets_no_data_and_the_sa_is_asked() {
+fn a_provider_that_does_not_wait_gets_no_data_and_the_sa_is_queried() {
     let mut core = opened();
     on_behalf(PathOptions {
         nodelay: true,
@@ -815,7 +815,7 @@ fn a_provider_has_a_deadline_of_its_own_also_when_the_core_takes_no_mad() {
 }
 
 #[test]
-fn a_provider_hears_of_a_close_and_of_a_query_for_nothing() {
+fn a_provider_is_called_back_at_a_close_and_for_an_invalid_query() {
     let mut core = opened();
     on_behalf(PathOptions::default());
     let waiting = core.resolve(&lid(7));
@@ -843,7 +843,7 @@ fn requests_are_counted_once_however_they_end() {
 }
 
 #[test]
-fn a_name_and_a_policys_query_share_what_is_known() {
+fn a_name_and_a_policys_query_share_the_cache() {
     let mut core = opened();
     let name = Address::Name(Name::new("seven").unwrap());
     let ip = |sl| Address::Ip([10, 0, sl, 7].into());

@@ -122,12 +122,12 @@ fn compare(capacity: usize, requests: usize, between_scans: usize) {
 }
 
 #[test]
-fn hits_are_as_many_as_an_exact_lru_has() {
+fn the_hit_ratio_is_that_of_an_exact_lru() {
     compare(1_000, 500_000, 50_000);
 }
 
 /// The documented ratio. Takes half a minute without optimization.
 #[test]
-fn hits_are_as_many_as_an_exact_lru_has_at_the_default_capacity() {
+fn the_hit_ratio_is_that_of_an_exact_lru_at_the_default_capacity() {
     compare(65_536, 10_000_000, 1_000_000);
 }

@@ -192,7 +192,7 @@ fn a_preloaded_path_looks_like_the_sas() {
 }
 
 #[test]
-fn a_dump_answers_whoever_names_what_it_has() {
+fn a_dump_answers_requests_that_name_its_values() {
     let mut preloaded = opened(Some(&dump("0x0002 : 5  : 4   : 3\n")));
     let plain = preloaded.known(LID2).unwrap();
     let mut hinted = PathRecord::default();
@@ -211,7 +211,7 @@ fn a_dump_answers_whoever_names_what_it_has() {
 }
 
 #[test]
-fn what_a_dump_does_not_say_or_says_otherwise_is_the_sas() {
+fn requests_that_differ_from_the_dump_go_to_the_sa() {
     let others: [fn(&mut PathRecord); 5] = [
         |wanted| _ = wanted.set_service_id(9),
         |wanted| _ = wanted.set_traffic_class(9),
@@ -229,7 +229,7 @@ fn what_a_dump_does_not_say_or_says_otherwise_is_the_sas() {
 }
 
 #[test]
-fn a_destination_that_the_dump_does_not_have_is_the_sas() {
+fn a_destination_missing_in_the_dump_goes_to_the_sa() {
     let mut preloaded = opened(Some(&dump("0x0002 : UNREACHABLE\n")));
     for destination in [
         LID2,
@@ -259,7 +259,7 @@ fn a_changed_dump_takes_the_place_of_the_old_one() {
 }
 
 #[test]
-fn a_torn_dump_is_not_taken() {
+fn a_torn_dump_is_not_used() {
     let mut preloaded = opened(Some(&dump("0x0002 : 1  : 4   : 3\n")));
     preloaded.replace("Channel Adapter 0x0000000000002002, base LID 2, \"node2\", port 1\n");
     preloaded
@@ -269,7 +269,7 @@ fn a_torn_dump_is_not_taken() {
 }
 
 #[test]
-fn a_dump_that_comes_later_is_taken() {
+fn a_dump_that_appears_later_is_used() {
     let mut preloaded = opened(None);
     preloaded.core.wait_for_log("no such file");
     assert_eq!(preloaded.known(LID2), None);

@@ -66,7 +66,7 @@ fn learn(store: &PathStore, target: Target, id: u64, version: u64) {
 }
 
 #[test]
-fn hits_are_whole_whatever_is_written() {
+fn hits_are_consistent_during_writes() {
     let store = store(DESTINATIONS as usize);
     let hits = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
@@ -114,7 +114,7 @@ fn hits_are_whole_whatever_is_written() {
 
 /// A stored path stays a hit while the table grows, until the flush.
 #[test]
-fn growth_hides_nothing() {
+fn paths_stay_hits_while_the_table_grows() {
     let most: u64 = if cfg!(miri) { 40 } else { 100_000 };
     let store = store(usize::MAX);
     learn(&store, targets(1)[0], 1, 1);

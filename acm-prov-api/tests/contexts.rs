@@ -134,7 +134,7 @@ fn indices_and_lengths_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_dropped_token_answers_no_data_and_says_so() {
+fn a_dropped_token_answers_no_data_and_logs_a_line() {
     let mut core = opened();
     let id = core.resolve(&lid(0xbeef));
     assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
@@ -169,7 +169,7 @@ fn a_swallowed_panic_fails_the_test_that_caused_it() {
 }
 
 #[test]
-fn closing_answers_what_is_in_flight_and_a_late_answer_finds_nothing() {
+fn a_close_answers_waiting_requests_and_a_late_response_is_ignored() {
     let mut core = opened();
     let ids: Vec<u64> = (1..=20)
         .map(|destination| core.resolve(&lid(destination)))
@@ -239,7 +239,7 @@ fn both_status_bytes_count() {
 }
 
 #[test]
-fn a_query_asks_the_sa_and_is_answered_in_its_own_message() {
+fn a_query_request_goes_to_the_sa_and_has_its_own_form_of_answer() {
     let mut core = opened();
     let mut wanted = PathRecord::default();
     wanted.set_dlid(Lid(9));
@@ -304,7 +304,7 @@ fn an_ethernet_port_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_provider_that_fails_to_load_says_why() {
+fn a_provider_that_fails_to_load_returns_the_reason() {
     let error = TestCore::try_load::<Asker>("asker_fails yes\n")
         .err()
         .expect("refused");
@@ -606,7 +606,7 @@ fn an_address_that_moves_ends_at_its_endpoint_only() {
 
 /// For the core these are two addresses, each with a context that it will remove.
 #[test]
-fn an_ipv4_address_in_both_forms_is_there_until_both_are_removed() {
+fn an_ipv4_address_in_both_forms_is_present_until_both_are_removed() {
     let mut core = TestCore::load::<Addressed>("");
     core.open();
     let ip = std::net::Ipv4Addr::new(10, 0, 0, 7);
@@ -628,7 +628,7 @@ fn an_ipv4_address_in_both_forms_is_there_until_both_are_removed() {
 }
 
 #[test]
-fn an_address_that_is_refused_is_not_there() {
+fn a_refused_address_is_not_present() {
     let mut core = TestCore::load::<Addressed>("");
     core.open();
     let from = core.contexts()[3];

@@ -45,7 +45,7 @@ impl Drop for Hanging<'_> {
 }
 
 #[test]
-fn a_lookup_in_haste_takes_nobodys_wait_for_files_away() {
+fn a_lookup_without_time_does_not_end_others_wait_for_files() {
     in_a_namespace("a_hasty_lookup_where_it_hangs");
 }
 
@@ -93,7 +93,7 @@ fn in_a_namespace(test: &str) {
 }
 
 #[test]
-fn no_file_that_hangs_holds_up_a_request_or_the_server_thread() {
+fn no_file_that_hangs_blocks_a_request_or_the_server_thread() {
     in_a_namespace("with_all_files_where_it_hangs");
 }
 

@@ -78,7 +78,7 @@ fn a_path_has_the_rate_of_the_link_whatever_its_width_and_speed() {
 }
 
 #[test]
-fn of_a_link_that_is_not_known_nothing_is_said() {
+fn an_unknown_link_has_no_path() {
     let mut core = TestCore::load::<Subnet>("");
     core.open();
     for (width, speed) in [(0, 1), (3, 1), (32, 1), (2, 0), (2, 3), (2, 192)] {

@@ -361,7 +361,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_lost_and_nothing_is_left(
+    fn no_waiter_is_lost_and_nothing_is_left(
         steps in prop::collection::vec(step(), 1..200),
         try_timeout in prop_oneof![Just(None), (1..100u64).prop_map(Some)],
         seed: u64,
@@ -386,7 +386,7 @@ proptest! {
 
     /// As above, when the machine is dropped in between.
     #[test]
-    fn whoever_waits_has_an_end_when_all_is_dropped(steps in prop::collection::vec(step(), 1..60), seed: u64) {
+    fn waiters_have_an_end_when_the_machine_is_dropped_midway(steps in prop::collection::vec(step(), 1..60), seed: u64) {
         let mut world = World::new(None, seed);
         for step in &steps {
             world.run(step);

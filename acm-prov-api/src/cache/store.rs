@@ -284,7 +284,7 @@ impl PathStore {
         self.writer.lock().due(now, limit)
     }
 
-    /// Whether the answer to a query is still one of those that are [due](Self::due).
+    /// Whether the answer to a query is still [due](Self::due).
     #[must_use]
     pub fn is_due(&self, query: &PathQuery, now: Moment) -> bool {
         self.writer.lock().is_due(query, now)

@@ -140,7 +140,7 @@ impl Test {
 }
 
 #[test]
-fn what_is_asked_is_tried_once_and_answers_all() {
+fn a_lookup_is_tried_once_and_answers_all_waiters() {
     let mut test = Test::new(LIMITS);
     for client in 0..200 {
         assert!(test.ask(client.into(), 1, client));
@@ -159,7 +159,7 @@ fn what_is_asked_is_tried_once_and_answers_all() {
 }
 
 #[test]
-fn keys_are_told_apart() {
+fn keys_have_separate_lookups() {
     let mut test = Test::new(Limits {
         tries: 10,
         ..LIMITS
@@ -212,7 +212,7 @@ fn a_deadline_is_kept_although_the_try_never_ends() {
 }
 
 #[test]
-fn each_waits_until_its_own_deadline_in_whatever_order_they_ask() {
+fn each_waiter_has_its_own_deadline_in_any_order() {
     let mut test = Test::new(LIMITS);
     for (client, deadline) in [(1, 300), (2, 100), (3, 200), (4, 100)] {
         test.ask_until(0, 1, client, deadline);
@@ -238,7 +238,7 @@ fn a_deadline_that_has_passed_already_is_due_at_once() {
 }
 
 #[test]
-fn a_try_that_nobody_waits_for_counts_until_it_ends() {
+fn a_try_without_waiters_counts_until_it_ends() {
     let mut test = Test::new(LIMITS);
     for key in 1..=3 {
         test.ask(0, key, key.into());
@@ -257,7 +257,7 @@ fn a_try_that_nobody_waits_for_counts_until_it_ends() {
 }
 
 #[test]
-fn tries_that_nobody_wants_any_more_are_told_and_can_be_taken_back() {
+fn abandoned_tries_are_reported_and_can_be_withdrawn() {
     let mut test = Test::new(LIMITS);
     for key in 1..=3 {
         test.ask(0, key, key.into());
@@ -289,7 +289,7 @@ fn tries_that_nobody_wants_any_more_are_told_and_can_be_taken_back() {
 }
 
 #[test]
-fn a_try_that_was_not_begun_has_its_turn_behind_the_others_without_a_rest() {
+fn a_withdrawn_try_is_queued_again_without_a_rest() {
     let mut test = Test::new(Limits { tries: 1, ..LIMITS });
     test.ask(0, 1, 1);
     test.ask(0, 2, 2);
@@ -302,7 +302,7 @@ fn a_try_that_was_not_begun_has_its_turn_behind_the_others_without_a_rest() {
 }
 
 #[test]
-fn a_queued_lookup_that_nobody_waits_for_is_dropped() {
+fn a_queued_lookup_without_waiters_is_dropped() {
     let mut test = Test::new(Limits { tries: 1, ..LIMITS });
     test.ask(0, 1, 1);
     let out = test.only_try(0);
@@ -318,7 +318,7 @@ fn a_queued_lookup_that_nobody_waits_for_is_dropped() {
 }
 
 #[test]
-fn what_fails_is_tried_again_after_rests_until_the_deadline() {
+fn a_failed_try_is_retried_with_rests_until_the_deadline() {
     let mut test = Test::new(LIMITS);
     test.ask(0, 1, 1);
     let (mut now, mut rests, mut ends) = (0, Vec::new(), Vec::new());
@@ -348,7 +348,7 @@ fn what_fails_is_tried_again_after_rests_until_the_deadline() {
 }
 
 #[test]
-fn what_is_looked_up_anew_rests_no_longer_than_at_first() {
+fn a_new_lookup_begins_with_the_first_rest() {
     let mut test = Test::new(LIMITS);
     for round in 0..20 {
         let now = round * 100_000;
@@ -363,7 +363,7 @@ fn what_is_looked_up_anew_rests_no_longer_than_at_first() {
 }
 
 #[test]
-fn a_failed_try_that_nobody_waits_for_is_not_made_again() {
+fn a_failed_try_without_waiters_is_not_retried() {
     let mut test = Test::new(LIMITS);
     test.ask(0, 1, 1);
     let id = test.only_try(0);
@@ -374,7 +374,7 @@ fn a_failed_try_that_nobody_waits_for_is_not_made_again() {
 }
 
 #[test]
-fn what_is_wanted_is_looked_up_without_anyone_waiting() {
+fn a_wanted_key_is_looked_up_without_waiters() {
     let mut test = Test::new(LIMITS);
     assert!(test.want(0, 1, Urgency::Usual));
     assert!(test.want(10, 1, Urgency::Usual));
@@ -394,7 +394,7 @@ fn what_is_wanted_is_looked_up_without_anyone_waiting() {
 }
 
 #[test]
-fn what_is_wanted_for_ever_is_due_never() {
+fn a_key_wanted_forever_has_no_deadline() {
     let mut test = Test::new(LIMITS);
     test.lookups.want(at(0), 1, Moment::NEVER, Urgency::Usual);
     let id = test.only_try(0);
@@ -406,7 +406,7 @@ fn what_is_wanted_for_ever_is_due_never() {
 }
 
 #[test]
-fn what_is_wanted_until_now_is_not_looked_up() {
+fn a_key_wanted_until_now_is_not_looked_up() {
     let mut test = Test::new(LIMITS);
     test.lookups.want(at(100), 1, at(100), Urgency::Usual);
     test.is_clean();
@@ -414,7 +414,7 @@ fn what_is_wanted_until_now_is_not_looked_up() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn too_many_lookups_or_waiters_are_refused() {
     let mut test = Test::new(Limits {
         lookups: 2,
         waiters: 3,
@@ -435,7 +435,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn what_closes_ends_its_lookups_and_no_others() {
+fn a_close_ends_its_lookups_and_no_others() {
     let mut test = Test::new(LIMITS);
     for key in [1, 2, 3, 11] {
         test.ask(0, key, key.into());
@@ -495,7 +495,7 @@ fn a_clock_that_goes_back_does_no_harm() {
 }
 
 #[test]
-fn the_answer_may_come_by_another_way() {
+fn an_answer_may_come_without_a_try() {
     let mut test = Test::new(LIMITS);
     for key in 1..=3 {
         test.ask(0, key, key.into());
@@ -513,7 +513,7 @@ fn the_answer_may_come_by_another_way() {
 }
 
 #[test]
-fn who_asks_after_all_is_superseded_gets_no_answer_from_before() {
+fn a_waiter_after_a_supersede_gets_no_earlier_answer() {
     let mut test = Test::new(LIMITS);
     test.ask(0, 1, 1);
     test.ask(0, 2, 2);
@@ -541,7 +541,7 @@ fn who_asks_after_all_is_superseded_gets_no_answer_from_before() {
 }
 
 #[test]
-fn what_is_superseded_leaves_alone_what_was_not_tried() {
+fn a_supersede_does_not_affect_untried_lookups() {
     let mut test = Test::new(Limits { tries: 1, ..LIMITS });
     test.ask(0, 1, 1);
     test.ask(0, 2, 2);
@@ -617,7 +617,7 @@ fn a_try_that_times_out_is_made_again_behind_the_others_under_its_id() {
 }
 
 #[test]
-fn a_try_with_a_timeout_that_nobody_waits_for_is_dropped_with_its_id() {
+fn a_timed_out_try_without_waiters_is_dropped_with_its_id() {
     let mut test = Test::new(TIMEOUTS);
     test.ask_until(0, 1, 1, 50);
     let id = test.only_try(0);
@@ -651,7 +651,7 @@ fn a_try_that_timed_out_may_still_fail() {
 }
 
 #[test]
-fn an_answer_from_before_is_none_for_a_lookup_that_is_tried_anew() {
+fn a_superseded_answer_does_not_end_a_lookup_that_is_tried_anew() {
     let mut test = Test::new(TIMEOUTS);
     test.ask(0, 1, 1);
     let old = test.only_try(0);
@@ -668,7 +668,7 @@ fn an_answer_from_before_is_none_for_a_lookup_that_is_tried_anew() {
 }
 
 #[test]
-fn what_is_looked_up_in_the_background_goes_behind_all_others() {
+fn background_lookups_go_behind_all_others() {
     let mut test = Test::new(Limits { tries: 1, ..LIMITS });
     for key in 1..=3 {
         test.want(0, key, Urgency::Background);
@@ -687,7 +687,7 @@ fn what_is_looked_up_in_the_background_goes_behind_all_others() {
 }
 
 #[test]
-fn what_fails_keeps_its_urgency() {
+fn a_failed_lookup_keeps_its_urgency() {
     let mut test = Test::new(Limits { tries: 1, ..LIMITS });
     test.want(0, 1, Urgency::Background);
     let id = test.only_try(0);
@@ -726,7 +726,7 @@ fn waiting_can_end_before_its_deadline() {
 }
 
 #[test]
-fn the_tries_whose_answer_may_come_are_known() {
+fn tries_lists_those_whose_answer_may_arrive() {
     let mut test = Test::new(LIMITS);
     for key in 1..=3 {
         test.ask(0, key, key.into());
@@ -748,7 +748,7 @@ fn the_tries_whose_answer_may_come_are_known() {
 }
 
 #[test]
-fn who_waits_has_an_end_when_the_machine_is_dropped() {
+fn waiters_have_an_end_when_the_machine_is_dropped() {
     let mut test = Test::new(Limits {
         waiters: 2,
         ..LIMITS
@@ -802,7 +802,7 @@ fn shared(waiters: usize) -> Arc<DeliveringMutex<State>> {
     }))
 }
 
-/// Runs `body` on a thread of its own, and fails if it does not end: it would hang for ever.
+/// Runs `body` on its own thread, and fails if it hangs.
 #[track_caller]
 fn ends<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, is_done) = mpsc::channel();
@@ -843,7 +843,7 @@ fn replies_that_an_early_return_drops_are_delivered() {
 }
 
 #[test]
-fn nobody_is_answered_while_the_lock_is_held_however_it_is_left() {
+fn no_reply_is_delivered_while_the_lock_is_held() {
     let received = ends(|| {
         let shared = shared(10);
         let (sender, received) = mpsc::channel();
@@ -876,7 +876,7 @@ fn nobody_is_answered_while_the_lock_is_held_however_it_is_left() {
 }
 
 #[test]
-fn what_a_panic_leaves_under_the_lock_is_delivered() {
+fn replies_are_delivered_after_a_panic_under_the_lock() {
     let received = ends(|| {
         let shared = shared(10);
         let (sender, received) = mpsc::channel();
@@ -948,7 +948,7 @@ impl Waiter for Fragile {
 }
 
 #[test]
-fn a_waiter_that_panics_takes_no_end_from_the_others() {
+fn a_waiter_that_panics_does_not_affect_the_others() {
     let host =
         testing::host_that_logs(|_, text| LINES.lock().push(text.to_string_lossy().into_owned()));
     let ends = Ends::default();

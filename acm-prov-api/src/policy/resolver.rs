@@ -197,7 +197,6 @@ impl<'a> AddressRequest<'a> {
     }
 
     /// The client's request.
-    #[must_use]
     pub fn request(&self) -> &ResolveRequest<'a> {
         &self.request
     }

@@ -71,7 +71,7 @@ const CLEAR: Response = (0, [1, 2], 0xb5e8 << 5 | 16);
 const SET: Response = (0, [1, 2], 0xb5ea << 5 | 16);
 
 #[test]
-fn questions_for_class_port_info_are_answered_at_once_and_not_among_the_others() {
+fn class_port_info_queries_are_answered_at_once_and_not_listed() {
     let core = loaded();
     ask(UMAD_ATTR_CLASS_PORT_INFO);
     ask(UMAD_SA_ATTR_PATH_REC);
@@ -86,7 +86,7 @@ fn questions_for_class_port_info_are_answered_at_once_and_not_among_the_others()
 }
 
 #[test]
-fn a_test_can_answer_questions_for_class_port_info_or_let_them_time_out() {
+fn a_test_can_answer_class_port_info_queries_or_let_them_time_out() {
     let core = loaded();
     core.play_class_port_info(true);
     for _ in 0..2 {

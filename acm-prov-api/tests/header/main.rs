@@ -59,7 +59,7 @@ fn checked_in_header_is_up_to_date() {
 }
 
 #[test]
-fn header_is_c_and_cpp_by_the_book() {
+fn header_is_strict_c_and_cpp() {
     let text = "#include \"acm_prov_abi.h\"\nint nothing;\n";
     for standard in ["-std=c99", "-std=c11", "-std=c17"] {
         assert_eq!(

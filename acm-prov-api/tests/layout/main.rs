@@ -264,7 +264,7 @@ fn a_wrong_mirror_is_noticed() {
 }
 
 #[test]
-fn what_is_not_installed_is_named_with_its_package() {
+fn a_missing_program_or_header_is_named_with_its_package() {
     let folder = tempfile::tempdir().unwrap();
     let header = [("infiniband/no_such_header.h", "libnosuch-dev")];
     let message = c_program::require("cc", folder.path(), &header).unwrap_err();

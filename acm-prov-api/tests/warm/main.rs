@@ -66,7 +66,7 @@ fn after_a_re_registration_paths_in_use_answer_and_are_renewed() {
 }
 
 #[test]
-fn without_renewal_the_sa_is_asked_as_ever() {
+fn without_renewal_paths_are_queried_at_their_next_use() {
     let mut core = opened("renew 0\n");
     learn(&mut core, &lid(7), 1);
     core.reregister();
@@ -104,7 +104,7 @@ fn one_renewal_at_a_time_and_clients_first() {
 }
 
 #[test]
-fn a_path_that_the_sa_has_no_more_is_not_answered_any_more() {
+fn a_path_that_the_sa_no_longer_has_is_not_given_to_clients() {
     let mut core = opened("renew 1000\n");
     learn(&mut core, &lid(7), 1);
     core.reregister();
@@ -168,7 +168,7 @@ impl Restarting {
 }
 
 #[test]
-fn a_daemon_that_starts_again_knows_what_it_knew() {
+fn a_restarted_daemon_answers_from_the_snapshot() {
     let restarting = Restarting::new();
     restarting.killed();
     let mut core = restarting.opened();
@@ -263,7 +263,7 @@ fn another_lid_of_the_same_port_contradicts_nothing() {
 }
 
 #[test]
-fn what_nobody_asked_for_again_gets_no_younger() {
+fn unused_paths_of_a_snapshot_get_no_younger() {
     let restarting = Restarting::new();
     restarting.killed();
     restarting.change(|snapshot| snapshot.time -= 1_000);
@@ -276,7 +276,7 @@ fn what_nobody_asked_for_again_gets_no_younger() {
 }
 
 #[test]
-fn a_snapshot_that_does_not_fit_is_not_used_and_the_log_says_why() {
+fn a_snapshot_of_another_port_or_time_is_not_used_and_the_log_says_why() {
     type Change = fn(&mut Snapshot);
     let changes: [(Change, &str); 4] = [
         (
@@ -302,7 +302,7 @@ fn a_snapshot_that_does_not_fit_is_not_used_and_the_log_says_why() {
 }
 
 #[test]
-fn a_file_that_is_damaged_or_anybodys_is_not_used() {
+fn a_damaged_or_writable_file_is_not_used() {
     use std::os::unix::fs::PermissionsExt;
     type Damage = fn(&Path);
     let damages: [(Damage, &str); 3] = [

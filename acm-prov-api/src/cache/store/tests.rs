@@ -105,7 +105,7 @@ fn all_fields_come_back_as_the_sa_said_them() {
 }
 
 #[test]
-fn what_was_not_learnt_is_not_known() {
+fn an_unknown_destination_is_a_miss() {
     let store = store(10);
     learn(&store, by_gid(1), path(1, 5));
     assert_eq!(store.get(&by_gid(2), at(0)), None);
@@ -120,7 +120,7 @@ fn what_was_not_learnt_is_not_known() {
 }
 
 #[test]
-fn a_plain_answer_serves_whoever_names_what_it_has() {
+fn a_plain_answer_serves_queries_that_name_its_values() {
     let store = store(10);
     learn(&store, by_gid(1), *path(1, 5).set_sl(3));
     let known = *path(1, 5).set_sl(3);
@@ -164,7 +164,7 @@ fn a_constrained_answer_serves_no_plainer_query() {
 }
 
 #[test]
-fn a_path_that_was_handed_out_is_known_when_it_is_asked_for() {
+fn a_query_that_repeats_a_path_is_a_hit() {
     let store = store(10);
     let drawn = |sl| *path(1, 5).set_sl(sl);
     learn(&store, for_service(by_gid(1), 7), drawn(6));
@@ -221,7 +221,7 @@ fn stale_after_a_re_registration_until_the_stale_ttl() {
 }
 
 #[test]
-fn a_clear_leaves_nothing_and_lets_nothing_older_in() {
+fn a_clear_drops_everything_and_refuses_older_answers() {
     let store = store(10);
     let queries = [by_gid(1), by_lid(5), for_service(by_gid(1), 7)];
     for query in queries {
@@ -285,7 +285,7 @@ fn a_lid_that_another_port_has_now_forgets_the_one_before() {
 }
 
 #[test]
-fn a_far_gid_that_changes_its_router_leaves_the_routers_lid() {
+fn a_new_router_of_a_gid_does_not_drop_the_old_routers_lid() {
     let store = store(10);
     learn(&store, by_gid(1), path(1, 5));
     learn(&store, by_lid(5), path(2, 5));
@@ -323,7 +323,7 @@ fn what_leads_elsewhere_than_a_port_was_seen_is_forgotten() {
 }
 
 #[test]
-fn a_port_with_several_lids_keeps_a_path_for_each_that_is_asked() {
+fn a_port_with_several_lids_has_a_path_for_each() {
     let store = store(10);
     learn(&store, by_gid(1), path(1, 4));
     for lid in [5, 6, 7] {
@@ -413,7 +413,7 @@ fn the_second_round_of_connections_costs_no_query() {
 }
 
 #[test]
-fn of_too_many_services_the_oldest_goes() {
+fn too_many_services_evict_the_oldest() {
     let store = store(100_000);
     let count = MAX_SERVICE_ANSWERS as u64;
     learn(&store, at_sl(by_gid(1), 1), *path(1, 5).set_sl(1));
@@ -461,7 +461,7 @@ fn other_answers_are_bounded_as_well() {
 }
 
 #[test]
-fn an_answer_that_was_not_used_goes_before_one_that_was() {
+fn unused_answers_are_evicted_before_used_ones() {
     let store = store(100);
     for id in 1..=100 {
         store.learn(&by_gid(id), &path(id, 1), store.epoch(), at(0));
@@ -501,7 +501,7 @@ fn marks_do_not_last() {
 }
 
 #[test]
-fn of_the_other_answers_the_destination_used_least_recently_goes() {
+fn outside_the_table_the_least_recently_used_destination_is_evicted() {
     let store = store(4);
     learn(&store, for_service(by_gid(1), 7), path(1, 1));
     learn(&store, for_service(by_gid(1), 8), path(1, 1));
@@ -520,7 +520,7 @@ fn of_the_other_answers_the_destination_used_least_recently_goes() {
 }
 
 #[test]
-fn the_kind_of_which_there_are_more_answers_gives_way() {
+fn the_larger_of_table_and_other_answers_is_evicted() {
     let store = store(4);
     for id in 1..=4 {
         learn(&store, for_service(by_gid(id), 7), path(id, 1));
@@ -566,7 +566,7 @@ fn a_capacity_of_zero_keeps_nothing() {
 }
 
 #[test]
-fn a_record_that_is_repeated_comes_before_another_that_would_do() {
+fn a_repeated_record_comes_before_another_match() {
     // Routing drew another SL for the LID than for the GID. In a repeated record, SL 0 is not a constraint.
     let store = store(10);
     let (by_its_gid, by_its_lid) = (*path(1, 5).set_sl(1), path(1, 5));
@@ -579,7 +579,7 @@ fn a_record_that_is_repeated_comes_before_another_that_would_do() {
 
 /// A path that the table cannot hold is found too, by `get`.
 #[test]
-fn a_path_that_does_not_fit_takes_the_place_of_one_that_does_and_back() {
+fn a_path_that_does_not_fit_the_table_replaces_one_that_does_and_back() {
     let far = Gid::new(0x1234, 1);
     let with = |set: fn(&mut PathRecord)| {
         let mut path = path(1, 5);
@@ -619,7 +619,7 @@ fn a_path_that_does_not_fit_takes_the_place_of_one_that_does_and_back() {
 }
 
 #[test]
-fn a_hit_knows_what_the_long_way_knows() {
+fn plain_and_get_agree() {
     let mut full = path(1, 5);
     full.set_pkey(PKey(0x7fff))
         .set_numb_path(1)
@@ -787,7 +787,7 @@ fn the_sas_answer_counts_before_a_preloaded_path() {
 }
 
 #[test]
-fn preloaded_paths_that_do_not_count_any_more_are_forgotten() {
+fn invalid_preloaded_paths_are_dropped() {
     let store = store(10);
     let seen = store.preloads();
     preload(&store, path(1, 5));
@@ -838,7 +838,7 @@ fn found(walk: Walk) -> (usize, std::collections::HashSet<Gid>) {
 }
 
 #[test]
-fn what_is_fresh_is_read_part_by_part_and_anew_if_the_table_grows() {
+fn fresh_answers_are_read_in_parts_and_again_if_the_table_grows() {
     let store = store(100_000);
     filled(&store, 0..20_000);
     let part = |walk: &mut Walk| store.writer.lock().fresh(walk, at(0));
@@ -852,7 +852,7 @@ fn what_is_fresh_is_read_part_by_part_and_anew_if_the_table_grows() {
 }
 
 #[test]
-fn what_is_fresh_is_of_one_epoch() {
+fn fresh_answers_are_of_one_epoch() {
     let store = store(100_000);
     filled(&store, 0..20_000);
     let part = |walk: &mut Walk| store.writer.lock().fresh(walk, at(0));
@@ -870,7 +870,7 @@ fn what_is_fresh_is_of_one_epoch() {
 }
 
 #[test]
-fn what_is_kept_beside_the_table_is_seen_at_once_also_after_all_of_it_was_gone() {
+fn answers_outside_the_table_are_found_at_once() {
     let store = store(10);
     let (missing, far, other) = (by_gid(1), by_gid(2), by_gid(3));
     let mut with_grh = path(2, 5);

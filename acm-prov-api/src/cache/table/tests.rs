@@ -81,7 +81,7 @@ fn a_table_without_slots_holds_nothing() {
 
 /// The loom model tests all orders; this test runs on the real processor.
 #[test]
-fn slots_are_read_whole_while_they_are_written() {
+fn slots_are_read_consistently_while_they_are_written() {
     const ROUNDS: u64 = if cfg!(miri) { 100 } else { 5_000_000 };
     let slot = Slot::default();
     let reads = AtomicU64::new(0);
@@ -153,7 +153,7 @@ fn lids_are_near_their_homes() {
 }
 
 #[test]
-fn the_hand_takes_who_was_not_visited() {
+fn the_hand_evicts_unvisited_entries() {
     let table = table(12);
     let keys: Vec<TableKey> = (1..=12).map(to_lid).collect();
     for &key in &keys {
@@ -178,7 +178,7 @@ fn the_hand_takes_who_was_not_visited() {
 }
 
 #[test]
-fn the_hands_patience_has_an_end() {
+fn the_hand_gives_up_after_its_patience() {
     let table = table(12);
     for lid in 1..=12 {
         table.put(to_lid(lid), entry(to_lid(lid), 1));

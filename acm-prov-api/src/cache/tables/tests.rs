@@ -34,7 +34,7 @@ fn grown(times: usize) -> Arc<Tables> {
 }
 
 #[test]
-fn what_is_in_one_is_in_the_next_and_not_in_the_last() {
+fn growing_copies_the_entries_and_clearing_drops_them() {
     let tables = grown(1);
     put(&tables, 1, 7);
     let old = tables.current.begin();

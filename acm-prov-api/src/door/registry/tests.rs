@@ -14,7 +14,7 @@ fn close<T>(registry: &Registry<T>, key: ContextKey) -> Option<Arc<T>> {
 }
 
 #[test]
-fn a_key_dies_with_its_context() {
+fn a_key_is_invalid_after_its_context_closes() {
     let registry = Registry::new();
     let first = registry.insert(Arc::new(1)).unwrap();
     assert_eq!(value(&registry, first), Some(1));
@@ -122,7 +122,7 @@ fn a_slot_whose_generations_are_used_up_is_retired() {
 }
 
 #[test]
-fn guests_without_end_do_not_reach_the_next_bit() {
+fn too_many_guests_do_not_overflow_the_count() {
     let registry = Registry::new();
     let key = registry.insert(Arc::new(1)).unwrap();
     let word = &registry.slot(0).unwrap().word;

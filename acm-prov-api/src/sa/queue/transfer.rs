@@ -20,7 +20,7 @@ pub(super) unsafe fn send(
     request: &MadRequest,
 ) -> Result<(), SaError> {
     let table = host.table();
-    // SAFETY: the caller's promise; the context is a number that nobody dereferences.
+    // SAFETY: as the caller promises; the context is a number that is never dereferenced.
     let mad = unsafe { (table.acm_alloc_sa_mad)(endpoint, context.to_pointer(), Some(came_back)) };
     if mad.is_null() {
         return Err(SaError::NoMemory);
@@ -62,7 +62,7 @@ struct Back {
 impl Back {
     /// Returns the SA's response, or the core's error.
     fn packet(&self) -> Result<&umad_sa_packet, SaError> {
-        // SAFETY: the MAD is the handler's, and nobody else's, until it is freed.
+        // SAFETY: the handler owns the MAD until it is freed.
         let mad = unsafe { &*self.mad };
         match mad.umad.status {
             0 => Ok(&mad.sa_mad),

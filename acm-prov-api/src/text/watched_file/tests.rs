@@ -53,7 +53,7 @@ impl Followee {
 }
 
 #[test]
-fn a_changed_file_is_read_again_in_whole() {
+fn a_changed_file_replaces_the_whole_content() {
     let mut hosts = Followee::new("a fe80::1\nb fe80::2\n");
     assert_eq!(hosts.looks(), [""; 0]);
     let held = hosts.followed.get();
@@ -85,7 +85,7 @@ fn a_file_that_keeps_changing_is_read_once_it_is_quiet() {
 }
 
 #[test]
-fn bad_lines_of_the_new_file_are_told() {
+fn bad_lines_of_the_new_file_are_reported() {
     let mut hosts = Followee::new("a fe80::1\n");
     hosts.replace("b fe80::2\nbad\n");
     let reported = hosts.looks();
@@ -114,7 +114,7 @@ fn a_vanished_file_keeps_what_was_there_and_says_so_once() {
 }
 
 #[test]
-fn a_file_that_is_moved_away_for_a_moment_only_is_no_news() {
+fn a_file_that_is_moved_away_for_a_moment_is_not_reported() {
     let mut hosts = Followee::new("a fe80::1\n");
     fs::remove_file(&hosts.file).unwrap();
     assert_eq!(hosts.look(), [""; 0]);
@@ -249,7 +249,7 @@ fn a_file_that_could_not_be_read_is_read_once_it_can_be() {
 }
 
 #[test]
-fn a_file_that_changes_while_it_cannot_be_read_is_told_of_once() {
+fn a_file_that_changes_while_it_cannot_be_read_is_reported_once() {
     let mut hosts = Followee::new("a fe80::1\n");
     hosts.followed.open = open;
     let mut reported = Vec::new();
@@ -267,7 +267,7 @@ fn a_file_that_changes_while_it_cannot_be_read_is_told_of_once() {
 
 /// The file exists but fails to open as missing: it is being replaced in two steps.
 #[test]
-fn a_file_that_goes_between_two_looks_is_no_news() {
+fn a_file_that_vanishes_between_two_looks_is_not_reported() {
     let mut hosts = Followee::new("a fe80::1\n");
     hosts.followed.open = open;
     hosts.replace("b fe80::2\n");
@@ -285,7 +285,7 @@ fn a_file_that_goes_between_two_looks_is_no_news() {
 
 /// For a while the file's folder cannot be searched.
 #[test]
-fn a_file_that_is_out_of_reach_is_told_of_once_each_way() {
+fn a_file_out_of_reach_is_reported_once_each_way() {
     for changes in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("etc");
@@ -331,7 +331,7 @@ fn a_file_that_is_out_of_reach_is_told_of_once_each_way() {
 }
 
 #[test]
-fn a_first_reading_that_fails_is_made_up_for() {
+fn a_failed_first_read_is_retried() {
     for fault in [Opens::As(libc::EMFILE), Opens::Broken] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("hosts");

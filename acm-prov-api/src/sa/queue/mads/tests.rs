@@ -145,7 +145,7 @@ fn a_new_mad_does_not_overtake_those_that_wait() {
 }
 
 #[test]
-fn an_id_that_is_known_is_refused() {
+fn an_id_in_use_is_refused() {
     let (endpoint, mut mads) = (endpoint(port()), Mads::default());
     let now = Moment::from_millis(1_000);
     submit(&mut mads, new(7, &endpoint, now, Moment::NEVER));
@@ -183,7 +183,7 @@ fn a_lost_mad_of_a_closed_endpoint_makes_room_at_its_own_port() {
 }
 
 #[test]
-fn who_does_not_wait_longer_has_an_end_while_the_mad_keeps_its_place() {
+fn patience_ends_a_wait_while_the_mad_keeps_its_place() {
     let (endpoint, mut mads) = (endpoint(port()), Mads::default());
     let now = Moment::from_millis(1_000);
     let until = now.after(100);
@@ -203,7 +203,7 @@ fn who_does_not_wait_longer_has_an_end_while_the_mad_keeps_its_place() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_due_at_once_and_takes_no_place() {
+fn mads_that_cannot_be_sent_end_at_once_and_take_no_place() {
     let (endpoint, mut mads) = (endpoint(port()), Mads::default());
     let now = Moment::from_millis(1_000);
     for number in 1..=4 {
@@ -226,7 +226,7 @@ fn what_cannot_be_sent_is_due_at_once_and_takes_no_place() {
 }
 
 #[test]
-fn times_beyond_the_scale_are_no_deadlines() {
+fn overflowing_times_are_never() {
     let (endpoint, mut mads) = (endpoint(port()), Mads::default());
     submit(
         &mut mads,
