@@ -314,7 +314,7 @@ impl<P: Provider> Endpoint<P> {
 
     fn add_address(&self, address: &Address) {
         self.addresses.write().push(*address);
-        // Set before the address is inserted, so that every address that is found has its mark.
+        // Relaxed suffices: a thread that has learnt of the address has synchronized with this one.
         self.marks
             .fetch_or(crate::address::mark(address), Ordering::Relaxed);
     }
