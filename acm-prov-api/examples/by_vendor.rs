@@ -1,4 +1,4 @@
-//! Asks for a service level of its own towards one vendor's adapters, and for any path where the SA does not grant it.
+//! Asks for a certain service level towards one vendor's adapters, and for any path if the SA does not grant it.
 //!
 //! In ibacm_opts.cfg, for service level 3 towards adapters whose port GUID begins with 0x0002c9:
 //!
@@ -15,7 +15,7 @@ pub struct ByVendor {
 }
 
 impl ByVendor {
-    /// Whether a port is the vendor's. A port GUID begins with the OUI of the adapter's maker, three bytes.
+    /// Whether the vendor made the port's adapter: its port GUID begins with the vendor's OUI, three bytes.
     fn made(&self, gid: Gid) -> bool {
         self.oui == Some((gid.interface_id() >> 40) as u32)
     }
@@ -27,11 +27,11 @@ impl Policy for ByVendor {
     fn read(options: &Options) -> Self {
         let sl = options
             .named("by_vendor_sl")
-            .help("service level to ask for, towards adapters of the vendor")
+            .help("service level to ask for towards the vendor's adapters")
             .optional_number(0..=15);
         let oui = options
             .named("by_vendor_oui")
-            .help("the vendor's OUI, with which the port GUIDs of its adapters begin")
+            .help("the vendor's OUI, the first three bytes of its port GUIDs")
             .optional("six hexadecimal digits", |text| {
                 let oui = u32::from_str_radix(text, 16).ok();
                 oui.filter(|_| text.len() == 6)

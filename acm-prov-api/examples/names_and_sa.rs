@@ -1,4 +1,4 @@
-//! Resolves names and IP addresses by a hosts file and asks the SA for paths: the whole provider.
+//! Resolves names and IP addresses with a hosts file, and queries the SA for paths: a complete provider.
 //!
 //! In ibacm_opts.cfg:
 //!

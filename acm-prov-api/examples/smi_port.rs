@@ -1,5 +1,5 @@
-//! Opens the SMI port behind each port that the core gives it, and asks nothing of it: what a provider that manages
-//! would start with. Needs the feature `verbs`, by which the device that the core opened is opened as its own.
+//! Opens the SMI of each port that the core opens, but sends nothing: a start for a provider that manages
+//! the fabric. Needs the feature `verbs`, to open the core's device a second time as its own.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use acm_prov_api::{
 
 struct SmiPorts(Umad);
 
-/// The SMI of a port, open as long as the core has the port open.
+/// The SMI of a port, open while the core has the port open.
 struct Smi {
     _port: umad::Port,
 }
@@ -21,7 +21,7 @@ impl PortContext<SmiPorts> for Smi {
     type Device = NoContext;
 
     fn open(device: &Arc<Device<SmiPorts>>, port: &PortHandle) -> Result<Self, Error> {
-        // The name is the device's own: its GUID can be another function's as well.
+        // Find the SMI by the device's name: two functions of one adapter can share a GUID.
         let context = device.handle().open_verbs()?;
         let smi = device
             .provider()

@@ -1,4 +1,4 @@
-//! Says to the modelled files that loom runs them.
+//! Sets `cfg(loom)` for the modelled files.
 
 fn main() {
     println!("cargo::rustc-cfg=loom");

@@ -1,6 +1,5 @@
-//! Addresses as a provider meets them: GIDs, LIDs, P_Keys, names, and the typed form of the 64-byte address fields of
-//! `acm_msg` and `acm_address`. They are `rdma-access`'s; this module converts them, and a port's
-//! attributes, from and to the [C mirror](crate::abi).
+//! GIDs, LIDs, P_Keys, names, and the typed form of the 64-byte address fields of `acm_msg` and `acm_address`. The types are
+//! from `rdma-access`; this module converts them, and a port's attributes, from and to the [C mirror](crate::abi).
 
 pub use rdma_access::address::{ADDRESS_LENGTH, Address, AddressError, Gid, Guid, Lid, Name, PKey};
 
@@ -41,7 +40,8 @@ impl From<_compat_ibv_port_attr> for PortAttributes {
     }
 }
 
-/// Returns one of 64 bits, the same for addresses that are equal: a set of addresses without it has no such address.
+/// Returns one of 64 bits, the same for equal addresses: if the bit is missing in a set's marks, the set does not contain
+/// the address.
 pub(crate) fn mark(address: &Address) -> u64 {
     let sum = |bytes: &[u8]| {
         bytes

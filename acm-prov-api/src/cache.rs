@@ -1,17 +1,16 @@
-//! The path cache engine: what a provider needs to answer from memory and to ask the SA
-//! without flooding it.
+//! The path cache engine: answers requests from memory, and queries the SA without flooding it.
 //!
-//! [`engine`] joins the parts to the core, a thread and the log. The parts themselves are plain state machines. None of
-//! them knows a clock, a thread, the core or a log: each is told the time and what happened, and says what to do.
+//! [`engine`] connects the parts with the core, threads and the log. The parts themselves are state machines without
+//! clock, thread, core or log: the caller passes the time and the event, and they return what to do.
 //!
-//! - [`store`]: answers by query, for one endpoint
-//! - [`sm_health`]: whether the SA answers at all, for one port
-//! - [`renewal`]: when which path is asked for again before it is needed, for one port
-//! - [`snapshot`]: paths in a file, so that a daemon that starts again knows them
-//! - [`settings`]: the stock provider's options that concern all of that
+//! - [`store`]: the cached answers of one endpoint, by query
+//! - [`sm_health`]: whether the SA of a port responds
+//! - [`renewal`]: when to query which path of a port again, before a client needs it
+//! - [`snapshot`]: the file that keeps paths over a restart of the daemon
+//! - [`settings`]: the stock provider's options for all of these
 //!
-//! What a path is asked for is a [`PathQuery`](crate::sa::PathQuery); who waits for which answer is kept by
-//! [`Lookups`](crate::lookups::Lookups).
+//! [`PathQuery`](crate::sa::PathQuery) says which path is wanted; [`Lookups`](crate::lookups::Lookups) keeps the
+//! requests that wait for an answer.
 
 mod constraints;
 mod counters;

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A point in time: milliseconds of `CLOCK_MONOTONIC_COARSE` (clock_gettime(2)), from eight years before the machine started,
-/// so that it can also say when something happened before a reboot.
+/// A point in time: milliseconds of `CLOCK_MONOTONIC_COARSE` (clock_gettime(2)), counted from eight years before the machine
+/// started, so that it can also express times before a reboot.
 ///
 /// Reading it takes no system call and a few nanoseconds; it lags behind the fine clock by at
-/// most one kernel tick (1 to 10 ms). Durations beside it are plain `u64` milliseconds. Code
-/// that decides by time takes a `Moment` as an argument, so that tests can make them up.
+/// most one kernel tick (1 to 10 ms). Durations are plain `u64` milliseconds. Code
+/// that depends on the time takes a `Moment` as an argument, so that tests can choose it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -24,32 +24,32 @@ impl Moment {
     /// Later than every other moment.
     pub const NEVER: Moment = Moment(u64::MAX);
 
-    /// This moment.
+    /// Returns the present moment.
     #[must_use]
     pub fn now() -> Moment {
         let mut time = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: the pointer is to a timespec on the stack, which the call fills. It can
-        // fail for a bad pointer or an unknown clock only; this one is in Linux since 2.6.32.
+        // SAFETY: the pointer is to a timespec on the stack, which the call fills. It fails only
+        // for a bad pointer or an unknown clock; this clock is in Linux since 2.6.32.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
         Moment(BEFORE_THE_START + time.tv_sec as u64 * 1_000 + time.tv_nsec as u64 / 1_000_000)
     }
 
-    /// A moment made up.
+    /// Creates a moment for a test or a computation.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Moment {
         Moment(millis)
     }
 
-    /// The moment `millis` later; [`NEVER`](Moment::NEVER) where that is beyond the scale.
+    /// Returns the moment `millis` later; [`NEVER`](Moment::NEVER) on overflow.
     #[must_use]
     pub const fn after(self, millis: u64) -> Moment {
         Moment(self.0.saturating_add(millis))
     }
 
-    /// Milliseconds since `earlier`; 0 if that is in fact later.
+    /// Returns the milliseconds since `earlier`; 0 if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Moment) -> u64 {
         self.0.saturating_sub(earlier.0)

@@ -1,4 +1,4 @@
-//! Where the core comes in: the library's exported functions, its table, and the twelve callbacks.
+//! The entry points of the core: the library's exported functions, its table, and the twelve callbacks.
 
 mod callbacks;
 pub mod check;

@@ -1,6 +1,6 @@
-//! Device, port and endpoint as the core knows them: what a provider may ask of each, from any thread, at any time.
+//! Handles of the core's device, port and endpoint. A provider may use them from any thread, at any time.
 //!
-//! The core's structures behind a handle are touched only while the core keeps them open; afterwards every call answers
+//! A handle uses the core's structure only while the core keeps it open; afterwards every call returns
 //! [`Closed`]. Handles are reference-counted and hold their parent.
 
 mod changes;
@@ -135,7 +135,7 @@ impl DeviceHandle {
     }
 }
 
-/// Why there is no verbs context of the provider's own.
+/// Error from opening a verbs context.
 #[cfg(feature = "verbs")]
 #[derive(Debug, thiserror::Error)]
 pub enum OpenVerbsError {
@@ -147,7 +147,7 @@ pub enum OpenVerbsError {
     Verbs(rdma_access::Error),
 }
 
-/// Why a port did not tell what it was asked for.
+/// Error from querying a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
     /// See [`Closed`].

@@ -3,27 +3,27 @@
 //! `ibacm`, the InfiniBand address and route resolver of rdma-core, loads *providers*: libraries whose `provider_query`
 //! hands it a table of twelve callbacks. This crate is the door between that C interface and a provider in safe Rust.
 //!
-//! - Implement `policy::Policy` (feature `cache`) and name the type in `export_policy!`: the first provider is 20 lines, example
-//!   `names_and_sa`. Build a `cdylib`; put it where ibacm looks.
+//! - Implement `policy::Policy` (feature `cache`), name the type in `export_policy!`, build a `cdylib`, and copy it to ibacm's
+//!   provider folder. The example `names_and_sa` is such a provider in 20 lines.
 //! - Or implement [`Provider`], the level below, and name the type in [`export_provider!`]: example `static_table`.
-//! - A client's request is a [token](ResolveRequest) that is consumed by its one answer, in the callback or, if it is
-//!   [kept](ResolveRequest::keep), later.
-//! - [`EndpointHandle`] asks the SA and counts, [`PortHandle`] knows the port, [`Host`] logs.
-//! - [`check`] judges a table as the core does; [`abi`] is the C interface itself.
+//! - A client's request is a [token](ResolveRequest). Its one answer consumes it: in the callback, or later if the
+//!   provider [keeps](ResolveRequest::keep) it.
+//! - [`EndpointHandle`] queries the SA and counts, [`PortHandle`] gives the port's attributes, [`Host`] logs.
+//! - [`check`] validates a table as the core does; [`abi`] is the C interface itself.
 //!
 //! | feature | what it adds |
 //! | --- | --- |
 //! | `cache` | the path cache engine, module `cache` |
-//! | `verbs` | `DeviceHandle::open_verbs`, a verbs context of the provider's own, and all of [`rdma_access`] for what to do with it; example `smi_port` |
+//! | `verbs` | `DeviceHandle::open_verbs` (the provider's own verbs context) and all of [`rdma_access`] to use it; example `smi_port` |
 //!
-//! Unit tests of a provider run it under the package `acm-stand-in`, ibacm's core in the process.
+//! A provider's unit tests run it in process, under the package `acm-stand-in`, which plays ibacm's core.
 
 #[cfg(panic = "abort")]
 compile_error!(
     "acm-prov-api needs panic = \"unwind\": with \"abort\" a panic would end the ibacm daemon"
 );
 
-// The rooms, from the ground up, and those below it that each may use. tests/rooms.rs reads this list.
+// The modules in order of dependency, each with the modules that it may use. tests/rooms.rs reads this list.
 //
 //     clock
 //     sync
@@ -43,7 +43,7 @@ compile_error!(
 //     policy     sync abi address path host handles sa request cache provider door text
 //     testing    sync abi address text path host request provider door
 //
-// Tests inside a room may use `testing`, too.
+// Unit tests of a module may use `testing`, too.
 
 pub mod abi;
 pub mod address;
@@ -98,7 +98,7 @@ pub use abi_stable as __abi_stable;
 #[doc(hidden)]
 pub use door::{load::provider_query as __provider_query, slot::Slot as __Slot};
 
-/// What a provider usually needs: `use acm_prov_api::prelude::*;`.
+/// The items that most providers need: `use acm_prov_api::prelude::*;`.
 pub mod prelude {
     pub use crate::address::{Address, Gid, Lid, Name, PKey};
     pub use crate::path::PathRecord;

@@ -1,16 +1,16 @@
-//! Lookups: something is asked once, waited for by many, and each who waits has a deadline.
+//! Lookups: one query on behalf of many waiters, each with its own deadline.
 //!
-//! One state machine for whatever takes time: paths and the SA's abilities in the cache engine, addresses and joins in a
-//! provider that speaks a protocol of its own. It knows no clock, thread, core or log: it is given the time and what
-//! happened.
+//! One state machine for everything that takes time: paths and the SA's ClassPortInfo in the cache engine, addresses and
+//! joins in a provider with its own protocol. It has no clock, thread, core or log: the caller passes the time and the
+//! event.
 //!
-//! The caller [asks](Lookups::ask), makes the tries that [`next_try`](Lookups::next_try) gives until it gives none, reports
-//! how each ended ([`finish`](Lookups::finish), [`try_again`](Lookups::try_again)), and calls [`expire`](Lookups::expire)
-//! when [`next_deadline`](Lookups::next_deadline) has come.
+//! The caller [asks](Lookups::ask), makes tries until [`next_try`](Lookups::next_try) returns none, reports
+//! how each try ended ([`finish`](Lookups::finish), [`try_again`](Lookups::try_again)), and calls
+//! [`expire`](Lookups::expire) at [`next_deadline`](Lookups::next_deadline).
 //!
-//! Nobody who waits can be lost: a [waiter](Waiter) stays in the machine until it has its [end](End), then lies in the
-//! machine's outgoing [`Replies`], and those deliver themselves when they, or the machine, are dropped. A
-//! [`DeliveringMutex`] takes them out and drops them whenever its lock is released, however the code between is left.
+//! No waiter can be lost. A [waiter](Waiter) stays in the machine until it has its [end](End), then in the machine's
+//! outgoing [`Replies`], which deliver themselves when they, or the machine, are dropped. A [`DeliveringMutex`] takes them
+//! out and drops them whenever its lock is released, even by an early return.
 
 mod backoff;
 mod delivery;
@@ -30,54 +30,53 @@ use backoff::Backoff;
 
 pub use delivery::{Deliver, DeliveringMutex, Locked, Replies};
 
-/// Who waits for an answer.
+/// A waiter for an answer.
 pub trait Waiter: Send {
-    /// What it waits for.
+    /// The answer.
     type Answer: Clone;
 
-    /// Takes how its waiting ended, once, with no lock held. A panic in it is logged and takes no end from others.
+    /// Takes the end of the wait. Called once, with no lock held. A panic in it is logged and does not affect other waiters.
     fn end(self, end: End<Self::Answer>);
 }
 
-/// How somebody's waiting ended.
+/// The end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End<A> {
-    /// With the answer.
+    /// The answer has arrived.
     Answer(A),
-    /// The deadline has come.
+    /// The deadline has passed.
     Expired,
-    /// Too many wait, or are looked up, already.
+    /// There are too many waiters or lookups.
     Full,
-    /// What was asked through is closed.
+    /// The endpoint of the lookup is closed.
     Closed,
 }
 
 /// Times and bounds of [`Lookups`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Lookups at a time.
+    /// The most lookups at a time.
     pub lookups: usize,
-    /// Waiters at a time.
+    /// The most waiters at a time.
     pub waiters: usize,
-    /// Tries that are out at a time; the others wait for their turn, in order of arrival.
+    /// The most outstanding tries; other lookups wait, in order of arrival.
     pub tries: usize,
-    /// Time after which a try that has not ended is made again, behind all others and under the same id: its
-    /// answer may still come. `None`: the caller reports the end of each try.
+    /// Time after which an outstanding try is repeated, behind all others and with the same id, since its answer may
+    /// still arrive. `None`: the caller reports the end of each try.
     pub try_timeout: Option<Duration>,
-    /// The first rest and the longest before what failed is tried again; see
-    /// [`try_again`](Lookups::try_again).
+    /// The first and the longest rest before a retry; see [`try_again`](Lookups::try_again).
     pub rest: (Duration, Duration),
 }
 
 impl Limits {
-    /// Enough for every LID of a large fabric to be looked up at once.
+    /// Enough for every unicast LID of a subnet at once.
     pub const DEFAULT_LOOKUPS: usize = 49_152;
-    /// Well above the core's 1022 clients; the kernel is one of them and can have many requests under way.
+    /// Well above the core's 1022 clients: one of them is the kernel, which can have many outstanding requests.
     pub const DEFAULT_WAITERS: usize = 16_384;
 }
 
 impl Default for Limits {
-    /// Any number of tries at a time, whose ends the caller reports; rests from an eighth of a second to two.
+    /// Returns limits for any number of outstanding tries, whose ends the caller reports, and rests from 125 ms to 2 s.
     fn default() -> Self {
         Self {
             lookups: Self::DEFAULT_LOOKUPS,
@@ -89,54 +88,54 @@ impl Default for Limits {
     }
 }
 
-/// Which lookups are tried first.
+/// The order of lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// Somebody may wait.
+    /// A waiter may need it.
     Usual,
-    /// Nobody waits: after all others.
+    /// No waiter: after all others.
     Background,
 }
 
-/// A try to be made.
+/// A try for the caller to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Try<K> {
-    /// To report its end with.
+    /// The id for reporting its end.
     pub id: u64,
-    /// What is looked up.
+    /// The key of the lookup.
     pub key: K,
     /// Whether it is the lookup's first.
     pub is_first: bool,
-    /// How many alternatives were [tried before](Lookups::try_alternative).
+    /// The number of alternatives [tried before](Lookups::try_alternative).
     pub alternative: usize,
 }
 
 type Place = (Urgency, u64);
-/// A lookup, by a number that no other has.
+/// The unique number of a lookup.
 type Number = u64;
 
-/// Lookups by key. `W` is who waits.
+/// Lookups by key, with waiters of type `W`.
 pub struct Lookups<K, W: Waiter> {
     limits: Limits,
     /// Milliseconds.
     try_timeout: Option<u64>,
     backoff: Backoff,
-    /// The clock never goes back here, whatever it does outside.
+    /// The latest time passed in; time never goes back here.
     latest: Moment,
     numbers: u64,
     places: u64,
     lookups: HashMap<Number, Lookup<K, W>>,
-    /// Without those that are superseded.
+    /// The current lookup of each key; superseded ones are not in it.
     by_key: HashMap<K, Number>,
     by_id: HashMap<u64, Number>,
-    /// Tries that are out.
+    /// The number of outstanding tries.
     out: usize,
     queue: Ordered<Place, Number>,
-    /// At most one entry a lookup.
+    /// At most one entry per lookup.
     timers: Ordered<(Moment, Number), ()>,
     waiting: usize,
     replies: Replies<W>,
-    /// Tries that are out for nothing.
+    /// Outstanding tries whose answer is no longer wanted.
     abandoned: Vec<u64>,
 }
 
@@ -144,15 +143,15 @@ struct Lookup<K, W> {
     key: K,
     urgency: Urgency,
     state: State,
-    /// Of the try that is out, or whose answer may still come.
+    /// The id of the outstanding try, or of one whose answer may still arrive.
     id: Option<u64>,
-    /// In order of their deadlines.
+    /// In order of deadlines.
     waiters: SmallVec<[(Moment, W); 1]>,
-    /// Looked up until then, even if nobody waits.
+    /// Look up until then, even without waiters.
     wanted_until: Moment,
     was_tried: bool,
     failures: u32,
-    /// Tried before without success.
+    /// The alternatives tried before without success.
     alternative: usize,
     timer: Option<Moment>,
 }
@@ -160,9 +159,9 @@ struct Lookup<K, W> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Queued(Place),
-    /// A try is out, and times out then.
+    /// A try is outstanding, and times out at that moment.
     Trying(Option<Moment>),
-    /// To be tried again then.
+    /// Waiting for a retry at that moment.
     Resting(Moment),
 }
 
@@ -171,7 +170,7 @@ impl<K, W> Lookup<K, W> {
         !self.waiters.is_empty() || self.wanted_until > now
     }
 
-    /// When this lookup is to be looked at next.
+    /// Returns when this lookup next needs attention.
     fn next_due(&self, now: Moment) -> Option<Moment> {
         let mut due = match self.state {
             State::Resting(until) => until,
@@ -189,8 +188,8 @@ impl<K, W> Lookup<K, W> {
 }
 
 impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
-    /// No lookups. Panics of waiters go to the log of `host`. `seed` spreads the tries of different hosts: it should differ
-    /// between them, and may be fixed in a test.
+    /// Creates an empty machine. It logs panics of waiters to `host`. `seed` spreads the retries of different hosts: it
+    /// should differ between hosts, and may be fixed in a test.
     #[must_use]
     pub fn new(limits: Limits, host: Option<Host>, seed: u64) -> Self {
         Self {
@@ -212,25 +211,25 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         }
     }
 
-    /// How many wait.
+    /// Returns the number of waiters.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// How many lookups there are, tried or not.
+    /// Returns the number of lookups, tried or not.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lookups.len()
     }
 
-    /// Whether nothing is looked up.
+    /// Whether there is no lookup.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lookups.is_empty()
     }
 
-    /// Lets `waiter` wait for the answer until `deadline`. False: there are too many, and it has its end.
+    /// Lets `waiter` wait for the answer until `deadline`. False: there are too many, and the waiter has its end.
     pub fn ask(&mut self, now: Moment, key: K, waiter: W, deadline: Moment) -> bool {
         let now = self.advance(now);
         let number = (self.waiting < self.limits.waiters)
@@ -250,7 +249,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         true
     }
 
-    /// Looks up until `until` though nobody waits. False: there are too many lookups.
+    /// Looks up `key` until `until`, without a waiter. False: there are too many lookups.
     pub fn want(&mut self, now: Moment, key: K, until: Moment, urgency: Urgency) -> bool {
         let now = self.advance(now);
         let Some(number) = self.number(key, urgency) else {
@@ -266,7 +265,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         true
     }
 
-    /// Whether a try answers those who ask from now on: it is known, and not [superseded](Self::supersede).
+    /// Whether a try answers new waiters: it is known and not [superseded](Self::supersede).
     #[must_use]
     pub fn is_current(&self, id: u64) -> bool {
         let number = self.by_id.get(&id);
@@ -280,7 +279,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         self.by_key.contains_key(key)
     }
 
-    /// Whether a try of a key is out.
+    /// Whether a try of a key is outstanding.
     #[must_use]
     pub fn is_tried(&self, key: &K) -> bool {
         let number = self.by_key.get(key);
@@ -288,18 +287,18 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         lookup.is_some_and(|lookup| matches!(lookup.state, State::Trying(_)))
     }
 
-    /// The latest time that was passed in: a clock that need not be read again.
+    /// Returns the latest time passed in, which saves reading the clock.
     pub(crate) fn latest(&self) -> Moment {
         self.latest
     }
 
-    /// Whether a lookup waits for its turn.
+    /// Whether a lookup waits for its try.
     pub(crate) fn is_any_queued(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// The next try to be made, unless enough are out. `new_id` gives an id that was not used before. The try counts as
-    /// out until [`finish`](Self::finish), [`try_again`](Self::try_again), or its timeout.
+    /// Returns the next try to make, unless enough are outstanding. `new_id` returns an unused id. The try counts as
+    /// outstanding until [`finish`](Self::finish), [`try_again`](Self::try_again), or its timeout.
     pub fn next_try(&mut self, now: Moment, new_id: impl FnOnce() -> u64) -> Option<Try<K>> {
         let now = self.advance(now);
         if self.out >= self.limits.tries {
@@ -321,28 +320,28 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         Some(next)
     }
 
-    /// What a try looks up whose answer may come.
+    /// Returns the key of a try whose answer may still arrive.
     #[must_use]
     pub fn tried(&self, id: u64) -> Option<&K> {
         let number = self.by_id.get(&id)?;
         self.lookups.get(number).map(|lookup| &lookup.key)
     }
 
-    /// A try brought the answer: everybody who waits for it has it. `None` if nobody knows the try (any more).
+    /// Reports the answer to a try: all its waiters get it. `None` if the try is not known (any more).
     pub fn finish(&mut self, id: u64, answer: &W::Answer) -> Option<K> {
         let number = *self.by_id.get(&id)?;
         self.end(number, &End::Answer(answer.clone()))
     }
 
-    /// The answer came by another way than a try.
+    /// Reports an answer for a key that did not come from a try.
     pub fn finish_key(&mut self, key: &K, answer: &W::Answer) {
         if let Some(&number) = self.by_key.get(key) {
             self.end(number, &End::Answer(answer.clone()));
         }
     }
 
-    /// A try failed. If the answer is still wanted, it is made again after a rest, which doubles with each failure and is
-    /// shortened by chance to between a half and the whole. Gives the rest.
+    /// Reports that a try failed. If the answer is still wanted, the machine retries after a rest, which doubles with each
+    /// failure, with random jitter (between half and all of it). Returns the rest.
     pub fn try_again(&mut self, now: Moment, id: u64) -> Option<Duration> {
         let now = self.advance(now);
         let (number, failures) = self.end_try(id)?;
@@ -355,7 +354,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         Some(Duration::from_millis(rest))
     }
 
-    /// A try was taken back before it began. If the answer is still wanted, it has its turn again.
+    /// Reports that a try was withdrawn before it began. If the answer is still wanted, the lookup is queued again.
     pub fn not_begun(&mut self, now: Moment, id: u64) {
         let now = self.advance(now);
         if let Some((number, _)) = self.end_try(id) {
@@ -363,7 +362,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         }
     }
 
-    /// A try brought an answer that is not good enough. If one is still wanted, the next alternative has its turn.
+    /// Reports that a try's answer does not suffice. If one is still wanted, the next alternative is queued.
     pub fn try_alternative(&mut self, now: Moment, id: u64) {
         let now = self.advance(now);
         if let Some((number, _)) = self.end_try(id) {
@@ -374,14 +373,14 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         }
     }
 
-    /// A try that is out ends, and its answer will not come. Gives its lookup, and how often that has failed.
+    /// Ends an outstanding try whose answer will not arrive. Returns its lookup, and how often that has failed.
     fn end_try(&mut self, id: u64) -> Option<(Number, u32)> {
         let number = self.by_id.remove(&id)?;
         let lookup = self.lookups.get_mut(&number)?;
         lookup.id = None;
         match lookup.state {
             State::Trying(_) => self.out -= 1,
-            // It has timed out already.
+            // The try has timed out already.
             State::Queued(place) => {
                 self.queue.remove(&place);
             }
@@ -390,8 +389,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         Some((number, lookup.failures))
     }
 
-    /// Does what is due: ends the waiting of those whose deadline has come, takes up what has rested, makes tries again
-    /// that timed out, drops what nobody wants.
+    /// Does what is due: ends expired waiters, queues rested and timed-out lookups again, drops unwanted lookups.
     pub fn expire(&mut self, now: Moment) {
         let now = self.advance(now);
         while let Some(((due, number), ())) = self.timers.first()
@@ -419,7 +417,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         }
     }
 
-    /// Ends the waiting of some before their deadlines.
+    /// Ends some waiters before their deadlines.
     pub fn end_waiting(
         &mut self,
         now: Moment,
@@ -448,7 +446,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         }
     }
 
-    /// What is known has become void: tries that are out answer those who wait now, and nobody who asks from now on.
+    /// Notes that the state of the world has changed: outstanding tries answer the present waiters, but no new ones.
     pub fn supersede(&mut self) {
         for number in self.by_id.values() {
             if let Some(lookup) = self.lookups.get(number)
@@ -459,18 +457,18 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         }
     }
 
-    /// The ids of the tries whose answer may come.
+    /// Returns the ids of the tries whose answer may still arrive.
     pub fn tries(&self) -> impl Iterator<Item = u64> {
         self.by_id.keys().copied()
     }
 
-    /// When [`expire`](Self::expire) has something to do; `None` while nothing is due ever.
+    /// Returns when [`expire`](Self::expire) has something to do; `None`: never.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Moment> {
         self.timers.first().map(|((due, _), ())| due)
     }
 
-    /// What some keys are looked up through closes: their lookups end.
+    /// Ends the lookups of the keys that `is_meant` selects: their endpoint closes.
     pub fn close(&mut self, is_meant: impl Fn(&K) -> bool) {
         let of_closed = self.lookups.iter().filter(|(_, l)| is_meant(&l.key));
         let numbers: Vec<Number> = of_closed.map(|(number, _)| *number).collect();
@@ -479,30 +477,30 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         }
     }
 
-    /// Whether something lies in the machine that is to be taken out of it.
+    /// Whether the caller must take replies or abandoned tries out of the machine.
     #[must_use]
     pub fn has_news(&self) -> bool {
         !self.replies.is_empty() || !self.abandoned.is_empty()
     }
 
-    /// Whether somebody has an end that is not [taken out](Self::take_replies).
+    /// Whether there are replies to [take out](Self::take_replies).
     pub(crate) fn has_replies(&self) -> bool {
         !self.replies.is_empty()
     }
 
-    /// Whether a try is out for nothing: see [`take_abandoned`](Self::take_abandoned).
+    /// Whether there are tries for [`take_abandoned`](Self::take_abandoned).
     pub(crate) fn has_abandoned(&self) -> bool {
         !self.abandoned.is_empty()
     }
 
-    /// Takes out the ends of those who waited. Dropping them delivers them: not with a lock held.
+    /// Takes the replies out. Dropping them delivers them; drop them with no lock held.
     #[must_use]
     pub fn take_replies(&mut self) -> Replies<W> {
         self.replies.take()
     }
 
-    /// Takes out the tries that are out for nothing, since nobody wants their answer any more. The caller may take them
-    /// back and report that they have [not begun](Self::not_begun); until then they answer those who ask meanwhile.
+    /// Takes the outstanding tries whose answer is no longer wanted. The caller may withdraw them and report that they have
+    /// [not begun](Self::not_begun); until then they also answer new waiters.
     #[must_use]
     pub fn take_abandoned(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.abandoned)
@@ -513,7 +511,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         self.latest
     }
 
-    /// The lookup of a key, begun if there is none and room for one.
+    /// Returns the lookup of a key; begins one if there is none, and room for one.
     fn number(&mut self, key: K, urgency: Urgency) -> Option<Number> {
         let vacant = match self.by_key.entry(key) {
             Entry::Occupied(known) => return Some(*known.get()),
@@ -546,7 +544,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         (urgency, self.places)
     }
 
-    /// Somebody waits for what was looked up in the background.
+    /// Raises the urgency of a background lookup that has a waiter now.
     fn make_urgent(&mut self, number: Number) {
         let Some(lookup) = self.lookups.get_mut(&number) else {
             return;
@@ -563,7 +561,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         }
     }
 
-    /// Puts a lookup behind all others of its urgency, if it is still wanted.
+    /// Queues a lookup behind all others of its urgency, if it is still wanted.
     fn queue_again(&mut self, number: Number, now: Moment) {
         let Some(urgency) = self.lookups.get(&number).map(|lookup| lookup.urgency) else {
             return;
@@ -577,14 +575,14 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         self.settle(now, number);
     }
 
-    /// A lookup is tried anew. If it was superseded and nobody has asked since, it answers those who ask from now on; an
-    /// earlier try that may still be answered does not.
+    /// Prepares a lookup for a new try. If it was superseded and its key has no newer lookup, the new try answers new waiters;
+    /// an earlier try that may still be answered does not.
     fn renew(&mut self, number: Number) {
         if let Some(lookup) = self.lookups.get_mut(&number)
             && let Entry::Vacant(vacant) = self.by_key.entry(lookup.key.clone())
         {
             vacant.insert(number);
-            // What failed before may succeed now.
+            // Alternatives that failed before may succeed now.
             lookup.alternative = 0;
             if let Some(id) = lookup.id.take() {
                 self.by_id.remove(&id);
@@ -592,8 +590,8 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         }
     }
 
-    /// Drops a lookup that nobody wants, or sets its timer. One whose try will be reported to have ended stays until then:
-    /// the answer is on its way.
+    /// Drops an unwanted lookup, or sets its timer. A lookup with an outstanding try stays until the caller reports the
+    /// try's end.
     fn settle(&mut self, now: Moment, number: Number) {
         let Some(lookup) = self.lookups.get(&number) else {
             return;
@@ -633,7 +631,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
         if let Some((key, current)) = self.by_key.remove_entry(&lookup.key)
             && current != number
         {
-            // This one was superseded.
+            // The removed lookup was a superseded one.
             self.by_key.insert(key, current);
         }
         match lookup.state {
@@ -657,7 +655,7 @@ impl<K: Clone + Eq + Hash, W: Waiter> Lookups<K, W> {
     }
 }
 
-/// Who still waits has an end, too.
+/// Gives the remaining waiters their end.
 impl<K, W: Waiter> Drop for Lookups<K, W> {
     fn drop(&mut self) {
         for (_, lookup) in self.lookups.drain() {

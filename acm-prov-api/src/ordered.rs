@@ -1,9 +1,9 @@
-//! A sorted map that is empty or nearly so most of the time.
+//! A sorted map that is usually empty or nearly empty.
 
 use std::collections::BTreeMap;
 use std::mem;
 
-/// As [`BTreeMap`], but the first entry lies beside the tree: a map that holds one entry at a time is a few comparisons.
+/// As [`BTreeMap`], but with the first entry outside the tree, so that a map with one entry costs a few comparisons.
 #[derive(Debug)]
 pub(crate) struct Ordered<K, V> {
     /// Smaller than every key of `rest`. `None` only while `rest` is empty.
@@ -23,12 +23,12 @@ impl<K: Ord + Copy, V> Ordered<K, V> {
         self.first.is_none()
     }
 
-    /// The entry with the smallest key.
+    /// Returns the entry with the smallest key.
     pub(crate) fn first(&self) -> Option<(K, &V)> {
         self.first.as_ref().map(|(key, value)| (*key, value))
     }
 
-    /// Inserts an entry, in place of one with the same key.
+    /// Inserts an entry; replaces one with the same key.
     pub(crate) fn insert(&mut self, key: K, value: V) {
         match &mut self.first {
             None => self.first = Some((key, value)),
@@ -69,7 +69,7 @@ impl<K: Ord + Copy, V> Ordered<K, V> {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
-    /// All entries in the order of their keys.
+    /// Returns all entries in the order of their keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         let rest = self.rest.iter().map(|(key, value)| (*key, value));
         self.first().into_iter().chain(rest)

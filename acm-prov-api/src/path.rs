@@ -1,13 +1,12 @@
-//! Path records: what a resolve is answered with, and what the SA is asked with.
+//! Path records, in answers to clients and in SA queries.
 //!
 //! The record is the PathRecord attribute of subnet administration (IBA vol. 1, 15.2.5.16;
 //! `struct ibv_path_record` of `infiniband/sa.h`): 64 bytes in network order. Getters and
 //! setters speak host order.
 //!
-//! One layout serves as answer and as question. In a question a field of zero demands
-//! nothing; MTU, rate and packet lifetime then carry a [`Selector`] that says how the value
-//! is meant. An answer says [`Selector::Exactly`], or 0 where a file without selectors was its
-//! source.
+//! Queries and answers have the same layout. In a query, a field of zero is left open, and MTU, rate and packet lifetime
+//! have a [`Selector`] that says how to compare the value. An answer has [`Selector::Exactly`], or 0 if it comes from a
+//! file without selectors.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -15,7 +14,7 @@ use std::hash::{Hash, Hasher};
 use crate::abi::{Be16, Be32, Be64, IBV_PATH_RECORD_REVERSIBLE, ibv_path_record};
 use crate::address::{Gid, Lid, PKey};
 
-/// How the MTU, rate or packet lifetime beside it is meant: two bits.
+/// How to compare an MTU, rate or packet lifetime: two bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Selector {
     /// More than the value.
@@ -24,7 +23,7 @@ pub enum Selector {
     LessThan = 1,
     /// The value.
     Exactly = 2,
-    /// The best there is: the largest MTU or rate, the smallest lifetime. The value is void, but must be a code that exists:
+    /// The best available: the largest MTU or rate, the smallest lifetime. The value is ignored, but must be a valid code:
     /// OpenSM refuses others.
     Best = 3,
 }
@@ -43,14 +42,14 @@ impl Selector {
 /// An MTU, rate or packet lifetime with its selector: one byte of a path or multicast record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limit {
-    /// How the code is meant.
+    /// How to compare the code.
     pub selector: Selector,
     /// The code, 6 bits.
     pub code: u8,
 }
 
 impl Limit {
-    /// Exactly this code.
+    /// Returns a limit of exactly this code.
     #[must_use]
     pub const fn exactly(code: u8) -> Limit {
         Limit {
@@ -59,7 +58,7 @@ impl Limit {
         }
     }
 
-    /// Reads the byte of a record.
+    /// Parses the byte of a record.
     #[must_use]
     pub const fn from_byte(byte: u8) -> Limit {
         Limit {
@@ -68,7 +67,7 @@ impl Limit {
         }
     }
 
-    /// The byte of a record; the code's bits above the sixth are dropped.
+    /// Returns the byte of a record; drops the code's bits above the sixth.
     #[must_use]
     pub const fn to_byte(self) -> u8 {
         (self.selector as u8) << 6 | (self.code & VALUE)
@@ -101,7 +100,7 @@ const FLOW_LABEL: u32 = 0xf_ffff;
 #[repr(transparent)]
 pub struct PathRecord(ibv_path_record);
 
-/// All bytes at a time: field by field takes much longer.
+/// Hashes all bytes at once; field by field takes much longer.
 impl Hash for PathRecord {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write(&self.to_bytes());
@@ -112,7 +111,7 @@ impl PathRecord {
     /// Bytes of a record.
     pub const LENGTH: usize = size_of::<ibv_path_record>();
 
-    /// A record from its bytes on the wire. Reserved bits become zero.
+    /// Creates a record from its bytes on the wire. Reserved bits become zero.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; PathRecord::LENGTH]) -> PathRecord {
         // SAFETY: both are 64 bytes, and `ibv_path_record` holds integers and bytes only, of
@@ -120,7 +119,7 @@ impl PathRecord {
         PathRecord::from(unsafe { std::mem::transmute::<[u8; 64], ibv_path_record>(*bytes) })
     }
 
-    /// The record's bytes on the wire.
+    /// Returns the record's bytes on the wire.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; PathRecord::LENGTH] {
         // SAFETY: both are 64 bytes, and the fields of `ibv_path_record` leave no padding
@@ -129,13 +128,13 @@ impl PathRecord {
         unsafe { std::mem::transmute::<ibv_path_record, [u8; 64]>(self.0) }
     }
 
-    /// The record as the C side sees it.
+    /// Returns the record as the C structure.
     #[must_use]
     pub const fn as_abi(&self) -> &ibv_path_record {
         &self.0
     }
 
-    /// Service id that the path is for; 0 is none.
+    /// Returns the service id of the path; 0 means none.
     #[must_use]
     pub const fn service_id(&self) -> u64 {
         self.0.service_id.to_host()
@@ -249,7 +248,7 @@ impl PathRecord {
         self
     }
 
-    /// Number of paths asked for, 7 bits.
+    /// Number of requested paths, 7 bits.
     #[must_use]
     pub const fn numb_path(&self) -> u8 {
         self.0.reversible_numpath & !IBV_PATH_RECORD_REVERSIBLE
@@ -304,13 +303,13 @@ impl PathRecord {
         self.0.mtu & VALUE
     }
 
-    /// How the MTU is meant.
+    /// Returns how to compare the MTU.
     #[must_use]
     pub const fn mtu_selector(&self) -> Selector {
         Selector::of(self.0.mtu)
     }
 
-    /// Sets the MTU code and how it is meant.
+    /// Sets the MTU code and how to compare it.
     pub const fn set_mtu(&mut self, selector: Selector, code: u8) -> &mut Self {
         self.0.mtu = Limit { selector, code }.to_byte();
         self
@@ -323,13 +322,13 @@ impl PathRecord {
         self.0.rate & VALUE
     }
 
-    /// How the rate is meant.
+    /// Returns how to compare the rate.
     #[must_use]
     pub const fn rate_selector(&self) -> Selector {
         Selector::of(self.0.rate)
     }
 
-    /// Sets the rate code and how it is meant.
+    /// Sets the rate code and how to compare it.
     pub const fn set_rate(&mut self, selector: Selector, code: u8) -> &mut Self {
         self.0.rate = Limit { selector, code }.to_byte();
         self
@@ -341,19 +340,19 @@ impl PathRecord {
         self.0.packetlifetime & VALUE
     }
 
-    /// How the packet lifetime is meant.
+    /// Returns how to compare the packet lifetime.
     #[must_use]
     pub const fn packet_lifetime_selector(&self) -> Selector {
         Selector::of(self.0.packetlifetime)
     }
 
-    /// Sets the packet lifetime n and how it is meant.
+    /// Sets the packet lifetime n and how to compare it.
     pub const fn set_packet_lifetime(&mut self, selector: Selector, n: u8) -> &mut Self {
         self.0.packetlifetime = Limit { selector, code: n }.to_byte();
         self
     }
 
-    /// Preference among several paths; 0 comes first.
+    /// Preference among several paths; 0 is the most preferred.
     #[must_use]
     pub const fn preference(&self) -> u8 {
         self.0.preference
@@ -366,7 +365,7 @@ impl PathRecord {
     }
 }
 
-/// Takes the record as it is; reserved bits become zero.
+/// Copies the record; reserved bits become zero.
 impl From<ibv_path_record> for PathRecord {
     fn from(mut record: ibv_path_record) -> PathRecord {
         let flow_and_hops = record.flowlabel_hoplimit.to_host() & (FLOW_LABEL << 8 | 0xff);
@@ -416,7 +415,7 @@ pub const fn mtu_bytes(code: u8) -> Option<u16> {
 }
 
 /// Signalling rate of a rate code in Mb/s (IBA vol. 1, 15.2.5.16, and its later link speeds);
-/// `None` for codes that are not known here, which newer hardware may use.
+/// `None` for unknown codes, which newer hardware may use.
 #[must_use]
 pub const fn rate_mbps(code: u8) -> Option<u32> {
     Some(match code {
@@ -451,7 +450,7 @@ pub const fn rate_mbps(code: u8) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Every bit that is not reserved set once, by hand from the layout in the standard.
+    /// Every bit that is not reserved, written by hand from the layout in the standard.
     #[rustfmt::skip]
     const BYTES: [u8; 64] = [
         0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08,

@@ -24,15 +24,15 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, RwLock};
 use crate::text::options::Options;
 
-/// Why a provider, or something of it, could not be opened. Any error converts into one.
+/// An error of loading or opening. Any error type converts into it.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// A provider: what `provider_query` of its library makes known to the core.
+/// A provider: the implementation behind the table that `provider_query` returns.
 pub trait Provider: Sized + Send + Sync + 'static {
     /// The name that ibacm_opts.cfg knows the provider by: 1 to 63 bytes without white space.
     const NAME: &'static CStr;
 
-    /// What the provider keeps for each endpoint; [`NoContext`] if nothing.
+    /// The provider's context of an endpoint; [`NoContext`] if it has none.
     type Endpoint: EndpointContext<Self>;
 
     /// Makes the provider, once, when the core loads the library. No thread may start here: the core may still refuse
@@ -87,14 +87,14 @@ pub trait PortContext<P: Provider>: Send + Sync + Sized + 'static {
     /// What it keeps for the port's device.
     type Device: DeviceContext<P>;
 
-    /// A port has come up, or up again: nothing learnt before need be true now.
+    /// Called when a port comes up. Everything known from an earlier opening may be outdated.
     ///
     /// # Errors
     /// The port is then not used.
     fn open(device: &Arc<Device<P>>, port: &PortHandle) -> Result<Self, Error>;
 
-    /// The subnet manager wants everybody to register again (`IBV_EVENT_CLIENT_REREGISTER`): what it was asked to
-    /// remember, such as multicast joins, is forgotten, and paths may have changed.
+    /// The subnet manager has asked clients to register again (`IBV_EVENT_CLIENT_REREGISTER`): it has forgotten
+    /// registrations such as multicast joins, and paths may have changed.
     fn reregister(&self, _port: &PortHandle) {}
 
     /// The port goes down. Its endpoints have been closed before.
@@ -207,7 +207,7 @@ pub struct Port<P: Provider> {
     context: PortOf<P>,
 }
 
-/// What a port is when its link layer is not InfiniBand.
+/// The port's link layer is not InfiniBand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "port {port} is no InfiniBand port (link layer {}): it has no subnet administrator to ask; \
@@ -323,7 +323,7 @@ impl<P: Provider> Endpoint<P> {
 
     fn add_address(&self, address: &Address) {
         self.addresses.write().push(*address);
-        // Who is told that the endpoint has it, finds it.
+        // Relaxed suffices: a thread that has learnt of the address has synchronized with this one.
         self.marks
             .fetch_or(crate::address::mark(address), Ordering::Relaxed);
     }

@@ -1,11 +1,11 @@
-//! A client's request: a token that is consumed by its one answer.
+//! A client's request: a token, consumed by its one answer.
 //!
-//! Each token leads to the client's id, transaction id and source, so that whatever the provider answers goes to the right
-//! client in the right form. A token that is dropped answers `ENODATA` and says so in the log: no client waits for ever.
+//! Each token has the client's id, transaction id and source, so that the answer goes to the right client in the right form.
+//! Dropping a token answers `ENODATA` and logs a line: no client waits forever.
 //!
-//! A [`ResolveRequest`] is a view of the core's message, good for the callback that it was passed to. What is to be answered
-//! later is [kept](ResolveRequest::keep): for as long as the provider likes, to be answered from any thread, also after the
-//! endpoint was closed.
+//! A [`ResolveRequest`] is a view of the core's message, valid during its callback. To answer later,
+//! [keep](ResolveRequest::keep) it: a kept request may be answered at any time, from any thread, even after the endpoint
+//! was closed.
 
 use std::fmt;
 
@@ -20,12 +20,12 @@ use crate::host::{Host, LogLevel, ProviderFault};
 use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source, Target};
 
-mod asked;
+mod entries;
 pub(crate) mod message;
 mod plain;
 mod query;
 
-use asked::{Asked, Invalid};
+use entries::{Entries, Invalid};
 use message::{ENTRY, Entry, HEADER, Message, Outgoing};
 
 pub use query::QueryRequest;
@@ -41,8 +41,8 @@ pub struct ResolveRequest<'a> {
     is_answered: bool,
 }
 
-/// A request that was [kept](ResolveRequest::keep) beyond its callback: it can be moved to any thread, into a closure, or
-/// into a table of those who wait.
+/// A request [kept](ResolveRequest::keep) beyond its callback. It can be moved to any thread, into a closure, or into a
+/// table of waiting requests.
 pub type KeptRequest = ResolveRequest<'static>;
 
 enum Inner<'a> {
@@ -60,29 +60,29 @@ struct Kept {
     hint: Option<[u8; ENTRY]>,
 }
 
-/// A request in either form.
+/// A borrowed or a kept request.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     endpoint: &'a EndpointHandle,
     id: u64,
     header: &'a [u8; HEADER],
-    asked: Asked<'a>,
+    entries: Entries<'a>,
 }
 
 impl<'a> View<'a> {
-    /// Reads the core's message. One that asks for nothing sensible is answered here; `None` then.
+    /// Reads the core's message. Refuses an invalid one and returns `None`.
     #[inline]
     pub(crate) fn read(
         endpoint: &'a EndpointHandle,
         id: u64,
         message: Message<'a>,
     ) -> Option<Self> {
-        match Asked::read(message) {
-            Ok(asked) => Some(Self {
+        match Entries::read(message) {
+            Ok(entries) => Some(Self {
                 endpoint,
                 id,
                 header: message.header(),
-                asked,
+                entries,
             }),
             Err(invalid) => {
                 refuse_invalid(endpoint, id, message, &invalid);
@@ -93,7 +93,7 @@ impl<'a> View<'a> {
 }
 
 impl<'a> ResolveRequest<'a> {
-    /// The request that was read. To be moved it is two words.
+    /// Returns the borrowed form, which is two words to move.
     #[inline]
     pub(crate) fn new(view: &'a View<'a>) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl<'a> ResolveRequest<'a> {
                 endpoint: &kept.endpoint,
                 id: kept.id,
                 header: &kept.header,
-                asked: Asked {
+                entries: Entries {
                     destination: Entry(&kept.destination),
                     source: kept.source.as_ref().map(Entry),
                     hint: kept.hint.as_ref().map(Entry),
@@ -119,8 +119,8 @@ impl<'a> ResolveRequest<'a> {
         }
     }
 
-    /// Makes the request independent of the core's message, to be answered later. It copies what the answer and a query to
-    /// the SA need.
+    /// Makes the request independent of the core's message, to answer it later. Copies what the answer and an SA query
+    /// need.
     pub fn keep(mut self) -> KeptRequest {
         self.count();
         self.is_answered = true;
@@ -130,9 +130,9 @@ impl<'a> ResolveRequest<'a> {
                 endpoint: view.endpoint.clone(),
                 id: view.id,
                 header: *view.header,
-                destination: *view.asked.destination.0,
-                source: view.asked.source.map(|entry| *entry.0),
-                hint: view.asked.hint.map(|entry| *entry.0),
+                destination: *view.entries.destination.0,
+                source: view.entries.source.map(|entry| *entry.0),
+                hint: view.entries.hint.map(|entry| *entry.0),
             }),
         };
         ResolveRequest {
@@ -141,67 +141,65 @@ impl<'a> ResolveRequest<'a> {
         }
     }
 
-    /// What the client wants a path to. Of a path record that is its DGID or, without one, its DLID.
+    /// Returns the destination. For a path record this is its DGID or, without one, its DLID.
     pub fn destination(&self) -> Address {
-        self.view().asked.destination()
+        self.view().entries.destination()
     }
 
-    /// Whether the destination is a name or an IP address: what it leads to is the provider's to say.
+    /// Whether the destination is a name or an IP address; the provider must find its port.
     #[inline]
     pub fn is_by_name(&self) -> bool {
         matches!(
-            self.view().asked.destination.kind(),
+            self.view().entries.destination.kind(),
             AcmEpType::NAME | AcmEpType::ADDRESS_IP | AcmEpType::ADDRESS_IP6
         )
     }
 
-    /// The path record that came with the request: the client's own question, or hints that came with an address
-    /// (librdmacm). What is zero in it is left open.
+    /// Returns the path record in the request: the client's own query, or hints beside an address (librdmacm). Zero
+    /// fields are left open.
     pub fn wanted(&self) -> Option<PathRecord> {
-        self.view().asked.wanted().map(Entry::path_record)
+        self.view().entries.wanted().map(Entry::path_record)
     }
 
-    /// Whether the client wants an answer from what is known, or `ENODATA`, at once.
+    /// Whether the client wants an answer from the cache, or `ENODATA`, at once.
     pub fn is_nodelay(&self) -> bool {
-        self.view().asked.destination.flags() & ACM_FLAGS_NODELAY != 0
+        self.view().entries.destination.flags() & ACM_FLAGS_NODELAY != 0
     }
 
-    /// Whether the kernel asks (for rdma_cm; id 0): it asks the SA itself when it is refused.
+    /// Whether the request is from the kernel (rdma_cm; id 0). If it is refused, the kernel queries the SA itself.
     pub fn is_from_the_kernel(&self) -> bool {
         self.view().id == 0
     }
 
-    /// The query that the request asks: all that its path record names. Of one that came beside an address the destination
-    /// does not count; a name's or IP address's is left open, for the provider to
-    /// [name](PathQuery::set_target).
+    /// Returns the request's query: all that its path record names. If the record came beside an address, its destination is
+    /// ignored. For a name or an IP address the destination is left open; the provider [names](PathQuery::set_target) it.
     pub fn path_query(&self) -> PathQuery {
-        self.view().asked.path_query()
+        self.view().entries.path_query()
     }
 
-    /// Where the path is to lead if the client asks the plain question of an endpoint: names one destination LID or GID, and
-    /// nothing else but the endpoint's own GID and P_Key. `None` for all other requests; their
-    /// [`path_query`](Self::path_query) says more.
+    /// Returns the destination of a plain request: one that names only a destination LID or GID, and possibly the endpoint's
+    /// own GID and P_Key. `None` for all other requests; use their [`path_query`](Self::path_query).
     ///
-    /// `source` is the endpoint's. It is a few comparisons, and agrees with [`PathQuery::is_plain`] of the
+    /// `source` is the endpoint's. This takes a few comparisons, and agrees with [`PathQuery::is_plain`] of the
     /// [complete](PathQuery::complete) query.
     #[inline]
     pub fn plain_target(&self, source: &Source) -> Option<Target> {
-        self.view().asked.plain_target(source, plain::Qos::Counts)
+        self.view().entries.plain_target(source, plain::Qos::Counts)
     }
 
-    /// The same with another destination.
+    /// As [`plain_target`](Self::plain_target), with another destination.
     #[cfg(feature = "cache")]
     #[inline]
     pub(crate) fn plain_target_to(&self, target: Target, source: &Source) -> Option<Target> {
-        self.view().asked.plain_target_to(target, source)
+        self.view().entries.plain_target_to(target, source)
     }
 
-    /// The same for an SA that does not look at service id and QoS class.
+    /// As [`plain_target`](Self::plain_target), for an SA that ignores service id and QoS class.
     #[cfg(feature = "cache")]
     #[inline]
     pub(crate) fn plain_target_without_qos(&self, source: &Source) -> Option<Target> {
         self.view()
-            .asked
+            .entries
             .plain_target(source, plain::Qos::IsIgnored)
     }
 
@@ -235,9 +233,8 @@ impl<'a> ResolveRequest<'a> {
         self.view().succeed(path);
     }
 
-    /// Answers with a path that was known before the client asked, and counts that (route cache, in the endpoint's set and in
-    /// the core's).
-    // Always: a path that is made on the way is not put together in memory first.
+    /// Answers with a cached path, and counts a route cache hit (in the endpoint's counters and in the core's).
+    // Always inline: a path built by the caller then needs no copy in memory.
     #[inline(always)]
     pub fn answer_from_cache(mut self, path: &PathRecord) {
         self.is_answered = true;
@@ -252,7 +249,7 @@ impl<'a> ResolveRequest<'a> {
         view.succeed(path);
     }
 
-    /// Answers with a failure. `SUCCESS` is no failure and becomes `ENODATA`.
+    /// Answers with an error. `SUCCESS` becomes `ENODATA`.
     pub fn refuse(mut self, status: AcmStatus) {
         self.fail(status);
     }
@@ -272,7 +269,7 @@ impl<'a> ResolveRequest<'a> {
         respond_failure(endpoint.host(), id, header, status);
     }
 
-    /// Counts the request, once: one that is kept has been counted.
+    /// Counts the request once; `keep` has counted a kept request.
     fn count(&self) {
         if let Inner::Borrowed(view) = &self.inner {
             view.endpoint.counters().increment(AcmCounter::RESOLVE);
@@ -293,15 +290,15 @@ impl View<'_> {
         let mut answer = Outgoing::answer_to(self.header, AcmStatus::SUCCESS.0);
         answer.path(FLAGS, path);
         // librdmacm copies the paths as one piece: nothing stands between them.
-        let room = message::ENTRIES - 1 - usize::from(self.asked.source.is_some());
+        let room = message::ENTRIES - 1 - usize::from(self.entries.source.is_some());
         for path in alternates.iter().take(room) {
             answer.path(ALTERNATE, path);
         }
-        if let Some(source) = self.asked.source {
+        if let Some(source) = self.entries.source {
             answer.entry(source.0);
         }
         let host = self.endpoint.host();
-        // SAFETY: a message as long as it says, the core's during the call.
+        // SAFETY: the message has the length in its header; the core reads it only during the call.
         let code = unsafe { (host.table().acm_resolve_response)(self.id, answer.as_msg()) };
         if code != 0 {
             not_delivered(host, self.id, "resolve", AcmStatus::SUCCESS);
@@ -312,23 +309,23 @@ impl View<'_> {
 /// Answers a request without a path.
 fn respond_failure(host: &Host, id: u64, header: &[u8; HEADER], status: AcmStatus) {
     let mut answer = Outgoing::answer_to(header, status.0);
-    // SAFETY: a message as long as it says, the core's during the call.
+    // SAFETY: the message has the length in its header; the core reads it only during the call.
     let code = unsafe { (host.table().acm_resolve_response)(id, answer.as_msg()) };
     if code != 0 {
         not_delivered(host, id, "resolve", status);
     }
 }
 
-/// Clients may leave before they are answered.
+/// Logs that the core did not deliver an answer: clients may disconnect before.
 #[cold]
 fn not_delivered(host: &Host, id: u64, what: &str, status: AcmStatus) {
     host.log(
         LogLevel::OPERATION,
-        format_args!("client {id} is gone: {what}, {status:?}"),
+        format_args!("client {id} has disconnected: {what}, {status:?}"),
     );
 }
 
-/// A refusal is never a success.
+/// Makes sure that a refusal is an error.
 fn failure(status: AcmStatus) -> AcmStatus {
     if status == AcmStatus::SUCCESS {
         AcmStatus::ENODATA
@@ -385,7 +382,7 @@ impl fmt::Debug for ResolveRequest<'_> {
     }
 }
 
-/// Refuses a message that asks for nothing sensible.
+/// Refuses an invalid message.
 #[cold]
 fn refuse_invalid(endpoint: &EndpointHandle, id: u64, message: Message<'_>, invalid: &Invalid) {
     endpoint.counters().increment(AcmCounter::RESOLVE);
@@ -401,7 +398,7 @@ fn refuse_invalid(endpoint: &EndpointHandle, id: u64, message: Message<'_>, inva
 
 /// Answers a request from an address that is not open.
 pub(crate) fn refuse_resolve(host: &Host, id: u64, message: Message<'_>) {
-    let status = match Asked::read(message) {
+    let status = match Entries::read(message) {
         Ok(_) => AcmStatus::ESRCADDR,
         Err(invalid) => invalid.status(),
     };

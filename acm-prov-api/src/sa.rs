@@ -1,14 +1,15 @@
-//! Asking the subnet administrator (SA), through the core's queue of SA MADs.
+//! Queries to the subnet administrator (SA), through the core's queue of SA MADs.
 //!
-//! A query is asked for an [endpoint](EndpointHandle), and its closure is always called, once: with the answer on the core's SA
-//! thread, with an error on the closing thread when the endpoint closes first, and with any other error on a thread of
-//! the SDK's. That thread lives while something is asked, and on until the deadline that it sleeps to, or an endpoint's
-//! close.
+//! A query belongs to an [endpoint](EndpointHandle). The SDK calls its closure exactly once:
 //!
-//! The SDK paces all MADs of a port: the core has at most `sa_depth` + 1 at a time (ibacm_opts.cfg, default 1), and the others
-//! wait here, joins before path queries. A MAD that the core does not bring back ends by a deadline that
-//! starts when it is handed over: `timeout` × (`retries` + 1) for each MAD that the core has before it and for itself, and
-//! one `timeout` more.
+//! - with the SA's response, on the core's SA thread;
+//! - with an error when the endpoint closes first, on the closing thread;
+//! - with any other error, on a thread of the SDK. That thread lives while queries are outstanding, and then until its next
+//!   deadline or the close of an endpoint.
+//!
+//! The SDK paces all MADs of a port: the core has at most `sa_depth` + 1 at a time (ibacm_opts.cfg, default 1). The others
+//! wait here, joins before path queries. If the core does not return a MAD, it ends by a deadline, which starts when the MAD is
+//! handed to the core: `timeout` × (`retries` + 1) for each MAD that the core has, this one included, plus one `timeout`.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -37,9 +38,9 @@ pub(crate) use queue::{OnEnd, new_id, withdraw};
 pub struct SaStatus(pub u16);
 
 impl SaStatus {
-    /// The SA is busy: ask again later.
+    /// The SA is busy: retry later.
     pub const BUSY: Self = Self(0x0001);
-    /// The SA lacks resources: ask again later.
+    /// The SA lacks resources: retry later.
     pub const NO_RESOURCES: Self = Self(0x0100);
     /// The request is invalid.
     pub const REQ_INVALID: Self = Self(0x0200);
@@ -54,17 +55,17 @@ impl SaStatus {
     /// The request is denied.
     pub const REQ_DENIED: Self = Self(0x0700);
 
-    /// The code common to all classes: the low byte.
+    /// Returns the code common to all classes: the low byte.
     pub fn common(self) -> u8 {
         self.0 as u8
     }
 
-    /// The SA's own code: the high byte.
+    /// Returns the SA's own code: the high byte.
     pub fn class_specific(self) -> u8 {
         (self.0 >> 8) as u8
     }
 
-    /// Whether the SA may answer the same question later.
+    /// Whether a later retry may succeed.
     pub fn is_transient(self) -> bool {
         matches!(self, Self::BUSY | Self::NO_RESOURCES)
     }
@@ -103,7 +104,7 @@ impl fmt::Debug for SaStatus {
     }
 }
 
-/// Why a question to the SA brought no record.
+/// The reason why an SA query brought no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaError {
@@ -116,19 +117,19 @@ pub enum SaError {
         /// The reason, as an errno.
         errno: u32,
     },
-    /// The core did not take the MAD.
+    /// The core refused the MAD.
     #[error("acm_send_sa_mad refused the MAD: {code}")]
     NotTaken {
-        /// What the function returned.
+        /// The function's return value.
         code: c_int,
     },
-    /// The core has no memory for a MAD, or 2^20 MADs are asked for already, or no thread could be started.
+    /// The core has no memory for a MAD, 2^20 MADs are outstanding, or no thread could be started.
     #[error("no memory for an SA MAD")]
     NoMemory,
-    /// The SA refused.
+    /// The SA answered with an error.
     #[error("the SA answered: {0}")]
     Status(SaStatus),
-    /// What came back does not answer the question.
+    /// The response does not belong to the query.
     #[error(
         "the answer has method {method:#04x}, attribute {attribute:#06x}, management class {class:#04x}"
     )]
@@ -140,7 +141,7 @@ pub enum SaError {
         /// The MAD's attribute, host order.
         attribute: u16,
     },
-    /// What the SA says of itself has another form than is known.
+    /// The SA's ClassPortInfo has an unknown version.
     #[error(
         "the SA's ClassPortInfo has base version {base}, class version {class}; 1 and 2 are known"
     )]
@@ -159,7 +160,7 @@ pub enum SaError {
 }
 
 impl SaError {
-    /// The status for a client: that the SA was not reached, that the port is down, or that there is no such path.
+    /// Returns the status for a client: SA not reached, port down, or no such path.
     #[must_use]
     pub fn status(&self) -> AcmStatus {
         match self {
@@ -171,7 +172,7 @@ impl SaError {
         }
     }
 
-    /// Whether the same question may be answered later.
+    /// Whether a later retry may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -192,10 +193,10 @@ impl SaError {
 }
 
 impl EndpointHandle {
-    /// The asking side of the endpoint's path queries, as the port says it is now.
+    /// Returns the source side of the endpoint's path queries, from the port's present attributes.
     ///
     /// # Errors
-    /// When the port is closed, does not tell its attributes, or has no GID.
+    /// If the port is closed, its attributes cannot be read, or it has no GID.
     pub fn source(&self) -> Result<Source, PortError> {
         let port = self.port();
         Ok(Source {
@@ -205,16 +206,15 @@ impl EndpointHandle {
         })
     }
 
-    /// Asks the SA for one path record (PathRecord GET), and counts a route query when it is handed over.
+    /// Queries the SA for one path record (PathRecord GET), and counts a route query when the core gets the MAD.
     ///
-    /// What `query` names goes to the SA; the endpoint's GID and P_Key are [filled in](PathQuery::complete). `done` is called
-    /// once, always: with a record that [answers the query](PathQuery::check), or with an error, at the latest when the
-    /// core should have given the MAD up (see the [module](crate::sa)). The time that a MAD waits for its turn has no bound:
-    /// whoever keeps a client's request for the answer sees to the client's deadline.
+    /// The SDK sends the components that `query` names, and [fills in](PathQuery::complete) the endpoint's GID and P_Key. It
+    /// calls `done` exactly once: with a record that [answers the query](PathQuery::check), or with an error. That is at the
+    /// latest when the core should have given up the MAD (see the [module](crate::sa)). A MAD may wait without limit before it
+    /// is sent. If you keep a client's request for the answer, enforce the client's deadline yourself.
     ///
-    /// One call is one MAD: the same query is not asked once for all who want to know, nothing is kept, and a client
-    /// that [does not want to wait](crate::ResolveRequest::is_nodelay) is the caller's to answer. The engine of the
-    /// feature `cache` does all of that.
+    /// One call is one MAD. This does not merge equal queries, does not cache, and does not answer clients that [do not want
+    /// to wait](crate::ResolveRequest::is_nodelay). The engine (feature `cache`) does all three.
     pub fn ask_path(
         &self,
         query: &PathQuery,
@@ -223,8 +223,8 @@ impl EndpointHandle {
         self.ask_completed(query, None, done);
     }
 
-    /// As [`ask_path`](Self::ask_path), for a client: `done` is called when the core should have given up a MAD that was
-    /// asked for now, though this one may still wait for its turn.
+    /// As [`ask_path`](Self::ask_path), for a client: calls `done` when the core should have given up a MAD that was sent
+    /// now, even if this one still waits to be sent.
     pub(crate) fn ask_path_for_a_client(
         &self,
         query: &PathQuery,
@@ -257,8 +257,8 @@ impl EndpointHandle {
             .ask_complete_path(id, &query, patience, Box::new(on_end));
     }
 
-    /// As [`ask_path`](Self::ask_path), for a query that is complete, by an id of the caller's. `done` gets the time at which the
-    /// MAD was handed to the core, too, and [reads](read_path) the answer.
+    /// As [`ask_path`](Self::ask_path), for a complete query, with the caller's id. `done` also gets the time at which the
+    /// core got the MAD, and [reads](read_path) the answer itself.
     pub(crate) fn ask_complete_path(
         self,
         id: MadId,
@@ -266,18 +266,18 @@ impl EndpointHandle {
         patience: Option<u64>,
         done: queue::Done,
     ) {
-        let question = MadRequest {
+        let request = MadRequest {
             method: abi::UMAD_METHOD_GET,
             response: abi::UMAD_METHOD_GET_RESP,
             attribute: abi::UMAD_SA_ATTR_PATH_REC,
             mask: query.mask(),
             record: query.record().to_bytes(),
         };
-        queue::submit(id, self, Urgency::Usual, question, patience, done);
+        queue::submit(id, self, Urgency::Usual, request, patience, done);
     }
 
-    /// Asks the SA what it can do (ClassPortInfo GET). It is no route query and goes before path queries. `done` is called
-    /// as by [`ask_path`](Self::ask_path).
+    /// Queries the SA's ClassPortInfo (GET). Does not count as a route query, and goes before path queries. Calls `done` as
+    /// [`ask_path`](Self::ask_path) does.
     pub fn ask_class_port_info(
         &self,
         done: impl FnOnce(Result<ClassPortInfo, SaError>) + Send + 'static,
@@ -285,13 +285,13 @@ impl EndpointHandle {
         self.ask_abilities(queue::new_id(), done);
     }
 
-    /// As [`ask_class_port_info`](Self::ask_class_port_info), by an id of the caller's.
+    /// As [`ask_class_port_info`](Self::ask_class_port_info), with the caller's id.
     pub(crate) fn ask_abilities(
         &self,
         id: MadId,
         done: impl FnOnce(Result<ClassPortInfo, SaError>) + Send + 'static,
     ) {
-        let question = MadRequest {
+        let request = MadRequest {
             method: abi::UMAD_METHOD_GET,
             response: abi::UMAD_METHOD_GET_RESP,
             attribute: class_port_info::ATTRIBUTE,
@@ -305,14 +305,14 @@ impl EndpointHandle {
             id,
             self.clone(),
             Urgency::Urgent,
-            question,
+            request,
             None,
             Box::new(done),
         );
     }
 
-    /// Joins a multicast group (MCMemberRecord SET), before path queries. `done` is called as by
-    /// [`ask_path`](Self::ask_path).
+    /// Joins a multicast group (MCMemberRecord SET). Goes before path queries. Calls `done` as [`ask_path`](Self::ask_path)
+    /// does.
     pub fn join_multicast(
         &self,
         join: &MulticastJoin,
@@ -328,9 +328,8 @@ impl EndpointHandle {
         );
     }
 
-    /// Leaves a multicast group that was joined before (MCMemberRecord DELETE). The MAD is handed to the core at once,
-    /// whatever else it has: an endpoint leaves when it closes, and sends nothing afterwards. `done` is called as by
-    /// [`ask_path`](Self::ask_path).
+    /// Leaves a multicast group (MCMemberRecord DELETE). The core gets the MAD at once, ahead of all others, since an endpoint
+    /// leaves when it closes. Calls `done` as [`ask_path`](Self::ask_path) does.
     pub fn leave_multicast(
         &self,
         join: &MulticastJoin,
@@ -357,7 +356,7 @@ impl EndpointHandle {
         let mut bytes = [0; RECORD_LENGTH];
         let record = multicast::to_bytes(record);
         bytes[..record.len()].copy_from_slice(&record);
-        let question = MadRequest {
+        let request = MadRequest {
             method,
             response,
             attribute: abi::UMAD_SA_ATTR_MCMEMBER_REC,
@@ -371,7 +370,7 @@ impl EndpointHandle {
             queue::new_id(),
             self.clone(),
             urgency,
-            question,
+            request,
             None,
             Box::new(done),
         );
@@ -379,7 +378,7 @@ impl EndpointHandle {
 }
 
 impl EndpointHandle {
-    /// Ends the endpoint: what it has asked the SA is answered with an error, and nothing more is asked.
+    /// Ends the endpoint's queries with an error, and refuses new ones.
     pub(crate) fn close(&self) {
         self.gate().close();
         queue::close(self);
@@ -387,7 +386,7 @@ impl EndpointHandle {
 }
 
 impl PortHandle {
-    /// The SA answered with a path that was not asked for: the operator has to know, once.
+    /// Logs that the SA's path does not match the query, at most once an hour for each component.
     pub(crate) fn report_mismatch(&self, mismatch: &Mismatch) {
         self.log_hourly(
             mismatch.component.name(),
@@ -396,7 +395,7 @@ impl PortHandle {
     }
 }
 
-/// The record in the SA's answer, if it [answers](PathQuery::check) the query.
+/// Returns the record in the SA's response, if it [answers](PathQuery::check) the query.
 pub(crate) fn read_path(query: &PathQuery, packet: &umad_sa_packet) -> Result<PathRecord, SaError> {
     let mut record = [0; PathRecord::LENGTH];
     record.copy_from_slice(&packet.data[..PathRecord::LENGTH]);
@@ -405,7 +404,7 @@ pub(crate) fn read_path(query: &PathQuery, packet: &umad_sa_packet) -> Result<Pa
     Ok(path)
 }
 
-/// Whether a MAD is a successful answer of the SA's, with the method `response` and the attribute that was asked for.
+/// Returns the MAD if it is a successful response of the SA, with the method `response` and the attribute of the query.
 fn judge(response: u8, asked: u16, packet: &umad_sa_packet) -> Result<&umad_sa_packet, SaError> {
     let header = &packet.mad_hdr;
     let (class, method, attribute) = (header.mgmt_class, header.method, header.attr_id.to_host());

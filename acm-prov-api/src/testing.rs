@@ -1,11 +1,11 @@
-//! A small core in this process, for this crate's own tests. Providers are tested with the package `acm-stand-in`, which
-//! depends on this one.
+//! A small core in this process, for this crate's own tests. Test providers with the package `acm-stand-in`, which
+//! depends on this crate.
 //!
-//! [`TestCore`] loads a provider through its table, opens one device, port and endpoint, plays requests to it, keeps the
-//! answers, and lets the test play the SA: what the provider asks waits until the test answers it or lets it time out. One
-//! question the core answers by itself: what the SA can do (ClassPortInfo). It says that service ids and QoS classes choose
-//! no path, unless [`TestCore::set_qos`] says that they do or [`TestCore::play_class_port_info`] leaves it to the test.
-//! A panic that the SDK caught fails the test when the core is dropped.
+//! [`TestCore`] loads a provider through its table, opens one device, port and endpoint, sends it requests, and keeps the
+//! answers. The test plays the SA: each SA query of the provider waits until the test answers it or lets it time out. Only
+//! ClassPortInfo queries are answered by the core itself: service ids and QoS classes do not affect paths, unless
+//! [`TestCore::set_qos`] says so or [`TestCore::play_class_port_info`] leaves the query to the test. If the SDK has caught a
+//! panic, dropping the core fails the test.
 //!
 //! ```
 //! # use acm_prov_api::prelude::*;
@@ -49,7 +49,7 @@ use host::{CHANGED, STATE, SentMad, State, TABLE, with_state};
 /// How long a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A context that the provider gave out: whatever it put into the core's `void *`.
+/// A context: the value that the provider wrote into the core's `void *`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context(*mut c_void);
 
@@ -59,7 +59,7 @@ pub struct TestCore {
     device: Box<acm_device>,
     port: Box<acm_port>,
     endpoint: Option<Box<acm_endpoint>>,
-    /// What the test opened beside these.
+    /// Further endpoints that the test opened.
     more_endpoints: Vec<(Context, Box<acm_endpoint>)>,
     more_ports: Vec<(Context, Box<acm_port>)>,
     more_devices: Vec<(Context, Box<acm_device>)>,
@@ -91,7 +91,7 @@ macro_rules! call {
 impl TestCore {
     /// The simulated port's GID.
     pub const GID: Gid = Gid::new(0xfe80_0000_0000_0000, 0x0010_0001);
-    /// The LID by which the SA's paths lead to other subnets.
+    /// The LID of the router in the SA's paths to other subnets.
     pub const ROUTER: Lid = Lid(0x0100);
     /// The address that requests come from.
     pub const SOURCE: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
@@ -152,7 +152,7 @@ impl TestCore {
         })
     }
 
-    /// The provider's table, for calls of a test's own.
+    /// Returns the provider's table, for a test's own calls.
     pub fn provider(&self) -> &'static acm_provider {
         self.provider
     }
@@ -347,7 +347,7 @@ impl TestCore {
         self.contexts.map(Context)
     }
 
-    /// Plays a second close of something that is closed, or was never open.
+    /// Closes contexts that are closed already, or were never open.
     pub fn close_again(&mut self, [device, port, endpoint, address]: [Context; 4]) {
         call!(self.remove_address(address.0));
         call!(self.close_endpoint(endpoint.0));
@@ -355,11 +355,11 @@ impl TestCore {
         call!(self.close_device(device.0));
     }
 
-    /// Plays a request from an address of the test's choice, open or not; its id.
+    /// Sends a resolve request from any address, open or not. Returns its id.
     pub fn resolve_from(&mut self, address: Context, request: &Request) -> u64 {
         let (mut message, id) = self.number(request);
         call!(self.resolve(address.0, &mut *message, id));
-        self.tell_class_port_info();
+        self.answer_class_port_info();
         id
     }
 
@@ -371,7 +371,7 @@ impl TestCore {
         );
     }
 
-    /// Plays a resolve request; its id.
+    /// Sends a resolve request. Returns its id.
     pub fn resolve(&mut self, request: &Request) -> u64 {
         let (mut message, id) = self.number(request);
         assert_eq!(
@@ -379,11 +379,11 @@ impl TestCore {
             0,
             "resolve answers and returns 0"
         );
-        self.tell_class_port_info();
+        self.answer_class_port_info();
         id
     }
 
-    /// Plays a resolve request of the kernel's, for rdma_cm. All of these have the id 0.
+    /// Sends a resolve request of the kernel (rdma_cm). All of these have the id 0.
     pub fn resolve_for_kernel(&mut self, request: &Request) {
         let mut message = Box::new(request.message);
         assert_eq!(
@@ -393,7 +393,7 @@ impl TestCore {
         );
     }
 
-    /// Plays a request to ask the SA; its id.
+    /// Sends a query request. Returns its id.
     pub fn query(&mut self, request: &Request) -> u64 {
         let (mut message, id) = self.number(request);
         assert_eq!(
@@ -401,11 +401,11 @@ impl TestCore {
             0,
             "query answers and returns 0"
         );
-        self.tell_class_port_info();
+        self.answer_class_port_info();
         id
     }
 
-    /// A copy of the message that is freed after the call, as the core's is, with its own id and tid.
+    /// Copies the message, with a new id and tid; the copy is freed after the call, as the core's is.
     fn number(&mut self, request: &Request) -> (Box<acm_msg>, u64) {
         let id = self.next_id;
         self.next_id += 1;
@@ -423,14 +423,14 @@ impl TestCore {
         values.map(Be64::to_host)
     }
 
-    /// What the provider counted in the core's set.
+    /// The provider's counts in the core's counters.
     pub fn core_counters(&self) -> [u64; ACM_MAX_COUNTER] {
         with_state(|state| state.counters)
     }
 
     /// All answers to a client so far.
     pub fn answers(&self, id: u64) -> Vec<Answer> {
-        self.tell_class_port_info();
+        self.answer_class_port_info();
         with_state(|state| {
             state
                 .answers
@@ -441,37 +441,37 @@ impl TestCore {
         })
     }
 
-    /// The answer to a client, as soon as it is there.
+    /// Waits for the answer to a client.
     ///
     /// # Panics
-    /// If none comes.
+    /// If there is none in time.
     pub fn wait_for_answer(&self, id: u64) -> Answer {
         self.wait(&format!("the answer to {id}"), |state| {
             state.answers.iter().find(|answer| answer.id == id).cloned()
         })
     }
 
-    /// The questions that wait for the SA, oldest first: path queries and joins, and those for its ClassPortInfo if
+    /// Returns the outstanding SA MADs, oldest first: path queries and joins, and ClassPortInfo queries if
     /// [`play_class_port_info`](Self::play_class_port_info) leaves them to the test.
-    pub fn sa_questions(&self) -> Vec<umad_sa_packet> {
-        self.tell_class_port_info();
+    pub fn sa_mads(&self) -> Vec<umad_sa_packet> {
+        self.answer_class_port_info();
         with_state(|state| state.sent.iter().map(SentMad::packet).collect())
     }
 
-    /// Waits until at least `count` questions wait for the SA.
+    /// Waits for at least `count` outstanding SA MADs.
     ///
     /// # Panics
-    /// If they do not come.
-    pub fn wait_for_sa_questions(&self, count: usize) -> Vec<umad_sa_packet> {
-        self.wait(&format!("{count} questions to the SA"), |state| {
+    /// If there are fewer in time.
+    pub fn wait_for_sa_mads(&self, count: usize) -> Vec<umad_sa_packet> {
+        self.wait(&format!("{count} SA MADs"), |state| {
             (state.sent.len() >= count).then(|| state.sent.iter().map(SentMad::packet).collect())
         })
     }
 
-    /// The SA answers the oldest question: `change` turns the question's MAD into the answer's.
+    /// Answers the oldest SA MAD: `change` turns the query into the response.
     ///
     /// # Panics
-    /// If no question waits.
+    /// If no MAD is outstanding.
     pub fn sa_answers(&self, change: impl FnOnce(&mut umad_sa_packet)) {
         self.bring_back(0, |packet| {
             // The answer to a SET is that to a GET.
@@ -483,12 +483,12 @@ impl TestCore {
         });
     }
 
-    /// The SA answers the oldest question with a record for it. A LID that the question does not name is 2, for every GID
-    /// of the port's subnet, and [`ROUTER`](Self::ROUTER) for one of another subnet; a GID is one of the port's subnet. A
-    /// link-local GID means one of that subnet, which the record then says.
+    /// Answers the oldest SA MAD with a matching record. If the query names no LID, it is 2 for GIDs of the port's subnet, and
+    /// [`ROUTER`](Self::ROUTER) for others. If it names no GID, the GID is one of the port's subnet. A link-local GID gets the
+    /// subnet's prefix.
     ///
     /// # Panics
-    /// If no question waits.
+    /// If no MAD is outstanding.
     pub fn sa_answers_with(&self, change: impl FnOnce(&mut PathRecord)) {
         self.sa_answers(|packet| {
             let mut record =
@@ -512,21 +512,21 @@ impl TestCore {
         });
     }
 
-    /// The oldest question times out.
+    /// Lets the oldest SA MAD time out.
     ///
     /// # Panics
-    /// If no question waits.
+    /// If no MAD is outstanding.
     pub fn sa_times_out(&self) {
         self.bring_back(libc::ETIMEDOUT as u32, |_| ());
     }
 
-    /// The SA answers the oldest question, which must be for its ClassPortInfo.
+    /// Answers the oldest SA MAD, which must be a ClassPortInfo query.
     ///
     /// # Panics
-    /// If no question waits, or another one.
-    pub fn sa_tells_class_port_info(&self, qos: bool) {
+    /// If no MAD is outstanding, or the oldest is another one.
+    pub fn sa_answers_class_port_info(&self, qos: bool) {
         let oldest = self
-            .sa_questions()
+            .sa_mads()
             .first()
             .map(|packet| packet.mad_hdr.attr_id.to_host());
         assert_eq!(
@@ -537,24 +537,23 @@ impl TestCore {
         self.sa_answers(|packet| write_class_port_info(packet, qos));
     }
 
-    /// Whether the SA's ClassPortInfo says, when it is asked for from now on, that service id and QoS class choose a path.
+    /// Sets whether the SA's ClassPortInfo says, from now on, that service id and QoS class affect a path.
     pub fn set_qos(&self, qos: bool) {
         with_state(|state| state.class_port_info.qos = qos);
     }
 
-    /// From now on questions for the SA's ClassPortInfo wait for the test, among the others, or are answered at once.
+    /// Sets whether ClassPortInfo queries, from now on, wait for the test like the others or are answered at once.
     pub fn play_class_port_info(&self, is_the_tests: bool) {
         with_state(|state| state.class_port_info.is_the_tests = is_the_tests);
     }
 
-    /// How often the provider asked for the SA's ClassPortInfo, whoever answers.
-    pub fn class_port_info_questions(&self) -> usize {
+    /// Returns the number of ClassPortInfo queries so far.
+    pub fn class_port_info_queries(&self) -> usize {
         with_state(|state| state.class_port_info.asked)
     }
 
-    /// The core answers questions for the SA's ClassPortInfo in the test's thread, like all others: a provider's locks are
-    /// free then.
-    fn tell_class_port_info(&self) {
+    /// Answers ClassPortInfo queries in the test's thread, like all others, so that the provider holds no locks.
+    fn answer_class_port_info(&self) {
         loop {
             let next = STATE.lock().as_mut().and_then(|state| {
                 let info = &mut state.class_port_info;
@@ -568,22 +567,22 @@ impl TestCore {
         }
     }
 
-    /// `acm_send_sa_mad` refuses from now on, or takes MADs again.
+    /// Sets whether `acm_send_sa_mad` refuses MADs from now on.
     pub fn refuse_mads(&self, refuse: bool) {
         with_state(|state| state.refuse_mads = refuse);
     }
 
-    /// MADs that the provider holds or the core keeps for it.
+    /// Returns the number of MADs that the provider has allocated and not freed.
     pub fn mads(&self) -> usize {
         with_state(|state| state.mads)
     }
 
-    /// Changes the port's attributes, as `ibv_query_port` will give them.
+    /// Changes the port's attributes, which `ibv_query_port` returns.
     pub fn change_port(&self, change: impl FnOnce(&mut _compat_ibv_port_attr)) {
         with_state(|state| change(&mut state.attributes));
     }
 
-    /// Changes the port's P_Key table; the endpoint that is opened next has its first entry.
+    /// Changes the port's P_Key table; the next endpoint gets its first entry.
     pub fn set_pkeys(&self, pkeys: &[u16]) {
         with_state(|state| {
             pkeys.clone_into(&mut state.pkeys);
@@ -591,7 +590,7 @@ impl TestCore {
         });
     }
 
-    /// Changes the port's GIDs: the first is its own, the others are aliases. To be called while nothing is open.
+    /// Changes the port's GIDs: the first is its own, the others are aliases. Call this while nothing is open.
     ///
     /// # Panics
     /// If there is none.
@@ -603,7 +602,7 @@ impl TestCore {
         });
     }
 
-    /// The lines of the log.
+    /// Returns the lines of the log.
     pub fn log(&self) -> Vec<String> {
         with_state(|state| state.log.clone())
     }
@@ -611,14 +610,14 @@ impl TestCore {
     /// Waits until a line of the log contains `text`.
     ///
     /// # Panics
-    /// If none comes.
+    /// If there is none in time.
     pub fn wait_for_log(&self, text: &str) -> String {
         self.wait(&format!("{text:?} in the log"), |state| {
             state.log.iter().find(|line| line.contains(text)).cloned()
         })
     }
 
-    /// From now on panics of the provider are part of the test.
+    /// Declares that panics of the provider are part of the test from now on.
     pub fn expect_panics(&mut self) {
         self.expects_panics = true;
     }
@@ -626,7 +625,7 @@ impl TestCore {
     fn wait<R>(&self, what: &str, mut ready: impl FnMut(&State) -> Option<R>) -> R {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            self.tell_class_port_info();
+            self.answer_class_port_info();
             let mut state = STATE.lock();
             if state
                 .as_ref()
@@ -647,9 +646,9 @@ impl TestCore {
     }
 
     fn bring_back(&self, status: u32, change: impl FnOnce(&mut umad_sa_packet)) {
-        let sent = with_state(|state| state.sent.pop_front()).expect("a question waits for the SA");
+        let sent = with_state(|state| state.sent.pop_front()).expect("an SA MAD is outstanding");
         give_back(sent, status, change);
-        self.tell_class_port_info();
+        self.answer_class_port_info();
     }
 }
 
@@ -665,7 +664,7 @@ fn give_back(SentMad(sent): SentMad, status: u32, change: impl FnOnce(&mut umad_
 
 /// The SA's ClassPortInfo as OpenSM sends it, as far as it concerns paths.
 fn write_class_port_info(packet: &mut umad_sa_packet, qos: bool) {
-    // OpenSM's own, of which one bit means that service id and QoS class choose paths.
+    // OpenSM's value; one bit means that service id and QoS class affect paths.
     let capabilities = 0xb5e8 | if qos { UMAD_SA_CAP_MASK2_IS_QOS_SUP } else { 0 };
     const RESPONSE_TIME: u32 = 16;
     packet.data[..72].fill(0);
@@ -676,8 +675,8 @@ fn write_class_port_info(packet: &mut umad_sa_packet, qos: bool) {
 impl Drop for TestCore {
     fn drop(&mut self) {
         self.close();
-        // Nothing of this core may be waited for when another one takes its place, or its addresses.
-        while !self.sa_questions().is_empty() {
+        // End all outstanding MADs before another core reuses this one's place and addresses.
+        while !self.sa_mads().is_empty() {
             self.sa_times_out();
         }
         if let Some(path) = &self.options_file {

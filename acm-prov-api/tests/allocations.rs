@@ -1,4 +1,4 @@
-//! What the SDK itself takes for a request: nothing, from the C table to the answer.
+//! The SDK itself allocates nothing for a request, from the C table to the answer.
 
 use acm_prov_api::hosts::Hosts;
 use acm_prov_api::prelude::*;
@@ -9,7 +9,7 @@ use acm_prov_api::watched_file::WatchedFile;
 #[global_allocator]
 static ALLOCATOR: Allocations = Allocations;
 
-/// Knows LIDs and GIDs by themselves, names and IP addresses by a hosts file and as its own.
+/// Answers for LIDs and GIDs, for names and IP addresses of a hosts file, and for its own addresses.
 struct Answering(WatchedFile<Hosts>);
 
 impl Provider for Answering {
@@ -89,7 +89,7 @@ fn a_request_in_any_form_takes_no_memory() {
             let id = core.resolve(&request);
             let calls = Allocations::calls() - before;
             assert_eq!(core.wait_for_answer(id).status, status, "{form}");
-            // The first one may make what lasts, such as the hook for panics.
+            // The first request may make lasting allocations, such as the panic hook.
             assert!(round == 0 || calls == 0, "{form}: {calls} allocations");
         }
     }

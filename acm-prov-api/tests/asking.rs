@@ -1,4 +1,4 @@
-//! A provider that asks the SA without the cache engine: what its clients can rely on.
+//! A provider that queries the SA without the cache engine: guarantees for its clients.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use acm_prov_api::sync::Mutex;
 use acm_prov_api::testing::{Request, TestCore};
 use acm_prov_api::{EndpointHandle, provider_table};
 
-/// The endpoint that the last request came to.
+/// The endpoint of the last request.
 static HANDLE: Mutex<Option<EndpointHandle>> = Mutex::new(None);
 
-/// Asks the SA for each LID, and leaves queries to the SDK.
+/// Queries the SA for each LID, and leaves query requests to the SDK.
 struct Asking;
 
 impl Provider for Asking {
@@ -46,7 +46,7 @@ fn by_lid(lid: u16) -> PathRecord {
     wanted
 }
 
-/// Waits for the end of the thread that keeps deadlines.
+/// Waits for the end of the deadline thread.
 fn expect_no_thread_that_keeps_deadlines() {
     let runs = || {
         let threads = std::fs::read_dir("/proc/self/task").expect("the threads of this process");
@@ -62,14 +62,14 @@ fn expect_no_thread_that_keeps_deadlines() {
 }
 
 #[test]
-fn nobody_waits_for_a_mad_that_never_comes_back() {
+fn a_mad_that_the_core_never_returns_ends_by_its_deadline() {
     let mut core = opened("timeout 30\nretries 0\n");
     let resolved = core.resolve(&Request::destination(&Address::Lid(Lid(7))));
     let queried = core.query(&Request::path(&by_lid(8)));
-    core.wait_for_sa_questions(2);
+    core.wait_for_sa_mads(2);
     assert_eq!(core.wait_for_answer(resolved).status, Status::ENODATA);
     assert_eq!(core.wait_for_answer(queried).status, Status::ETIMEDOUT);
-    // Late ones find nobody, and are freed.
+    // Late MADs are freed.
     for _ in 0..2 {
         core.sa_answers_with(|_| ());
     }
@@ -83,7 +83,7 @@ fn nobody_waits_for_a_mad_that_never_comes_back() {
 fn an_answer_in_time_is_the_answer_and_the_thread_ends_with_the_port() {
     let mut core = opened("");
     let id = core.query(&Request::path(&by_lid(8)));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
     core.close();
@@ -94,24 +94,24 @@ fn an_answer_in_time_is_the_answer_and_the_thread_ends_with_the_port() {
 fn a_close_answers_and_ends_the_thread() {
     let mut core = opened("");
     let id = core.query(&Request::path(&by_lid(8)));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     core.close();
     assert_eq!(core.wait_for_answer(id).status, Status::ENOTCONN);
     expect_no_thread_that_keeps_deadlines();
 }
 
 #[test]
-fn a_query_that_waits_for_its_turn_has_all_its_time_when_it_is_handed_over() {
-    // The first MAD counts as lost after two seconds, the second after three. Neither comes back.
+fn a_querys_deadline_starts_when_it_is_handed_over() {
+    // The first MAD is presumed lost after two seconds, the second after three. The core returns neither.
     let mut core = opened("timeout 1000\nretries 0\n");
     let ids: Vec<u64> = (7..11)
         .map(|lid| core.resolve(&Request::destination(&Address::Lid(Lid(lid)))))
         .collect();
-    assert_eq!(core.sa_questions().len(), 2);
-    let third = core.wait_for_sa_questions(3);
-    assert_eq!(third.len(), 3, "the second MAD has an end of its own");
+    assert_eq!(core.sa_mads().len(), 2);
+    let third = core.wait_for_sa_mads(3);
+    assert_eq!(third.len(), 3, "the second MAD has its own end");
     assert_eq!(core.wait_for_answer(ids[0]).status, Status::ENODATA);
-    // By now the third has waited longer than a MAD may be out.
+    // By now the third MAD has waited longer than a MAD may be out.
     for _ in 0..3 {
         core.sa_answers_with(|_| ());
     }
@@ -122,7 +122,7 @@ fn a_query_that_waits_for_its_turn_has_all_its_time_when_it_is_handed_over() {
 }
 
 #[test]
-fn joins_and_questions_about_the_sa_go_before_path_queries() {
+fn joins_and_class_port_info_queries_go_before_path_queries() {
     let mut core = opened("");
     core.play_class_port_info(true);
     for lid in 7..11 {
@@ -135,16 +135,16 @@ fn joins_and_questions_about_the_sa_go_before_path_queries() {
     });
     core.sa_answers_with(|_| ());
     let attribute = |packet: &acm_prov_api::abi::umad_sa_packet| packet.mad_hdr.attr_id.to_host();
-    let out: Vec<u16> = core.sa_questions().iter().map(attribute).collect();
+    let out: Vec<u16> = core.sa_mads().iter().map(attribute).collect();
     assert_eq!(out, [0x35, 0x01], "before the third path query");
     core.sa_answers_with(|_| ());
-    core.sa_tells_class_port_info(true);
+    core.sa_answers_class_port_info(true);
     let info = told.recv().expect("called").expect("an answer");
     assert!(info.has_qos());
 }
 
 #[test]
-fn a_client_of_a_silent_sa_does_not_wait_for_the_turns_of_others() {
+fn a_client_of_a_silent_sa_does_not_wait_for_other_queries() {
     let mut core = opened("timeout 100\nretries 0\n");
     let ids: Vec<u64> = (7..57)
         .map(|lid| core.query(&Request::path(&by_lid(lid))))
@@ -152,12 +152,12 @@ fn a_client_of_a_silent_sa_does_not_wait_for_the_turns_of_others() {
     for id in ids {
         assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
     }
-    let asked = core.sa_questions().len();
-    assert!(asked < 25, "{asked} of 50 had their turn");
+    let asked = core.sa_mads().len();
+    assert!(asked < 25, "{asked} of 50 were sent");
 }
 
 #[test]
-fn a_record_that_was_not_asked_for_is_no_answer() {
+fn a_record_that_does_not_match_the_query_is_refused() {
     let mut core = opened("");
     let other: [fn(&mut PathRecord); 4] = [
         |path| {
@@ -175,7 +175,7 @@ fn a_record_that_was_not_asked_for_is_no_answer() {
     ];
     for change in other {
         let id = core.query(&Request::path(&by_lid(8)));
-        core.wait_for_sa_questions(1);
+        core.wait_for_sa_mads(1);
         core.sa_answers_with(change);
         assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
     }

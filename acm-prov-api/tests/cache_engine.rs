@@ -1,4 +1,4 @@
-//! The cache engine under a provider that does nothing else: what the core sees of it.
+//! The cache engine under a provider that does nothing else, seen from the core.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -22,17 +22,17 @@ use acm_prov_api::{
 
 /// Answers requests for LIDs and GIDs from the cache.
 struct CacheOnly {
-    /// Milliseconds, and further tries.
+    /// Timeout in milliseconds, and retries.
     patience: (u64, u32),
-    /// Whether ports follow a file in a file system that hangs.
+    /// Whether ports watch a file in a file system that hangs.
     hangs: bool,
     flush_file: PathBuf,
     qos: QosSetting,
-    /// Milliseconds; 0 is without end.
+    /// Milliseconds; 0 is forever.
     ttl: u64,
 }
 
-/// A file in a file system that hangs until it is let go.
+/// A file in a file system that hangs until it is released.
 #[derive(Debug)]
 struct Hanging;
 
@@ -58,10 +58,10 @@ impl Follow for Hanging {
     }
 }
 
-/// A LID to which the provider wants a path for itself, and panics when it has it.
+/// A LID to which the provider requests a path for itself; it panics when it gets it.
 const CURSED: Lid = Lid(666);
 
-/// Set while the provider wants paths itself, for closures that own the requests.
+/// Set while the provider requests paths itself, for closures that own the requests.
 static ON_BEHALF: Mutex<Option<PathOptions>> = Mutex::new(None);
 static RESOLUTIONS: Mutex<Vec<Resolution>> = Mutex::new(Vec::new());
 
@@ -95,7 +95,7 @@ impl Provider for CacheOnly {
             let query = request.path_query();
             cache.path_to(&query, PathOptions::default(), |_| panic!("cursed"));
         }
-        // A policy of the provider's own, and what it knows of names.
+        // The provider's own policy, and the names that it knows.
         if let Address::Ip(ip) = request.destination() {
             let mut query = PathQuery::to(Target::Lid(Lid(ip.octets()[3].into())));
             if ip.octets()[2] != 0 {
@@ -195,7 +195,7 @@ fn opened() -> TestCore {
     opened_with("")
 }
 
-/// A core whose MADs end by the test alone, however busy the machine is, unless `options` say otherwise.
+/// Opens a core whose MADs only the test ends, however busy the machine is, unless `options` say otherwise.
 fn opened_with(options: &str) -> TestCore {
     let mut core = TestCore::load::<CacheOnly>(&format!("timeout 60000\n{options}"));
     core.play_class_port_info(true);
@@ -203,14 +203,14 @@ fn opened_with(options: &str) -> TestCore {
     core
 }
 
-/// A question that the SA has not answered.
+/// An outstanding SA query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Asked {
-    /// What it can do.
+    /// ClassPortInfo.
     Abilities,
-    /// For a path to a LID.
+    /// A path to a LID.
     Lid(u16),
-    /// The same, for a service id.
+    /// A path to a LID, with a service id.
     Service(u16, u64),
 }
 
@@ -235,12 +235,12 @@ fn question(packet: &umad_sa_packet) -> Asked {
     }
 }
 
-/// What the SA is asked and has not answered, oldest first.
+/// Returns the outstanding SA queries, oldest first.
 fn asked(core: &TestCore) -> Vec<Asked> {
-    core.sa_questions().iter().map(question).collect()
+    core.sa_mads().iter().map(question).collect()
 }
 
-/// The SA says whether it looks at service ids.
+/// Answers the ClassPortInfo query: whether service ids affect paths.
 fn says(core: &TestCore, counts: bool) {
     core.sa_answers(|packet| {
         assert_eq!(question(packet), Abilities);
@@ -250,7 +250,7 @@ fn says(core: &TestCore, counts: bool) {
     });
 }
 
-/// The SA answers the oldest query for a path, as OpenSM does: it repeats neither service id nor QoS class.
+/// Answers the oldest path query as OpenSM does: without service id and QoS class.
 fn gives_a_path(core: &TestCore) {
     core.sa_answers_with(|path| {
         path.set_service_id(0).set_qos_class(0);
@@ -267,7 +267,7 @@ fn lid(lid: u16) -> Request {
     Request::destination(&Address::Lid(Lid(lid)))
 }
 
-/// As rdma_cm connects: to a port of a host, which is a service id.
+/// Sends a request like rdma_cm's: to a port of a host, which is a service id.
 fn connect(lid: u16, service: u64) -> Request {
     let mut wanted = PathRecord::default();
     Request::path(wanted.set_dlid(Lid(lid)).set_service_id(service))
@@ -284,13 +284,13 @@ fn lines(core: &TestCore, text: &str) -> usize {
 }
 
 #[test]
-fn who_asks_after_a_reregister_is_not_answered_from_before() {
+fn a_request_after_a_reregister_gets_no_earlier_answer() {
     let mut core = opened();
     let before = core.resolve(&lid(7));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     core.reregister();
     let after = core.resolve(&lid(7));
-    core.wait_for_sa_questions(2);
+    core.wait_for_sa_mads(2);
     for sl in [1, 2] {
         core.sa_answers_with(|path| {
             path.set_sl(sl);
@@ -298,21 +298,21 @@ fn who_asks_after_a_reregister_is_not_answered_from_before() {
     }
     assert_eq!(core.wait_for_answer(before).path.unwrap().sl(), 1);
     assert_eq!(core.wait_for_answer(after).path.unwrap().sl(), 2);
-    // What came last is kept.
+    // The last answer is cached.
     let known = core.resolve(&lid(7));
     assert_eq!(core.answers(known)[0].path.unwrap().sl(), 2);
 }
 
-/// A hit reads no clock: the port's thread says when it is over.
+/// A hit reads no clock: the port's thread expires the path.
 #[test]
-fn a_path_that_is_asked_for_without_a_pause_expires() {
+fn a_path_that_is_requested_without_a_pause_expires() {
     let mut core = opened_with("test_ttl 500\n");
     for _ in 0..2 {
         core.resolve(&lid(7));
-        core.wait_for_sa_questions(1);
+        core.wait_for_sa_mads(1);
         core.sa_answers_with(|_| ());
         let limit = Instant::now() + Duration::from_secs(60);
-        while core.sa_questions().is_empty() {
+        while core.sa_mads().is_empty() {
             assert!(Instant::now() < limit, "still answered from the cache");
             core.resolve(&lid(7));
             std::thread::yield_now();
@@ -321,7 +321,7 @@ fn a_path_that_is_asked_for_without_a_pause_expires() {
 }
 
 #[test]
-fn queries_that_the_core_does_not_take_are_told_and_asked_again() {
+fn refused_queries_are_logged_and_retried() {
     let mut core = opened();
     core.refuse_mads(true);
     let id = core.resolve(&lid(7));
@@ -329,24 +329,24 @@ fn queries_that_the_core_does_not_take_are_told_and_asked_again() {
     assert!(line.contains("acm_send_sa_mad refused the MAD"), "{line}");
     assert!(core.answers(id).is_empty());
     core.refuse_mads(false);
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
     core.wait_for_log("SA responding again");
 }
 
 #[test]
-fn what_the_core_still_has_from_before_a_reopen_counts() {
+fn mads_from_before_a_reopen_still_count() {
     let mut core = opened();
     for destination in 7..=9 {
         core.resolve(&lid(destination));
     }
-    core.wait_for_sa_questions(2);
+    core.wait_for_sa_mads(2);
     core.close_port();
     core.open();
     let ids = [11, 12].map(|destination| core.resolve(&lid(destination)));
     let lids = |lids: [u16; 2]| lids.map(Asked::Lid);
-    assert_eq!(asked(&core), lids([7, 8]), "two MADs a port, old and new");
+    assert_eq!(asked(&core), lids([7, 8]), "two MADs per port, old and new");
     gives_a_path(&core);
     assert_eq!(asked(&core), lids([8, 11]), "one came back, one may go");
     core.sa_times_out();
@@ -359,15 +359,15 @@ fn what_the_core_still_has_from_before_a_reopen_counts() {
 }
 
 #[test]
-fn what_the_core_has_lost_takes_no_place_for_ever() {
+fn lost_mads_free_their_places() {
     let mut core = opened_with("test_timeout 200\ntest_retries 0\ntimeout 100\nretries 0\n");
     for destination in [7, 8] {
         core.resolve(&lid(destination));
     }
-    core.wait_for_sa_questions(2);
+    core.wait_for_sa_mads(2);
     core.close_port();
     core.open();
-    // Nobody brings the two back.
+    // The core never returns the two.
     let is_asked = (0..300).any(|_| {
         let id = core.resolve(&lid(11));
         assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
@@ -377,11 +377,11 @@ fn what_the_core_has_lost_takes_no_place_for_ever() {
 }
 
 #[test]
-fn one_who_panics_takes_no_answer_from_the_others() {
+fn a_callback_that_panics_does_not_affect_other_requests() {
     let mut core = opened();
     core.expect_panics();
     let ids = [(); 3].map(|()| core.resolve(&lid(CURSED.0)));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     core.resolve(&lid(7));
     core.sa_answers_with(|_| ());
     for id in ids {
@@ -392,7 +392,7 @@ fn one_who_panics_takes_no_answer_from_the_others() {
 }
 
 #[test]
-fn a_file_system_that_hangs_holds_up_no_answer() {
+fn a_file_system_that_hangs_delays_no_answer() {
     let mut core = opened_with("test_timeout 100\ntest_retries 0\ntest_hangs yes\n");
     let (hang, changed) = &HANG;
     changed.wait_while(&mut hang.lock(), |hang| *hang == Hang::NotLookedAt);
@@ -410,14 +410,14 @@ fn a_file_system_that_hangs_holds_up_no_answer() {
 }
 
 #[test]
-fn all_that_a_client_names_goes_to_the_sa() {
+fn every_component_that_a_client_names_goes_to_the_sa() {
     let mut core = opened_with("test_qos on\n");
     let mut wanted = PathRecord::default();
     wanted.set_dgid(Gid::new(0xfe80 << 48, 0x2002));
     wanted.set_dlid(Lid(5)).set_traffic_class(3);
     wanted.set_service_id(9).set_qos_class(4);
     let id = core.resolve(&Request::path(&wanted));
-    let [packet] = core.wait_for_sa_questions(1)[..] else {
+    let [packet] = core.wait_for_sa_mads(1)[..] else {
         panic!("one question");
     };
     assert_eq!(packet.comp_mask.to_host(), 0x7c1f);
@@ -426,7 +426,7 @@ fn all_that_a_client_names_goes_to_the_sa() {
 }
 
 #[test]
-fn a_path_that_was_not_asked_for_is_refused_with_a_line_for_each_component() {
+fn a_path_that_does_not_match_is_refused_with_a_line_for_each_component() {
     let mut core = opened();
     type Spoil = fn(&mut PathRecord);
     let wrong: [(&str, Spoil); 2] = [
@@ -436,7 +436,7 @@ fn a_path_that_was_not_asked_for_is_refused_with_a_line_for_each_component() {
     for (component, spoil) in wrong {
         for _ in 0..3 {
             let id = core.resolve(&lid(7));
-            core.wait_for_sa_questions(1);
+            core.wait_for_sa_mads(1);
             core.sa_answers_with(spoil);
             assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
         }
@@ -451,10 +451,10 @@ fn a_path_that_was_not_asked_for_is_refused_with_a_line_for_each_component() {
 }
 
 #[test]
-fn a_path_that_is_asked_for_as_it_was_handed_out_costs_no_query() {
+fn a_request_that_repeats_a_path_costs_no_query() {
     let mut core = opened();
     let id = core.resolve(&lid(7));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     core.sa_answers_with(|path| {
         use acm_prov_api::path::Selector::Exactly;
         path.set_sl(6).set_mtu(Exactly, 4).set_rate(Exactly, 3);
@@ -466,7 +466,7 @@ fn a_path_that_is_asked_for_as_it_was_handed_out_costs_no_query() {
 }
 
 #[test]
-fn where_service_ids_do_not_count_all_connections_to_a_host_cost_one_query() {
+fn if_service_ids_do_not_count_all_connections_to_a_host_cost_one_query() {
     let mut core = opened();
     let ids: Vec<u64> = (1..=128)
         .map(|port| core.resolve(&connect(7, port)))
@@ -484,19 +484,19 @@ fn where_service_ids_do_not_count_all_connections_to_a_host_cost_one_query() {
         1,
         "the other was no route query"
     );
-    // The plain request and one with a class have the same answer, and so has the next round.
+    // The plain request and one with a class have the same answer, and so does the next round.
     let more = [connect(7, 1), connect(7, 129), of_class(7, 5), lid(7)];
     for request in more {
         let id = core.resolve(&request);
         assert_eq!(core.answers(id)[0].status, Status::SUCCESS);
     }
-    // A client that asks the SA itself names no service id there, either.
+    // A query request sends no service id either.
     core.query(&connect(7, 1));
     assert_eq!(asked(&core), [Asked::Lid(7)]);
 }
 
 #[test]
-fn where_service_ids_count_each_is_asked_for_once() {
+fn if_service_ids_count_each_is_queried_once() {
     let mut core = opened();
     let first = core.resolve(&connect(7, 1));
     says(&core, true);
@@ -518,19 +518,19 @@ fn where_service_ids_count_each_is_asked_for_once() {
 }
 
 #[test]
-fn a_request_that_names_neither_does_not_wait_for_the_sas_word() {
+fn a_request_that_names_neither_does_not_wait_for_class_port_info() {
     let mut core = opened();
     core.resolve(&lid(7));
     assert_eq!(asked(&core), [Asked::Lid(7)]);
 }
 
 #[test]
-fn who_waits_for_the_sas_word_keeps_his_own_deadline() {
+fn a_request_that_waits_for_class_port_info_keeps_its_deadline() {
     let mut core = opened_with("test_timeout 100\ntest_retries 0\n");
     let id = core.resolve(&connect(7, 1));
     assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
     assert_eq!(asked(&core), [Abilities], "the SA has it still");
-    // One who asks meanwhile shares it, and what it brings is for all who come later.
+    // A request that arrives meanwhile shares the query, and its answer serves all later requests.
     core.resolve(&connect(7, 2));
     assert_eq!(asked(&core), [Abilities]);
     says(&core, false);
@@ -539,26 +539,26 @@ fn who_waits_for_the_sas_word_keeps_his_own_deadline() {
 }
 
 #[test]
-fn who_waits_for_the_sas_word_is_refused_when_the_port_closes() {
+fn a_request_that_waits_for_class_port_info_is_refused_at_the_ports_close() {
     let mut core = opened();
     let id = core.resolve(&connect(7, 1));
     core.close_port();
     assert_eq!(core.wait_for_answer(id).status, Status::ENOTCONN);
     core.sa_times_out();
-    // Nothing that was said before counts for the next time.
+    // An earlier answer does not count after the reopen.
     core.open();
     core.resolve(&connect(7, 1));
     assert_eq!(asked(&core), [Abilities]);
 }
 
 #[test]
-fn the_sa_is_asked_again_after_a_re_registration() {
+fn class_port_info_is_queried_again_after_a_re_registration() {
     let mut core = opened_with("sa_depth 8\n");
     let before = core.resolve(&connect(7, 1));
     core.reregister();
     let after = core.resolve(&connect(7, 2));
     assert_eq!(asked(&core), [Abilities, Abilities]);
-    // The first answer is for who asked before.
+    // The first answer serves the earlier request.
     says(&core, false);
     assert_eq!(asked(&core), [Abilities, Asked::Lid(7)]);
     let later = core.resolve(&connect(8, 3));
@@ -569,18 +569,18 @@ fn the_sa_is_asked_again_after_a_re_registration() {
         gives_a_path(&core);
         succeeds(&core, id);
     }
-    // And the second is what is known.
+    // The second one is cached.
     core.resolve(&connect(7, 4));
     assert_eq!(asked(&core), [Service(7, 4)]);
 }
 
 #[test]
-fn the_sa_is_asked_again_after_a_flush() {
+fn class_port_info_is_queried_again_after_a_flush() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("flush");
     let mut core = opened_with(&format!("test_flush {}\n", file.display()));
     let id = core.resolve(&connect(7, 1));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     says(&core, false);
     gives_a_path(&core);
     succeeds(&core, id);
@@ -591,7 +591,7 @@ fn the_sa_is_asked_again_after_a_flush() {
 }
 
 #[test]
-fn an_sa_that_does_not_say_counts_as_one_that_looks_at_service_ids() {
+fn an_sa_without_class_port_info_counts_as_one_with_service_ids() {
     let ends: [fn(&TestCore); 4] = [
         |core| core.sa_times_out(),
         |core| core.sa_answers(|packet| packet.mad_hdr.status = Be16::from_host(0x000c)),
@@ -605,12 +605,12 @@ fn an_sa_that_does_not_say_counts_as_one_that_looks_at_service_ids() {
         end(&core);
         assert_eq!(asked(&core), [Service(7, 1)]);
         core.wait_for_log("ClassPortInfo");
-        // It rests before it is asked again.
+        // There is a rest before the next query.
         core.resolve(&connect(7, 2));
         assert_eq!(asked(&core), [Service(7, 1), Service(7, 2)]);
         gives_a_path(&core);
         gives_a_path(&core);
-        // Said once, until it speaks.
+        // One line, until the SA answers.
         for (port, speaks, count) in [(3, false, 1), (4, true, 1), (5, false, 2)] {
             core.reregister();
             let id = core.resolve(&connect(7, port));
@@ -628,7 +628,7 @@ fn an_sa_that_does_not_say_counts_as_one_that_looks_at_service_ids() {
 }
 
 #[test]
-fn while_the_sa_is_silent_its_last_word_counts() {
+fn while_the_sa_is_silent_its_last_class_port_info_counts() {
     let mut core = opened_with("sa_depth 8\n");
     let id = core.resolve(&connect(7, 1));
     says(&core, false);
@@ -648,13 +648,13 @@ fn while_the_sa_is_silent_its_last_word_counts() {
 }
 
 #[test]
-fn who_does_not_want_to_wait_gets_what_is_known() {
+fn a_nodelay_request_gets_a_cached_path_or_no_data() {
     let mut core = opened();
     let id = core.resolve(&connect(7, 1).nodelay());
     assert_eq!(core.answers(id)[0].status, Status::ENODATA);
     assert_eq!(asked(&core), [Abilities]);
     says(&core, false);
-    // The path is asked for once it is known how.
+    // The path is queried once the ClassPortInfo is known.
     assert_eq!(asked(&core), [Asked::Lid(7)]);
     gives_a_path(&core);
     let id = core.resolve(&connect(7, 3).nodelay());
@@ -662,19 +662,19 @@ fn who_does_not_want_to_wait_gets_what_is_known() {
 }
 
 #[test]
-fn a_stale_path_stands_in_for_an_sa_that_falls_silent_at_a_re_registration() {
+fn a_stale_path_is_used_if_the_sa_is_silent_after_a_re_registration() {
     let mut core = opened_with("test_timeout 300\ntest_retries 2\nsa_depth 8\n");
     let id = core.resolve(&connect(7, 1));
     says(&core, false);
     gives_a_path(&core);
     let path = succeeds(&core, id);
     core.reregister();
-    // Nothing is answered from now on.
+    // The SA is silent from now on.
     let waiting = [lid(7), connect(7, 2)].map(|request| core.resolve(&request));
     for id in waiting {
         assert_eq!(succeeds(&core, id), path);
     }
-    while !core.sa_questions().is_empty() {
+    while !core.sa_mads().is_empty() {
         core.sa_times_out();
     }
     core.wait_for_log("SA not responding");
@@ -685,19 +685,16 @@ fn a_stale_path_stands_in_for_an_sa_that_falls_silent_at_a_re_registration() {
 }
 
 #[test]
-fn the_kernel_asks_for_its_classes_itself_while_they_count() {
+fn the_kernels_classes_are_refused_while_they_count() {
     let kernel = |core: &TestCore| core.wait_for_answer(0);
     let mut core = opened();
     core.resolve_for_kernel(&of_class(7, 5));
     says(&core, true);
     assert_eq!(kernel(&core).status, Status::ENODATA);
     assert_eq!(asked(&core), []);
-    // Others' classes are what they say.
+    // Classes of other clients are as they say.
     core.resolve(&of_class(7, 5));
-    assert_eq!(
-        core.sa_questions()[0].comp_mask.to_host() & 1 << 14,
-        1 << 14
-    );
+    assert_eq!(core.sa_mads()[0].comp_mask.to_host() & 1 << 14, 1 << 14);
     drop(core);
 
     let mut core = opened();
@@ -717,7 +714,7 @@ fn the_kernel_asks_for_its_classes_itself_while_they_count() {
 }
 
 #[test]
-fn an_operator_who_knows_spares_the_question() {
+fn the_option_for_service_ids_saves_the_class_port_info_query() {
     let mut core = opened_with("test_qos on\n");
     core.resolve(&connect(7, 5));
     assert_eq!(asked(&core), [Service(7, 5)]);
@@ -740,7 +737,7 @@ fn an_operator_who_knows_spares_the_question() {
     assert_eq!(asked(&core), [Asked::Lid(7)]);
 }
 
-/// Has the provider want paths itself from now on.
+/// Lets the provider request paths itself from now on.
 fn on_behalf(options: PathOptions) {
     *ON_BEHALF.lock() = Some(options);
 }
@@ -755,7 +752,7 @@ fn route_cache_hits(core: &TestCore) -> [u64; 2] {
 }
 
 #[test]
-fn a_path_that_the_provider_wants_is_asked_for_and_then_known() {
+fn a_path_that_the_provider_requests_is_queried_and_cached() {
     let mut core = opened();
     on_behalf(PathOptions::default());
     let ids = [(); 2].map(|()| core.resolve(&lid(7)));
@@ -775,7 +772,7 @@ fn a_path_that_the_provider_wants_is_asked_for_and_then_known() {
         counts: true,
         ..PathOptions::default()
     });
-    // By the plain way and by the one for queries that name more.
+    // Both for the plain query and for one that names more.
     let path = core.answers(known)[0].path.unwrap();
     for request in [lid(7), Request::path(&path)] {
         let id = core.resolve(&request);
@@ -786,7 +783,7 @@ fn a_path_that_the_provider_wants_is_asked_for_and_then_known() {
 }
 
 #[test]
-fn a_provider_that_does_not_wait_gets_no_data_and_the_sa_is_asked() {
+fn a_provider_that_does_not_wait_gets_no_data_and_the_sa_is_queried() {
     let mut core = opened();
     on_behalf(PathOptions {
         nodelay: true,
@@ -803,7 +800,7 @@ fn a_provider_that_does_not_wait_gets_no_data_and_the_sa_is_asked() {
 
 #[test]
 fn a_provider_has_a_deadline_of_its_own_also_when_the_core_takes_no_mad() {
-    // The settings would let it wait for 100 seconds.
+    // With the settings' deadline it would wait for 100 seconds.
     for refuses in [false, true] {
         let mut core = opened();
         core.refuse_mads(refuses);
@@ -818,7 +815,7 @@ fn a_provider_has_a_deadline_of_its_own_also_when_the_core_takes_no_mad() {
 }
 
 #[test]
-fn a_provider_hears_of_a_close_and_of_a_query_for_nothing() {
+fn a_provider_is_called_back_at_a_close_and_for_an_invalid_query() {
     let mut core = opened();
     on_behalf(PathOptions::default());
     let waiting = core.resolve(&lid(7));
@@ -846,7 +843,7 @@ fn requests_are_counted_once_however_they_end() {
 }
 
 #[test]
-fn a_name_and_a_policys_query_share_what_is_known() {
+fn a_name_and_a_policys_query_share_the_cache() {
     let mut core = opened();
     let name = Address::Name(Name::new("seven").unwrap());
     let ip = |sl| Address::Ip([10, 0, sl, 7].into());
@@ -854,7 +851,7 @@ fn a_name_and_a_policys_query_share_what_is_known() {
     assert_eq!(asked(&core), [Asked::Lid(7)]);
     gives_a_path(&core);
     let path = succeeds(&core, first);
-    // What the client asks beside the name counts.
+    // The client's constraints beside the name count.
     let mut hint = PathRecord::default();
     hint.set_sl(3);
     for request in [
@@ -873,7 +870,7 @@ fn a_name_and_a_policys_query_share_what_is_known() {
     for request in [Request::hinted(&name, &hint), Request::destination(&ip(3))] {
         let id = core.resolve(&request);
         if resolutions() == [Resolution::Asked] {
-            let packet = core.wait_for_sa_questions(1)[0];
+            let packet = core.wait_for_sa_mads(1)[0];
             let record = PathRecord::from_bytes(packet.data.first_chunk().unwrap());
             assert_eq!((record.dlid(), record.sl()), (Lid(7), 3));
             gives_a_path(&core);

@@ -1,4 +1,4 @@
-//! What the store keeps of what is asked again, against an exact LRU of the same capacity.
+//! The store's hit ratio, compared with an exact LRU of the same capacity.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use acm_prov_api::path::PathRecord;
 use acm_prov_api::sa::{PathQuery, Source, Target};
 use lru::LruCache;
 
-/// A generator of numbers that look random (splitmix64).
+/// A pseudo-random generator (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -64,7 +64,7 @@ impl Store {
         Self(PathStore::new(Self::SOURCE, limits))
     }
 
-    /// Whether it is a hit; what is missed is known from then on.
+    /// Whether it is a hit; after a miss the key is stored.
     fn ask(&self, id: u64) -> bool {
         let gid = Gid::new(0xfe80 << 48, id);
         let target = Target::Gid(gid);
@@ -93,7 +93,7 @@ fn ask_lru(cache: &mut LruCache<u64, ()>, capacity: usize, id: u64) -> bool {
     false
 }
 
-/// Ten keys for each place, and now and then all of a fabric once: four times the capacity.
+/// Ten keys per place of capacity, and periodically one scan of a whole fabric: four times the capacity.
 fn compare(capacity: usize, requests: usize, between_scans: usize) {
     let zipf = Zipf::new(10 * capacity, 0.99);
     let mut random = Random(1);
@@ -122,12 +122,12 @@ fn compare(capacity: usize, requests: usize, between_scans: usize) {
 }
 
 #[test]
-fn hits_are_as_many_as_an_exact_lru_has() {
+fn the_hit_ratio_is_that_of_an_exact_lru() {
     compare(1_000, 500_000, 50_000);
 }
 
-/// As it is promised. Takes half a minute without optimization.
+/// The documented ratio. Takes half a minute without optimization.
 #[test]
-fn hits_are_as_many_as_an_exact_lru_has_at_the_default_capacity() {
+fn the_hit_ratio_is_that_of_an_exact_lru_at_the_default_capacity() {
     compare(65_536, 10_000_000, 1_000_000);
 }

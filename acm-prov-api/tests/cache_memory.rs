@@ -1,4 +1,4 @@
-//! What the path store costs: bytes a destination and a service id, and no allocation on a hit.
+//! The memory of the path store: bytes per destination and per service id, and no allocation on a hit.
 
 use std::time::Duration;
 
@@ -56,7 +56,8 @@ fn fill(destinations: u64, capacity: usize, query: fn(u64) -> PathQuery) -> Path
     store
 }
 
-/// A table doubles behind 57,344 entries, and behind half of that and so on. Those before it keep their addresses, which count here.
+/// A table doubles after 57,344 entries, after half of that, and so on. Smaller tables keep their address ranges, which count
+/// here.
 fn check_bytes(destinations: u64, capacity: usize, query: fn(u64) -> PathQuery) {
     let before = Allocations::bytes();
     let store = fill(destinations, capacity, query);
@@ -64,7 +65,7 @@ fn check_bytes(destinations: u64, capacity: usize, query: fn(u64) -> PathQuery) 
     let (bytes, kept) = (allocated + store.mapped_bytes(), store.len());
     assert!(store.mapped_bytes() == 0 || store.mapped_bytes() >= 64 << 10);
     drop(store);
-    assert_eq!(Allocations::bytes(), before, "all is given back");
+    assert_eq!(Allocations::bytes(), before, "all is freed");
     println!(
         "{kept} of {destinations} destinations kept: {bytes} bytes, {} each",
         bytes / kept
@@ -104,7 +105,7 @@ fn bytes_of_a_service_id() {
     for (destinations, ids) in [(64, 128), (1, 1_024), (1, 4_096), (64, 130), (1_000, 64)] {
         let store = fill(destinations, 65_536, by_gid);
         let before = Allocations::bytes();
-        // As they come when all hosts start at the same time.
+        // In the order of a job start on all hosts.
         for service in 1..=ids {
             for id in 1..=destinations {
                 let mut query = by_gid(id);

@@ -1,4 +1,4 @@
-//! The cache engine with a dump, and a provider that wants paths for itself.
+//! The cache engine with a dump, and with a provider that requests paths for itself.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use acm_prov_api::{
     provider_table,
 };
 
-/// Answers requests for LIDs and GIDs from the cache. A request for a name is for the provider itself: the path to LID 2
-/// is wanted, and `seen NODE2-LID` says where that node is.
+/// Answers requests for LIDs and GIDs from the cache. A request for a name is a command to the provider: request the path to
+/// LID 2 for itself, or note with `seen NODE2-LID` where that node is.
 struct Preloading {
     dump: PathBuf,
 }
@@ -148,7 +148,7 @@ impl Preloaded {
         self.core.resolve(&Request::destination(&destination))
     }
 
-    /// What is answered without asking the SA.
+    /// Returns the answer, if it needs no SA query.
     fn known(&mut self, destination: Address) -> Option<PathRecord> {
         let id = self.resolve(destination);
         self.core.answers(id).first().and_then(|answer| answer.path)
@@ -188,11 +188,11 @@ fn a_preloaded_path_looks_like_the_sas() {
     assert_eq!(preloaded.known(Address::Gid(NODE2)), Some(expected));
     let own = preloaded.known(Address::Lid(Lid(1))).unwrap();
     assert_eq!(own.to_bytes()[56], 0x80, "no way, no time");
-    assert!(preloaded.core.sa_questions().is_empty());
+    assert!(preloaded.core.sa_mads().is_empty());
 }
 
 #[test]
-fn a_dump_answers_whoever_names_what_it_has() {
+fn a_dump_answers_requests_that_name_its_values() {
     let mut preloaded = opened(Some(&dump("0x0002 : 5  : 4   : 3\n")));
     let plain = preloaded.known(LID2).unwrap();
     let mut hinted = PathRecord::default();
@@ -207,11 +207,11 @@ fn a_dump_answers_whoever_names_what_it_has() {
         let id = preloaded.core.resolve(&request);
         assert_eq!(preloaded.core.answers(id)[0].path, Some(plain));
     }
-    assert!(preloaded.core.sa_questions().is_empty());
+    assert!(preloaded.core.sa_mads().is_empty());
 }
 
 #[test]
-fn what_a_dump_does_not_say_or_says_otherwise_is_the_sas() {
+fn requests_that_differ_from_the_dump_go_to_the_sa() {
     let others: [fn(&mut PathRecord); 5] = [
         |wanted| _ = wanted.set_service_id(9),
         |wanted| _ = wanted.set_traffic_class(9),
@@ -224,12 +224,12 @@ fn what_a_dump_does_not_say_or_says_otherwise_is_the_sas() {
         let mut wanted = PathRecord::default();
         set(wanted.set_dlid(Lid(2)));
         preloaded.core.resolve(&Request::path(&wanted));
-        preloaded.core.wait_for_sa_questions(1);
+        preloaded.core.wait_for_sa_mads(1);
     }
 }
 
 #[test]
-fn a_destination_that_the_dump_does_not_have_is_the_sas() {
+fn a_destination_missing_in_the_dump_goes_to_the_sa() {
     let mut preloaded = opened(Some(&dump("0x0002 : UNREACHABLE\n")));
     for destination in [
         LID2,
@@ -238,7 +238,7 @@ fn a_destination_that_the_dump_does_not_have_is_the_sas() {
     ] {
         assert_eq!(preloaded.known(destination), None);
     }
-    preloaded.core.wait_for_sa_questions(2);
+    preloaded.core.wait_for_sa_mads(2);
 }
 
 /// Fault 38: a dump read once is never read again.
@@ -259,7 +259,7 @@ fn a_changed_dump_takes_the_place_of_the_old_one() {
 }
 
 #[test]
-fn a_torn_dump_is_not_taken() {
+fn a_torn_dump_is_not_used() {
     let mut preloaded = opened(Some(&dump("0x0002 : 1  : 4   : 3\n")));
     preloaded.replace("Channel Adapter 0x0000000000002002, base LID 2, \"node2\", port 1\n");
     preloaded
@@ -269,7 +269,7 @@ fn a_torn_dump_is_not_taken() {
 }
 
 #[test]
-fn a_dump_that_comes_later_is_taken() {
+fn a_dump_that_appears_later_is_used() {
     let mut preloaded = opened(None);
     preloaded.core.wait_for_log("no such file");
     assert_eq!(preloaded.known(LID2), None);
@@ -287,7 +287,7 @@ fn what_leads_elsewhere_than_a_port_was_seen_is_forgotten() {
     assert_eq!(preloaded.known(LID2).unwrap().sl(), 1);
     preloaded.known(seen_at(7));
     let id = preloaded.resolve(Address::Gid(NODE2));
-    preloaded.core.wait_for_sa_questions(1);
+    preloaded.core.wait_for_sa_mads(1);
     preloaded.core.sa_answers_with(|path| {
         path.set_dlid(Lid(7));
     });
@@ -295,7 +295,7 @@ fn what_leads_elsewhere_than_a_port_was_seen_is_forgotten() {
         preloaded.core.wait_for_answer(id).path.unwrap().dlid(),
         Lid(7)
     );
-    // The SA's answer is forgotten the same way.
+    // The SA's answer is dropped in the same way.
     preloaded.known(seen_at(7));
     assert_eq!(preloaded.known(Address::Gid(NODE2)).unwrap().dlid(), Lid(7));
     preloaded.known(seen_at(8));
@@ -310,7 +310,7 @@ fn a_provider_gets_a_path_for_itself() {
     preloaded.replace(&dump("0x0003 : 1  : 4   : 3\n"));
     preloaded.core.wait_for_log("was read again");
     let id = preloaded.resolve(name);
-    preloaded.core.wait_for_sa_questions(1);
+    preloaded.core.wait_for_sa_mads(1);
     preloaded.core.sa_answers_with(|path| {
         path.set_sl(3);
     });
@@ -320,7 +320,7 @@ fn a_provider_gets_a_path_for_itself() {
         3,
         "and the next time from the cache"
     );
-    // Who still waits at the end is told.
+    // A request that waits at the end is refused.
     preloaded.core.reregister();
     preloaded.known(name);
     preloaded.core.close();

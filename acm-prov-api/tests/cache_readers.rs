@@ -1,4 +1,4 @@
-//! Hits on some threads while another learns, evicts, forgets, flushes and lets the table grow.
+//! Hits on some threads while another inserts, evicts, drops, flushes and lets the table grow.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ const SOURCE: Source = Source {
     pkey: PKey(0xffff),
 };
 
-/// Few enough that a slot is read while it is written.
+/// Few enough that reads and writes of a slot overlap.
 const DESTINATIONS: u64 = if cfg!(miri) { 8 } else { 200 };
 const ROUNDS: u64 = if cfg!(miri) { 30 } else { 200_000 };
-/// How long a reader may not have run when all is written.
+/// How long to wait for readers that have not run when all is written.
 const PATIENCE: Duration = Duration::from_secs(300);
 const READERS: usize = if cfg!(miri) { 1 } else { 2 };
 
@@ -29,7 +29,7 @@ fn targets(id: u64) -> [Target; 2] {
     ]
 }
 
-/// A path of which each part says which it is: the destination in its GID and LID, the version in all other words.
+/// A path that identifies itself in each part: the destination in its GID and LID, the version in all other words.
 fn path(id: u64, version: u64) -> PathRecord {
     let mut path = PathRecord::default();
     path.set_sgid(SOURCE.gid)
@@ -42,7 +42,7 @@ fn path(id: u64, version: u64) -> PathRecord {
     path
 }
 
-/// The version of a path that was written in one piece.
+/// Returns the version of a path; fails if its parts do not belong together.
 fn version(id: u64, read: &PathRecord) -> u64 {
     let version = u64::from(read.slid().0);
     assert_eq!(*read, path(id, version), "read while it was written");
@@ -66,7 +66,7 @@ fn learn(store: &PathStore, target: Target, id: u64, version: u64) {
 }
 
 #[test]
-fn hits_are_whole_whatever_is_written() {
+fn hits_are_consistent_during_writes() {
     let store = store(DESTINATIONS as usize);
     let hits = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
@@ -87,7 +87,7 @@ fn hits_are_whole_whatever_is_written() {
         }
         let mut round = 0;
         let mut deadline = None;
-        // Some were read, also on a machine that has better to do.
+        // Every reader has read some, even on a busy machine.
         while round < ROUNDS || hits.load(Ordering::Relaxed) < DESTINATIONS {
             if round >= ROUNDS {
                 let deadline = deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
@@ -112,9 +112,9 @@ fn hits_are_whole_whatever_is_written() {
     });
 }
 
-/// What is there is a hit all the time that a table grows, and until it is flushed.
+/// A stored path stays a hit while the table grows, until the flush.
 #[test]
-fn growth_hides_nothing() {
+fn paths_stay_hits_while_the_table_grows() {
     let most: u64 = if cfg!(miri) { 40 } else { 100_000 };
     let store = store(usize::MAX);
     learn(&store, targets(1)[0], 1, 1);
@@ -123,7 +123,7 @@ fn growth_hides_nothing() {
         let reader = scope.spawn(|| {
             let mut last = 0;
             let mut known = 0_u64;
-            // One round more than there are: what is there at the end was there for a reader.
+            // One more round, so that each reader looks once more at the end.
             loop {
                 let ends = is_over.load(Ordering::Acquire);
                 let path = store.plain(targets(1)[0]).expect("it is there");

@@ -1,4 +1,4 @@
-//! What the path store gives and names while paths are renewed, and what can be taken from one store to another.
+//! The path store while paths are renewed, and with answers from another store.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ fn kept(lid: u16, age: u64) -> Kept {
 }
 
 #[test]
-fn what_was_used_lately_is_given_and_due_and_the_rest_is_not() {
+fn only_paths_used_lately_are_given_and_due() {
     let store = store(Renewing::Used);
     let queries = [by_lid(1), by_lid(2), by_lid(3), for_service(4)];
     for query in &queries {
@@ -103,7 +103,7 @@ fn what_was_used_lately_is_given_and_due_and_the_rest_is_not() {
         assert!(due.contains(query));
     }
     assert_eq!(store.due(at(3), 2).len(), 2);
-    // Only while they may stand in for a silent SA.
+    // Only within the stale TTL.
     assert!(
         store
             .get_while_renewed(&queries[0], at(2 + STALE_TTL - 1))
@@ -117,7 +117,7 @@ fn what_was_used_lately_is_given_and_due_and_the_rest_is_not() {
 }
 
 #[test]
-fn answers_to_queries_that_name_more_are_due_as_they_were_asked() {
+fn answers_with_constraints_are_due_with_their_queries() {
     let store = store(Renewing::Used);
     learn(&store, &for_service(4), 0);
     learn(&store, &by_lid(4), 0);
@@ -129,9 +129,9 @@ fn answers_to_queries_that_name_more_are_due_as_they_were_asked() {
     assert_eq!(store.due(at(2), 9), [by_lid(4)]);
 }
 
-/// Else what was used once would be renewed for ever.
+/// Otherwise a path used once would be renewed forever.
 #[test]
-fn a_renewal_is_no_use() {
+fn a_renewal_does_not_count_as_use() {
     let store = store(Renewing::Used);
     learn(&store, &by_lid(1), 0);
     for _ in 0..2 {
@@ -151,7 +151,7 @@ fn a_renewal_is_no_use() {
 }
 
 #[test]
-fn what_is_in_use_is_due_before_it_is_too_old() {
+fn paths_in_use_are_due_before_they_expire() {
     let store = store(Renewing::Used);
     learn(&store, &by_lid(1), 0);
     let soon = TTL - TTL / 8;
@@ -173,7 +173,7 @@ fn without_renewal_nothing_is_due_or_given() {
 }
 
 #[test]
-fn what_the_sa_has_no_more_is_not_given() {
+fn a_path_that_the_sa_no_longer_has_is_not_given() {
     let store = store(Renewing::Used);
     for query in [by_lid(1), for_service(1)] {
         learn(&store, &query, 0);
@@ -187,7 +187,7 @@ fn what_the_sa_has_no_more_is_not_given() {
 }
 
 #[test]
-fn what_is_loaded_is_given_and_due_once_it_is_used() {
+fn loaded_paths_are_given_and_due_once_used() {
     for renewing in [Renewing::Loaded, Renewing::Used] {
         let store = store(renewing);
         learn(&store, &by_lid(3), 0);
@@ -210,7 +210,7 @@ fn what_is_loaded_is_given_and_due_once_it_is_used() {
 }
 
 #[test]
-fn what_is_loaded_takes_the_place_of_nothing() {
+fn loaded_paths_replace_no_other() {
     let store = store(Renewing::Loaded);
     for lid in 1..=7 {
         learn(&store, &by_lid(lid), 0);
@@ -223,7 +223,7 @@ fn what_is_loaded_takes_the_place_of_nothing() {
 }
 
 #[test]
-fn what_is_loaded_keeps_its_age() {
+fn loaded_paths_keep_their_age() {
     let store = store(Renewing::Loaded);
     let now = TTL;
     assert_eq!(store.load([kept(1, TTL), kept(2, TTL - 10)], at(now)), 1);
@@ -254,7 +254,7 @@ fn nothing_is_loaded_after_a_flush() {
 }
 
 #[test]
-fn what_is_fresh_and_plain_can_be_taken_to_another_store() {
+fn fresh_plain_answers_can_be_loaded_into_another_store() {
     let store = store(Renewing::Nothing);
     let before = store.changes();
     let to_gid = path(5, 5);
@@ -272,7 +272,7 @@ fn what_is_fresh_and_plain_can_be_taken_to_another_store() {
         path: to_gid,
         age: Duration::from_secs(2),
     };
-    // In no order: where a GID is in the table, nobody knows.
+    // In no order: the place of a GID in the table is random.
     let all = [kept(2, 3_000), gid, kept(1, 3_000)];
     assert!(all.iter().all(|kept| fresh.contains(kept)), "{fresh:?}");
     assert_eq!(fresh.len(), all.len());

@@ -1,5 +1,5 @@
-//! The path store against a model that keeps all answers in one list and searches it. The model evicts nothing: a store
-//! that does answers with what the model knows, too, or not at all.
+//! Compares the path store with a model that keeps all answers in one list and searches it. The model evicts nothing: a store
+//! that evicts gives the model's answer, or none.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use acm_prov_api::sa::{Component, PathQuery, Source, Target};
 use proptest::prelude::*;
 
 const TTL: u64 = 1_000;
-/// Milliseconds at the end of such a TTL without a hit by the short way.
+/// Milliseconds at the end of such a TTL in which `plain` finds nothing.
 const TICK: u64 = 100;
 const STALE_TTL: u64 = 500;
 const NEGATIVE_TTL: u64 = 200;
@@ -52,10 +52,10 @@ impl Fact {
     }
 }
 
-/// The rules, written down without an eye on speed.
+/// The rules, without regard to speed.
 #[derive(Default)]
 struct Model {
-    /// Whether the store evicts. It may then have forgotten what shows that others are out of date.
+    /// Whether the store evicts. It may then have dropped an answer that would show others to be outdated.
     evicts: bool,
     /// Oldest first.
     facts: Vec<Fact>,
@@ -82,7 +82,7 @@ impl Model {
             }
     }
 
-    /// All paths that may be answered with: those of the GID that is named, or else of the LID.
+    /// Returns all possible answers: paths to the named GID, or otherwise to the LID.
     fn candidates(&self, query: &PathQuery, is_right: impl Fn(&Fact) -> bool) -> Vec<PathRecord> {
         let of_targets = targets(query).into_iter().map(|target| {
             self.facts
@@ -179,10 +179,10 @@ enum Step {
     Learn {
         query: PathQuery,
         other: u8,
-        /// The answer was asked for before the last re-registration.
+        /// The query was sent before the last re-registration.
         late: bool,
     },
-    /// The answer to a query is asked for again, as it was handed out.
+    /// A query repeats the answer to an earlier query.
     Repeat(PathQuery),
     LearnMissing(PathQuery),
     Seen(u64, u16),
@@ -237,7 +237,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A path that answers `query`; `number` tells it from others.
+/// Returns a path that answers `query`; `number` makes it unique.
 fn answer(query: &PathQuery, other: u8, number: usize) -> PathRecord {
     let mut path = *query.values();
     if !query.names(Component::Dlid) {
@@ -280,7 +280,7 @@ fn compare(capacity: usize, steps: &[Step]) {
     let mut now = 0;
     let mut last_epoch: Option<Epoch> = None;
     for (number, step) in steps.iter().enumerate() {
-        // Each answer has an age of its own, so that it is clear which is the oldest.
+        // Each answer has its own age, so that the oldest is unique.
         now += 1;
         let moment = Moment::from_millis(now);
         let get = |store: &PathStore, model: &Model, query: &PathQuery| {
@@ -296,7 +296,7 @@ fn compare(capacity: usize, steps: &[Step]) {
                 is_one_of(found, &fresh, evicts),
                 "{query:?}: {found:?}, not {fresh:?}"
             );
-            // The short way knows no more than the long one.
+            // `plain` finds no more than `get`.
             if query.is_plain(&source()) {
                 let plain = store.plain(query.target().unwrap());
                 assert!(
@@ -333,7 +333,7 @@ fn compare(capacity: usize, steps: &[Step]) {
                         store.learn(query, &path, store.epoch(), moment);
                         model.learn(query, path, now);
                         let known = store.get(query, moment);
-                        assert_eq!(known.is_some(), capacity > 0, "what was learnt last");
+                        assert_eq!(known.is_some(), capacity > 0, "the last answer is stored");
                     }
                 }
             }

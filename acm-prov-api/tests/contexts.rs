@@ -1,4 +1,4 @@
-//! Contexts and tokens across every order of opening, closing and late answers.
+//! Contexts and tokens under every order of opening, closing and late answers.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use acm_prov_api::{
     provider_table,
 };
 
-/// Asks the SA for each request and answers with what it says.
+/// Queries the SA for each request and answers with its record.
 struct Asker;
 
 impl Provider for Asker {
@@ -58,7 +58,7 @@ fn lid(lid: u16) -> Request {
     Request::destination(&Address::Lid(Lid(lid)))
 }
 
-/// MADs end by the test alone, however busy the machine is.
+/// Only the test ends MADs, however busy the machine is.
 fn opened() -> TestCore {
     let mut core = TestCore::load::<Asker>("log_level 2\ntimeout 60000\n");
     core.open();
@@ -69,7 +69,7 @@ fn opened() -> TestCore {
 fn an_answer_carries_id_tid_ack_path_and_source() {
     let mut core = opened();
     let id = core.resolve(&lid(7));
-    let question = core.sa_questions()[0];
+    let question = core.sa_mads()[0];
     assert_eq!(question.mad_hdr.attr_id.to_host(), UMAD_SA_ATTR_PATH_REC);
     let asked = PathRecord::from_bytes(question.data.first_chunk().unwrap());
     assert_eq!(
@@ -134,7 +134,7 @@ fn indices_and_lengths_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_dropped_token_answers_no_data_and_says_so() {
+fn a_dropped_token_answers_no_data_and_logs_a_line() {
     let mut core = opened();
     let id = core.resolve(&lid(0xbeef));
     assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
@@ -169,7 +169,7 @@ fn a_swallowed_panic_fails_the_test_that_caused_it() {
 }
 
 #[test]
-fn closing_answers_what_is_in_flight_and_a_late_answer_finds_nothing() {
+fn a_close_answers_waiting_requests_and_a_late_response_is_ignored() {
     let mut core = opened();
     let ids: Vec<u64> = (1..=20)
         .map(|destination| core.resolve(&lid(destination)))
@@ -179,8 +179,8 @@ fn closing_answers_what_is_in_flight_and_a_late_answer_finds_nothing() {
         assert_eq!(core.wait_for_answer(*id).status, Status::ETIMEDOUT);
     }
     core.open();
-    // The core has sa_depth + 1; the others never left the SDK.
-    assert_eq!(core.sa_questions().len(), 2);
+    // The core has sa_depth + 1; the others stayed in the SDK.
+    assert_eq!(core.sa_mads().len(), 2);
     for _ in 0..2 {
         core.sa_answers_with(|_| ());
     }
@@ -197,7 +197,7 @@ fn contexts_closed_in_any_order_or_twice_are_harmless() {
     let contexts = core.contexts();
     let [device, port, endpoint, address] = contexts;
     let id = core.resolve(&lid(7));
-    // Parents first, everything twice, then the core's own closing of what it believes open.
+    // Parents first, everything twice, then the core's own closes.
     core.close_again([device, port, endpoint, address]);
     core.close_again([device, port, endpoint, address]);
     core.wait_for_log("is not open");
@@ -239,7 +239,7 @@ fn both_status_bytes_count() {
 }
 
 #[test]
-fn a_query_asks_the_sa_and_is_answered_in_its_own_message() {
+fn a_query_request_goes_to_the_sa_and_has_its_own_form_of_answer() {
     let mut core = opened();
     let mut wanted = PathRecord::default();
     wanted.set_dlid(Lid(9));
@@ -304,14 +304,14 @@ fn an_ethernet_port_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_provider_that_fails_to_load_says_why() {
+fn a_provider_that_fails_to_load_returns_the_reason() {
     let error = TestCore::try_load::<Asker>("asker_fails yes\n")
         .err()
         .expect("refused");
     assert_eq!(error.to_string(), "told to fail");
 }
 
-/// An endpoint state that counts how many of it live.
+/// An endpoint context that counts its live instances.
 struct Counted;
 
 static LIVING: Mutex<i32> = Mutex::new(0);
@@ -374,15 +374,15 @@ fn reopening_a_thousand_times_leaves_nothing_behind() {
         );
         assert_eq!(core.wait_for_answer(id).status, Status::ENODATA);
     }
-    // The SDK handed over what a port may have out, over all its openings.
-    assert_eq!(core.sa_questions().len(), 2);
+    // The SDK handed over only as many as a port may have out, over all its openings.
+    assert_eq!(core.sa_mads().len(), 2);
     for _ in 0..2 {
         core.sa_times_out();
     }
     assert_eq!(core.mads(), 0);
 }
 
-/// What its endpoint's state does wrong, after it has kept the endpoint's handle.
+/// The fault of the endpoint's context, after it has kept the endpoint's handle.
 #[derive(Clone, Copy)]
 enum Slip {
     OpenFails,
@@ -454,18 +454,18 @@ fn a_handle_is_closed_before_the_core_frees_the_endpoint_whatever_its_state_does
             assert_eq!(core.wait_for_answer(id).status, Status::ENOTCONN);
         }
     }
-    while !core.sa_questions().is_empty() {
+    while !core.sa_mads().is_empty() {
         core.sa_times_out();
     }
     assert_eq!(core.mads(), 0);
 }
 
-/// Tells which of its addresses live, each under a number of its own.
+/// Counts its live addresses, each with its own number.
 struct Addressed;
 
 struct Numbered(u16);
 
-/// What has happened to addresses since it was looked at last: their number, added or not.
+/// The events of addresses since the last look: their number, and whether added.
 static HAPPENED: Mutex<Vec<(u16, bool)>> = Mutex::new(Vec::new());
 static NEXT_NUMBER: AtomicU16 = AtomicU16::new(0);
 
@@ -503,7 +503,7 @@ impl Provider for Addressed {
         Ok(Self)
     }
 
-    /// Answers for own addresses; the LID is the number of the address that asks.
+    /// Answers for own addresses; the LID is the number of the request's source address.
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest) {
         if !from.endpoint().has_address(&request.destination()) {
             return request.refuse(Status::ENODATA);
@@ -520,7 +520,7 @@ fn happened() -> Vec<(u16, bool)> {
     std::mem::take(&mut *HAPPENED.lock().unwrap())
 }
 
-/// The DLID of the answer to a request for `destination` from an address.
+/// Returns the DLID of the answer to a request for `destination` from an address.
 fn answer(core: &mut TestCore, from: Context, destination: &Address) -> Result<u16, Status> {
     let id = core.resolve_from(from, &Request::destination(destination));
     let answer = core.wait_for_answer(id);
@@ -551,7 +551,7 @@ fn an_address_that_is_added_again_replaces_itself() {
         assert_eq!(happened(), [(0, true), (1, true)]);
         for number in 2..5 {
             let lost = std::mem::replace(&mut last, core.add_address(&again).unwrap());
-            // The old state goes first: its end must not undo the new one's beginning.
+            // The old context ends first, so that its end cannot undo the new one's start.
             assert_eq!(happened(), [(number - 1, false), (number, true)]);
             assert_eq!(answer(&mut core, last, &address), Ok(number));
             assert_eq!(answer(&mut core, lost, &address), Err(Status::ESRCADDR));
@@ -606,7 +606,7 @@ fn an_address_that_moves_ends_at_its_endpoint_only() {
 
 /// For the core these are two addresses, each with a context that it will remove.
 #[test]
-fn an_ipv4_address_in_both_forms_is_there_until_both_are_removed() {
+fn an_ipv4_address_in_both_forms_is_present_until_both_are_removed() {
     let mut core = TestCore::load::<Addressed>("");
     core.open();
     let ip = std::net::Ipv4Addr::new(10, 0, 0, 7);
@@ -628,7 +628,7 @@ fn an_ipv4_address_in_both_forms_is_there_until_both_are_removed() {
 }
 
 #[test]
-fn an_address_that_is_refused_is_not_there() {
+fn a_refused_address_is_not_present() {
     let mut core = TestCore::load::<Addressed>("");
     core.open();
     let from = core.contexts()[3];

@@ -1,4 +1,4 @@
-//! What the dump of a large fabric costs while it is read. The dump is made as it is read.
+//! The memory for reading the dump of a large fabric. The dump is generated while it is read.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -12,17 +12,17 @@ static ALLOCATOR: Allocations = Allocations;
 const HOSTS: u16 = 10_000;
 const OWN: u16 = 5_000;
 
-/// Bytes of a route that is kept, at the most.
+/// The most bytes per kept route.
 const ROUTE: usize = 100;
 
-/// Bytes beyond the routes that are kept.
+/// The most bytes in addition to the kept routes.
 const LIMIT: usize = 16 << 20;
 
 fn guid(lid: u16) -> u64 {
     0x0010_0000 + u64::from(lid)
 }
 
-/// Every port's section, with the paths to all ports, or to every `step`th of them in another port's section.
+/// Returns a section per port, with the paths to all ports; in other ports' sections only to every `step`th port.
 fn dump(step: usize) -> impl BufRead {
     let paths = |step: usize| {
         let lids = (1..=HOSTS).step_by(step);
@@ -66,7 +66,7 @@ impl<I: Iterator<Item: Read>> Read for Chained<I> {
     }
 }
 
-/// With a tenth of the paths in other ports' sections: if these were kept, that would be too much already.
+/// Other ports' sections have a tenth of the paths: if even these were kept, the test would fail.
 #[test]
 fn other_ports_paths_take_no_memory() {
     let dump = dump(10);

@@ -1,4 +1,4 @@
-//! How contexts end: devices whose port did not open, and what the core closes during a callback.
+//! The end of contexts: devices whose port did not open, and closes during a callback.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,14 +9,14 @@ use acm_prov_api::{
     EndpointHandle, Port, PortContext, PortHandle, provider_table,
 };
 
-/// Its device and port count how many of them live. Ports of the numbers in [`BAD_PORTS`] do not open.
+/// Its device and port contexts count their live instances. Ports with numbers in [`BAD_PORTS`] do not open.
 struct Ports;
 
 struct LivingDevice;
 
 struct LivingPort;
 
-/// Devices that live, those that were closed, and ports that live.
+/// Live devices, closed devices, and live ports.
 static DEVICES: Mutex<[i32; 3]> = Mutex::new([0; 3]);
 static BAD_PORTS: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
@@ -96,7 +96,7 @@ fn ports_fail(numbers: &[u8]) {
 fn a_device_whose_only_port_does_not_open_ends() {
     let mut core = TestCore::load::<Ports>("");
     ports_fail(&[1]);
-    // Few enough for the log's limit.
+    // Few enough for the log's rate limit.
     for round in 1..=3 {
         assert_eq!(core.try_open(), Err("open_port"));
         assert_eq!(*DEVICES.lock().unwrap(), [0, round, 0]);
@@ -162,16 +162,16 @@ fn a_forgotten_device_that_ended_is_refused_once_the_core_has_opened_it_anew() {
     assert_eq!(*DEVICES.lock().unwrap(), [1, 1, 1]);
 }
 
-/// Its addresses say when they end. A request for [`CLOSING`] has the core close all that it comes through.
+/// Its addresses note their end. A request for [`CLOSING`] makes the core close the request's own contexts.
 struct Closing;
 
 const CLOSING: Lid = Lid(0xc105);
 
-/// What a request for [`CLOSING`] has done.
+/// The action of a request for [`CLOSING`].
 type Close = Box<dyn FnOnce() + Send>;
 
 static CLOSE: Mutex<Option<Close>> = Mutex::new(None);
-/// Addresses that have been removed, and that were dropped.
+/// Removed addresses, and dropped ones.
 static ENDED: Mutex<[i32; 2]> = Mutex::new([0; 2]);
 
 struct Ending;
@@ -217,7 +217,7 @@ impl Provider for Closing {
         if let Some(close) = close {
             close();
             assert_eq!(*ENDED.lock().unwrap(), [1, 0], "closed, but not gone");
-            // All that the request came through is still there.
+            // The request's contexts are still alive.
             let own = Address::Ip(TestCore::SOURCE);
             assert_eq!(*from.address(), own);
             assert!(!from.endpoint().has_address(&own));
@@ -230,7 +230,7 @@ impl Provider for Closing {
 
 provider_table!(Closing);
 
-/// The core closes what a request has come through before the provider is done with it.
+/// The core closes a request's contexts while the provider handles it.
 #[test]
 fn a_close_during_a_request_ends_its_context_after_it() {
     for on_another_thread in [false, true] {

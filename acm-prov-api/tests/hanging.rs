@@ -1,4 +1,4 @@
-//! Files in a file system that hangs: a FUSE mount that nobody serves. It takes a mount namespace and /dev/fuse.
+//! Files in a file system that hangs: a FUSE mount without a server. Needs a mount namespace and /dev/fuse.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -13,7 +13,7 @@ mod provider;
 
 use provider::{gid, learn, lid, opened};
 
-/// A file system whose every call hangs until it is dropped.
+/// A file system in which every call hangs until it is dropped.
 struct Hanging<'a> {
     at: &'a Path,
     server: Option<File>,
@@ -38,14 +38,14 @@ impl<'a> Hanging<'a> {
 
 impl Drop for Hanging<'_> {
     fn drop(&mut self) {
-        // Whoever hangs gets an error.
+        // Hanging calls get an error.
         self.server = None;
         let _ = unmount(self.at, UnmountFlags::DETACH);
     }
 }
 
 #[test]
-fn a_lookup_in_haste_takes_nobodys_wait_for_files_away() {
+fn a_lookup_without_time_does_not_end_others_wait_for_files() {
     in_a_namespace("a_hasty_lookup_where_it_hangs");
 }
 
@@ -69,13 +69,13 @@ fn a_hasty_lookup_where_it_hangs() {
             core.wait_for_log(waited);
             break;
         }
-        // On a machine that is busy with other things the wait was over.
+        // On a busy machine the wait may already be over.
         core.close();
     }
     drop(hanging);
 }
 
-/// Runs a test of this program in a mount namespace of its own.
+/// Runs a test of this program in its own mount namespace.
 fn in_a_namespace(test: &str) {
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "--"]);
@@ -93,7 +93,7 @@ fn in_a_namespace(test: &str) {
 }
 
 #[test]
-fn no_file_that_hangs_holds_up_a_request_or_the_server_thread() {
+fn no_file_that_hangs_blocks_a_request_or_the_server_thread() {
     in_a_namespace("with_all_files_where_it_hangs");
 }
 
@@ -108,15 +108,15 @@ fn with_all_files_where_it_hangs() {
         let start = std::time::Instant::now();
         let id = core.resolve(&lid(7));
         assert!(core.answers(id).is_empty());
-        core.wait_for_sa_questions(1);
+        core.wait_for_sa_mads(1);
         let waited = "not read 100 ms after the first request";
         core.wait_for_log(waited);
         println!("{option}: the SA is asked after {:?}", start.elapsed());
         core.sa_answers_with(|_| ());
         assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
-        // Nobody waits for them a second time.
+        // No request waits for them a second time.
         let id = core.resolve(&gid(8));
-        assert_eq!(core.sa_questions().len(), 1);
+        assert_eq!(core.sa_mads().len(), 1);
         core.sa_answers_with(|_| ());
         assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
         core.reregister();

@@ -1,4 +1,4 @@
-//! Links of every width and speed: what a port says of paths in its subnet.
+//! Paths within a port's subnet for links of every width and speed.
 
 use acm_prov_api::cache::own_path;
 use acm_prov_api::path::{Selector, rate_mbps};
@@ -6,7 +6,7 @@ use acm_prov_api::prelude::*;
 use acm_prov_api::provider_table;
 use acm_prov_api::testing::{Request, TestCore};
 
-/// Answers for a LID with the path to it, for its own address with the one to itself.
+/// Answers for a LID with `subnet_path`, and for its own address with the path to itself.
 struct Subnet;
 
 impl Provider for Subnet {
@@ -78,7 +78,7 @@ fn a_path_has_the_rate_of_the_link_whatever_its_width_and_speed() {
 }
 
 #[test]
-fn of_a_link_that_is_not_known_nothing_is_said() {
+fn an_unknown_link_has_no_path() {
     let mut core = TestCore::load::<Subnet>("");
     core.open();
     for (width, speed) in [(0, 1), (3, 1), (32, 1), (2, 0), (2, 3), (2, 192)] {

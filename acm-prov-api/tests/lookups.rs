@@ -1,5 +1,5 @@
-//! Lookups under any order of events: nobody is lost, nobody has two ends, there are never too many tries out, every
-//! deadline is kept, and nothing is left behind.
+//! Lookups under any order of events: no waiter is lost or ends twice, there are never too many outstanding tries, every
+//! deadline is kept, and nothing is left over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -21,13 +21,13 @@ const LIMITS: Limits = Limits {
     rest: (Duration::from_millis(20), Duration::from_millis(160)),
 };
 
-/// Nobody waits longer, and nothing is wanted longer.
+/// The longest wait.
 const PATIENCE: u64 = 200;
 
-/// The key that was looked up, and the try that brought the answer; 0 is another way.
+/// The key, and the try that brought the answer; 0: the answer did not come from a try.
 type Answer = (u16, u64);
 
-/// Clients that have had their ends.
+/// Clients that have their end.
 type Ends = Arc<Mutex<Vec<(u32, End<Answer>)>>>;
 
 struct Client {
@@ -63,19 +63,19 @@ enum Step {
     },
     /// Make all tries that may be made.
     Try,
-    /// The n-th try that is known, or one that ended before, ends.
+    /// The n-th known try, or one that ended before, ends.
     End {
         which: usize,
         outcome: Outcome,
         again: bool,
     },
     FinishKey(u16),
-    /// Of the clients whose number has this rest by 3.
+    /// Ends the clients with this remainder modulo 3.
     EndWaiting(u32),
-    /// Take back what nobody wants.
+    /// Withdraw abandoned tries.
     TakeBack,
     Supersede,
-    /// The keys with this rest by 2 close.
+    /// Close the keys with this remainder modulo 2.
     Close(u16),
     Pass(u64),
 }
@@ -104,12 +104,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A try as its caller sees it.
+/// A try, seen by its caller.
 #[derive(Clone, Copy)]
 struct Out {
     id: u64,
     key: u16,
-    /// It counts as out until then.
+    /// It counts as outstanding until then.
     timeout: u64,
 }
 
@@ -119,18 +119,18 @@ struct World {
     ends: Ends,
     now: u64,
     asked: u32,
-    /// Who waits: its key and its deadline.
+    /// The waiters: key and deadline.
     waiting: BTreeMap<u32, (u16, u64)>,
     ids: u64,
-    /// Tries whose answer may come.
+    /// Tries whose answer may still arrive.
     known: Vec<Out>,
     ended: Vec<u64>,
-    /// Tries that were known when all was superseded, and the last client until then.
+    /// The known tries at the last `supersede`, and the last client before it.
     superseded: BTreeMap<u64, u32>,
-    /// Keys that may be looked up twice since.
+    /// Keys that may have two lookups since then.
     forked: BTreeSet<u16>,
     abandoned: BTreeSet<u64>,
-    /// Keys of which a try has failed, and until when it is not made again.
+    /// Keys with a failed try, and until when it is not repeated.
     resting: BTreeMap<u16, u64>,
 }
 
@@ -165,7 +165,7 @@ impl World {
         Moment::from_millis(self.now + millis)
     }
 
-    /// Who has its end must have been waiting, and the end must be one that may come now.
+    /// Checks that each client with an end was waiting, and that the end is possible now.
     fn check_ends(&mut self, may_come: impl Fn(u32, u16, u64, End<Answer>) -> bool) {
         drop(self.lookups.take_replies());
         for (client, end) in std::mem::take(&mut *self.ends.lock().unwrap()) {
@@ -180,7 +180,7 @@ impl World {
         self.lookups.expire(self.moment());
         self.check_ends(|_, _, deadline, end| end == End::Expired && deadline <= now);
         let overdue = self.waiting.values().find(|(_, deadline)| *deadline <= now);
-        assert_eq!(overdue, None, "waits past its deadline");
+        assert_eq!(overdue, None, "a client waits past its deadline");
         let next = self.lookups.next_deadline();
         assert!(next.is_none_or(|next| next > self.moment()));
         if let Some(first) = self.waiting.values().map(|(_, deadline)| *deadline).min() {
@@ -227,7 +227,7 @@ impl World {
         );
     }
 
-    /// Tries that count as out.
+    /// Whether a try counts as outstanding.
     fn is_out(&self) -> usize {
         let is_out = |known: &&Out| known.timeout > self.now;
         self.known.iter().filter(is_out).count()
@@ -299,7 +299,7 @@ impl World {
                 again,
             } => {
                 if again && let Some(&id) = self.ended.get(which) {
-                    // An end that comes twice does nothing.
+                    // A second end of a try has no effect.
                     assert_eq!(self.lookups.finish(id, &(0, id)), None);
                     assert_eq!(self.lookups.try_again(now, id), None);
                     self.lookups.not_begun(now, id);
@@ -367,7 +367,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_lost_and_nothing_is_left(
+    fn no_waiter_is_lost_and_nothing_is_left(
         steps in prop::collection::vec(step(), 1..200),
         try_timeout in prop_oneof![Just(None), (1..100u64).prop_map(Some)],
         seed: u64,
@@ -378,7 +378,7 @@ proptest! {
         }
         world.run(&Step::Pass(PATIENCE));
         prop_assert!(world.waiting.is_empty());
-        // What is out still is out for nothing, and the caller was told so.
+        // Tries still outstanding are abandoned, and the caller has got them as such.
         prop_assert!(world.known.iter().all(|known| world.abandoned.contains(&known.id)));
         while let Some(known) = world.known.pop() {
             world.end(known, Outcome::Again);
@@ -390,9 +390,9 @@ proptest! {
         prop_assert_eq!(world.lookups.next_try(moment, || 0), None);
     }
 
-    /// Also if it is dropped in the middle.
+    /// As above, when the machine is dropped in between.
     #[test]
-    fn whoever_waits_has_an_end_when_all_is_dropped(steps in prop::collection::vec(step(), 1..60), seed: u64) {
+    fn waiters_have_an_end_when_the_machine_is_dropped_midway(steps in prop::collection::vec(step(), 1..60), seed: u64) {
         let mut world = World::new(None, seed);
         for step in &steps {
             world.run(step);

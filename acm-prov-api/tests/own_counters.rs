@@ -65,7 +65,7 @@ fn growth(what: impl FnOnce()) -> [u64; 4] {
 
 fn learn(core: &mut TestCore, destination: u16) {
     let id = core.resolve(&lid(destination));
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     core.sa_answers_with(|_| ());
     assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
 }
@@ -90,7 +90,7 @@ fn the_engine_counts_what_acm_h_has_no_counter_for() {
         core.reregister();
         let id = core.resolve(&lid(8));
         assert_eq!(core.wait_for_answer(id).status, Status::SUCCESS);
-        core.wait_for_sa_questions(1);
+        core.wait_for_sa_mads(1);
     });
     assert_eq!(stale, [0, 0, 1, 1]);
 }

@@ -1,4 +1,4 @@
-//! A provider that panics wherever it can: in what it opens, closes, drops and is told. The core sees none of it.
+//! A provider that panics in every method, destructor and closure. The core must not notice.
 
 use acm_prov_api::prelude::*;
 use acm_prov_api::sa::{PathQuery, Target};
@@ -83,10 +83,10 @@ impl EndpointContext<Panicking> for State {
 
     fn open(_: &Arc<Port<Panicking>>, endpoint: &EndpointHandle) -> Result<Self, Error> {
         if endpoint.pkey() == PKey(0x8001) {
-            // Both are told of the end of their endpoint while the panic below unwinds.
+            // Both closures are called with the end of their endpoint while the panic below unwinds.
             let bomb = Bomb("a closure of an endpoint that does not open");
             endpoint.ask_path(&path_to_seven(), move |_| drop(bomb));
-            endpoint.ask_path(&path_to_seven(), |_| panic!("a closure is told"));
+            endpoint.ask_path(&path_to_seven(), |_| panic!("a closure was called"));
             panic!("an endpoint opened");
         }
         Ok(state("an endpoint"))
@@ -124,7 +124,7 @@ fn the_core_goes_on_whatever_panics_where() {
         core.close();
         assert_eq!(core.wait_for_answer(id).status, Status::ENODATA, "{round}");
         assert_eq!(core.answers(id).len(), 1);
-        while !core.sa_questions().is_empty() {
+        while !core.sa_mads().is_empty() {
             core.sa_answers_with(|_| ());
         }
         assert_eq!(core.mads(), 0);

@@ -1,4 +1,4 @@
-//! The modules at the top of the crate are rooms: each uses only those below it that the list in `src/lib.rs` names.
+//! Each top-level module ("room") uses only the modules that the list in `src/lib.rs` allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// What each room may use, and the rooms in the order of the list.
+/// Reads which modules each room may use, and the order of the rooms.
 struct Table {
     order: Vec<String>,
     allowed: BTreeMap<String, Vec<String>>,
@@ -26,12 +26,12 @@ impl Table {
             let room = words.next().expect("a room's name");
             table.order.push(room.clone());
             let earlier = table.allowed.insert(room.clone(), words.collect());
-            assert_eq!(earlier, None, "{room} stands twice in the list");
+            assert_eq!(earlier, None, "{room} is twice in the list");
         }
         table
     }
 
-    /// Why `module` may not use the room, or the item of the crate's root, of that name.
+    /// Returns the reason why `module` may not use a room or an item of the crate's root.
     fn refuses(&self, module: &[String], used: &str) -> Option<String> {
         let room = &module[0];
         let Some(allowed) = self.allowed.get(room) else {
@@ -42,12 +42,12 @@ impl Table {
             used == room || allowed.iter().any(|name| name == used) || is_test && used == "testing";
         (!is_allowed).then(|| match self.allowed.contains_key(used) {
             true => format!("{room} may not use {used}"),
-            false => format!("{used} is no room: name the room that it is in"),
+            false => format!("{used} is not a room: use the path through its room"),
         })
     }
 }
 
-/// Finds the names behind `crate::` and behind as many `super::` as lead to the crate's root, wherever they stand:
+/// Finds the names after `crate::`, and after as many `super::` as lead to the crate's root, everywhere:
 /// `use`, types, expressions, macros.
 struct Reader<'a> {
     table: &'a Table,
@@ -86,7 +86,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `tokens` stand behind a path to the crate's root.
+    /// Handles the tokens after a path to the crate's root.
     fn used(&mut self, tokens: &[TokenTree]) {
         let [TokenTree::Punct(first), TokenTree::Punct(second), next, ..] = tokens else {
             return;
@@ -104,7 +104,7 @@ impl Reader<'_> {
                     is_first = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == ',');
                 }
             }
-            // A macro of the crate lives at its root.
+            // A macro of the crate is at its root.
             _ if matches!(tokens.get(3), Some(TokenTree::Punct(punct)) if punct.as_char() == '!') =>
                 {}
             token => self.check(token),
@@ -120,7 +120,7 @@ impl Reader<'_> {
     }
 }
 
-/// The name and body of `mod NAME { … }`.
+/// Returns the name and body of `mod NAME { … }`.
 fn inline_module(tokens: &[TokenTree]) -> Option<(String, TokenStream)> {
     match tokens {
         [
@@ -135,7 +135,7 @@ fn inline_module(tokens: &[TokenTree]) -> Option<(String, TokenStream)> {
     }
 }
 
-/// How often `super` stands at the beginning of a path.
+/// Returns how many `super` a path begins with.
 fn supers(tokens: &[TokenTree]) -> usize {
     tokens
         .chunks(3)
@@ -161,7 +161,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What a file of `src` uses, and its faults.
+/// Returns the rooms that a file of `src` uses, and its faults.
 fn read(table: &Table, file: &Path, text: &str) -> (BTreeSet<String>, Vec<String>) {
     let module = file
         .with_extension("")

@@ -1,4 +1,4 @@
-//! rdma-access and fabric-sim declare `struct ib_user_mad` in one file of their own; it must agree with the mirror.
+//! rdma-access and fabric-sim share a declaration of `struct ib_user_mad`; it must agree with the mirror.
 
 use std::mem::{align_of, offset_of, size_of};
 
@@ -11,7 +11,7 @@ mod theirs;
 /// Compares size, alignment and the offset and size of each field.
 macro_rules! compare {
     ($structure:ident { $($field:ident),* $(,)? }) => {
-        // Names every field: a new one does not compile until it stands here.
+        // Names every field, so that a new field does not compile until it is added here.
         let theirs::$structure { $($field),* } = theirs::$structure::default();
         let mirror = abi::$structure::default();
         assert_eq!(size_of::<theirs::$structure>(), size_of::<abi::$structure>());

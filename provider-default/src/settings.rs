@@ -229,7 +229,7 @@ mod tests {
         let (_, reports) = read("addr_prot sa\nroute_preload osm_full_v1\nmcast_sa_capcity 3\n");
         assert_eq!(reports.len(), 3, "{reports:?}");
         assert!(
-            reports[0].contains("addr_prot sa: none of acm"),
+            reports[0].contains("addr_prot sa: not one of acm"),
             "{reports:?}"
         );
         assert!(

@@ -1,1 +1,1 @@
-//! Programs against acm-prov-api that must not compile: see `tests/cases`.
+//! Programs that misuse acm-prov-api and must not compile: see `tests/cases`.

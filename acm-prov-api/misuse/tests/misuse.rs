@@ -1,6 +1,6 @@
-//! What must not compile, with the message that the author then reads.
+//! Programs that must not compile, with the compiler's message.
 //!
-//! The expected messages are those of the toolchain that `rust-version` names; `TRYBUILD=overwrite` writes them anew.
+//! The expected messages are from the toolchain that `rust-version` names; `TRYBUILD=overwrite` updates them.
 
 #[test]
 fn misuse_does_not_compile() {

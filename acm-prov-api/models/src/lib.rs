@@ -1,7 +1,7 @@
-//! The lock-free parts of acm-prov-api in every order in which their threads can run: [loom] plays the atomics.
+//! Models of the lock-free parts of acm-prov-api. [loom] runs them in every possible order of their threads.
 //!
-//! Each model, a file of `tests/`, includes a source file of the SDK, whose `crate::sync` is here [`sync`]: the same names with
-//! loom's types behind them.
+//! Each model, a file of `tests/`, includes a source file of the SDK. Its `crate::sync` is [`sync`] here: the same names for
+//! loom's types.
 //!
 //! [loom]: https://docs.rs/loom
 

@@ -1,8 +1,8 @@
-//! What a modelled file uses of the SDK's own `sync`.
+//! The part of the SDK's `sync` that the modelled files use.
 
 pub use loom::sync::Arc;
 
-/// Makes a constructor that is `const` in the SDK a plain function: loom's types have no other.
+/// Makes a plain function of a constructor that is `const` in the SDK: loom's types have no const constructors.
 #[macro_export]
 macro_rules! constructor {
     ($visibility:vis fn $($rest:tt)*) => {
@@ -17,7 +17,7 @@ pub use crate::constructor;
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// An open lock.
+    /// Creates an unlocked lock.
     pub fn new(value: T) -> Self {
         Self(loom::sync::Mutex::new(value))
     }
@@ -25,7 +25,7 @@ impl<T> Mutex<T> {
     /// Waits for the lock.
     ///
     /// # Panics
-    /// If a thread of the model panicked with it, which fails the model.
+    /// If a thread of the model panicked while it held the lock; that fails the model.
     pub fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
         self.0.lock().expect("no thread of a model panics")
     }
@@ -35,7 +35,7 @@ impl<T> Mutex<T> {
 pub mod atomic {
     pub use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-    /// Pointers to nothing.
+    /// Returns null pointers.
     pub fn nulls<T, const N: usize>() -> [AtomicPtr<T>; N] {
         std::array::from_fn(|_| AtomicPtr::new(std::ptr::null_mut()))
     }

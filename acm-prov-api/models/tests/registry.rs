@@ -1,4 +1,4 @@
-//! Contexts that are visited, closed and opened again on several threads at a time.
+//! Contexts visited, closed and reopened on several threads at a time.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ use loom::thread;
 use sync::Arc;
 use sync::atomic::{AtomicPtr, Ordering};
 
-// rustfmt looks for the file's own tests, which are not compiled here.
+// rustfmt would look for the file's own tests, which are not compiled here.
 #[rustfmt::skip]
 #[allow(dead_code, reason = "the models use a part of it")]
 #[path = "../../src/door/registry.rs"]
@@ -16,7 +16,7 @@ mod registry;
 
 use registry::{ContextKey, Registry};
 
-/// A context's value. Loom sees a visit that is not over when the value is dropped.
+/// A context's value. Loom detects a visit that is not over when the value is dropped.
 struct Value {
     number: usize,
     touched: UnsafeCell<()>,
@@ -26,7 +26,7 @@ struct Value {
 impl Value {
     fn new(number: usize, dropped: &std::sync::Arc<AtomicUsize>) -> Arc<Self> {
         let touched = UnsafeCell::new(());
-        // Whoever visits must see this.
+        // Every visitor must see this write.
         touched.with_mut(|_| ());
         Arc::new(Self {
             number,
@@ -48,7 +48,7 @@ impl Drop for Value {
     }
 }
 
-/// Visits a context. Its number, if it was open.
+/// Visits a context. Returns its number, if it was open.
 fn visit(registry: &Registry<Value>, key: ContextKey) -> Option<usize> {
     match registry.enter(key) {
         Ok(guest) => {
@@ -63,7 +63,7 @@ fn visit(registry: &Registry<Value>, key: ContextKey) -> Option<usize> {
     }
 }
 
-/// Closes a context. Whether this did.
+/// Closes a context. Returns whether this call closed it.
 fn close(registry: &Registry<Value>, key: ContextKey) -> bool {
     match registry.enter(key) {
         Ok(guest) => {
@@ -78,10 +78,10 @@ fn close(registry: &Registry<Value>, key: ContextKey) -> bool {
     }
 }
 
-/// What a thread does.
+/// The body of a thread.
 type Body = Box<dyn FnOnce(&Registry<Value>)>;
 
-/// Runs each on a thread of its own.
+/// Runs each body on its own thread.
 fn threads<const N: usize>(registry: &Arc<Registry<Value>>, bodies: [Body; N]) {
     let threads = bodies.map(|body| {
         let registry = Arc::clone(registry);

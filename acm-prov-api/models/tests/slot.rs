@@ -16,7 +16,7 @@ fn words(number: u64) -> Words {
     [number, number << 8, number << 16, number << 24]
 }
 
-/// The number of words that belong together, whatever is marked. Panics if they do not.
+/// Returns the number of words that belong together, whichever marks are set. Panics if they do not belong together.
 fn number(read: Words) -> u64 {
     let [first, second, third, fourth] = read;
     let expected = words(first);
@@ -26,14 +26,14 @@ fn number(read: Words) -> u64 {
 
 const MARK: u64 = 1 << 63;
 
-/// All orders in which threads are interrupted that often, and all that atomics allow.
+/// Runs all orders with that many preemptions, and all results that the atomics allow.
 fn model(interruptions: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(interruptions);
     builder.check(run);
 }
 
-/// Readers see what was written together, and nothing older than what they have seen.
+/// Readers see words that were written together, and none older than they have seen before.
 #[test]
 fn what_is_read_was_written_together() {
     model(2, || {
@@ -54,7 +54,7 @@ fn what_is_read_was_written_together() {
     });
 }
 
-/// A mark gets in at any time, and spoils nothing.
+/// A mark can be set at any time and does not damage the words.
 #[test]
 fn marks_spoil_nothing() {
     model(2, || {
@@ -78,7 +78,7 @@ fn marks_spoil_nothing() {
     });
 }
 
-/// Each writer comes after the one before, as the store's mutex has it.
+/// Writers run one after the other, as under the store's mutex.
 #[test]
 fn writers_take_turns() {
     model(2, || {

@@ -1,4 +1,4 @@
-//! Slots of a table that is emptied, and filled again, while a reader who is late still has it.
+//! Slots of a table that is emptied and refilled while a late reader still has it.
 
 use acm_prov_api_models::sync;
 use loom::thread;
@@ -15,12 +15,12 @@ mod current;
 use current::Current;
 use slot::{Slot, Words};
 
-/// The first word, a time, and the count of a slot that was written once are the same in all of them.
+/// Words whose first word (a time) and counter are the same for every number.
 fn words(number: u64) -> Words {
     [7, number, number << 8, number << 16]
 }
 
-/// What one reads is of one time, though the emptied slot counts from zero again.
+/// A reader gets words of one time, although the emptied slot counts from zero again.
 #[test]
 fn a_slot_that_serves_again_is_read_whole() {
     let mut builder = loom::model::Builder::new();
@@ -33,7 +33,7 @@ fn a_slot_that_serves_again_is_read_whole() {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 let (current, slot) = &*shared;
-                // Flushed: another table is current, then this one is emptied, filled, and current again.
+                // A flush: another table becomes current, then this one is emptied, filled, and current again.
                 let other = first.cleared();
                 current.set(other);
                 slot.zero();

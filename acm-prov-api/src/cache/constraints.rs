@@ -1,4 +1,4 @@
-//! What a provider asks of a path beyond what the client names, in order of preference.
+//! A provider's own constraints on a path, in order of preference.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -27,7 +27,7 @@ impl Default for Constraints {
 }
 
 impl Constraints {
-    /// Names nothing: any path will do.
+    /// No constraint: any path.
     pub fn new() -> Self {
         Self(PathQuery::open())
     }
@@ -38,19 +38,19 @@ impl Constraints {
         self
     }
 
-    /// Names the MTU: a code (1 = 256 bytes … 5 = 4096) and how it is meant.
+    /// Names the MTU: a code (1 = 256 bytes … 5 = 4096) and how to compare it.
     pub fn mtu(mut self, selector: Selector, code: u8) -> Self {
         self.0.set_mtu(selector, code);
         self
     }
 
-    /// Names the rate: a code of `ibv_rate` and how it is meant.
+    /// Names the rate: a code of `ibv_rate` and how to compare it.
     pub fn rate(mut self, selector: Selector, code: u8) -> Self {
         self.0.set_rate(selector, code);
         self
     }
 
-    /// Names the packet lifetime: n of 4.096 µs × 2^n and how it is meant.
+    /// Names the packet lifetime: n of 4.096 µs × 2^n and how to compare it.
     pub fn packet_lifetime(mut self, selector: Selector, n: u8) -> Self {
         self.0.set_packet_lifetime(selector, n);
         self
@@ -79,7 +79,7 @@ impl Constraints {
         Alternatives::from(self).or(next)
     }
 
-    /// The client's query with these constraints. What the client names himself stays as he names it.
+    /// Returns the client's query with these constraints. The components that the client names stay unchanged.
     #[must_use]
     pub fn apply(&self, query: &PathQuery) -> PathQuery {
         let mut query = *query;
@@ -115,7 +115,7 @@ impl From<Constraints> for Alternatives {
 }
 
 impl Alternatives {
-    /// Any path: the client's query as it is.
+    /// Any path: sends the client's query unchanged.
     pub fn any() -> Self {
         Self {
             constraints: SmallVec::new(),
@@ -136,8 +136,8 @@ impl Alternatives {
         self.constraints.is_empty()
     }
 
-    /// The queries to ask the SA for a client's `query`, in this order and without repetitions: what a client names himself can
-    /// make two alternatives equal.
+    /// Returns the queries to send to the SA for a client's `query`, in this order. Equal ones appear once: components that
+    /// the client names can make two alternatives equal.
     pub(super) fn apply(&self, query: &PathQuery) -> SmallVec<[PathQuery; 2]> {
         if self.is_any() {
             return smallvec![*query];

@@ -1,12 +1,12 @@
-//! The engine under a provider: stores and lookups behind locks, joined to the core and to a clock.
+//! The engine under a provider: stores and lookups behind locks, connected with the core and a clock.
 //!
-//! A [`PortCache`] lives from open_port to close_port and has a thread for deadlines, one for files if there are any, and one
-//! for the snapshot if there is to be one: a file system that hangs must not hold up an answer. An [`EndpointCache`] lives as long
-//! as its endpoint. Nothing learnt outlives them: an answer that the core brings after a reopen finds nobody.
+//! A [`PortCache`] lives from open_port to close_port. It has a thread for deadlines, one for files if there are any, and one
+//! for the snapshot if it is on: a file system that hangs must not delay an answer. An [`EndpointCache`] lives as long
+//! as its endpoint. Nothing cached outlives them: an SA response that arrives after a reopen is ignored.
 //!
-//! Locks: a port's `state` before those in an endpoint's `store`. What is decided under the port's lock (answers, queries, log lines) is
-//! [delivered](DeliveringMutex) when it is released: with a lock held nobody is answered, nothing is sent, no file and no
-//! verbs function is touched, no line is logged.
+//! Lock order: a port's `state` before the locks in an endpoint's `store`. Actions decided under the port's lock (answers,
+//! queries, log lines) are [delivered](DeliveringMutex) after its release: while it holds a lock, the engine answers no
+//! request, sends no query, logs no line, and calls no file or verbs function.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -27,7 +27,6 @@ use crate::sa::{PathQuery, Source, Target};
 use crate::sync::{Arc, Condvar, Mutex, Weak};
 use crate::text::watched_file::Follow;
 
-mod asking;
 mod batch;
 mod client;
 mod endpoint;
@@ -35,6 +34,7 @@ mod files;
 mod finding;
 mod operator;
 mod parked;
+mod path_query;
 mod port;
 mod preload;
 mod qos;
@@ -43,14 +43,14 @@ mod snapshot;
 mod warm_up;
 mod worker;
 
-use asking::Waiter;
 use client::{Client, Provider};
 use parked::ParkedRequests;
+use path_query::Waiter;
 use preload::Preload;
 use qos::{Qos, QosState};
 use renew::Renewals;
 use snapshot::SnapshotState;
-use warm_up::{Awaited, WaitingForFiles};
+use warm_up::{UnreadFiles, WaitingForFiles};
 
 pub use client::PathOptions;
 pub use endpoint::EndpointCache;
@@ -60,27 +60,28 @@ pub use qos::QosSetting;
 pub use renew::RenewalSetting;
 pub use snapshot::SnapshotSetting;
 
-/// What an operator can set.
+/// The operator's settings.
 #[derive(Clone, Debug)]
 pub struct CacheSettings {
-    /// How much is kept, and for how long.
+    /// How many answers are cached, and for how long.
     pub store: StoreLimits,
-    /// How long clients wait, and how much the core is asked at a time.
+    /// How long clients wait, and how many lookups and requests at a time.
     pub lookups: LookupLimits,
-    /// When this file is touched, everything is dropped.
+    /// Touching this file drops everything cached.
     pub flush_file: Option<PathBuf>,
-    /// A dump (see [`dump`](crate::dump)) whose paths are answered without asking the SA. It is followed.
+    /// A dump (see [`dump`](crate::dump)) whose paths answer requests without an SA query. The engine reads it again when it
+    /// changes.
     pub routes_file: Option<PathBuf>,
-    /// Whether service id and QoS class choose a path.
+    /// Whether service id and QoS class affect a path.
     pub qos: QosSetting,
-    /// Whether paths in use are asked for again before they are needed.
+    /// Whether to query paths in use again before they are needed.
     pub renewal: RenewalSetting,
-    /// Where paths outlive the process.
+    /// Where to keep paths over a restart.
     pub snapshot: Option<SnapshotSetting>,
 }
 
 impl Default for CacheSettings {
-    /// What holds without a file of options.
+    /// The settings without an options file.
     fn default() -> Self {
         StockSettings::default().into()
     }
@@ -103,7 +104,7 @@ impl From<StockSettings> for CacheSettings {
 /// Why a cache could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The port does not tell its attributes.
+    /// The port's attributes cannot be read.
     #[error(transparent)]
     Port(#[from] PortError),
     /// The port's cache is closed.
@@ -114,30 +115,30 @@ pub enum OpenError {
     Thread(#[from] SpawnError),
 }
 
-/// What became of a request at once.
+/// The immediate result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// Answered from what is known, a stale path included if the SA is silent or paths are renewed, or refused because the
-    /// SA lately knew no such path.
+    /// Answered from the cache, or refused because the SA recently had no such path. The answer is a stale path if the SA is
+    /// silent or paths are being renewed.
     Known,
-    /// The SA is asked, or will be unless a file has the path. The request waits, unless its client did not want to.
+    /// The SA is queried, or will be unless a file has the path. The request waits, unless its client does not want to.
     Asked,
-    /// Refused: too many wait already, the endpoint is closed, or another port's GID is named as the source.
+    /// Refused: too many requests wait, the endpoint is closed, or the source is another port's GID.
     Refused,
 }
 
-/// An endpoint, by a number that no other has.
+/// The unique number of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct EndpointId(u64);
 
-/// What is looked up: answers depend on the endpoint that asks.
+/// The key of a lookup. Answers depend on the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct LookupKey {
     endpoint: EndpointId,
     query: PathQuery,
 }
 
-/// An endpoint and its port, to ask through.
+/// An endpoint and its port, to send queries through.
 #[derive(Clone)]
 struct Asker {
     shared: Arc<Shared>,
@@ -148,11 +149,11 @@ struct OpenEndpoint {
     handle: EndpointHandle,
     source: Source,
     store: PathStore,
-    awaited: Awaited,
+    unread: UnreadFiles,
 }
 
 impl OpenEndpoint {
-    /// The fresh answer to the plain query for `target`.
+    /// Returns the fresh answer to the plain query for `target`.
     #[inline]
     fn plain_path(&self, target: Target) -> Option<PathRecord> {
         self.store.plain(target)
@@ -167,18 +168,18 @@ impl OpenEndpoint {
 struct Shared {
     port: PortHandle,
     settings: CacheSettings,
-    /// Where the core sends its queries until the port is opened again.
+    /// The SM LID to which the core sends queries until the port is reopened.
     sm_lid: Lid,
-    /// The LID bits that tell ports from each other: all but those of the LMC.
+    /// The LID bits that identify a port: all except the lower LMC bits.
     lid_mask: u16,
     rules: Rules,
     qos: Arc<Qos>,
     preload: Option<Preload>,
     followed: Mutex<Vec<Arc<dyn Follow>>>,
     state: DeliveringMutex<State>,
-    /// Wakes the thread that keeps deadlines.
+    /// Wakes the deadline thread.
     wake: Condvar,
-    /// Wakes the threads that look after files.
+    /// Wakes the threads for files.
     wake_files: Condvar,
 }
 
@@ -190,18 +191,18 @@ struct State {
     endpoints: HashMap<EndpointId, Arc<OpenEndpoint>>,
     /// Lines for the log.
     lines: Vec<(LogLevel, String)>,
-    /// When the thread that keeps deadlines looks again by itself.
+    /// When the deadline thread wakes by itself.
     wakes_at: Moment,
-    /// The SM LID that the operator knows of.
+    /// The last SM LID in the log.
     reported_sm_lid: Lid,
     flushed: Option<SystemTime>,
     files: WaitingForFiles,
     parked: ParkedRequests,
-    /// Whether the dump and the flush file were looked at.
+    /// Whether the dump and the flush file have been read.
     are_files_read: bool,
     renewals: Renewals,
     snapshot: SnapshotState,
-    /// When the SM LID is looked at again, while the SA is silent.
+    /// When to read the SM LID again, while the SA is silent.
     sm_lid_at: Moment,
     closed: bool,
 }
@@ -211,7 +212,7 @@ impl State {
         self.lines.push((level, line));
     }
 
-    /// When hits must be told the time.
+    /// Returns when a store's tick is due.
     fn next_tick(&self) -> Option<Moment> {
         let stores = self.endpoints.values().map(|endpoint| &endpoint.store);
         stores.filter_map(PathStore::next_tick).min()
@@ -219,7 +220,7 @@ impl State {
 }
 
 impl Shared {
-    /// Whether two LIDs are one port's.
+    /// Whether two LIDs belong to the same port.
     fn is_same_port(&self, one: Lid, other: Lid) -> bool {
         (one.0 ^ other.0) & self.lid_mask == 0
     }

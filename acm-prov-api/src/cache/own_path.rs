@@ -3,10 +3,10 @@
 use crate::handles::EndpointHandle;
 use crate::path::{PathRecord, Selector};
 
-/// The record that the SA has for the port itself, made from the port's attributes: no hop, no delay, SL 0.
+/// Returns the record that the SA has for the port itself, made from the port's attributes: no hop, no delay, SL 0.
 ///
-/// `None` when the port does not say enough, as with a link of unknown width or speed: the SA is then asked like for any
-/// other destination.
+/// `None` if the attributes do not suffice, as with a link of unknown width or speed. Query the SA then, as for any other
+/// destination.
 #[must_use]
 pub fn own_path(endpoint: &EndpointHandle) -> Option<PathRecord> {
     let port = endpoint.port();

@@ -1,35 +1,35 @@
-//! The pace of renewals, for one port: which path is asked for again, and when.
+//! The pace of renewals, for one port: which path to query again, and when.
 
 use std::collections::VecDeque;
 
 use crate::clock::Moment;
 
-/// Milliseconds until it is looked again for what is due, at most.
+/// At most so many milliseconds between two searches for due paths.
 const LOOK: u64 = 10_000;
 
-/// The same after something that is due was used.
+/// The same, after a due path was used.
 const LOOK_SOON: u64 = 1_000;
 
-/// Milliseconds of a period of use: what was used in one of the last two whole ones was used lately.
+/// Milliseconds of a period of use. "Used lately" means: used in one of the last two complete periods, or later.
 const USE_PERIOD: u64 = 300_000;
 
-/// Paces renewals: at most so many a second, one after the other.
+/// Paces renewals: at most so many per second, one after the other.
 pub struct Renewal<K> {
     /// Milliseconds between two renewals.
     pace: u64,
-    /// Milliseconds until it is looked again for what is due.
+    /// Milliseconds between two searches for due paths.
     rest: u64,
     queue: VecDeque<K>,
-    /// The next renewal comes no sooner.
+    /// The earliest time of the next renewal.
     next: Moment,
-    /// When it is looked for what is due.
+    /// When to search for due paths.
     look: Moment,
     period_ends: Moment,
 }
 
 impl<K> Renewal<K> {
-    /// At most `per_second` renewals a second, and at least one. What is renewed is known for `ttl` milliseconds: it is due in
-    /// the last eighth of them, in which it is looked for twice.
+    /// Creates a pace of at most `per_second` renewals per second; 0 counts as 1. A path is valid for `ttl` milliseconds and due in
+    /// the last eighth of them; the pace searches twice in that time.
     #[must_use]
     pub fn new(per_second: u32, ttl: u64, now: Moment) -> Self {
         let rest = (ttl / 16).clamp(LOOK_SOON, LOOK);
@@ -43,19 +43,19 @@ impl<K> Renewal<K> {
         }
     }
 
-    /// Much is stale now: it is looked for what is due after `delay` milliseconds, and nothing is renewed before.
+    /// Notes that many paths are stale: the first search for them comes after `delay` milliseconds, and no renewal before.
     pub fn restart(&mut self, now: Moment, delay: u64) {
         self.queue.clear();
         self.look = now.after(delay);
         self.next = self.next.max(self.look);
     }
 
-    /// Something that is due was used.
+    /// Notes that a due path was used.
     pub fn used(&mut self, now: Moment) {
         self.look = self.look.min(now.after(LOOK_SOON).max(self.next));
     }
 
-    /// When there is something to do.
+    /// Returns when there is something to do.
     #[must_use]
     pub fn due(&self) -> Moment {
         let work = if self.queue.is_empty() {
@@ -66,7 +66,7 @@ impl<K> Renewal<K> {
         work.min(self.period_ends)
     }
 
-    /// Whether a period of use ends.
+    /// Whether a period of use has ended; true once for each period.
     pub fn ends_period(&mut self, now: Moment) -> bool {
         let ends = self.period_ends <= now;
         if ends {
@@ -75,8 +75,7 @@ impl<K> Renewal<K> {
         ends
     }
 
-    /// How many that are due are to be [given](Self::found), if it is time to look for them: enough for the time until the
-    /// next look.
+    /// If a search is due: returns how many due paths to [pass](Self::found), enough for the time until the next search.
     #[must_use]
     pub fn looks_for(&self, now: Moment) -> Option<usize> {
         let is_time = self.queue.is_empty() && self.look <= now;
@@ -84,13 +83,13 @@ impl<K> Renewal<K> {
         is_time.then_some(limit.max(1))
     }
 
-    /// Takes what is due.
+    /// Takes the due paths.
     pub fn found(&mut self, now: Moment, due: impl IntoIterator<Item = K>) {
         self.queue.extend(due);
         self.look = now.after(self.rest);
     }
 
-    /// What may be renewed now. `is_due`: whether that is still so.
+    /// Returns a path to renew now. `is_due`: whether a path is still due.
     pub fn take(&mut self, now: Moment, mut is_due: impl FnMut(&K) -> bool) -> Option<K> {
         if self.next > now {
             return None;

@@ -1,4 +1,4 @@
-//! A provider's say in which path a client gets.
+//! A provider's rules for the paths that clients get.
 
 use super::constraints::Alternatives;
 use super::store::Kept;
@@ -8,29 +8,30 @@ use crate::path::PathRecord;
 use crate::sa::{PathQuery, Source};
 use crate::sync::Arc;
 
-/// What a provider asks the SA for, and which paths it gives without the SA.
+/// A provider's rules: what to ask the SA for, and paths that need no SA.
 ///
-/// The engine calls these methods when a path is not known, on the core's thread, the SA's or the port's, with no lock
-/// held. They must not block. They must give the same result for the same query as long as the port is open: an answer is
-/// kept under the client's query. A panic is logged, and the default holds.
+/// The engine calls these methods when a path is not cached, on the core's thread, the SA's or the port's, with no lock
+/// held. They must not block. They must return the same result for the same query while the port is open, because an answer
+/// is cached under the client's query. After a panic, the engine logs it and uses the default.
 pub trait PathRules: Send + Sync {
-    /// What to ask the SA for, in order of preference. `query` is the client's, complete with the endpoint's GID and P_Key.
+    /// Returns the constraints for the SA query, in order of preference. `query` is the client's, complete with the endpoint's
+    /// GID and P_Key.
     ///
-    /// The next alternative is tried when the SA has no record for one, not after a timeout or while the SA is busy. All
-    /// share the request's deadline. The outcome is kept under the client's query, so a later request costs no query.
+    /// The engine tries the next alternative when the SA has no record for one, but not after a timeout or while the SA is
+    /// busy. All share the request's deadline. The result is cached under the client's query, so a later request costs no query.
     fn alternatives(&self, query: &PathQuery) -> Alternatives {
         let _ = query;
         Alternatives::any()
     }
 
-    /// A path that needs no SA. It is given if it [answers](PathQuery::check) the client's query, and is not kept.
+    /// Returns a path that needs no SA. The client gets it if it [answers](PathQuery::check) its query. It is not cached.
     fn path(&self, query: &PathQuery) -> Option<PathRecord> {
         let _ = query;
         None
     }
 }
 
-/// The rules of one port, called so that a panic in them does no harm.
+/// The rules of one port. A panic in them is caught.
 #[derive(Clone)]
 pub(super) struct Rules {
     rules: Option<Arc<dyn PathRules>>,
@@ -42,8 +43,8 @@ impl Rules {
         Self { rules, host }
     }
 
-    /// The query to ask the SA at the `attempt`th time, from 0, and whether another alternative follows.
-    /// `None`: any path will do, so the query is the client's.
+    /// Returns the query of the `attempt`th alternative, from 0, and whether another one follows.
+    /// `None`: any path will do; send the client's query.
     #[inline]
     pub(super) fn attempt(&self, query: &PathQuery, attempt: usize) -> Option<(PathQuery, bool)> {
         let rules = self.rules.as_ref()?;
@@ -57,7 +58,7 @@ impl Rules {
         Some((*asked, attempt < last))
     }
 
-    /// Whether `path`, which the SA has not been asked for, is what the SA would be asked for first.
+    /// Whether `path`, which did not come from the SA, meets the first alternative.
     pub(super) fn prefer(&self, query: &PathQuery, path: &PathRecord) -> bool {
         let Some(rules) = &self.rules else {
             return true;
@@ -65,7 +66,7 @@ impl Rules {
         self.alternatives(rules, query).prefer(query, path)
     }
 
-    /// Whether a path that the SA gave some time ago is one that the SA would be asked for now.
+    /// Whether a path that the SA gave some time ago still meets an alternative.
     pub(super) fn accept(&self, kept: &Kept, source: &Source) -> bool {
         let Some(rules) = &self.rules else {
             return true;
@@ -80,7 +81,7 @@ impl Rules {
         queries.iter().any(|query| query.check(&kept.path).is_ok())
     }
 
-    /// The provider's own path.
+    /// Returns the provider's own path.
     pub(super) fn path(&self, query: &PathQuery) -> Option<PathRecord> {
         let rules = self.rules.as_ref()?;
         let path = guard(&self.host, "path rule", None, || rules.path(query))?;

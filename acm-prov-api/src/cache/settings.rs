@@ -1,5 +1,5 @@
-//! The stock provider's options that concern paths and names, for every provider that has the engine: one reading
-//! of each, so that an operator's file means the same to all.
+//! The stock provider's options for paths and names. Every provider with the engine reads them here, so that an operator's
+//! file means the same to all.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use super::store::StoreLimits;
 use crate::lookups::Limits;
 use crate::text::options::{NamedOption, Options};
 
-/// Reads the option that says whether service id and QoS class choose a path, under the provider's own name for it.
+/// Reads the option that says whether service id and QoS class affect a path, under the provider's own name for it.
 #[must_use]
 pub fn qos(options: &Options, name: &str) -> QosSetting {
     options
         .named(name)
-        .help("whether service id and QoS class choose a path; auto asks the SA")
+        .help("whether service id and QoS class affect a path; auto asks the SA")
         .choice(
             QosSetting::Auto,
             &[
@@ -28,18 +28,18 @@ pub fn qos(options: &Options, name: &str) -> QosSetting {
 /// How long clients wait, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupLimits {
-    /// How long one try of a query takes (option `timeout`), in whole milliseconds.
+    /// The timeout of one try of a query (option `timeout`), in whole milliseconds.
     pub timeout: Duration,
-    /// Further tries (option `retries`). A request is answered within timeout × (retries + 1).
+    /// Retries of a query (option `retries`). A request is answered within timeout × (retries + 1).
     pub retries: u32,
-    /// Most queries looked up at a time.
+    /// The most lookups at a time.
     pub lookups: usize,
-    /// Most requests waiting at a time.
+    /// The most waiting requests at a time.
     pub waiters: usize,
 }
 
 impl Default for LookupLimits {
-    /// Stock's times.
+    /// The stock provider's times.
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(2),
@@ -51,40 +51,40 @@ impl Default for LookupLimits {
 }
 
 impl LookupLimits {
-    /// Enough for every LID of a large fabric to be asked for at once.
+    /// Enough for every unicast LID of a subnet at once.
     pub const DEFAULT_LOOKUPS: usize = Limits::DEFAULT_LOOKUPS;
-    /// Well above the core's 1022 clients; the kernel is one of them and can have many requests under way.
+    /// Well above the core's 1022 clients: one of them is the kernel, which can have many outstanding requests.
     pub const DEFAULT_WAITERS: usize = Limits::DEFAULT_WAITERS;
 
-    /// The time from a request's arrival to its deadline.
+    /// Returns the time from a request's arrival to its deadline.
     #[must_use]
     pub const fn patience(&self) -> Duration {
         self.timeout.saturating_mul(self.retries.saturating_add(1))
     }
 }
 
-/// An hour: longer waits in milliseconds are slips of the pen.
+/// An hour, in milliseconds. A longer wait is surely a mistake.
 const HOUR: u64 = 3_600_000;
 
-/// What an operator has set with the stock provider's options.
+/// The operator's settings from the stock provider's options.
 #[derive(Clone, Debug)]
 pub struct StockSettings {
-    /// How long an address is kept; `None` is without end.
+    /// How long an address is cached; `None` is forever.
     pub address_ttl: Option<Duration>,
-    /// How long a path is kept, which is no longer than its address; `None` is without end.
+    /// How long a path is cached, no longer than its address; `None` is forever.
     pub path_ttl: Option<Duration>,
     /// How long clients wait, and how many.
     pub lookups: LookupLimits,
-    /// Whether own addresses are answered without asking anybody (`loopback_prot local`).
+    /// Whether requests for own addresses are answered without the SA (`loopback_prot local`).
     pub answers_own_addresses: bool,
-    /// The acm_hosts file, if one is to be read.
+    /// The acm_hosts file, if it is enabled.
     pub hosts_file: Option<PathBuf>,
-    /// The OpenSM dump, if one is to be read.
+    /// The OpenSM dump, if it is enabled.
     pub routes_file: Option<PathBuf>,
 }
 
 impl Default for StockSettings {
-    /// What holds without a file of options.
+    /// The settings without an options file.
     fn default() -> Self {
         Self::read(&Options::none())
     }
@@ -106,7 +106,7 @@ impl From<&StockSettings> for StoreLimits {
 }
 
 impl StockSettings {
-    /// Reads them. What is out of range is [reported](Options::reports), and the default holds.
+    /// Reads the options. A value out of range is [reported](Options::reports), and the default is used.
     #[must_use]
     pub fn read(options: &Options) -> Self {
         let address_ttl = options
@@ -117,7 +117,7 @@ impl StockSettings {
             .named("route_timeout")
             .help("how long a path is kept, -1 for ever; the smaller of the two counts")
             .minutes(None);
-        // The core's own, which bounds its MADs by the same values.
+        // The core reads these options too, and limits its MADs by the same values.
         let lookups = LookupLimits {
             timeout: options
                 .named("timeout")
@@ -129,7 +129,7 @@ impl StockSettings {
                 .number(2, 0..=255),
             ..LookupLimits::default()
         };
-        // The SDK reads it for itself; here a value out of range is reported.
+        // The SDK uses this option elsewhere; reading it here reports a value out of range.
         options
             .named("sa_depth")
             .unit("MADs")
@@ -167,7 +167,7 @@ impl StockSettings {
     }
 }
 
-/// The file, if the option that switches it on says so.
+/// Returns the file, if the option that enables it says so.
 fn preloaded(file: PathBuf, switch: NamedOption<'_>, on: &str) -> Option<PathBuf> {
     switch
         .choice(false, &[("none", false), ("no", false), (on, true)])

@@ -1,43 +1,41 @@
-//! Whether the SA answers at all, for one port; says so when that changes.
+//! Whether the SA of one port responds, with a message when that changes.
 //!
-//! This answers the operator's question why ibacm does not talk to the subnet manager: one
-//! message when the SA stops answering, one when it starts again. A link that comes and goes
-//! makes no flood of them: a stop is told at most once in [`QUIET`] ms, and one that ends
-//! sooner only counts.
+//! There is one message when the SA stops responding, and one when it responds again. A link that comes and goes causes no
+//! flood of messages: a silence is reported at most once in [`QUIET`] ms; silences that end sooner are only counted.
 
 use crate::clock::Moment;
 use crate::path::PathRecord;
 use crate::sa::SaError;
 
-/// Milliseconds between two messages that the SA stopped answering.
+/// Milliseconds between two messages that the SA stopped responding.
 pub const QUIET: u64 = 60_000;
 
-/// What to tell the operator, once.
+/// A message to log once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The SA does not answer.
+    /// The SA does not respond.
     Silent {
-        /// Milliseconds since it was first asked in vain.
+        /// Milliseconds since the first query without a response was sent.
         for_ms: u64,
         /// How the last query ended.
         last: SaError,
-        /// Silences since the last message that were not told.
-        untold: u32,
+        /// Silences since the last message that were too short to report.
+        unreported: u32,
     },
-    /// The SA answers again.
+    /// The SA responds again.
     Answers {
         /// Milliseconds that it was silent.
         after_ms: u64,
     },
 }
 
-/// What is known about the SA.
+/// Whether the SA of a port responds.
 #[derive(Debug, Default)]
 pub struct SmHealth {
     last_answer: Option<Moment>,
     silence: Option<Silence>,
     last_told: Option<Moment>,
-    untold: u32,
+    unreported: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +46,7 @@ struct Silence {
 }
 
 impl SmHealth {
-    /// Nothing is known yet, which counts as no silence.
+    /// Begins without a query: the SA does not count as silent.
     #[must_use]
     pub fn new() -> SmHealth {
         SmHealth::default()
@@ -60,16 +58,16 @@ impl SmHealth {
         self.silence.is_some()
     }
 
-    /// Since when it is silent.
+    /// Returns since when the SA is silent.
     #[must_use]
     pub fn silent_since(&self) -> Option<Moment> {
         self.silence.map(|silence| silence.since)
     }
 
-    /// A query that was sent at `sent` has ended.
+    /// Notes the end of a query that was sent at `sent`.
     ///
-    /// Every answer shows that the SA is there, a refusal too. A time-out or a MAD that could
-    /// not be sent shows that it is not, unless it has answered something since.
+    /// Every response shows that the SA is there, even an error. A timeout or a MAD that could not be sent shows that it is
+    /// not, unless it has responded to another query since.
     pub fn ended(
         &mut self,
         now: Moment,
@@ -83,8 +81,7 @@ impl SmHealth {
         }
     }
 
-    /// Tells what was held back, once its time has come. To be called now and then while the
-    /// SA is silent.
+    /// Returns a message that is due. Call this at [`next_poll`](SmHealth::next_poll) while the SA is silent.
     pub fn poll(&mut self, now: Moment) -> Option<Message> {
         let silence = self.silence.as_mut().filter(|silence| !silence.told)?;
         if self.last_told.is_some_and(|told| now.since(told) < QUIET) {
@@ -95,11 +92,11 @@ impl SmHealth {
         Some(Message::Silent {
             for_ms: now.since(silence.since),
             last: silence.last,
-            untold: std::mem::take(&mut self.untold),
+            unreported: std::mem::take(&mut self.unreported),
         })
     }
 
-    /// When [`poll`](SmHealth::poll) has something to tell.
+    /// Returns when [`poll`](SmHealth::poll) has a message.
     #[must_use]
     pub fn next_poll(&self) -> Option<Moment> {
         self.silence.filter(|silence| !silence.told)?;
@@ -114,7 +111,7 @@ impl SmHealth {
                 after_ms: now.since(silence.since),
             });
         }
-        self.untold = self.untold.saturating_add(1);
+        self.unreported = self.unreported.saturating_add(1);
         None
     }
 
@@ -152,7 +149,7 @@ mod tests {
         let stopped = Message::Silent {
             for_ms: 6_000,
             last: SaError::TimedOut,
-            untold: 0,
+            unreported: 0,
         };
         assert_eq!(health.ended(at(6_100), at(100), &TIMED_OUT), Some(stopped));
         assert!(health.is_silent());
@@ -201,9 +198,9 @@ mod tests {
                 health.ended(now.after(500), now, &NO_RECORDS),
             ] {
                 match message {
-                    Some(Message::Silent { untold, .. }) => {
+                    Some(Message::Silent { unreported, .. }) => {
                         stops += 1;
-                        told.push(untold);
+                        told.push(unreported);
                     }
                     Some(Message::Answers { .. }) => starts += 1,
                     None => {}
@@ -225,7 +222,7 @@ mod tests {
         let stopped = Message::Silent {
             for_ms: QUIET - 1_500,
             last: SaError::TimedOut,
-            untold: 0,
+            unreported: 0,
         };
         assert_eq!(health.poll(at(QUIET)), Some(stopped));
         assert_eq!(health.next_poll(), None);

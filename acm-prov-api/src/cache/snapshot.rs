@@ -1,4 +1,4 @@
-//! Paths in a file, so that a daemon that starts again knows them: the format. [`file`](mod@file) reads and writes such files.
+//! The format of a snapshot: a port's paths in a file, for the next start. [`file`](mod@file) reads and writes such files.
 //!
 //! Numbers are little-endian. The fields of a path record keep the byte order of the wire (big-endian).
 //!
@@ -25,8 +25,8 @@
 //!
 //! | bytes | entry |
 //! | --- | --- |
-//! | 1, 1 | 1 if a LID was asked for, 0 if a GID was; zero |
-//! | 4 | the answer's age when it was written, in seconds |
+//! | 1, 1 | 1 if the query named a LID, 0 if it named a GID; zero |
+//! | 4 | age of the answer when it was written, in seconds |
 //! | 16 | DGID |
 //! | 18 | the path record from DLID up to preference |
 
@@ -39,7 +39,7 @@ use crate::address::{Gid, Lid, PKey};
 use crate::path::PathRecord;
 use crate::sa::{Source, Target};
 
-/// The version that is written and read.
+/// The version of the format.
 pub const VERSION: u32 = 1;
 
 /// Bytes of an entry.
@@ -47,10 +47,10 @@ pub const ENTRY: usize = 40;
 
 const MAGIC: [u8; 8] = *b"acmpaths";
 const HEADER: usize = 48;
-/// Where the part of a path record starts that an entry has, and where it ends.
+/// The bytes of a path record that an entry holds.
 const TAIL: std::ops::Range<usize> = 40..58;
 
-/// A port as a snapshot knows it. With another one its paths are worth nothing.
+/// The identity of a port. A snapshot is valid only for the same identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortIdentity {
     /// The port's GUID.
@@ -59,22 +59,22 @@ pub struct PortIdentity {
     pub subnet_prefix: u64,
     /// The base LID.
     pub lid: Lid,
-    /// Where the subnet manager is.
+    /// The LID of the subnet manager.
     pub sm_lid: Lid,
     /// The LID mask count.
     pub lmc: u8,
 }
 
-/// Why a snapshot is not used.
+/// The reason not to use a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Not a snapshot, or not all of one.
+    /// Not a snapshot, or an incomplete one.
     #[error("it is torn or damaged")]
     Torn,
-    /// Of another version of this library.
+    /// Written by another version of this library.
     #[error("it has version {0}, this library reads version {VERSION}")]
     Version(u32),
-    /// Of another port, or of this port at another time.
+    /// Of another port, or this port had other attributes.
     #[error("it was written for another {0}")]
     Other(&'static str),
     /// The clock was set back, or was ahead then.
@@ -85,10 +85,10 @@ pub enum Refusal {
     Old {
         /// Its age in seconds.
         age: u64,
-        /// The greatest that is allowed.
+        /// The limit in seconds.
         limit: u64,
     },
-    /// The operator has dropped what was known.
+    /// The operator has flushed the cache.
     #[error("the flush file was touched after it was written")]
     Flushed,
 }
@@ -113,13 +113,13 @@ pub struct Section {
 }
 
 impl Section {
-    /// A section with an endpoint's plain answers.
+    /// Creates a section with an endpoint's plain answers.
     pub fn new(pkey: PKey, kept: impl IntoIterator<Item = Kept>) -> Self {
         let entries = kept.into_iter().map(|kept| pack(&kept)).collect();
         Self { pkey, entries }
     }
 
-    /// How many paths it has.
+    /// Returns the number of paths.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -131,7 +131,7 @@ impl Section {
         self.entries.is_empty()
     }
 
-    /// The paths, all from `source`, after `elapsed` has gone by since they were written.
+    /// Returns the paths from `source`, with their ages `elapsed` after they were written.
     pub fn kept(&self, source: Source, elapsed: Duration) -> impl Iterator<Item = Kept> {
         self.entries.iter().filter_map(move |entry| {
             let mut kept = unpack(entry, &source)?;
@@ -152,7 +152,7 @@ fn pack(kept: &Kept) -> [u8; ENTRY] {
     entry
 }
 
-/// `None` if no writer of this version makes such an entry.
+/// `None` for an entry that this version never writes.
 fn unpack(entry: &[u8; ENTRY], source: &Source) -> Option<Kept> {
     let mut reader = Reader(entry);
     let [is_lid, zero] = reader.take()?;
@@ -174,7 +174,7 @@ fn unpack(entry: &[u8; ENTRY], source: &Source) -> Option<Kept> {
     })
 }
 
-/// Takes numbers from bytes, as long as there are enough.
+/// Reads numbers from bytes; `None` at the end.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -190,7 +190,7 @@ impl<'a> Reader<'a> {
         Some(taken)
     }
 
-    /// Takes the checksum of what was taken since `start`; `None` if it is not right.
+    /// Reads the checksum of the bytes since `start`; `None` if it is wrong.
     fn check(&mut self, start: &[u8]) -> Option<()> {
         let length = start.len().checked_sub(self.0.len())?;
         let expected = crc32fast::hash(start.get(..length)?);
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Snapshot {
-    /// The bytes of a file.
+    /// Returns the content of a file.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let Self {
@@ -230,7 +230,7 @@ impl Snapshot {
         bytes
     }
 
-    /// Reads the bytes of a file.
+    /// Parses the content of a file.
     ///
     /// # Errors
     /// [`Refusal::Torn`] or [`Refusal::Version`].
@@ -247,7 +247,7 @@ impl Snapshot {
         }
     }
 
-    /// Reads what comes after the version.
+    /// Reads the part after the version.
     fn read(bytes: &[u8], mut reader: Reader<'_>) -> Option<Self> {
         let count = u32::from_le_bytes(reader.take()?);
         let guid = u64::from_le_bytes(reader.take()?);
@@ -289,7 +289,7 @@ impl Snapshot {
         })
     }
 
-    /// The time since it was written, if it fits a port and is not too old. `now` is in seconds since 1970.
+    /// Returns the snapshot's age if it matches `port` and is not too old. `now` is in seconds since 1970.
     ///
     /// # Errors
     /// The reason not to use it.

@@ -1,25 +1,25 @@
-//! Answers by query, for one endpoint.
+//! The cached answers of one endpoint, by query.
 //!
-//! A destination is a GID or a LID. They are two destinations, even of one port: which GID has a LID is learnt by asking
-//! for the LID, since a far GID's path has the LID of a router, and an alias GID its port's.
+//! A destination is a GID or a LID. The GID and the LID of one port are two destinations: only a query for the LID shows which
+//! GID has it, since the path to a GID of another subnet has the LID of a router, and an alias GID shares its port's LID.
 //!
-//! The answer to the plain query for a destination of the subnet, which is what nearly all clients ask, is in a table
+//! Nearly all clients send the plain query for a destination of the subnet. Its answer is in a table
 //! that [`plain`](PathStore::plain) reads while others write: a hit takes no lock, and waits for no insert, growth or flush.
-//! It allocates nothing and reads no clock. All other answers are
-//! behind a mutex: to queries that name more, and paths with a GRH, to other subnets or with a service id of their own.
+//! It allocates nothing and reads no clock. All other answers are behind a mutex: answers to queries that name more, and
+//! paths with a GRH, to other subnets, or with a service id that the query did not name.
 //!
-//! What goes first, when there are more answers than the capacity:
-//! - As long as the table holds at least half of the answers: one of the table, by CLOCK. A hit marks its entry; a hand
-//!   goes round, takes marks off, and evicts the first entry without one. Where it finds none in 1,024 slots it evicts the
-//!   next entry nevertheless, so that an insert takes bounded time.
-//! - Else: the destination used least recently among the other answers, with all of those; of the last destination the
-//!   oldest answer.
+//! If there are more answers than the capacity, the store evicts:
+//! - while the table holds at least half of the answers: an entry of the table, by CLOCK. A hit marks its entry; a hand
+//!   goes round, clears marks, and evicts the first unmarked entry. If it finds none in 1,024 slots, it evicts the
+//!   next entry, so that an insert takes bounded time.
+//! - otherwise: the least recently used destination of the other answers, with all its answers; if it is the only
+//!   destination, its oldest answer.
 //!
-//! While paths are [renewed](PathStore::set_renewing), what was used lately may be answered though it is stale, and
-//! [`due`](PathStore::due) says what is to be asked for again. The table's answers can be [saved](PathStore::fresh) and
+//! While paths are [renewed](PathStore::set_renewing), stale answers used lately may still be given, and
+//! [`due`](PathStore::due) lists the queries to send again. The table's answers can be [saved](PathStore::fresh) and
 //! [loaded](PathStore::load).
 //!
-//! [Preloaded](PathStore::preload) paths count against nothing and evict nothing: there are as many as the operator's file has.
+//! [Preloaded](PathStore::preload) paths do not count against the capacity and evict nothing: the operator's file limits them.
 
 mod age;
 mod negative;
@@ -43,24 +43,24 @@ pub use age::Epoch;
 pub use negative::{MAX_NEGATIVES, Negatives};
 pub use side::{MAX_OTHER_ANSWERS, MAX_SERVICE_ANSWERS};
 
-/// Between two parts of [`PathStore::fresh`].
+/// The pause between two parts of [`PathStore::fresh`].
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// How much a [`PathStore`] keeps, and for how long. Times count in whole milliseconds.
+/// How much a [`PathStore`] caches, and for how long. Times count in whole milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Most answers. Memory is taken as they come.
+    /// The most answers. Memory grows with their number.
     pub capacity: usize,
-    /// How long an answer is good for; `None` is without end.
+    /// How long an answer is valid; `None` is forever.
     pub ttl: Option<Duration>,
-    /// How long after a re-registration older answers may stand in for a silent SA; zero drops them at once.
+    /// How long after a re-registration older answers may be used while the SA is silent; zero drops them at once.
     pub stale_ttl: Duration,
-    /// How long "no such path" is remembered; zero is not at all.
+    /// How long "no such path" is cached; zero does not cache it.
     pub negative_ttl: Duration,
 }
 
 impl Default for StoreLimits {
-    /// 65,536 answers without end; 10 minutes for stale ones, a second for "no such path".
+    /// 65,536 answers, valid forever; stale ones for 10 minutes, "no such path" for a second.
     fn default() -> Self {
         Self {
             capacity: 65_536,
@@ -71,29 +71,29 @@ impl Default for StoreLimits {
     }
 }
 
-/// Which stale answers are renewed, and given until then.
+/// Which stale answers are renewed, and may be given until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewing {
-    /// None.
+    /// No answers.
     Nothing,
-    /// What was [loaded](PathStore::load).
+    /// [Loaded](PathStore::load) answers.
     Loaded,
-    /// All that were used lately, and what was loaded. Fresh answers in use are renewed before they are too old.
+    /// Loaded answers and all that were used lately. Fresh answers in use are renewed before they expire.
     Used,
 }
 
-/// A plain answer that outlives its store.
+/// A plain answer, to keep over a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// What was asked for.
+    /// The destination of the query.
     pub target: Target,
     /// The SA's answer.
     pub path: PathRecord,
-    /// How long ago it was given.
+    /// The time since the SA gave it.
     pub age: Duration,
 }
 
-/// What is known of a query's answer.
+/// What the store has for a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// See [`get`](PathStore::get).
@@ -107,19 +107,18 @@ pub(super) enum Known {
     Nothing,
 }
 
-/// Tells preloaded paths that were read before a change from those read after it: see
-/// [`preload`](PathStore::preload).
+/// A version of the preloaded paths: [`preload`](PathStore::preload) refuses paths read before a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preloads(u64);
 
-/// What a [clear](PathStore::clear) has taken out of a store. Dropping it frees the memory, which takes a while for a large
-/// store: drop it with no lock held.
+/// The content removed by a [clear](PathStore::clear). Dropping it frees the memory, which takes a while for a large
+/// store, so drop it with no lock held.
 pub struct Discarded {
     _writer: Writer,
     _table: tables::Discarded,
 }
 
-/// What is known about paths from one endpoint. All methods are for any thread.
+/// The cached paths of one endpoint. Any thread may call the methods.
 pub struct PathStore {
     source: Source,
     /// Milliseconds.
@@ -128,27 +127,27 @@ pub struct PathStore {
     writer: Mutex<Writer>,
 }
 
-/// What hits read, and the writer publishes.
+/// The state that the writer publishes for hits.
 struct Readers {
-    /// The writer's.
+    /// The same tables as the writer's.
     tables: Arc<Tables>,
     /// The current epoch's number.
     epoch: AtomicU32,
-    /// Whether something may be known that is not in the table. The writer sets it before it keeps such a thing.
+    /// Whether there may be answers outside the table. The writer sets it before it stores one.
     has_others: AtomicBool,
-    /// What hits take for the time, in milliseconds: later than the time by [`AHEAD`] periods when it was set.
+    /// The time for hits, in milliseconds: [`AHEAD`] periods later than the real time when it was set.
     now: AtomicU64,
-    /// When [`tick`](PathStore::tick) has to be called.
+    /// When [`tick`](PathStore::tick) must be called.
     tick_at: AtomicU64,
-    /// Milliseconds that a tick may be late: a 64th of the TTL, at least 50 ms, at most a minute. `None`: there is no TTL.
+    /// How many milliseconds a tick may be late: a 64th of the TTL, at least 50 ms, at most a minute. `None`: no TTL.
     period: Option<u64>,
 }
 
-/// By how many periods hits are ahead of the time.
+/// How many periods the hits' time is ahead.
 const AHEAD: u64 = 2;
 
 impl PathStore {
-    /// An empty store for the queries of `source`.
+    /// Creates an empty store for queries from `source`.
     #[must_use]
     pub fn new(source: Source, limits: StoreLimits) -> PathStore {
         let tables = Arc::new(Tables::new());
@@ -167,34 +166,34 @@ impl PathStore {
         }
     }
 
-    /// The endpoint whose queries are answered here.
+    /// Returns the source of the queries.
     #[must_use]
     pub fn source(&self) -> &Source {
         &self.source
     }
 
-    /// Answers of the SA held, fresh or not.
+    /// Returns the number of cached SA answers, fresh or not.
     #[must_use]
     pub fn len(&self) -> usize {
         self.writer.lock().len()
     }
 
-    /// Whether no answer of the SA is held.
+    /// Whether no SA answer is cached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that are mapped for the table, beside what the allocator gave.
+    /// Returns the bytes mapped for the table, in addition to memory from the allocator.
     #[must_use]
     pub fn mapped_bytes(&self) -> usize {
         self.writer.lock().mapped_bytes()
     }
 
-    /// The fresh answer to the [plain](PathQuery::is_plain) query for a destination.
+    /// Returns the fresh answer to the [plain](PathQuery::is_plain) query for a destination.
     ///
-    /// `None` does not mean that no path is known: [`get`](PathStore::get) may know more. In the last part of its TTL, two times
-    /// what a [tick](PathStore::tick) may be late, an answer is known there only.
+    /// After `None`, [`get`](PathStore::get) may still find a path. In the last part of an answer's TTL (twice the time that a
+    /// [tick](PathStore::tick) may be late), only `get` returns it.
     #[inline]
     pub fn plain(&self, target: Target) -> Option<PathRecord> {
         let key = TableKey::new(target, &self.source)?;
@@ -210,29 +209,29 @@ impl PathStore {
         Some(entry.path(&self.source))
     }
 
-    /// When [`tick`](PathStore::tick) has to be called: changes with what is learnt. `None`: nothing expires.
+    /// Returns when [`tick`](PathStore::tick) must be called; a new answer can change it. `None`: nothing expires.
     #[must_use]
     pub fn next_tick(&self) -> Option<Moment> {
         let at = self.readers.tick_at.load(Ordering::Relaxed);
         (at != u64::MAX).then(|| Moment::from_millis(at))
     }
 
-    /// Tells the store the time. Hits read no clock: with a TTL, a thread must do this when [it is
-    /// time](PathStore::next_tick), at most a 64th of the TTL (50 ms to a minute) later. Hits take the time to be as late as
-    /// it can be until then, so that they give no answer after its TTL.
+    /// Sets the time for hits, which read no clock. With a TTL, a thread must call this at
+    /// [`next_tick`](PathStore::next_tick), at most a 64th of the TTL (50 ms to a minute) late. Hits assume the latest time
+    /// that is possible until then, so that they give no answer after its TTL.
     pub fn tick(&self, now: Moment) {
         self.readers.set_time(now);
         self.writer.lock().schedule(&self.readers, now);
     }
 
-    /// The fresh answer of the SA to a [complete](PathQuery::complete) query, if there is one: one that was [given for
-    /// it](PathQuery::is_answered_by) or for a query that asked for less. Preloaded paths are not looked at. Allocates nothing.
+    /// Returns the SA's fresh answer to a [complete](PathQuery::complete) query: an answer to [the same
+    /// query](PathQuery::is_answered_by) or to one with fewer constraints. Ignores preloaded paths. Allocates nothing.
     pub fn get(&self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
         self.readers.set_time(now);
         self.writer.lock().get(query, now)
     }
 
-    /// The best of what is known.
+    /// Returns the best answer in the store.
     pub(super) fn look_up(&self, query: &PathQuery, now: Moment) -> Known {
         self.readers.set_time(now);
         if query.is_plain(&self.source) && self.is_unknown(query) {
@@ -246,7 +245,7 @@ impl PathStore {
         known
     }
 
-    /// Whether nothing at all is known of a plain query, as far as that can be said without a lock: false where it cannot.
+    /// True if the store surely has nothing for a plain query. Takes no lock.
     fn is_unknown(&self, query: &PathQuery) -> bool {
         let target = targets(query).next();
         let Some(key) = target.and_then(|target| TableKey::new(target, &self.source)) else {
@@ -255,86 +254,85 @@ impl PathStore {
         !self.readers.has_others.load(Ordering::Acquire) && self.readers.tables.find(key).is_none()
     }
 
-    /// The answer to a query from before a re-registration, as long as it may stand in for a silent SA; a fresh one does as
-    /// well.
+    /// Returns the answer to a query, even from before a re-registration, while it may be used in place of a silent SA.
     #[must_use]
     pub fn get_stale(&self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
         self.writer.lock().get_stale(query, now)
     }
 
-    /// Sets which stale answers are renewed: [`due`](Self::due) names them, [`get_while_renewed`](Self::get_while_renewed)
-    /// gives them.
+    /// Sets which stale answers are renewed: [`due`](Self::due) lists their queries,
+    /// [`get_while_renewed`](Self::get_while_renewed) returns them.
     pub fn set_renewing(&self, renewing: Renewing) {
         self.writer.lock().renewing = renewing;
     }
 
-    /// An answer from before a re-registration, while those are renewed: one that was used lately, or was loaded.
+    /// Returns a stale answer that is being renewed: one that was used lately, or loaded.
     #[must_use]
     pub fn get_while_renewed(&self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
         self.writer.lock().get_while_renewed(query, now)
     }
 
-    /// Ends a period of use. What was used in none of the last two periods was not used lately.
+    /// Ends a period of use. Answers not used in the last two periods do not count as used lately.
     pub fn end_use_period(&self) {
         self.writer.lock().end_use_period();
     }
 
-    /// Queries whose answers were used lately and are stale, or will soon be too old; `limit` at the most.
+    /// Returns up to `limit` queries whose answers were used lately and are stale or will soon expire.
     #[must_use]
     pub fn due(&self, now: Moment, limit: usize) -> Vec<PathQuery> {
         self.writer.lock().due(now, limit)
     }
 
-    /// Whether the answer to a query is still one of those that are [due](Self::due).
+    /// Whether the answer to a query is still [due](Self::due).
     #[must_use]
     pub fn is_due(&self, query: &PathQuery, now: Moment) -> bool {
         self.writer.lock().is_due(query, now)
     }
 
-    /// A number that differs once the fresh plain answers do.
+    /// Returns a number that changes with the fresh plain answers.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.writer.lock().changes
     }
 
-    /// The fresh plain answers. A large table is read part by part, and what other threads change meanwhile waits for a part at
-    /// the most. It may so hold what has been removed in the meantime, or lack what was put in: [`changes`](Self::changes) tells.
-    /// All of it is from one epoch: if that ends meanwhile, it is begun again.
+    /// Returns the fresh plain answers. Reads a large table part by part, so that writers wait for one part at most. So the result
+    /// may lack answers inserted meanwhile, and hold removed ones; compare [`changes`](Self::changes). All answers are
+    /// from one epoch: if it ends meanwhile, the method begins again.
     #[must_use]
     pub fn fresh(&self, now: Moment) -> Vec<Kept> {
         let mut walk = Walk::default();
         while self.writer.lock().fresh(&mut walk, now) {
-            // Without a pause this thread would have the lock again before a waiting one wakes.
+            // Without a pause this thread would retake the lock before a waiting one wakes.
             std::thread::sleep(PAUSE);
         }
         walk.into_kept()
     }
 
-    /// Takes in answers from another time, once, where nothing is known: they are stale, and answer while they are
-    /// [renewed](Self::set_renewing). Gives their number.
+    /// Loads the answers of an earlier process, once, for destinations without an answer. They are stale, and are given while they
+    /// are [renewed](Self::set_renewing). Returns their number.
     pub fn load(&self, kept: impl IntoIterator<Item = Kept>, now: Moment) -> usize {
         self.writer.lock().load(&self.readers, kept, now)
     }
 
-    /// Forgets what was loaded and has not been renewed. False if that is forgotten already.
+    /// Drops loaded answers that are not renewed. False if they were dropped before.
     pub fn drop_loaded(&self) -> bool {
         self.writer.lock().drop_loaded()
     }
 
-    /// Whether the SA said, not long ago, that there is no such path.
+    /// Whether the SA said recently that there is no such path.
     pub fn is_missing(&self, query: &PathQuery, now: Moment) -> bool {
         self.writer.lock().missing.contains(query, now)
     }
 
-    /// What an answer must have been asked in to be kept: see [`learn`](PathStore::learn).
+    /// Returns the current epoch, to pass to [`learn`](PathStore::learn).
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         Epoch::new(self.readers.epoch.load(Ordering::Relaxed))
     }
 
-    /// Keeps the SA's answer to a query that it [answers](PathQuery::check). `asked` is the store's epoch when the SA was
-    /// asked: an answer from before a re-registration or a clear is not kept. If a [loaded](Self::load) answer turns out to be
-    /// wrong, since the port is at another LID, or the LID is another port's, gives the GID and LID that it had.
+    /// Stores the SA's answer to a query that it [answers](PathQuery::check). `asked` is the store's epoch when the query was
+    /// sent: an answer from before a re-registration or a clear is not stored. If the answer contradicts a [loaded](Self::load)
+    /// one (the port has another LID, or the LID another port), returns the GID and LID of the loaded answer.
     pub fn learn(
         &self,
         query: &PathQuery,
@@ -350,7 +348,7 @@ impl PathStore {
         writer.learn(&self.readers, query, path, now)
     }
 
-    /// Remembers that the SA has no such path. `asked` as for [`learn`](PathStore::learn).
+    /// Stores that the SA has no such path. `asked` as for [`learn`](PathStore::learn).
     pub fn learn_missing(&self, query: &PathQuery, asked: Epoch, now: Moment) {
         let mut writer = self.writer.lock();
         if asked == writer.ages.current() {
@@ -358,23 +356,23 @@ impl PathStore {
         }
     }
 
-    /// Forgets a GID if one of its paths does not lead where `is_there` says, and the LIDs there that were that port's.
-    /// Preloaded paths stay.
+    /// Drops the answers for a GID if one of its paths has a LID that `is_there` denies, and the answers for LIDs of that
+    /// port. Preloaded paths stay.
     pub fn forget_unless(&self, gid: Gid, is_there: impl Fn(Lid) -> bool) {
         self.writer.lock().forget_unless(gid, is_there);
     }
 
-    /// What paths must have been read in to be kept: see [`preload`](PathStore::preload).
+    /// Returns the current version of the preloaded paths, to pass to [`preload`](PathStore::preload).
     #[must_use]
     pub fn preloads(&self) -> Preloads {
         self.writer.lock().preloads
     }
 
-    /// Takes in paths that an operator's file has, as answers to the plain query for their targets. They are given to
-    /// [`plain`](PathStore::plain) only, for a TTL from the moment that the file was `read`, over re-registrations, until
-    /// the SA gives another answer. The SA's fresh answers stay.
+    /// Stores paths of an operator's file as answers to the plain query for their targets. Only
+    /// [`plain`](PathStore::plain) returns them, for a TTL from the moment that the file was `read`, despite re-registrations,
+    /// until the SA gives another answer. The SA's fresh answers stay.
     ///
-    /// Not kept: a path that the table has no room for, such as one to another subnet; and all, if
+    /// Does not store paths that the table cannot hold, such as a path to another subnet. Stores nothing if
     /// [`forget_preloaded`](PathStore::forget_preloaded) was called since `seen`.
     pub fn preload(
         &self,
@@ -393,19 +391,19 @@ impl PathStore {
         }
     }
 
-    /// Forgets preloaded paths that lead to a GID and LID that are meant.
+    /// Drops the preloaded paths whose GID and LID `is_meant` selects.
     pub fn forget_preloaded(&self, is_meant: impl Fn(Gid, Lid) -> bool) {
         self.writer.lock().forget_preloaded(is_meant);
     }
 
-    /// The SA asked clients to register anew (`IBV_EVENT_CLIENT_REREGISTER`): what is known is
-    /// stale from now on, in constant time, and what was missing may be there.
+    /// Makes all answers stale and drops cached "no such path", in constant time: the SA has asked clients to register again
+    /// (`IBV_EVENT_CLIENT_REREGISTER`).
     pub fn reregister(&self, now: Moment) {
         self.readers.set_time(now);
         self.writer.lock().reregister(&self.readers, now);
     }
 
-    /// Forgets everything, preloaded paths included.
+    /// Drops everything, preloaded paths included.
     pub fn clear(&self) -> Discarded {
         self.writer.lock().clear(&self.readers)
     }
@@ -426,7 +424,7 @@ impl Readers {
     }
 }
 
-/// The destinations under which an answer may be known; the first is where one is kept.
+/// Returns the destinations under which an answer may be stored; new answers use the first.
 fn targets(query: &PathQuery) -> impl Iterator<Item = Target> {
     let values = query.values();
     let gid = query.names(Component::Dgid);

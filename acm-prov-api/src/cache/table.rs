@@ -1,11 +1,11 @@
-//! A hash table of paths that readers search while one writer changes it.
+//! A hash table of paths that many threads read while one writes.
 //!
-//! One array holds the [slots](slot::Slot), 32 bytes each, of LIDs and of GIDs of the endpoint's subnet. A key that is
-//! not in its home slot is in one of the next (linear probing), with no empty slot between. At most seven eighths of the
-//! slots are used: a subnet's 49,151 unicast LIDs fit in 2 MiB, one huge page, and leave a quarter free.
+//! One array holds the [slots](slot::Slot), 32 bytes each, for LIDs and for GIDs of the endpoint's subnet. A key that is
+//! not in its home slot is in one of the next slots (linear probing), with no empty slot between. At most seven eighths of
+//! the slots are used: a subnet's 49,151 unicast LIDs fit in 2 MiB, one huge page, and leave a quarter free.
 //!
-//! Readers take no lock here. The methods that write need one writer at a time; the store's mutex sees to that. A
-//! reader that overlaps with a write can miss an entry that is being moved. It never gets a wrong one.
+//! Readers take no lock. Methods that write need one writer at a time, which the store's mutex ensures. A reader
+//! that overlaps with a write can miss an entry that is being moved, but never gets a wrong one.
 
 mod entry;
 mod memory;
@@ -20,11 +20,11 @@ use memory::Slots;
 pub(super) use memory::tests::MOST_SLOTS;
 pub(super) use slot::Slot;
 
-/// Slots of the first table that holds something.
+/// Slots of the smallest table with room.
 const FIRST_LENGTH: usize = 16;
 
-/// The golden ratio's 64 bits: multiples of it are far apart, so that LIDs in a row, or each eighth LID of a fabric with LMC
-/// 3, have homes of their own.
+/// The golden ratio in 64 bits. Its multiples are far apart, so that consecutive LIDs, or every eighth LID in a fabric with
+/// LMC 3, have different home slots.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// See the [module](self).
@@ -32,12 +32,12 @@ pub(super) struct Table {
     slots: Slots,
     /// Bits of a hash that are not part of an index.
     shift: u32,
-    /// Clients choose which GIDs the SA is asked for; they do not know their homes.
+    /// A secret seed: clients choose the GIDs, and must not be able to make them collide.
     seed: u64,
 }
 
 impl Table {
-    /// A table that takes no memory and has room for nothing.
+    /// Creates a table without memory and without room.
     pub fn new() -> Self {
         Self {
             slots: Slots::none(),
@@ -54,7 +54,7 @@ impl Table {
         })
     }
 
-    /// An empty one with twice the slots. `None`: there is no memory.
+    /// Creates an empty table with twice the slots. `None`: no memory.
     pub fn larger(&self) -> Option<Self> {
         let length = match self.slots.len() {
             0 => FIRST_LENGTH,
@@ -63,18 +63,18 @@ impl Table {
         Self::with_length(length, self.seed)
     }
 
-    /// Removes all entries at once; memory that is mapped for the table goes back to the system. Nobody may write meanwhile, and
-    /// readers must find out by themselves.
+    /// Removes all entries at once and returns mapped memory to the system. No thread may write meanwhile. Readers must
+    /// detect it by [`Current`](super::tables).
     pub fn empty(&self) {
         self.slots.zero();
     }
 
-    /// How many entries there may be.
+    /// Returns the maximum number of entries.
     pub fn room(&self) -> usize {
         self.slots.len() / 8 * 7
     }
 
-    /// Bytes that the table has mapped for itself: none, or a multiple of 2 MiB.
+    /// Returns the bytes that the table has mapped: zero, or a multiple of 2 MiB.
     pub fn mapped_bytes(&self) -> usize {
         self.slots.mapped_bytes()
     }
@@ -95,7 +95,7 @@ impl Table {
         (index + 1) & (self.slots.len() - 1)
     }
 
-    /// Where an entry is, and its value. For any thread.
+    /// Finds an entry: its place and its value. For any thread.
     #[inline]
     pub fn find(&self, key: TableKey) -> Option<(&Slot, Entry)> {
         let mut index = self.home(key);
@@ -113,7 +113,7 @@ impl Table {
         None
     }
 
-    /// The slot of a key, or the empty one where it belongs. For the writer.
+    /// Returns the slot of a key, or the empty slot where it belongs. For the writer.
     fn position(&self, key: TableKey) -> Option<(usize, Entry)> {
         let mut index = self.home(key);
         for _ in 0..self.slots.len() {
@@ -126,13 +126,13 @@ impl Table {
         None
     }
 
-    /// The entry in a slot. For the writer: nobody else writes.
+    /// Returns the entry in a slot. For the writer.
     fn at(&self, index: usize) -> Entry {
         let words = self.slots.get(index).and_then(Slot::read);
         words.map_or(Entry::EMPTY, Entry)
     }
 
-    /// Puts an entry in the place of the key's last one, which is given back, or in a new one, for which there must be
+    /// Replaces the key's entry and returns the old one, or inserts a new entry, for which there must be
     /// [room](Self::room).
     pub fn put(&self, key: TableKey, entry: Entry) -> Option<Entry> {
         let (index, last) = self.position(key)?;
@@ -140,7 +140,7 @@ impl Table {
         (!last.is_empty()).then_some(last)
     }
 
-    /// Removes an entry, and gives it back.
+    /// Removes an entry and returns it.
     pub fn remove(&self, key: TableKey) -> Option<Entry> {
         let (index, entry) = self.position(key)?;
         if entry.is_empty() {
@@ -150,7 +150,7 @@ impl Table {
         Some(entry)
     }
 
-    /// Empties a slot, and moves entries back that are behind it because it was full.
+    /// Empties a slot, and moves entries back that are behind it only because it was full.
     fn remove_at(&self, index: usize) {
         let mask = self.slots.len() - 1;
         let mut hole = index;
@@ -172,13 +172,13 @@ impl Table {
         self.slots[hole].write(Entry::EMPTY.0);
     }
 
-    /// Removes the entries that are meant, and gives their number.
+    /// Removes the entries that `is_meant` selects. Returns their number.
     pub fn remove_all(&self, is_meant: impl Fn(&Entry) -> bool) -> usize {
         let (mut index, mut removed) = (0, 0);
         while index < self.slots.len() {
             let entry = self.at(index);
             if !entry.is_empty() && is_meant(&entry) {
-                // Another one may be here then.
+                // Another entry may have moved here; stay.
                 self.remove_at(index);
                 removed += 1;
             } else {
@@ -188,19 +188,21 @@ impl Table {
         removed
     }
 
-    /// Turns the hand of the clock: it goes over entries that were visited since it came last, and removes the first other
-    /// one that may go. It jumps, so that the slots ahead of it are no fuller than others: next to each other they would
-    /// be the longest without an eviction, and full when the table is half full. Entries in the next `patience` slots are asked whether they were visited; behind these, the first that
-    /// may go has to. `None`: none may go.
+    /// Moves the hand of the clock: it skips entries that were visited since its last turn, and removes the first other
+    /// entry that may go. After `patience` slots it removes the first entry that may go, visited or not. `None`: no entry
+    /// may go.
+    ///
+    /// The hand jumps between slots. If it went slot by slot, the slots ahead of it would have been without an eviction for the
+    /// longest time, and would be full when the table is half full.
     pub fn evict(
         &self,
         hand: &mut usize,
         patience: usize,
         may_go: impl Fn(&Entry) -> bool,
     ) -> Option<Entry> {
-        // An odd number: the hand comes to every slot before it comes to one again.
+        // An odd number: the hand visits every slot before it returns to one.
         let jump = (GOLDEN >> self.shift) as usize | 1;
-        // Twice around: all can have been visited.
+        // Twice around, since all entries may have been visited.
         for step in 0..2 * self.slots.len() {
             let index = *hand & (self.slots.len() - 1);
             let entry = self.at(index);
@@ -227,17 +229,17 @@ impl Table {
         }
     }
 
-    /// All entries. For the writer.
+    /// Returns all entries. For the writer.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
         self.entries_in(0..self.slots.len())
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// The entries in some of the slots. For the writer.
+    /// Returns the entries in some slots. For the writer.
     pub fn entries_in(&self, slots: Range<usize>) -> impl Iterator<Item = Entry> {
         let entries = slots.map(|index| self.at(index));
         entries.filter(|entry| !entry.is_empty())

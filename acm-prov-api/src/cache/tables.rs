@@ -1,11 +1,11 @@
-//! The tables of a store, one for each size, of which one is in use: the smallest at first, then always the next larger one.
+//! The tables of a store, one per size. One of them is in use: the smallest at first, then always the next larger one.
 //!
-//! Readers search the current table without a lock, and without being counted: so a table is never freed as long as there
-//! is a reader who may have it. A table that is not current keeps its addresses and gives back its memory: it reads as
-//! zeros then, which is empty. It serves again when the store has grown once more.
+//! Readers search the current table without a lock and without a count. So a table is never freed while a reader may have
+//! it. A table that is not current keeps its address range and returns its memory; it then reads as zeros, which means
+//! empty. The store uses it again when it grows to that size again.
 //!
-//! A reader that was late may so search a table that has been emptied, or is being filled. It finds out: before a table
-//! changes that was current, [another one](current::Current) is, and a reader that has seen the change sees that, too.
+//! So a late reader may search a table that has been emptied, or is being filled. It detects this: before a table that was
+//! current changes, [another one](current::Current) becomes current, and a reader that has seen the change sees that too.
 
 mod current;
 
@@ -17,7 +17,7 @@ pub(super) use current::Use;
 /// Sizes: the largest has 2^29 slots, 16 GiB.
 const SIZES: usize = 27;
 
-/// How often a reader looks again because another table is current.
+/// How often a reader retries because another table has become current.
 const TRIES: usize = 8;
 
 /// See the [module](self).
@@ -31,12 +31,12 @@ struct NotCurrent;
 
 struct Place {
     table: Table,
-    /// Since when something was put in; `None`: it is empty, and takes no memory if it is large.
+    /// The use that filled the table; `None`: it is empty, and takes no memory if it is large.
     filled: Mutex<Option<Use>>,
 }
 
 impl Place {
-    /// Empties the table, if it still holds what was put in by that use of it.
+    /// Empties the table if it still holds the entries of that use.
     fn empty(&self, last: Use) {
         let mut filled = self.filled.lock();
         if *filled == Some(last) {
@@ -47,14 +47,14 @@ impl Place {
 }
 
 impl Tables {
-    /// No table takes memory.
+    /// Creates the tables, without memory.
     pub fn new() -> Self {
         let sizes = [const { OnceLock::new() }; SIZES];
         let smallest = Place {
             table: Table::new(),
             filled: Mutex::new(None),
         };
-        // Nobody else has set it.
+        // The cell is new, so this cannot fail.
         let _ = sizes[0].set(smallest);
         Self {
             current: Current::new(),
@@ -67,7 +67,7 @@ impl Tables {
         self.sizes.get(current.size())?.get()
     }
 
-    /// Where an entry is, and its value. For any thread.
+    /// Finds an entry: its place and its value. For any thread.
     #[inline]
     pub fn find(&self, key: TableKey) -> Option<(&Slot, Entry)> {
         match self.find_once(key) {
@@ -93,24 +93,24 @@ impl Tables {
         }
     }
 
-    /// Bytes that are mapped for the tables of all sizes. Only the current one's are memory.
+    /// Returns the bytes mapped for the tables of all sizes. Only the current table has memory behind them.
     pub fn mapped_bytes(&self) -> usize {
         let tables = self.sizes.iter().filter_map(OnceLock::get);
         tables.map(|place| place.table.mapped_bytes()).sum()
     }
 
-    /// The table that is current. For the writer.
+    /// Returns the current table. For the writer.
     pub fn table(&self) -> &Table {
         let place = self.place(self.current.begin());
         &place.expect("it was made before it was current").table
     }
 
-    /// Since when the current table is so: while it is, entries keep their slots, or move to earlier ones.
+    /// Returns the current table's use. During one use, entries keep their slots or move to earlier ones.
     pub fn current(&self) -> Use {
         self.current.begin()
     }
 
-    /// Makes a copy with twice the slots the current one. `false`: there is no memory. For the writer.
+    /// Makes a copy with twice the slots the current table. `false`: no memory. For the writer.
     pub fn grow(&self) -> bool {
         let last = self.current.begin();
         let next = last.grown();
@@ -131,7 +131,7 @@ impl Tables {
         };
         {
             let mut filled = new.filled.lock();
-            // What a flush has left may not have been emptied yet.
+            // A flush may not have emptied it yet.
             if filled.replace(next).is_some() {
                 new.table.empty();
             }
@@ -144,7 +144,7 @@ impl Tables {
         true
     }
 
-    /// Makes the smallest one current, which has no room. Gives what is to be emptied. For the writer.
+    /// Makes the smallest table current, which has no room. Returns the table to empty. For the writer.
     pub fn clear(self: &Arc<Self>) -> Discarded {
         let last = self.current.begin();
         self.current.set(last.cleared());
@@ -155,7 +155,7 @@ impl Tables {
     }
 }
 
-/// A table that is not current any more; dropping it gives back its memory.
+/// A table that is no longer current; dropping this returns its memory.
 pub(super) struct Discarded {
     tables: Arc<Tables>,
     last: Use,

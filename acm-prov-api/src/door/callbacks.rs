@@ -1,8 +1,8 @@
 //! The twelve callbacks of `struct acm_provider`, for any [`Provider`](crate::Provider).
 //!
 //! Each runs behind the [guard](mod@guard), turns the core's pointers and keys into typed values, and calls the provider.
-//! One that comes with a context is its [guest](crate::door::registry::Guest): a close that comes meanwhile, from another thread
-//! or from inside the callback, ends the context when the callback is over.
+//! A callback with a context is its [guest](crate::door::registry::Guest): if the context is closed meanwhile, from another
+//! thread or from inside the callback, it ends when the callback returns.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
@@ -33,7 +33,7 @@ fn contexts<P: Exported>() -> &'static Contexts<P> {
     P::slot().contexts()
 }
 
-/// Runs the body of a callback without a context behind the door.
+/// Runs the body of a callback without a context behind the guard.
 fn enter<P: Exported, R>(
     callback: &str,
     fallback: R,
@@ -48,7 +48,7 @@ fn enter<P: Exported, R>(
     })
 }
 
-/// Runs the body of a callback behind the door, as a guest of its context.
+/// Runs the body of a callback behind the guard, as a guest of its context.
 #[inline]
 fn visit<P: Exported, T: Context, R>(
     callback: &str,
@@ -84,7 +84,7 @@ fn null(what: &str) -> Refusal {
     Refusal::error(format_args!("the core passed a NULL {what}"))
 }
 
-/// Something that is being opened. Unless it is in the end, the core never closes it, so what was done for it is undone.
+/// Undoes the work for an open that fails: the core never closes what did not open.
 struct Opening<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> Opening<F> {
@@ -105,7 +105,7 @@ impl<F: FnOnce()> Drop for Opening<F> {
     }
 }
 
-/// Opens what the core passed, registers its context, and hands the context's key to the core last.
+/// Opens the core's object and registers its context. Writes the context's key last.
 ///
 /// # Safety
 /// `out` is NULL or may be written.
@@ -128,7 +128,7 @@ unsafe fn open<C, T, F: FnOnce()>(
     Ok(key)
 }
 
-/// Closes a context, and ends its value unless it has ended.
+/// Closes a context, and ends its value unless it has ended already.
 fn close<P: Exported, T: Context<Provider = P>>(
     callback: &str,
     registry: &Registry<T>,
@@ -371,7 +371,7 @@ pub(crate) unsafe extern "C" fn query_perf<P: Exported>(
 ) {
     const NAME: &str = "query_perf";
     if let Some(cnt) = NonNull::new(cnt) {
-        // SAFETY: an out-argument of the core's. Nothing is counted yet if what follows fails.
+        // SAFETY: an out-argument of the core's. The count is 0 in case the rest fails.
         unsafe { cnt.write(0) };
     }
     let endpoints = &contexts::<P>().endpoints;

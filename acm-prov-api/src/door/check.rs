@@ -1,10 +1,10 @@
-//! Is this a provider that `ibacm` takes, and if not, what exactly is wrong?
+//! Checks whether `ibacm` accepts a provider, and names all faults.
 //!
-//! The core takes a provider if its `provider_query` returns 0, the version that it stores is 1 and
-//! the table's `size` is exactly that of the core's own `struct acm_provider` (120 bytes on a
-//! 64-bit machine). Beyond that it trusts the table: a NULL table, name or slot crashes the
-//! daemon, now or when the slot is called. This module judges the same things and names every one
-//! that differs. It needs nothing else of this crate, so that any host can use it:
+//! The core accepts a provider if its `provider_query` returns 0, the version that it stores is 1 and
+//! the table's `size` equals that of the core's `struct acm_provider` (120 bytes on a
+//! 64-bit machine). Apart from that it trusts the table: a NULL table, name or slot crashes the
+//! daemon, at once or when it calls the slot. This module checks all of this and names every
+//! fault. It depends on no other module of this crate, so that any host can use it:
 //!
 //! ```
 //! use acm_prov_api::abi::{acm_provider, provider_query_fn};
@@ -33,23 +33,23 @@ use thiserror::Error;
 
 use crate::abi::{ACM_MAX_PROV_NAME, ACM_PROV_VERSION, acm_provider, provider_query_fn};
 
-/// Bytes of the table that the core knows.
+/// Bytes of the core's table.
 const SIZE: usize = size_of::<acm_provider>();
 
-/// One thing that is wrong with a provider.
+/// A fault of a provider's table.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum TableFault {
-    /// `provider_query` refused to be loaded.
+    /// `provider_query` returned an error.
     #[error("provider_query returned {result} instead of 0")]
     QueryFailed {
-        /// What it returned.
+        /// Its return value.
         result: c_int,
     },
     /// `provider_query` returned 0 but stored no table.
     #[error("provider_query returned 0 but stored no table")]
     NullTable,
-    /// The version is below the core's: built for another, older interface, or never stored.
+    /// The version is below the core's: built for an older interface, or not stored.
     #[error(
         "interface version {version} is older than ibacm's {ACM_PROV_VERSION}: \
          build the provider for version {ACM_PROV_VERSION} and store it in provider_query"
@@ -67,17 +67,17 @@ pub enum TableFault {
         /// The version that `provider_query` stored.
         version: u32,
     },
-    /// The table says that it is shorter than the core's.
+    /// The table's `size` is smaller than the core's.
     #[error(
         "a table of {size} bytes is older (shorter) than ibacm's {SIZE}: it ends before `{first_missing}`"
     )]
     ShorterTable {
         /// Bytes, as the table says.
         size: usize,
-        /// The first field that does not lie wholly within them.
+        /// The first field that does not fit into `size`.
         first_missing: &'static str,
     },
-    /// The table says that it is longer than the core's.
+    /// The table's `size` is larger than the core's.
     #[error(
         "a table of {size} bytes is newer (longer) than ibacm's {SIZE}: build the provider for version {ACM_PROV_VERSION}"
     )]
@@ -85,15 +85,15 @@ pub enum TableFault {
         /// Bytes, as the table says.
         size: usize,
     },
-    /// The table says that it has bytes that [`judge_bytes`] was not given.
-    #[error("the table says that it has {size} bytes, but only {available} are there")]
+    /// The table's `size` exceeds the bytes passed to [`judge_bytes`].
+    #[error("the table's size is {size} bytes, but only {available} are there")]
     Truncated {
-        /// Bytes, as the table says; 0 if not even that could be read.
+        /// Bytes, as the table says; 0 if `size` itself could not be read.
         size: usize,
-        /// Bytes that are there.
+        /// The bytes passed.
         available: usize,
     },
-    /// The version inside the table is not the one that `provider_query` stored.
+    /// The version in the table differs from the one that `provider_query` stored.
     #[error("the table says version {table}, provider_query says {query}: they should be the same")]
     VersionsDiffer {
         /// The table's version.
@@ -113,7 +113,7 @@ pub enum TableFault {
     /// The name is empty.
     #[error("the name is empty")]
     EmptyName,
-    /// The name does not fit where the core puts it.
+    /// The name is too long for the core's field.
     #[error(
         "the name has {length} bytes; ibacm shows and compares only {}",
         ACM_MAX_PROV_NAME - 1
@@ -122,7 +122,7 @@ pub enum TableFault {
         /// Bytes of the name, without its NUL.
         length: usize,
     },
-    /// The name cannot be written in the options file, whose fields end at white space.
+    /// The name cannot appear in the options file, whose fields end at white space.
     #[error(
         "the name {name:?} contains white space or a control character: no line of the options file can name it"
     )]
@@ -138,21 +138,21 @@ pub enum TableFault {
     },
 }
 
-/// What `ibacm` does about a [`TableFault`].
+/// The reaction of `ibacm` to a [`TableFault`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Consequence {
-    /// It unloads the provider and goes on without it.
+    /// It unloads the provider and continues without it.
     Refused,
     /// The daemon crashes while it loads the provider.
     CrashAtLoad,
     /// The daemon crashes when it calls the slot.
     CrashAtCall,
-    /// The provider runs, and something about it does not work or confuses.
+    /// The provider runs, but something does not work or confuses the operator.
     Trouble,
 }
 
 impl TableFault {
-    /// What `ibacm` does about it.
+    /// Returns how `ibacm` reacts.
     pub fn consequence(&self) -> Consequence {
         match self {
             Self::QueryFailed { .. }
@@ -171,7 +171,7 @@ impl TableFault {
     }
 }
 
-/// Everything that is wrong with a provider; shown on one line.
+/// All faults of a provider; printed on one line.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Report {
     findings: Vec<TableFault>,
@@ -179,17 +179,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// What is wrong, in the order in which the core would stumble over it.
+    /// Returns the faults, in the order in which the core would meet them.
     pub fn findings(&self) -> &[TableFault] {
         &self.findings
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there is no fault.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }
 
-    /// Whether the core would load the provider, which does not mean that it would run well.
+    /// Whether the core would load the provider; it may still fail later.
     pub fn is_accepted(&self) -> bool {
         !self.findings.iter().any(|finding| {
             matches!(
@@ -199,7 +199,7 @@ impl Report {
         })
     }
 
-    /// The provider's name, if there is one and the table was followed that far.
+    /// Returns the provider's name, if there is one and the table could be read that far.
     pub fn name(&self) -> Option<&CStr> {
         self.name.as_deref()
     }
@@ -225,13 +225,13 @@ impl fmt::Display for Report {
     }
 }
 
-/// Calls `provider_query` as the core does and judges what it gives. The table is NULL unless
+/// Calls `provider_query` as the core does and checks the result. The table is NULL unless
 /// `provider_query` returned 0 and stored one.
 ///
 /// # Safety
 ///
-/// `query` is the `provider_query` of a library that stays loaded, and the table that it stores is
-/// as [`judge`] wants it.
+/// `query` is the `provider_query` of a library that stays loaded, and the table that it stores meets
+/// the conditions of [`judge`].
 pub unsafe fn judge_query(query: provider_query_fn) -> (*const acm_provider, Report) {
     let mut table = core::ptr::null_mut();
     let mut version = 0;
@@ -247,10 +247,10 @@ pub unsafe fn judge_query(query: provider_query_fn) -> (*const acm_provider, Rep
     (table, unsafe { judge(table, version) })
 }
 
-/// Judges the table and the version that a `provider_query` stored when it returned 0.
+/// Checks the table and the version that a `provider_query` stored when it returned 0.
 ///
-/// Reads the table's `size` first and nothing beyond it. When the version is not the core's the
-/// other fields may mean anything, and are left alone.
+/// Reads the table's `size` first and nothing beyond it. If the version is not the core's, the
+/// other fields may mean anything, so it does not read them.
 ///
 /// # Safety
 ///
@@ -287,13 +287,13 @@ pub unsafe fn judge(table: *const acm_provider, version: u32) -> Report {
     }
 }
 
-/// Judges a copy of a table's bytes, for instance of another process's, and the version that its
-/// `provider_query` stored. Pointers are not followed: the name is only seen to be there.
+/// Checks a copy of a table's bytes, for instance from another process, and the version that its
+/// `provider_query` stored. Follows no pointers: of the name it only checks that it is not NULL.
 pub fn judge_bytes(table: &[u8], version: u32) -> Report {
     judge_fields(version, table.len(), &table)
 }
 
-/// Judges a provider's name, without its NUL.
+/// Checks a provider's name, without its NUL.
 pub fn judge_name(name: &[u8]) -> Vec<TableFault> {
     let mut findings = Vec::new();
     if name.is_empty() {
@@ -322,7 +322,7 @@ macro_rules! slots {
     };
 }
 
-/// The callbacks and where they stand in the table.
+/// The callbacks and their offsets in the table.
 const SLOTS: [(&str, usize); 12] = slots![
     open_device,
     close_device,
@@ -338,7 +338,7 @@ const SLOTS: [(&str, usize); 12] = slots![
     query_perf,
 ];
 
-/// The first field that ends behind `size`.
+/// Returns the first field that ends beyond `size`.
 fn first_missing(size: usize) -> &'static str {
     let head = [
         ("size", offset_of!(acm_provider, size) + size_of::<usize>()),
@@ -354,9 +354,9 @@ fn first_missing(size: usize) -> &'static str {
         .map_or("the end", |(field, _)| field)
 }
 
-/// Where a table's bytes come from.
+/// The source of a table's bytes.
 trait Source {
-    /// The bytes at `offset`. They lie within both the table's size and what is available, and
+    /// Returns the bytes at `offset`. They lie within the table's size, within the available bytes, and
     /// within one field.
     fn bytes<const N: usize>(&self, offset: usize) -> [u8; N];
 }
@@ -381,7 +381,7 @@ impl Source for Live {
     }
 }
 
-/// Judges all that can be told without following a pointer. `available` bytes can be had.
+/// Checks everything that needs no pointer to be followed. `available` bytes can be read.
 fn judge_fields(version: u32, available: usize, source: &impl Source) -> Report {
     if available < size_of::<usize>() {
         return Report::of(TableFault::Truncated { size: 0, available });

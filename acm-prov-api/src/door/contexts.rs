@@ -1,4 +1,4 @@
-//! What is open: devices, ports, endpoints and addresses, each under the key that the core has as its context.
+//! The open devices, ports, endpoints and addresses, each under the key that the core holds as its context.
 
 mod device;
 
@@ -18,7 +18,7 @@ use device::FailedDevices;
 
 pub(super) use device::{CoreDevice, OpenDevice, UsedDevice};
 
-/// Everything of one provider that is open.
+/// All open contexts of one provider.
 pub(super) struct Contexts<P: Provider> {
     pub(super) devices: Registry<OpenDevice<P>>,
     failed_devices: FailedDevices,
@@ -27,23 +27,23 @@ pub(super) struct Contexts<P: Provider> {
     pub(super) addresses: Registry<LocalAddress<P>>,
 }
 
-/// What the core has a context for.
+/// The value of a context.
 pub(super) trait Context {
-    /// Whose it is.
+    /// The provider that it belongs to.
     type Provider: Provider;
 
-    /// The word for it in the log.
+    /// Its name in the log.
     const WHAT: &'static str;
 
     /// The core that opened it.
     fn host(&self) -> &Host;
 
-    /// Tells the provider that it closes, and closes its handle. Called once, by the close of the context; a panic of the
-    /// provider's stops nothing.
+    /// Calls the provider's close, and closes the handle. Called once, by the close of the context. A panic of the provider
+    /// does not stop it.
     fn end(&self, callback: &str, contexts: &Contexts<Self::Provider>);
 }
 
-/// A port, and that it uses its device.
+/// A port. It counts as a user of its device.
 pub(super) struct OpenPort<P: Provider> {
     port: Arc<Port<P>>,
     _device: UsedDevice<P>,
@@ -76,14 +76,14 @@ impl<P: Provider> Context for OpenPort<P> {
     }
 }
 
-/// An endpoint and its addresses, which die with it.
+/// An endpoint and its addresses, which close with it.
 pub(super) struct OpenEndpoint<P: Provider> {
     endpoint: Arc<Endpoint<P>>,
     addresses: Mutex<Vec<(CoreAddress, ContextKey)>>,
 }
 
-/// What an address is for the core: names are equal without case, and an IPv4 address in the form of an IPv6 address is
-/// another one than in its own.
+/// The identity of an address for the core: names compare without case, and an IPv4 address differs from the same one in
+/// IPv6 form.
 type CoreAddress = (AcmEpType, Address);
 
 impl<P: Provider> OpenEndpoint<P> {
@@ -126,11 +126,11 @@ impl<P: Provider> Context for OpenEndpoint<P> {
     }
 
     fn end(&self, callback: &str, contexts: &Contexts<P>) {
-        // The core may close an endpoint without taking its addresses away first.
+        // The core may close an endpoint without removing its addresses first.
         for (_, key) in std::mem::take(&mut *self.addresses.lock()) {
             contexts.close_key(callback, &contexts.addresses, key);
         }
-        // The core frees its structure after this call, whatever the provider's own code does.
+        // The core frees its structure after this call, even if the provider's code panics.
         guard(self.host(), callback, (), || {
             self.endpoint.context().close()
         });
@@ -163,7 +163,7 @@ impl<P: Provider> Contexts<P> {
         }
     }
 
-    /// Closes a guest's context. What was closed before stays as it is.
+    /// Closes a guest's context, unless it is closed already.
     pub(super) fn close<T: Context<Provider = P>>(&self, callback: &str, guest: &Guest<'_, T>) {
         if guest.close() {
             guest.end(callback, self);
@@ -184,7 +184,7 @@ impl<P: Provider> Contexts<P> {
     }
 }
 
-/// A context that is none, or none any more.
+/// The key names no open context.
 pub(super) struct NotOpen;
 
 /// Enters the context that the core passed.
@@ -212,7 +212,7 @@ fn enter<'a, T: Context>(
     })
 }
 
-/// Leaves a context; who is the last in a closed one lets go of its value.
+/// Leaves a context. The last guest of a closed context drops its value.
 #[inline]
 pub(super) fn leave<T: Context>(callback: &str, guest: Guest<'_, T>) {
     if let Some(value) = guest.leave() {
@@ -220,7 +220,7 @@ pub(super) fn leave<T: Context>(callback: &str, guest: Guest<'_, T>) {
     }
 }
 
-/// Lets go of a closed context's value. Its destructor, the provider's, may panic.
+/// Drops a closed context's value. Its destructor belongs to the provider and may panic.
 #[cold]
 fn let_go<T: Context>(callback: &str, value: Arc<T>) {
     let host = *value.host();

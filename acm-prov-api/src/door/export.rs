@@ -2,8 +2,8 @@
 
 /// Exports a [`Provider`](crate::Provider) type: the library's `provider_query`, which the core looks up.
 ///
-/// One library exports one provider; two crates that export do not link into one binary. The expansion contains the only
-/// unsafe code that a provider needs, so that the provider's own crate may forbid it.
+/// One library exports one provider; two exporting crates do not link into one binary. The expansion contains the only
+/// unsafe code that a provider needs, so your crate can `deny(unsafe_code)` elsewhere.
 ///
 /// ```
 /// # use acm_prov_api::prelude::*;
@@ -42,7 +42,7 @@ macro_rules! __export_symbols {
             /// The function that ibacm looks up in the library (acm_prov.h).
             ///
             /// # Safety
-            /// Both pointers may be written, as the core promises.
+            /// Both pointers are writable, as the core promises.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn provider_query(
                 info: *mut *mut $crate::abi::acm_provider,
@@ -61,7 +61,7 @@ macro_rules! __export_symbols {
             /// What `introspection::read` looks up in the library.
             #[unsafe(export_name = "_1as_0lib_1header_0root_bmodule_bloader")]
             pub static ROOT_MODULE: $crate::__abi_stable::library::LibHeader =
-                // SAFETY: the constructor makes the module that it is named for.
+                // SAFETY: the constructor makes the module that the export name promises.
                 unsafe {
                     $crate::__abi_stable::library::LibHeader::from_constructor::<
                         $crate::introspection::ProviderInfoRef,
@@ -74,7 +74,7 @@ macro_rules! __export_symbols {
     };
 }
 
-/// Makes a [`Provider`](crate::Provider) type loadable by [`load`](crate::load()) without exporting it: for tests, and for
+/// Makes a [`Provider`](crate::Provider) type loadable by [`load`](crate::load()) without exporting it, for tests and for
 /// several providers in one binary.
 #[macro_export]
 macro_rules! provider_table {

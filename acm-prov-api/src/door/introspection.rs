@@ -1,4 +1,4 @@
-//! What a provider tells about itself without being started.
+//! A provider's description, readable without starting the provider.
 //!
 //! Besides `provider_query`, a library made by [`export_provider!`](crate::export_provider) exports an abi_stable root
 //! module: name and version of the provider, of this SDK and of the C interface, the options that it reads, the counters
@@ -21,7 +21,7 @@ use crate::door::slot::Exported;
 use crate::host::own_counters::Counter;
 use crate::text::options::{OptionInfo, Options};
 
-/// What a provider tells about itself.
+/// A provider's description.
 #[derive(Clone, Debug, StableAbi)]
 #[repr(C)]
 #[sabi(kind(Prefix(prefix_ref = ProviderInfoRef)))]
@@ -91,7 +91,7 @@ pub fn describe<P: Exported>(version: &'static str) -> ProviderInfoRef {
         .into_iter()
         .map(OptionInfo::from)
         .collect();
-    // As long as the library is loaded, which is for ever.
+    // Leaked: the library stays loaded.
     let declared: &'static [OptionInfo] = declared.leak();
     let own_counters = shown_counters::counters::<P>().into_iter();
     let own_counters: Vec<CounterInfo> = own_counters.map(CounterInfo::from).collect();
@@ -107,7 +107,7 @@ pub fn describe<P: Exported>(version: &'static str) -> ProviderInfoRef {
     .leak_into_prefix()
 }
 
-/// Why a library tells nothing about itself.
+/// An error of reading a library's introspection.
 #[derive(Debug, thiserror::Error)]
 pub enum IntrospectionError {
     /// The library cannot be opened.

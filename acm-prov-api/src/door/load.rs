@@ -1,4 +1,4 @@
-//! `provider_query`: from a library that the core has just opened to a provider that it may call.
+//! `provider_query`: loads the provider of a library that the core has just opened.
 
 use std::ffi::{CStr, c_int};
 
@@ -28,7 +28,7 @@ impl<P: Exported> Slot<P> {
         };
         let table = acm_provider {
             size: size_of::<acm_provider>(),
-            // The interface that this crate implements, not the newest that there is.
+            // The interface that this crate implements, which need not be the newest.
             version: ACM_PROV_VERSION,
             name: P::NAME.as_ptr(),
             open_device: Some(callbacks::open_device::<P>),
@@ -48,7 +48,7 @@ impl<P: Exported> Slot<P> {
     }
 }
 
-/// What ibacm_opts.cfg can name: fields are split at blanks, and the core's messages hold 64 bytes with a NUL.
+/// Whether ibacm_opts.cfg can name it: fields end at white space, and the core's messages hold 64 bytes with a NUL.
 const fn is_name(name: &CStr) -> bool {
     let bytes = name.to_bytes();
     let mut index = 0;
@@ -61,13 +61,13 @@ const fn is_name(name: &CStr) -> bool {
     !bytes.is_empty() && bytes.len() < ACM_MAX_PROV_NAME
 }
 
-/// A core's turn in this process, until it is dropped.
+/// The exclusive right of one core in this process to open contexts, until dropped.
 pub struct Turn {
     _taken: MutexGuard<'static, ()>,
 }
 
-/// Waits until no other core in this process has a turn. A provider has one place for what is open, so cores that [`load`]
-/// providers of the process they run in, as tests do on many threads, take turns.
+/// Waits until no other core in this process has a [`Turn`]. A provider has only one place for its open contexts, so cores
+/// that [`load`] a provider into their own process, such as tests on many threads, take turns.
 pub fn turn() -> Turn {
     static TAKEN: Mutex<()> = Mutex::new(());
     Turn {
@@ -75,14 +75,14 @@ pub fn turn() -> Turn {
     }
 }
 
-/// Loads a provider into this process, against functions of the caller's choice, and gives its table: what a core gets
-/// from `provider_query`, without exporting anything.
+/// Loads a provider into this process with the caller's functions, and returns its table, as `provider_query` does but
+/// without an export.
 ///
-/// For tests and for hosts that are written in Rust. Loading again replaces the provider; what the former one opened must
-/// have been closed before, see [`turn`].
+/// For tests and for hosts in Rust. Loading again replaces the provider; close everything that the previous one
+/// opened first, see [`turn`].
 ///
 /// # Errors
-/// The provider's own, from [`Provider::load`](crate::Provider::load).
+/// The error of [`Provider::load`](crate::Provider::load).
 ///
 /// # Safety
 /// Each function of the table does what the core's function of its name does (acm_prov.h), on any thread.
@@ -109,7 +109,7 @@ pub unsafe fn load<P: Exported>(
     Ok(slot.table())
 }
 
-/// Tells a provider's author which options introspection does not show.
+/// Logs which options introspection does not show, for the provider's author.
 fn report_undeclared<P: Exported>(host: &Host, read: &Options) {
     let options = Options::none();
     P::declare_options(&options);
@@ -127,15 +127,15 @@ fn report_undeclared<P: Exported>(host: &Host, read: &Options) {
     }
 }
 
-/// Ends the provider that [`load`] loaded into this process, as a next one would: what it has kept is dropped now. The table
-/// must not be used any more; what was opened must have been closed.
+/// Unloads the provider that [`load`] loaded into this process, and drops its state. Close everything that it opened
+/// first, and do not use its table afterwards.
 pub fn unload<P: Exported>() {
     let loaded = P::slot().loaded.write().take();
-    // Outside the lock: the provider may have much to drop.
+    // Outside the lock: dropping the provider may take long.
     drop(loaded);
 }
 
-/// What an exported `provider_query` does.
+/// The body of an exported `provider_query`.
 ///
 /// # Safety
 /// `info` and `version` are NULL or may be written.
@@ -168,7 +168,7 @@ fn load_into_core<P: Exported>() -> Result<&'static acm_provider, Refusal> {
         Ok(functions) => slot.functions.get_or_init(|| functions),
         Err(missing) => {
             let name = P::NAME.to_string_lossy();
-            // A daemon's standard error leads nowhere, its log may be all there is.
+            // A daemon's standard error goes nowhere, so use its log if it has one.
             if let Some(log) = host::acm_write() {
                 host::write(
                     log,
@@ -190,13 +190,13 @@ fn load_into_core<P: Exported>() -> Result<&'static acm_provider, Refusal> {
             .map_err(|error| Refusal::error(format_args!("not loaded: {error}")))
     });
     let table = table.ok_or_else(|| Refusal::error("not loaded; the log says why"))?;
-    // SAFETY: a table of ours, whole and constant.
+    // SAFETY: our own table, complete and constant.
     let report = unsafe { check::judge(table, table.version) };
     if !report.is_sound() {
         *slot.loaded.write() = None;
         return Err(Refusal::error(format_args!("not loaded: {report}")));
     }
-    // From here on the core keeps the library, and so must the process.
+    // From here on the core uses the library, so it must stay loaded.
     if let Err(error) = pin::pin_library(std::ptr::from_ref(table).cast()) {
         *slot.loaded.write() = None;
         return Err(Refusal::error(format_args!("not loaded: {error}")));

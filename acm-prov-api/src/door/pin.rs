@@ -1,9 +1,9 @@
-//! Keeps the library in memory once a core uses it.
+//! Keeps the library mapped once a core uses it.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
-/// Why the library could not be pinned.
+/// The reason why the library could not be pinned.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PinError {
     #[error("dladdr does not know which library {0:p} belongs to")]
@@ -12,11 +12,11 @@ pub(crate) enum PinError {
     Open(String),
 }
 
-/// Makes the library that holds `symbol` stay mapped after every `dlclose`: a thread of the provider, or an SA answer
-/// that comes late, must find its code.
+/// Keeps the library of `symbol` mapped after `dlclose`: threads of the provider and late SA responses still need its
+/// code.
 pub(crate) fn pin_library(symbol: *const c_void) -> Result<(), PinError> {
     let mut info = MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: dladdr takes any address and fills `info` when it answers non-zero.
+    // SAFETY: dladdr takes any address and fills `info` if it returns non-zero.
     let known = unsafe { libc::dladdr(symbol, info.as_mut_ptr()) } != 0;
     if !known {
         return Err(PinError::UnknownLibrary(symbol));
@@ -31,7 +31,7 @@ pub(crate) fn pin_library(symbol: *const c_void) -> Result<(), PinError> {
         )
     };
     if handle.is_null() {
-        // SAFETY: dlerror answers NULL or a terminated string that lives until this thread's next dl call.
+        // SAFETY: dlerror returns NULL or a terminated string that lives until this thread's next dl call.
         let text = unsafe { libc::dlerror() };
         let text = if text.is_null() {
             "no reason given".into()

@@ -1,10 +1,10 @@
-//! Contexts by key: what the core holds for a device, port, endpoint or address is a number, not a pointer.
+//! Contexts by key. The core holds a number, not a pointer, for a device, port, endpoint or address.
 //!
-//! A key names one context for the life of the process. After the context is closed its key names nothing, so a second
-//! close, or a call that comes too late, is an error message instead of a read of freed memory.
+//! A key names one context for the life of the process. After the context is closed, the key names none: a second close or
+//! a late call causes an error message instead of a read of freed memory.
 //!
-//! A callback [enters](Registry::enter) a context as its guest, without a lock: the value lives until the last guest
-//! [leaves](Guest::leave) a context that was [closed](Guest::close), from whatever thread. The test package
+//! A callback [enters](Registry::enter) a context as its guest, without a lock. The value lives until the last guest
+//! [leaves](Guest::leave) a context that was [closed](Guest::close), on any thread. The test package
 //! `acm-prov-api-models` includes this file and runs it under loom.
 
 use std::ffi::c_void;
@@ -16,11 +16,11 @@ use std::ops::Deref;
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering, nulls};
 use crate::sync::{Arc, Mutex, constructor};
 
-/// Bits of a key that name the slot; the rest count how often the slot was used before.
+/// Bits of a key for the slot's index; the others count earlier uses of the slot.
 const INDEX_BITS: u32 = 24;
 const INDEX_MASK: usize = (1 << INDEX_BITS) - 1;
 
-/// A context's key: never zero, since the core takes a NULL context for "not open".
+/// A context's key: never zero, since a NULL context means "not open" to the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ContextKey(NonZeroUsize);
 
@@ -29,12 +29,12 @@ impl ContextKey {
         NonZeroUsize::new((generation << INDEX_BITS) | (index + 1)).map(Self)
     }
 
-    /// The key in the form that the core keeps. It must never be dereferenced.
+    /// Returns the key as a pointer for the core. It must never be dereferenced.
     pub(crate) fn to_context(self) -> *mut c_void {
         std::ptr::without_provenance_mut(self.0.get())
     }
 
-    /// The key that `context` was made from; `None` for NULL.
+    /// Returns the key of a context; `None` for NULL.
     pub(crate) fn from_context(context: *mut c_void) -> Option<Self> {
         NonZeroUsize::new(context.addr()).map(Self)
     }
@@ -55,7 +55,7 @@ const HOLDS: u64 = 1 << 22;
 const OPEN: u64 = 1 << 23;
 const GENERATION: u32 = 24;
 
-/// Guests of one slot. Those that come on top of them are turned away, each before the count can reach the next bit.
+/// The most guests of one slot. Further guests are refused before the count can overflow into the next bit.
 const MOST_GUESTS: u64 = GUESTS / 2;
 
 struct Slot<T> {
@@ -73,11 +73,11 @@ impl<T> Slot<T> {
     }
 }
 
-/// Slots of the first chunk. Each further one has as many as all before it together, and this.
+/// Slots of the first chunk. Each further chunk has as many as all before it together, plus this number.
 const FIRST_CHUNK: usize = 16;
 const CHUNKS: usize = (INDEX_BITS - FIRST_CHUNK.ilog2()) as usize + 1;
 
-/// The chunk of a slot, and the slot's place in it.
+/// Returns the chunk of a slot, and the slot's place in it.
 fn place(index: usize) -> Option<(usize, usize)> {
     let at = index.checked_add(FIRST_CHUNK)?;
     let chunk = (at.ilog2() - FIRST_CHUNK.ilog2()) as usize;
@@ -89,15 +89,15 @@ const fn chunk_length(chunk: usize) -> usize {
 }
 
 struct Free {
-    /// Slots that were used before. There is room for all.
+    /// Free slots that were used before. It has capacity for all slots.
     slots: Vec<usize>,
-    /// Slots that have ever been used.
+    /// The number of slots ever used.
     used: usize,
 }
 
 /// All open contexts of one kind.
 pub(crate) struct Registry<T> {
-    /// Slots, which are never moved nor freed.
+    /// The slots. They are never moved or freed.
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
     free: Mutex<Free>,
     /// Values are dropped on any thread.
@@ -121,7 +121,7 @@ impl<T> Registry<T> {
     fn slot(&self, index: usize) -> Option<&Slot<T>> {
         let (chunk, place) = place(index)?;
         let first = self.chunks.get(chunk)?.load(Ordering::Acquire);
-        // SAFETY: a chunk that is published has its length in slots, lives as long as the registry, and is only shared.
+        // SAFETY: a published chunk has its full length, lives as long as the registry, and is only shared.
         (!first.is_null()).then(|| unsafe { &*first.add(place) })
     }
 
@@ -136,7 +136,7 @@ impl<T> Registry<T> {
         let slot = self.slot(index)?;
         slot.value
             .store(Arc::into_raw(value).cast_mut(), Ordering::Relaxed);
-        // Whoever tries an old key may be counted just now.
+        // A call with an old key may be counted at this moment.
         let word = slot.word.fetch_or(OPEN | HOLDS, Ordering::Release);
         ContextKey::new(index, (word >> GENERATION) as usize)
     }
@@ -151,14 +151,14 @@ impl<T> Registry<T> {
             self.chunks.get(chunk)?.store(first, Ordering::Release);
         }
         free.used += 1;
-        // Slots come back where nothing may fail.
+        // Reserve now, because returning a slot must not fail.
         let room = free.used - free.slots.len();
         free.slots.reserve(room);
         Some(index)
     }
 
-    /// Enters an open context. If the key names none, the caller may have been the one for whom the value of a closed one
-    /// waited: it is the caller's to drop then.
+    /// Enters an open context. If the key names none, this may return the value of a closed context, for the caller to drop:
+    /// its attempt was counted as the last guest.
     #[inline]
     pub(crate) fn enter(&self, key: ContextKey) -> Result<Guest<'_, T>, Option<Arc<T>>> {
         let index = key.index();
@@ -169,7 +169,7 @@ impl<T> Registry<T> {
             return Err(self.leave(slot, index));
         }
         let value = slot.value.load(Ordering::Relaxed);
-        // SAFETY: an open slot holds the value that it was given, and does until its guests, of whom this is one, have left.
+        // SAFETY: an open slot holds its value until its guests have left, and this is one of them.
         let value = ManuallyDrop::new(unsafe { Arc::from_raw(value) });
         Ok(Guest {
             registry: self,
@@ -187,7 +187,7 @@ impl<T> Registry<T> {
         word & !GUESTS == (key.generation() as u64) << GENERATION | OPEN | HOLDS
     }
 
-    /// Takes a guest off the count. The last one of a closed slot takes the value.
+    /// Subtracts a guest. The last guest of a closed slot takes the value.
     #[inline]
     fn leave(&self, slot: &Slot<T>, index: usize) -> Option<Arc<T>> {
         let word = slot.word.fetch_sub(GUEST, Ordering::Release) - GUEST;
@@ -201,20 +201,20 @@ impl<T> Registry<T> {
     #[cold]
     fn empty(&self, slot: &Slot<T>, index: usize, word: u64) -> Option<Arc<T>> {
         let generation = (word >> GENERATION) + 1;
-        // A slot whose count is used up is retired rather than given out under an old key.
+        // Retire a slot whose generations are used up; otherwise an old key would name it.
         let is_used_up = generation > (usize::MAX >> INDEX_BITS) as u64;
         let emptied = if is_used_up {
             word & !HOLDS
         } else {
             generation << GENERATION
         };
-        // Somebody who tries an old key may be counted meanwhile: then the slot is his to empty. Acquire: all that
-        // guests did to the value is done.
+        // A call with an old key may be counted meanwhile; it then empties the slot. Acquire: everything that guests did
+        // with the value is complete.
         slot.word
             .compare_exchange(word, emptied, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
         let value = slot.value.load(Ordering::Relaxed);
-        // SAFETY: the value that `insert` put in, which nobody else takes: the exchange succeeds once for it.
+        // SAFETY: `insert` stored the value, and only this thread takes it: the exchange succeeds once for it.
         let value = unsafe { Arc::from_raw(value) };
         if !is_used_up {
             self.free.lock().slots.push(index);
@@ -231,10 +231,10 @@ impl<T> Drop for Registry<T> {
                 continue;
             }
             let slots = std::ptr::slice_from_raw_parts_mut(first, chunk_length(chunk));
-            // SAFETY: made by `use_another` with this length, and nobody has the registry any more.
+            // SAFETY: made by `use_another` with this length, and `self` is no longer shared.
             for slot in unsafe { Box::from_raw(slots) } {
                 if slot.word.load(Ordering::Acquire) & HOLDS != 0 {
-                    // SAFETY: what a slot holds is from `insert` and was not taken.
+                    // SAFETY: the value is from `insert` and was not taken.
                     drop(unsafe { Arc::from_raw(slot.value.load(Ordering::Relaxed)) });
                 }
             }
@@ -251,12 +251,12 @@ pub(crate) struct Guest<'a, T> {
 }
 
 impl<T> Guest<'_, T> {
-    /// Closes the context: its key names nothing from now on. False if somebody else has closed it.
+    /// Closes the context: its key names none from now on. False if it was closed before.
     pub(crate) fn close(&self) -> bool {
         self.slot.word.fetch_and(!OPEN, Ordering::Relaxed) & OPEN != 0
     }
 
-    /// Ends the visit. The last guest of a closed context gets its value, to be dropped where that may panic.
+    /// Ends the visit. The last guest of a closed context gets its value, to drop it where a panic is caught.
     #[inline]
     #[must_use]
     pub(crate) fn leave(self) -> Option<Arc<T>> {

@@ -1,4 +1,4 @@
-//! The place of one provider in its library: its table, the provider once it is loaded, and all that is open.
+//! The place of one provider in its library: its table, the loaded provider, and its open contexts.
 
 use crate::abi::acm_provider;
 use crate::door::contexts::Contexts;
@@ -7,17 +7,17 @@ use crate::host::{Host, HostTable};
 use crate::provider::Provider;
 use crate::sync::{Arc, OnceLock, RwLock};
 
-/// A provider that has a place for its open contexts: made so by [`export_provider!`](crate::export_provider) or
-/// [`provider_table!`](crate::provider_table), not by hand.
+/// A provider with a place for its open contexts. [`export_provider!`](crate::export_provider) and
+/// [`provider_table!`](crate::provider_table) implement it; do not implement it by hand.
 pub trait Exported: Provider {
     #[doc(hidden)]
     fn slot() -> &'static Slot<Self>;
 }
 
-/// The table that the core reads. It is never written after it was made.
+/// The constant table that the core reads.
 struct Table(acm_provider);
 
-// SAFETY: constant, and its pointers lead to constants and functions.
+// SAFETY: it is constant, and its pointers point to constants and functions.
 unsafe impl Sync for Table {}
 // SAFETY: see above.
 unsafe impl Send for Table {}
@@ -27,11 +27,11 @@ pub(super) struct Loaded<P> {
     pub(super) provider: Arc<P>,
 }
 
-/// One provider of this library: its table, the provider itself once it is loaded, and all that is open.
+/// One provider of this library: its table, the loaded provider, and its open contexts.
 #[doc(hidden)]
 pub struct Slot<P: Exported> {
     table: Table,
-    /// The core's functions, once they are looked up.
+    /// The core's functions, after the lookup.
     pub(super) functions: OnceLock<HostTable>,
     pub(super) loaded: RwLock<Option<Loaded<P>>>,
     contexts: Contexts<P>,
@@ -39,7 +39,7 @@ pub struct Slot<P: Exported> {
 }
 
 impl<P: Exported> Slot<P> {
-    /// An empty place. The table's callbacks find it by [`Exported::slot`].
+    /// Creates an empty place. The table's callbacks find it by [`Exported::slot`].
     pub(super) const fn with_table(table: acm_provider) -> Self {
         Self {
             table: Table(table),

@@ -87,7 +87,7 @@ fn link_rate(width: u8, speed: u8, kernels: impl FnOnce() -> Option<String>) -> 
 
 /// The text of a port's file `rate` below `folder`.
 fn kernels_rate(folder: &Path, device: &str, port: u8) -> Option<String> {
-    // A device's name is the name of a folder. It comes through C, so it is looked at first.
+    // The name of a device becomes a path component. It comes from C, so check it first.
     if device.is_empty() || device.starts_with('.') || device.contains('/') {
         return None;
     }
@@ -202,7 +202,7 @@ mod tests {
             let rate = link_rate(width, NDR, || text.map(str::to_owned));
             assert_eq!(rate, Some(code), "width {width}, {text:?}");
         }
-        // The kernel's file says SDR of what the kernel itself does not know: it counts for NDR only.
+        // For speeds that the kernel does not know, its file says SDR: use the file only for NDR.
         for speed in SPEEDS.into_iter().filter(|speed| *speed != NDR) {
             let rate = link_rate(2, speed, || panic!("speed {speed} needs no file"));
             assert_eq!(rate, by_codes(2, speed));

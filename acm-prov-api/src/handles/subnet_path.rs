@@ -1,4 +1,4 @@
-//! What a port itself can say of a path within its subnet.
+//! Paths within a port's subnet, made from the port's attributes.
 
 use super::EndpointHandle;
 use crate::address::{Gid, Lid};
@@ -6,7 +6,7 @@ use crate::path::{PathRecord, Selector};
 
 impl EndpointHandle {
     /// A path from the port to another one of its subnet, as if all links on the way were like the port's own: its GID, LID,
-    /// P_Key, active MTU, rate and subnet time-out, SL 0. For destinations that are known without the SA.
+    /// P_Key, active MTU, rate and subnet timeout, SL 0. Use it for destinations found without the SA.
     ///
     /// `None` when `dlid` is not unicast, when the port is closed or has no GID or LID, or for a link of unknown
     /// [rate](crate::PortHandle::rate).

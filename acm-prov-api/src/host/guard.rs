@@ -1,4 +1,4 @@
-//! The one door through which the core comes in.
+//! The guard around every entry of the core.
 //!
 //! Every callback, SA handler and `provider_query` runs its body in [`enter`]: a panic stops there, its message and place
 //! go to the core's log, and the core gets the callback's fallback value. A refusal is logged the same way.
@@ -21,7 +21,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Something that an operator or an author must know of.
+    /// Creates a refusal that is logged at every log level.
     pub(crate) fn error(reason: impl fmt::Display) -> Self {
         Self {
             reason: reason.to_string(),
@@ -33,7 +33,7 @@ thread_local! {
     /// Where the panic that is being caught happened. Never dropped in place: a destructor of the cell would keep the
     /// library mapped after a refused load.
     static PLACE: Cell<Option<ManuallyDrop<Box<str>>>> = const { Cell::new(None) };
-    /// How many doors this thread has gone through.
+    /// How many guards are active on this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -42,7 +42,7 @@ type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
 /// The hook that was there before ours.
 static PREVIOUS: OnceLock<Hook> = OnceLock::new();
 
-/// Makes panics behind a door keep their place. The hook that was there before still serves all others.
+/// Installs a panic hook that notes the place of panics inside a guard. The previous hook handles all others.
 ///
 /// Ours captures nothing and so allocates nothing: a library that is refused is unloaded with it.
 #[inline]

@@ -1,5 +1,4 @@
-//! A bound on lines that somebody else can cause: faults of a provider that repeat with every request, answers of a broken
-//! SA.
+//! A rate limit for log lines that requests or a faulty SA can cause.
 
 use crate::clock::Moment;
 use crate::sync::Mutex;

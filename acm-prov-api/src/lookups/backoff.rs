@@ -1,11 +1,11 @@
-//! How long to rest before something that failed is tried again.
+//! The rest before a retry.
 
 use std::time::Duration;
 
 use crate::clock::millis;
 
-/// Rests that double with each failure, each shortened by chance to between a half and the whole, so that hosts that were
-/// refused together do not return together.
+/// Exponential backoff with jitter: rests double with each failure, and each is randomly between half and all of it, so
+/// that hosts that failed together do not retry together.
 pub(super) struct Backoff {
     first: u64,
     longest: u64,
@@ -13,7 +13,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Rests of `first` to `longest`, in whole milliseconds.
+    /// Creates rests of `first` to `longest`, in whole milliseconds.
     pub fn new((first, longest): (Duration, Duration), seed: u64) -> Backoff {
         Backoff {
             first: millis(first),
@@ -22,7 +22,7 @@ impl Backoff {
         }
     }
 
-    /// Milliseconds to rest after the given number of earlier failures; at least 1.
+    /// Returns the milliseconds to rest after the given number of earlier failures; at least 1.
     pub fn after(&mut self, failures: u32) -> u64 {
         let longest = self
             .first

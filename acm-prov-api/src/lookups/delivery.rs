@@ -1,4 +1,4 @@
-//! How ends reach those who waited: outside all locks, and whatever happens between.
+//! Delivers ends to waiters: outside all locks, even after an early return or a panic.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::host::Host;
 use crate::host::guard;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// Waiters and their ends, on the way. Dropping the list delivers it: it cannot be lost by an early return.
+/// Waiters and their ends. Dropping the list delivers it, so an early return cannot lose it.
 pub struct Replies<W: Waiter> {
     host: Option<Host>,
-    /// As a rule, who waited was the only one.
+    /// Usually there is only one waiter.
     list: SmallVec<[(W, End<W::Answer>); 1]>,
 }
 
@@ -53,7 +53,7 @@ impl<W: Waiter> Replies<W> {
         }
     }
 
-    /// Whether nobody is on the way.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
@@ -66,21 +66,21 @@ impl<W: Waiter> Drop for Replies<W> {
     }
 }
 
-/// State that has something to do whenever its lock is released: delivering replies, sending, logging.
+/// State with actions to run after its lock is released: deliver replies, send, log.
 pub trait Deliver {
-    /// What is to be done. Dropping it does it.
+    /// The actions. Dropping them runs them.
     type Batch;
 
-    /// Takes out what is to be done; `None` if there is nothing.
+    /// Takes the actions out; `None` if there are none.
     fn take_batch(&mut self) -> Option<Self::Batch>;
 }
 
-/// A lock that, on its release, has done what was decided under it. So code under the lock only decides, may return early,
-/// and nobody is answered while it is held.
+/// A lock that runs actions after its release. So code under the lock only decides and may return early, and no reply is
+/// delivered while it is held.
 pub struct DeliveringMutex<S: Deliver>(Mutex<S>);
 
 impl<S: Deliver> DeliveringMutex<S> {
-    /// A lock around `state`.
+    /// Creates a lock around `state`.
     #[must_use]
     pub const fn new(state: S) -> Self {
         Self(Mutex::new(state))
@@ -98,12 +98,12 @@ impl<S: Deliver> DeliveringMutex<S> {
 /// The lock of a [`DeliveringMutex`], held.
 pub struct Locked<'a, S: Deliver> {
     mutex: &'a Mutex<S>,
-    /// There but while a batch is delivered.
+    /// `None` only while a batch is delivered.
     guard: Option<MutexGuard<'a, S>>,
 }
 
 impl<S: Deliver> Locked<'_, S> {
-    /// Delivers what there is, then waits for a signal, `timeout` at the most. `None` is without end. It may return sooner.
+    /// Delivers the actions, then waits for a signal, at most for `timeout`; `None` waits forever. It may return sooner.
     pub fn wait(&mut self, signal: &Condvar, timeout: Option<Duration>) {
         if self.deliver() {
             return;
@@ -118,7 +118,7 @@ impl<S: Deliver> Locked<'_, S> {
         }
     }
 
-    /// Whether there was something to deliver, for which the lock was released and taken again.
+    /// Delivers the actions, if any. True if it released the lock for that and took it again.
     fn deliver(&mut self) -> bool {
         let batch = self.guard.as_mut().and_then(|state| state.take_batch());
         if batch.is_none() {

@@ -1,4 +1,4 @@
-//! The machine with made-up time, and the delivery of ends.
+//! The machine with simulated time, and the delivery of ends.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl Test {
         self.lookups.want(at(now), key, at(now + PATIENCE), urgency)
     }
 
-    /// Makes all tries that may be made.
+    /// Makes all possible tries.
     fn tries(&mut self, now: u64) -> Vec<Try<u16>> {
         let ids = &mut self.ids;
         let mut new_id = || {
@@ -81,12 +81,12 @@ impl Test {
         std::iter::from_fn(|| self.lookups.next_try(at(now), &mut new_id)).collect()
     }
 
-    /// Makes all tries that may be made: what they look up.
+    /// Makes all possible tries. Returns their keys.
     fn tried_keys(&mut self, now: u64) -> Vec<u16> {
         self.tries(now).iter().map(|next| next.key).collect()
     }
 
-    /// Makes the one try that may be made.
+    /// Makes the only possible try.
     #[track_caller]
     fn only_try(&mut self, now: u64) -> u64 {
         let tries = self.tries(now);
@@ -94,7 +94,7 @@ impl Test {
         tries[0].id
     }
 
-    /// Who has had its end since the last call.
+    /// Returns the ends since the last call.
     fn ends(&mut self) -> Vec<(u32, End<u32>)> {
         drop(self.lookups.take_replies());
         std::mem::take(&mut *self.ends.lock())
@@ -105,14 +105,14 @@ impl Test {
         self.ends()
     }
 
-    /// A try brings an answer.
+    /// Reports the answer to a try.
     #[track_caller]
     fn finish(&mut self, id: u64, answer: u32) -> Vec<(u32, End<u32>)> {
         assert!(self.lookups.finish(id, &answer).is_some(), "{id} is known");
         self.ends()
     }
 
-    /// Nothing of any lookup is left in any of the machine's tables.
+    /// Checks that no table of the machine has anything left.
     #[track_caller]
     fn is_clean(&mut self) {
         let Lookups {
@@ -140,7 +140,7 @@ impl Test {
 }
 
 #[test]
-fn what_is_asked_is_tried_once_and_answers_all() {
+fn a_lookup_is_tried_once_and_answers_all_waiters() {
     let mut test = Test::new(LIMITS);
     for client in 0..200 {
         assert!(test.ask(client.into(), 1, client));
@@ -159,7 +159,7 @@ fn what_is_asked_is_tried_once_and_answers_all() {
 }
 
 #[test]
-fn keys_are_told_apart() {
+fn keys_have_separate_lookups() {
     let mut test = Test::new(Limits {
         tries: 10,
         ..LIMITS
@@ -203,7 +203,7 @@ fn a_deadline_is_kept_although_the_try_never_ends() {
     assert_eq!(test.lookups.next_deadline(), Some(at(1_000 + PATIENCE)));
     assert_eq!(test.expire(1_000 + PATIENCE), [(2, End::Expired)]);
     assert_eq!(test.lookups.next_deadline(), None);
-    // The try is out still, and whoever asks now waits for its answer.
+    // The try is still outstanding, and a new waiter waits for its answer.
     assert!(test.lookups.is_tried(&1));
     test.ask(8_000, 1, 3);
     assert_eq!(test.tries(8_000), []);
@@ -212,7 +212,7 @@ fn a_deadline_is_kept_although_the_try_never_ends() {
 }
 
 #[test]
-fn each_waits_until_its_own_deadline_in_whatever_order_they_ask() {
+fn each_waiter_has_its_own_deadline_in_any_order() {
     let mut test = Test::new(LIMITS);
     for (client, deadline) in [(1, 300), (2, 100), (3, 200), (4, 100)] {
         test.ask_until(0, 1, client, deadline);
@@ -238,26 +238,26 @@ fn a_deadline_that_has_passed_already_is_due_at_once() {
 }
 
 #[test]
-fn a_try_that_nobody_waits_for_counts_until_it_ends() {
+fn a_try_without_waiters_counts_until_it_ends() {
     let mut test = Test::new(LIMITS);
     for key in 1..=3 {
         test.ask(0, key, key.into());
     }
     let tries = test.tries(0);
     assert_eq!(test.expire(PATIENCE).len(), 3);
-    // The one that was never tried is dropped.
+    // The lookup that was never tried is dropped.
     assert_eq!(test.lookups.len(), 2);
     test.ask(7_000, 4, 4);
     assert_eq!(test.tries(7_000), []);
     test.lookups.try_again(at(7_001), tries[0].id);
     assert_eq!(test.tried_keys(7_001), [4]);
-    // A late answer reaches nobody but is one.
+    // A late answer has no waiters but is accepted.
     assert_eq!(test.lookups.finish(tries[1].id, &9), Some(2));
     assert_eq!(test.ends(), []);
 }
 
 #[test]
-fn tries_that_nobody_wants_any_more_are_told_and_can_be_taken_back() {
+fn abandoned_tries_are_reported_and_can_be_withdrawn() {
     let mut test = Test::new(LIMITS);
     for key in 1..=3 {
         test.ask(0, key, key.into());
@@ -270,12 +270,12 @@ fn tries_that_nobody_wants_any_more_are_told_and_can_be_taken_back() {
     abandoned.sort_unstable();
     assert_eq!(abandoned, [tries[0].id, tries[1].id]);
     assert!(!test.lookups.has_news());
-    // Until it has been taken back, it answers those who ask.
+    // Until it is withdrawn, it answers new waiters.
     test.ask(PATIENCE, 2, 9);
     for id in abandoned {
         test.lookups.not_begun(at(PATIENCE), id);
     }
-    // One is gone, one is wanted again and has its turn.
+    // One is gone; the other is wanted again and is tried.
     assert_eq!(
         (test.lookups.len(), test.lookups.is_looked_up(&1)),
         (1, false)
@@ -289,7 +289,7 @@ fn tries_that_nobody_wants_any_more_are_told_and_can_be_taken_back() {
 }
 
 #[test]
-fn a_try_that_was_not_begun_has_its_turn_behind_the_others_without_a_rest() {
+fn a_withdrawn_try_is_queued_again_without_a_rest() {
     let mut test = Test::new(Limits { tries: 1, ..LIMITS });
     test.ask(0, 1, 1);
     test.ask(0, 2, 2);
@@ -302,7 +302,7 @@ fn a_try_that_was_not_begun_has_its_turn_behind_the_others_without_a_rest() {
 }
 
 #[test]
-fn a_queued_lookup_that_nobody_waits_for_is_dropped() {
+fn a_queued_lookup_without_waiters_is_dropped() {
     let mut test = Test::new(Limits { tries: 1, ..LIMITS });
     test.ask(0, 1, 1);
     let out = test.only_try(0);
@@ -318,11 +318,11 @@ fn a_queued_lookup_that_nobody_waits_for_is_dropped() {
 }
 
 #[test]
-fn what_fails_is_tried_again_after_rests_until_the_deadline() {
+fn a_failed_try_is_retried_with_rests_until_the_deadline() {
     let mut test = Test::new(LIMITS);
     test.ask(0, 1, 1);
     let (mut now, mut rests, mut ends) = (0, Vec::new(), Vec::new());
-    // Bounded, in case nobody ever has an end.
+    // Bounded, in case there is never an end.
     for _ in 0..100 {
         for next in test.tries(now) {
             assert_eq!(next.is_first, rests.is_empty());
@@ -351,7 +351,7 @@ fn what_fails_is_tried_again_after_rests_until_the_deadline() {
 }
 
 #[test]
-fn what_is_looked_up_anew_rests_no_longer_than_at_first() {
+fn a_new_lookup_begins_with_the_first_rest() {
     let mut test = Test::new(LIMITS);
     for round in 0..20 {
         let now = round * 100_000;
@@ -366,7 +366,7 @@ fn what_is_looked_up_anew_rests_no_longer_than_at_first() {
 }
 
 #[test]
-fn a_failed_try_that_nobody_waits_for_is_not_made_again() {
+fn a_failed_try_without_waiters_is_not_retried() {
     let mut test = Test::new(LIMITS);
     test.ask(0, 1, 1);
     let id = test.only_try(0);
@@ -377,7 +377,7 @@ fn a_failed_try_that_nobody_waits_for_is_not_made_again() {
 }
 
 #[test]
-fn what_is_wanted_is_looked_up_without_anyone_waiting() {
+fn a_wanted_key_is_looked_up_without_waiters() {
     let mut test = Test::new(LIMITS);
     assert!(test.want(0, 1, Urgency::Usual));
     assert!(test.want(10, 1, Urgency::Usual));
@@ -385,7 +385,7 @@ fn what_is_wanted_is_looked_up_without_anyone_waiting() {
     assert_eq!(test.finish(id, 9), []);
     test.is_clean();
 
-    // Not for ever, and not for less than the longest that was asked for.
+    // Not forever, and not shorter than the longest request.
     let mut test = Test::new(Limits { tries: 0, ..LIMITS });
     test.want(10, 1, Urgency::Usual);
     test.lookups.want(at(10), 1, at(20), Urgency::Usual);
@@ -397,7 +397,7 @@ fn what_is_wanted_is_looked_up_without_anyone_waiting() {
 }
 
 #[test]
-fn what_is_wanted_for_ever_is_due_never() {
+fn a_key_wanted_forever_has_no_deadline() {
     let mut test = Test::new(LIMITS);
     test.lookups.want(at(0), 1, Moment::NEVER, Urgency::Usual);
     let id = test.only_try(0);
@@ -409,7 +409,7 @@ fn what_is_wanted_for_ever_is_due_never() {
 }
 
 #[test]
-fn what_is_wanted_until_now_is_not_looked_up() {
+fn a_key_wanted_until_now_is_not_looked_up() {
     let mut test = Test::new(LIMITS);
     test.lookups.want(at(100), 1, at(100), Urgency::Usual);
     test.is_clean();
@@ -417,7 +417,7 @@ fn what_is_wanted_until_now_is_not_looked_up() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn too_many_lookups_or_waiters_are_refused() {
     let mut test = Test::new(Limits {
         lookups: 2,
         waiters: 3,
@@ -432,13 +432,13 @@ fn what_does_not_fit_is_refused() {
     assert!(!test.ask(0, 2, 6));
     assert_eq!(test.ends(), [(6, End::Full)]);
     assert_eq!((test.lookups.waiting(), test.lookups.len()), (3, 2));
-    // Whoever leaves makes room.
+    // A waiter that ends makes room.
     test.expire(PATIENCE);
     assert!(test.ask(PATIENCE, 3, 7));
 }
 
 #[test]
-fn what_closes_ends_its_lookups_and_no_others() {
+fn a_close_ends_its_lookups_and_no_others() {
     let mut test = Test::new(LIMITS);
     for key in [1, 2, 3, 11] {
         test.ask(0, key, key.into());
@@ -449,7 +449,7 @@ fn what_closes_ends_its_lookups_and_no_others() {
     ends.sort_unstable_by_key(|(client, _)| *client);
     assert_eq!(ends, [1, 2, 3].map(|client| (client, End::Closed)));
     assert_eq!((test.lookups.len(), test.lookups.waiting()), (1, 1));
-    // The old answers reach nobody, not even who asks for the same anew.
+    // The old answers reach no waiter, not even a new one for the same key.
     test.ask(2, 1, 5);
     for old in tries {
         assert!(test.lookups.tried(old.id).is_none());
@@ -468,7 +468,7 @@ fn an_answer_that_comes_twice_or_for_nothing_is_ignored() {
     test.ask(0, 1, 1);
     let id = test.only_try(0);
     test.lookups.try_again(at(1), id);
-    // It rests now: nothing is out.
+    // It rests now: nothing is outstanding.
     for id in [id, 99] {
         assert_eq!(test.lookups.finish(id, &9), None);
         assert_eq!(test.lookups.try_again(at(1), id), None);
@@ -498,7 +498,7 @@ fn a_clock_that_goes_back_does_no_harm() {
 }
 
 #[test]
-fn the_answer_may_come_by_another_way() {
+fn an_answer_may_come_without_a_try() {
     let mut test = Test::new(LIMITS);
     for key in 1..=3 {
         test.ask(0, key, key.into());
@@ -516,7 +516,7 @@ fn the_answer_may_come_by_another_way() {
 }
 
 #[test]
-fn who_asks_after_all_is_superseded_gets_no_answer_from_before() {
+fn a_waiter_after_a_supersede_gets_no_earlier_answer() {
     let mut test = Test::new(LIMITS);
     test.ask(0, 1, 1);
     test.ask(0, 2, 2);
@@ -528,7 +528,7 @@ fn who_asks_after_all_is_superseded_gets_no_answer_from_before() {
     assert_eq!(test.finish(before[0].id, 8), [(1, End::Answer(8))]);
     let after = test.only_try(2);
     assert!(test.lookups.is_current(after));
-    // One that is tried anew answers everybody again.
+    // A lookup that is tried anew answers all waiters again.
     test.lookups.try_again(at(3), before[1].id);
     test.ask(4, 2, 4);
     assert_eq!((test.lookups.len(), test.lookups.waiting()), (2, 3));
@@ -544,7 +544,7 @@ fn who_asks_after_all_is_superseded_gets_no_answer_from_before() {
 }
 
 #[test]
-fn what_is_superseded_leaves_alone_what_was_not_tried() {
+fn a_supersede_does_not_affect_untried_lookups() {
     let mut test = Test::new(Limits { tries: 1, ..LIMITS });
     test.ask(0, 1, 1);
     test.ask(0, 2, 2);
@@ -572,7 +572,7 @@ fn superseded_and_current_lookups_of_a_key_end_each_by_themselves() {
     assert!(test.lookups.is_current(new));
     assert_eq!(test.finish(new, 9), [(2, End::Answer(9))]);
     assert!(!test.lookups.is_looked_up(&1));
-    // Nobody has asked since, so the old one is it again once it is tried anew.
+    // There is no newer lookup, so the old one becomes current again when it is tried anew.
     test.expire(1 + 125);
     let anew = test.only_try(1 + 125);
     assert!(test.lookups.is_current(anew) && test.lookups.is_looked_up(&1));
@@ -612,7 +612,7 @@ fn a_try_that_times_out_is_made_again_behind_the_others_under_its_id() {
             ..first[0]
         }]
     );
-    // The other one waits for its turn, and the answer to its earlier try counts.
+    // The other one is queued, and the answer to its earlier try counts.
     assert_eq!(test.lookups.tried(second[0].id), Some(&2));
     assert_eq!(test.finish(second[0].id, 9), [(2, End::Answer(9))]);
     assert_eq!(test.finish(again[0].id, 8), [(1, End::Answer(8))]);
@@ -620,7 +620,7 @@ fn a_try_that_times_out_is_made_again_behind_the_others_under_its_id() {
 }
 
 #[test]
-fn a_try_with_a_timeout_that_nobody_waits_for_is_dropped_with_its_id() {
+fn a_timed_out_try_without_waiters_is_dropped_with_its_id() {
     let mut test = Test::new(TIMEOUTS);
     test.ask_until(0, 1, 1, 50);
     let id = test.only_try(0);
@@ -654,7 +654,7 @@ fn a_try_that_timed_out_may_still_fail() {
 }
 
 #[test]
-fn an_answer_from_before_is_none_for_a_lookup_that_is_tried_anew() {
+fn a_superseded_answer_does_not_end_a_lookup_that_is_tried_anew() {
     let mut test = Test::new(TIMEOUTS);
     test.ask(0, 1, 1);
     let old = test.only_try(0);
@@ -671,14 +671,14 @@ fn an_answer_from_before_is_none_for_a_lookup_that_is_tried_anew() {
 }
 
 #[test]
-fn what_is_looked_up_in_the_background_goes_behind_all_others() {
+fn background_lookups_go_behind_all_others() {
     let mut test = Test::new(Limits { tries: 1, ..LIMITS });
     for key in 1..=3 {
         test.want(0, key, Urgency::Background);
     }
     test.ask(0, 4, 4);
     test.want(0, 5, Urgency::Usual);
-    // Somebody waits for these now; each goes where it would be had it been usual from the start.
+    // These have waiters now; each gets the place that it would have if it had been usual from the start.
     test.ask(0, 2, 2);
     test.want(0, 3, Urgency::Usual);
     for key in [2, 3, 4, 5, 1] {
@@ -690,13 +690,13 @@ fn what_is_looked_up_in_the_background_goes_behind_all_others() {
 }
 
 #[test]
-fn what_fails_keeps_its_urgency() {
+fn a_failed_lookup_keeps_its_urgency() {
     let mut test = Test::new(Limits { tries: 1, ..LIMITS });
     test.want(0, 1, Urgency::Background);
     let id = test.only_try(0);
     test.lookups.not_begun(at(0), id);
     test.ask(0, 2, 2);
-    // A look into the background does not take the urgency from what somebody waits for.
+    // A background request does not lower the urgency of a lookup with waiters.
     test.want(0, 2, Urgency::Background);
     assert_eq!(test.tried_keys(0), [2]);
 }
@@ -723,13 +723,13 @@ fn waiting_can_end_before_its_deadline() {
     assert_eq!(test.finish(tries[0].id, 9), [(1, End::Answer(9))]);
     test.lookups.end_waiting(at(20), &End::Closed, |_| true);
     assert_eq!(test.ends().len(), 2);
-    // One is out for nothing, one was not tried.
+    // One is outstanding for no waiter, one was not tried.
     assert_eq!(test.lookups.take_abandoned(), [tries[1].id]);
     assert_eq!(test.lookups.len(), 1);
 }
 
 #[test]
-fn the_tries_whose_answer_may_come_are_known() {
+fn tries_lists_those_whose_answer_may_arrive() {
     let mut test = Test::new(LIMITS);
     for key in 1..=3 {
         test.ask(0, key, key.into());
@@ -751,7 +751,7 @@ fn the_tries_whose_answer_may_come_are_known() {
 }
 
 #[test]
-fn who_waits_has_an_end_when_the_machine_is_dropped() {
+fn waiters_have_an_end_when_the_machine_is_dropped() {
     let mut test = Test::new(Limits {
         waiters: 2,
         ..LIMITS
@@ -782,10 +782,10 @@ impl Deliver for State {
     }
 }
 
-/// Takes the lock behind which it waited, and tells how many wait still.
+/// Takes the lock of its own machine, and sends the number of remaining waiters.
 struct Curious {
     shared: Arc<DeliveringMutex<State>>,
-    tell: mpsc::Sender<usize>,
+    sender: mpsc::Sender<usize>,
 }
 
 impl Waiter for Curious {
@@ -793,7 +793,7 @@ impl Waiter for Curious {
 
     fn end(self, _: End<()>) {
         let waiting = self.shared.lock().lookups.waiting();
-        let _ = self.tell.send(waiting);
+        let _ = self.sender.send(waiting);
     }
 }
 
@@ -805,7 +805,7 @@ fn shared(waiters: usize) -> Arc<DeliveringMutex<State>> {
     }))
 }
 
-/// Runs `body` on a thread of its own, and fails if it does not end: it would hang for ever.
+/// Runs `body` on its own thread, and fails if it hangs.
 #[track_caller]
 fn ends<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, is_done) = mpsc::channel();
@@ -816,10 +816,10 @@ fn ends<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> R {
     result
 }
 
-fn ask(state: &mut State, shared: &Arc<DeliveringMutex<State>>, tell: &mpsc::Sender<usize>) {
+fn ask(state: &mut State, shared: &Arc<DeliveringMutex<State>>, sender: &mpsc::Sender<usize>) {
     let waiter = Curious {
         shared: Arc::clone(shared),
-        tell: tell.clone(),
+        sender: sender.clone(),
     };
     state.lookups.ask(at(0), 1, waiter, at(10));
 }
@@ -846,71 +846,73 @@ fn replies_that_an_early_return_drops_are_delivered() {
 }
 
 #[test]
-fn nobody_is_answered_while_the_lock_is_held_however_it_is_left() {
-    let told = ends(|| {
+fn no_reply_is_delivered_while_the_lock_is_held() {
+    let received = ends(|| {
         let shared = shared(10);
-        let (tell, told) = mpsc::channel();
-        let all_told = || told.try_iter().collect::<Vec<usize>>();
+        let (sender, received) = mpsc::channel();
+        let all_received = || received.try_iter().collect::<Vec<usize>>();
         let mut steps = Vec::new();
 
         let early = || -> Option<()> {
             let mut state = shared.lock();
             for _ in 0..3 {
-                ask(&mut state, &shared, &tell);
+                ask(&mut state, &shared, &sender);
             }
             state.lookups.finish_key(&1, &());
-            told.try_recv().expect_err("nobody is told under the lock");
+            received
+                .try_recv()
+                .expect_err("no waiter has its end under the lock");
             let nothing: Option<()> = None;
             nothing?;
             drop(state);
             Some(())
         };
         assert_eq!(early(), None);
-        steps.push(all_told());
+        steps.push(all_received());
 
-        ask(&mut shared.lock(), &shared, &tell);
+        ask(&mut shared.lock(), &shared, &sender);
         shared.lock().lookups.expire(at(10));
-        steps.push(all_told());
+        steps.push(all_received());
         steps
     });
-    assert_eq!(told, [vec![0, 0, 0], vec![0]]);
+    assert_eq!(received, [vec![0, 0, 0], vec![0]]);
 }
 
 #[test]
-fn what_a_panic_leaves_under_the_lock_is_delivered() {
-    let told = ends(|| {
+fn replies_are_delivered_after_a_panic_under_the_lock() {
+    let received = ends(|| {
         let shared = shared(10);
-        let (tell, told) = mpsc::channel();
+        let (sender, received) = mpsc::channel();
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let mut state = shared.lock();
-            ask(&mut state, &shared, &tell);
+            ask(&mut state, &shared, &sender);
             state.lookups.finish_key(&1, &());
             std::panic::resume_unwind(Box::new("under the lock"));
         }));
         assert!(outcome.is_err());
-        told.try_recv()
+        received.try_recv()
     });
-    assert_eq!(told, Ok(0));
+    assert_eq!(received, Ok(0));
 }
 
 #[test]
 fn a_wait_delivers_before_it_sleeps() {
-    let told = ends(|| {
+    let received = ends(|| {
         let shared = shared(10);
-        let (tell, told) = mpsc::channel();
+        let (sender, received) = mpsc::channel();
         let signal = Condvar::new();
         let mut state = shared.lock();
-        ask(&mut state, &shared, &tell);
+        ask(&mut state, &shared, &sender);
         state.lookups.finish_key(&1, &());
-        // Nobody signals: it returns since it has delivered, and holds the lock again.
+        // There is no signal: it returns because it has delivered, and holds the lock again.
         state.wait(&signal, None);
-        let told = told.try_recv();
+        let received = received.try_recv();
         assert!(!state.lookups.has_news());
         // There is nothing more to deliver, so it sleeps.
         state.wait(&signal, Some(Duration::from_millis(1)));
-        told
+        received
     });
-    assert_eq!(told, Ok(0));
+    assert_eq!(received, Ok(0));
 }
 
 #[test]
@@ -949,7 +951,7 @@ impl Waiter for Fragile {
 }
 
 #[test]
-fn a_waiter_that_panics_takes_no_end_from_the_others() {
+fn a_waiter_that_panics_does_not_affect_the_others() {
     let host =
         testing::host_that_logs(|_, text| LINES.lock().push(text.to_string_lossy().into_owned()));
     let ends = Ends::default();
@@ -960,7 +962,7 @@ fn a_waiter_that_panics_takes_no_end_from_the_others() {
         lookups.ask(at(0), 1, fragile, at(10));
     }
     lookups.finish_key(&1, &9);
-    // The list that is taken out has the host, too.
+    // The list taken out has the host, too.
     drop(lookups.take_replies());
     assert_eq!(*ends.lock(), [(1, End::Answer(9)), (3, End::Answer(9))]);
     let lines = LINES.lock().clone();

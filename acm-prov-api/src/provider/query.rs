@@ -1,10 +1,10 @@
-//! The right answer to a query for every provider: ask the SA, past all caches.
+//! The default answer to a query request, right for every provider: queries the SA, past all caches.
 
 use crate::handles::EndpointHandle;
 use crate::request::QueryRequest;
 use crate::sa::SaError;
 
-/// Asks the SA what the client wants to know and answers with what it says.
+/// Queries the SA for the client and answers with its record.
 pub(crate) fn ask_sa(endpoint: &EndpointHandle, request: QueryRequest) {
     let query = request.path_query();
     if let Err(error) = query.target() {

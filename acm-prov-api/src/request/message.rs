@@ -38,7 +38,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// A message as the core hands it to a callback, to be read during the call only.
+/// A message as the core passes it to a callback. Valid only during the call.
 #[derive(Clone, Copy)]
 pub(crate) struct Message<'a>(&'a [u8; LENGTH]);
 
@@ -56,7 +56,7 @@ impl<'a> Message<'a> {
             .expect("a message is longer than its header")
     }
 
-    /// `src_out`, `src_index`, `dst_index`: the core's, except in a path request, where they are the client's.
+    /// `src_out`, `src_index` and `dst_index` are set by the core, but in a path request by the client.
     pub(crate) fn source_is_out(self) -> bool {
         self.0[3] != 0
     }
@@ -69,19 +69,19 @@ impl<'a> Message<'a> {
         self.0[5].into()
     }
 
-    /// How many entries the sender filled; what lies behind them is garbage.
+    /// Returns how many entries the sender filled; the bytes after them are garbage.
     pub(crate) fn entries(self) -> usize {
         let length = usize::from(u16::from_ne_bytes([self.0[6], self.0[7]]));
         (length.min(LENGTH).saturating_sub(HEADER)) / ENTRY
     }
 
-    /// The entry at `index`, filled or not; `None` past the message's end.
+    /// Returns the entry at `index`, filled or not; `None` past the message's end.
     pub(crate) fn entry(self, index: usize) -> Option<Entry<'a>> {
         let at = index.checked_mul(ENTRY)?.checked_add(HEADER)?;
         self.0.get(at..)?.first_chunk().map(Entry)
     }
 
-    /// The entry at `index`, if the sender filled it.
+    /// Returns the entry at `index`, if the sender filled it.
     pub(crate) fn filled_entry(self, index: usize) -> Option<Entry<'a>> {
         if index < self.entries() {
             self.entry(index)
@@ -91,7 +91,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A message of our own, built for the core: room for a whole one, of which only `hdr.length` bytes are written.
+/// A message for the core, with room for a full one; only `hdr.length` bytes are written.
 #[repr(C, align(8))]
 pub(crate) struct Outgoing {
     bytes: [MaybeUninit<u8>; LENGTH],
@@ -99,7 +99,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// A header with the request's version, opcode and tid, acknowledged, with zero data bytes.
+    /// Begins with a header: the request's version, opcode and tid, the acknowledge bit, zero data bytes.
     #[inline]
     pub(crate) fn answer_to(header: &[u8; HEADER], status: u8) -> Self {
         let mut answer = Self {
@@ -136,7 +136,7 @@ impl Outgoing {
         self.push(&path.to_bytes());
     }
 
-    /// The message, as far as it is written. The pointer is good for as long as this is.
+    /// Returns the written part of the message. The pointer is valid while this value is.
     #[inline]
     pub(crate) fn as_msg(&mut self) -> *mut acm_msg {
         let [low, high] = (self.length as u16).to_ne_bytes();

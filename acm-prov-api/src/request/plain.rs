@@ -1,6 +1,6 @@
-//! The plain question of an endpoint, read from a client's bytes without making a query of them.
+//! Recognizes a plain request in a client's bytes, without building a query.
 
-use super::Asked;
+use super::Entries;
 use crate::abi::AcmEpType;
 use crate::address::{ADDRESS_LENGTH, Gid, Lid, PKey};
 use crate::sa::{Source, Target};
@@ -16,13 +16,13 @@ const TRAFFIC_CLASS: usize = 48;
 const PKEY: usize = 50;
 const PACKET_LIFETIME: usize = 56;
 
-/// Bits that name something if one of them is set: SLID and flow label, of the word at [`DLID`].
+/// Bits of SLID and flow label in the word at [`DLID`]; a set bit names the component.
 const LIDS_AND_FLOW: u64 = mask([0, 0, 0xff, 0xff, 0x0f, 0xff, 0xff, 0]);
-/// Traffic class and SL, and the selectors of MTU and rate, of the word at [`TRAFFIC_CLASS`].
+/// Bits of traffic class, SL, and the selectors of MTU and rate in the word at [`TRAFFIC_CLASS`].
 const CLASSES: u64 = mask([0xff, 0, 0, 0, 0, 0x0f, 0xc0, 0xc0]);
-/// QoS class, of the same word.
+/// Bits of the QoS class in the same word.
 const QOS_CLASS: u64 = mask([0, 0, 0, 0, 0xff, 0xf0, 0, 0]);
-/// The selector of the packet lifetime, of the word at [`PACKET_LIFETIME`].
+/// Bits of the packet lifetime's selector in the word at [`PACKET_LIFETIME`].
 const LIFETIME: u64 = mask([0xc0, 0, 0, 0, 0, 0, 0, 0]);
 
 const fn mask(bytes: [u8; 8]) -> u64 {
@@ -52,7 +52,7 @@ pub(super) fn has_destination(record: &Record) -> bool {
     word(record, DGID) | word(record, DGID + 8) != 0 || !lid(record, DLID).is_zero()
 }
 
-/// Whether service id and QoS class are a part of the question.
+/// Whether service id and QoS class are part of the request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Qos {
     Counts,
@@ -60,7 +60,7 @@ pub(super) enum Qos {
     IsIgnored,
 }
 
-/// Whether a record names nothing but ends that are right for the endpoint, whatever its destination.
+/// Whether a record names only a source and P_Key that match the endpoint, and possibly a destination.
 #[inline]
 fn names_no_more(record: &Record, source: &Source, qos: Qos) -> bool {
     let (classes, service_id) = match qos {
@@ -79,7 +79,7 @@ fn names_no_more(record: &Record, source: &Source, qos: Qos) -> bool {
         && (sgid.is_zero() || sgid.in_subnet_of(source) == GidWords::of(source.gid))
 }
 
-/// A GID as two words in host order. Taken apart into bytes it would go through memory.
+/// A GID as two words in host order, which stay in registers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct GidWords(u64, u64);
 
@@ -131,7 +131,7 @@ fn by_lid(lid: Lid) -> Option<Target> {
     lid.is_unicast().then_some(Target::Lid(lid))
 }
 
-impl Asked<'_> {
+impl Entries<'_> {
     /// See [`ResolveRequest::plain_target`](super::ResolveRequest::plain_target).
     #[inline]
     pub(super) fn plain_target(&self, source: &Source, qos: Qos) -> Option<Target> {
@@ -158,8 +158,8 @@ impl Asked<'_> {
     }
 }
 
-impl Asked<'_> {
-    /// The target of the plain question that is left if the destination is another one: see
+impl Entries<'_> {
+    /// As above, but with another destination: see
     /// [`EndpointCache::resolve_to`](crate::cache::engine::EndpointCache::resolve_to).
     #[cfg(feature = "cache")]
     #[inline]

@@ -1,4 +1,4 @@
-//! A client's request to ask the SA itself.
+//! A client's request for an SA query (QUERY_SA).
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::path::PathRecord;
 use crate::request::message::{ENTRY, Entry, HEADER, Message, Outgoing};
 use crate::sa::PathQuery;
 
-/// A request to ask the SA, past every cache: answer or refuse it, now or later.
+/// A request for an SA query, past every cache: answer or refuse it, now or later.
 #[must_use = "dropping a request answers ENODATA"]
 pub struct QueryRequest {
     endpoint: EndpointHandle,
@@ -21,7 +21,7 @@ pub struct QueryRequest {
 }
 
 impl QueryRequest {
-    /// Reads the core's message. One that asks for nothing is answered here; `None` then.
+    /// Reads the core's message. Refuses an invalid one and returns `None`.
     pub(crate) fn read(endpoint: &EndpointHandle, id: u64, message: Message<'_>) -> Option<Self> {
         match queried(message) {
             Some(entry) => Some(Self {
@@ -48,12 +48,12 @@ impl QueryRequest {
         Entry(&self.entry)
     }
 
-    /// The path record that the SA is to be asked for. What is zero in it is left open.
+    /// Returns the path record for the query. Zero fields are left open.
     pub fn wanted(&self) -> PathRecord {
         self.entry().path_record()
     }
 
-    /// The query that the request asks: all that its path record names.
+    /// Returns the request's query: all that its path record names.
     pub fn path_query(&self) -> PathQuery {
         PathQuery::from_client(&self.wanted())
     }
@@ -65,7 +65,7 @@ impl QueryRequest {
         self.respond(AcmStatus::SUCCESS, |answer| answer.path(flags, path));
     }
 
-    /// Answers with a failure. `SUCCESS` is no failure and becomes `ENODATA`.
+    /// Answers with an error. `SUCCESS` becomes `ENODATA`.
     pub fn refuse(mut self, status: AcmStatus) {
         self.fail(status);
     }
@@ -98,7 +98,7 @@ impl fmt::Debug for QueryRequest {
     }
 }
 
-/// The entry of a query message.
+/// Returns the entry of a query message.
 fn queried(message: Message<'_>) -> Option<Entry<'_>> {
     message
         .filled_entry(0)
@@ -116,7 +116,7 @@ pub(crate) fn refuse_query(host: &Host, id: u64, message: Message<'_>) {
     }
 }
 
-/// A query is answered in a message of its own form: one path entry, also when it failed.
+/// Answers a query. The message always has one path entry, even with an error.
 fn respond_query(
     host: &Host,
     id: u64,
@@ -126,7 +126,7 @@ fn respond_query(
 ) {
     let mut answer = Outgoing::answer_to(header, status.0);
     fill(&mut answer);
-    // SAFETY: a message as long as it says, the core's during the call.
+    // SAFETY: the message has the length in its header; the core reads it only during the call.
     let code = unsafe { (host.table().acm_query_response)(id, answer.as_msg()) };
     if code != 0 {
         not_delivered(host, id, "query", status);

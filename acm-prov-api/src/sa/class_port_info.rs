@@ -1,4 +1,4 @@
-//! What the SA can do (ClassPortInfo; IBA vol. 1, 13.4.8.1 and 15.2.4).
+//! The SA's ClassPortInfo (IBA vol. 1, 13.4.8.1 and 15.2.4).
 
 use crate::abi::{UMAD_BASE_VERSION, UMAD_LEN_SA_DATA, UMAD_SA_CLASS_VERSION};
 use crate::sa::SaError;
@@ -6,10 +6,10 @@ use crate::sa::SaError;
 /// The attribute's id.
 pub(super) const ATTRIBUTE: u16 = 0x0001;
 
-/// Bit of CapabilityMask2: the SA looks at service id and QoS class in path queries (IBA vol. 1, annex A13).
+/// Bit of CapabilityMask2: service id and QoS class affect path queries (IBA vol. 1, annex A13).
 const QOS: u32 = 1 << 1;
 
-/// The SA's ClassPortInfo, as far as path queries depend on it.
+/// The part of the SA's ClassPortInfo that affects path queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassPortInfo {
     /// CapabilityMask2, 27 bits, host order.
@@ -17,7 +17,7 @@ pub struct ClassPortInfo {
 }
 
 impl ClassPortInfo {
-    /// Whether service id and QoS class choose a path. If not, both are reserved in queries to this SA.
+    /// Whether service id and QoS class affect a path. If not, both are reserved in queries to this SA.
     #[must_use]
     pub const fn has_qos(&self) -> bool {
         self.capability_mask2 & QOS != 0
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn the_bit_says_whether_service_ids_choose_a_path() {
-        // CapabilityMask2 of OpenSM, and a RespTimeValue of 0x12, whose own bits do not count.
+        // CapabilityMask2 of OpenSM, with a RespTimeValue of 0x12 in the low bits, which must be ignored.
         for (mask, has_qos) in [(0xb5e8_u32, false), (0xb5ea, true), (0x07ff_ffff, true)] {
             let [a, b, c, d] = (mask << 5 | 0x12).to_be_bytes();
             let info = read([1, 2, 0xff, 0xff, a, b, c, d]).unwrap();

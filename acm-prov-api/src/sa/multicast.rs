@@ -5,14 +5,14 @@ use crate::address::{Gid, Lid, PKey};
 use crate::handles::EndpointHandle;
 use crate::path::Limit;
 
-/// What a join demands. All values are in host byte order.
+/// A join request. All values are in host byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MulticastJoin {
     /// The group.
     pub mgid: Gid,
     /// The port that joins; `None` for the endpoint's own first GID.
     pub port_gid: Option<Gid>,
-    /// The group's partition; `None` for the endpoint's P_Key as it is.
+    /// The group's partition; `None` for the endpoint's P_Key.
     pub pkey: Option<PKey>,
     /// The group's Q_Key.
     pub qkey: u32,
@@ -147,7 +147,7 @@ impl MulticastMember {
     }
 }
 
-/// The record as it stands in an SA MAD's data.
+/// Returns the record in the form of an SA MAD's data.
 pub(super) fn to_bytes(
     record: &umad_sa_mcmember_record,
 ) -> [u8; size_of::<umad_sa_mcmember_record>()] {

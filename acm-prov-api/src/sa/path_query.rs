@@ -1,4 +1,4 @@
-//! What a path is asked for: the components that are named, and their values.
+//! A path query: the named components and their values.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use crate::abi::AcmStatus;
 use crate::address::{Gid, Lid, PKey};
 use crate::path::{Limit, PathRecord, Selector, rate_mbps};
 
-/// The asking side of the path queries of one endpoint.
+/// The source side of an endpoint's path queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
     /// The port's GID.
     pub gid: Gid,
     /// The port's base LID.
     pub lid: Lid,
-    /// The endpoint's P_Key, as the port's table has it.
+    /// The endpoint's P_Key, as in the port's table.
     pub pkey: PKey,
 }
 
-/// The port that a path leads to.
+/// The destination port of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A port by its GID.
@@ -26,8 +26,8 @@ pub enum Target {
     Lid(Lid),
 }
 
-/// A component of a path record that a query can name (IBA vol. 1, 15.2.5.16). Hop limit, preference, number of paths and
-/// the reversible bit are missing: the first two are the SA's to say, and every query asks for one reversible path.
+/// A component of a path record that a query can name (IBA vol. 1, 15.2.5.16). Hop limit and preference are missing because
+/// only the SA sets them; number of paths and the reversible bit, because every query asks for one reversible path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Component {
     /// GID of the destination port.
@@ -38,7 +38,7 @@ pub enum Component {
     Dlid,
     /// LID of the source port.
     Slid,
-    /// P_Key, of which the partition counts and the membership bit does not.
+    /// P_Key: the partition, without the membership bit.
     PKey,
     /// Service id.
     ServiceId,
@@ -68,11 +68,11 @@ const CHOICES: u64 = {
     mask
 };
 
-/// How many of [`Component::ALL`], from the first on, say which ports are meant. The others choose between the paths of two ports:
+/// How many of the first [`Component::ALL`] identify the two ports. The others choose between the paths of two ports;
 /// few queries name one.
 const IN_PLAIN_QUERIES: usize = 5;
 
-/// Mask bits of what every query asks for: one reversible path.
+/// Mask bits in every query: one reversible path.
 const ONE_REVERSIBLE_PATH: u64 = Component::REVERSIBLE_MASK | Component::NUMBER_OF_PATHS_MASK;
 
 impl Component {
@@ -81,7 +81,7 @@ impl Component {
     /// The mask bit of the number of paths, which every query sets to one.
     pub const NUMBER_OF_PATHS_MASK: u64 = 1 << 12;
 
-    /// All of them.
+    /// All components.
     pub const ALL: [Self; 13] = [
         Self::Dgid,
         Self::Dlid,
@@ -98,8 +98,8 @@ impl Component {
         Self::PacketLifetime,
     ];
 
-    /// The bits of the component mask, host order. A value with a selector has two, which are always set together: an SA
-    /// ignores a lone one.
+    /// Returns the bits of the component mask, host order. A value with a selector has two bits, which are always set
+    /// together: an SA ignores a single one.
     #[must_use]
     pub const fn mask(self) -> u64 {
         match self {
@@ -119,8 +119,8 @@ impl Component {
         }
     }
 
-    /// Whether the value of a record says that a path has what was asked for. The others only choose a path: SAs (OpenSM
-    /// among them) return zero there.
+    /// Whether the SA's record shows the value of this component. The others only choose a path: SAs such as OpenSM return
+    /// zero for them.
     const fn is_shown_by_a_path(self) -> bool {
         !matches!(
             self,
@@ -128,7 +128,7 @@ impl Component {
         )
     }
 
-    /// The limit in a record, of a component that has a selector.
+    /// Returns the limit in a record, if the component has a selector.
     fn limit(self, record: &PathRecord) -> Option<Limit> {
         let (selector, code) = match self {
             Self::Mtu => (record.mtu_selector(), record.mtu()),
@@ -139,7 +139,7 @@ impl Component {
         Some(Limit { selector, code })
     }
 
-    /// What a code stands for, in an order that the codes themselves need not follow.
+    /// Returns the value behind a code, to compare: codes need not be in order.
     fn meaning(self, code: u8) -> Option<u32> {
         match self {
             Self::Rate => rate_mbps(code),
@@ -147,7 +147,7 @@ impl Component {
         }
     }
 
-    /// The value as a number: equal numbers are equal demands.
+    /// Returns the value as a number: equal numbers are equal constraints.
     fn value(self, record: &PathRecord) -> u128 {
         match self {
             Self::Dgid => u128::from_be_bytes(record.dgid().0),
@@ -185,7 +185,7 @@ impl Component {
         };
     }
 
-    /// Shows a [value](Self::value).
+    /// Prints a [value](Self::value).
     fn show(self, value: u128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dgid | Self::Sgid => write!(f, "{}", Gid(value.to_be_bytes())),
@@ -200,7 +200,7 @@ impl Component {
 }
 
 impl Component {
-    /// The component's name in log lines.
+    /// Returns the component's name in log lines.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Dgid => "DGID",
@@ -226,7 +226,7 @@ impl fmt::Display for Component {
     }
 }
 
-/// A query for one reversible path: each component is named with a value, 0 included, or left open.
+/// A query for one reversible path. Each component is either named with a value (0 is a value), or left open.
 ///
 /// ```
 /// use acm_prov_api::address::Gid;
@@ -242,27 +242,27 @@ impl fmt::Display for Component {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PathQuery {
     mask: u64,
-    /// Zero wherever nothing is named.
+    /// Zero in components that are left open.
     record: PathRecord,
 }
 
-/// Why a query asks for nothing that a path can lead to.
+/// The reason why a query has no valid destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathQueryError {
-    /// Neither a DLID nor a DGID.
+    /// It names neither DLID nor DGID.
     #[error("the request names neither DLID nor DGID")]
     NoDestination,
-    /// A DLID that no port has.
+    /// The DLID is not a port's.
     #[error("DLID {0} is not unicast (1 to 49151)")]
     LidNotUnicast(Lid),
-    /// A DGID that no port has.
-    #[error("DGID {0} is a multicast group, which no path leads to")]
+    /// The DGID is not a port's.
+    #[error("DGID {0} is a multicast group, not a port")]
     GidNotUnicast(Gid),
 }
 
 impl PathQueryError {
-    /// The status for the client.
+    /// Returns the status for the client.
     #[must_use]
     pub const fn status(self) -> AcmStatus {
         AcmStatus::EDESTADDR
@@ -282,7 +282,7 @@ macro_rules! setters {
 }
 
 impl PathQuery {
-    /// The query for any path to `target`.
+    /// Creates a query for any path to `target`.
     #[must_use]
     pub fn to(target: Target) -> Self {
         let mut query = Self::open();
@@ -298,11 +298,11 @@ impl PathQuery {
         }
     }
 
-    /// The query that a path record in a client's message asks.
+    /// Creates the query of a path record in a client's message.
     ///
-    /// This is the one place where a client's zero gets its meaning: a component of zero is left open, and so are MTU, rate
-    /// and packet lifetime whose selector is zero, and a P_Key of no partition (0x8000). Hop limit, preference, number
-    /// of paths and the reversible bit are not looked at.
+    /// Only this function gives a client's zero its meaning: it leaves a component of zero open, and also MTU, rate
+    /// and packet lifetime with the selector zero, and the P_Key 0x8000 (no partition). It ignores hop limit, preference,
+    /// number of paths and the reversible bit.
     #[must_use]
     pub fn from_client(record: &PathRecord) -> Self {
         let mut query = Self::open();
@@ -324,19 +324,19 @@ impl PathQuery {
         self.mask & component.mask() != 0
     }
 
-    /// The component mask, host order: what is named, and one reversible path.
+    /// Returns the component mask, host order: the named components, and one reversible path.
     #[must_use]
     pub const fn mask(&self) -> u64 {
         self.mask
     }
 
-    /// The values, zero where a component is left open.
+    /// Returns the values, zero for components left open.
     #[must_use]
     pub const fn values(&self) -> &PathRecord {
         &self.record
     }
 
-    /// The record to ask the SA with. It goes with [`mask`](Self::mask).
+    /// Returns the record to send to the SA, together with [`mask`](Self::mask).
     #[must_use]
     pub fn record(&self) -> PathRecord {
         let mut record = self.record;
@@ -344,7 +344,7 @@ impl PathQuery {
         record
     }
 
-    /// Names another destination, in place of a DGID and DLID that were named.
+    /// Names another destination, in place of a named DGID and DLID.
     pub fn set_target(&mut self, target: Target) -> &mut Self {
         self.leave_open(Component::Dgid);
         self.leave_open(Component::Dlid);
@@ -366,7 +366,7 @@ impl PathQuery {
         set_dgid(gid: Gid), Dgid;
         /// Names the source's GID.
         set_sgid(gid: Gid), Sgid;
-        /// Names the destination's LID, or that of the router towards it.
+        /// Names the LID of the destination, or of the router towards it.
         set_dlid(lid: Lid), Dlid;
         /// Names the source's LID.
         set_slid(lid: Lid), Slid;
@@ -382,11 +382,11 @@ impl PathQuery {
         set_flow_label(label: u32), FlowLabel;
         /// Names the service level, 4 bits.
         set_sl(sl: u8), Sl;
-        /// Names the MTU: a code (1 = 256 bytes … 5 = 4096) and how it is meant.
+        /// Names the MTU: a code (1 = 256 bytes … 5 = 4096) and how to compare it.
         set_mtu(selector: Selector, code: u8), Mtu;
-        /// Names the rate: a code of `ibv_rate` and how it is meant.
+        /// Names the rate: a code of `ibv_rate` and how to compare it.
         set_rate(selector: Selector, code: u8), Rate;
-        /// Names the packet lifetime: n of 4.096 µs × 2^n and how it is meant.
+        /// Names the packet lifetime: n of 4.096 µs × 2^n and how to compare it.
         set_packet_lifetime(selector: Selector, n: u8), PacketLifetime;
     }
 
@@ -397,10 +397,10 @@ impl PathQuery {
         self
     }
 
-    /// Fills in what every query of an endpoint names, its GID and P_Key, and reads GIDs as the SA does: fe80::/10 is the
-    /// port's own subnet, whatever its prefix.
+    /// Returns the query with the endpoint's GID and P_Key, and with GIDs read as the SA does: fe80::/10 is the port's own
+    /// subnet, whatever its prefix.
     ///
-    /// A P_Key of the endpoint's own partition becomes the endpoint's, with its membership bit; one of another
+    /// A P_Key of the endpoint's partition becomes the endpoint's P_Key, with its membership bit. A P_Key of another
     /// partition becomes the full member's.
     #[must_use]
     pub fn complete(mut self, source: &Source) -> Self {
@@ -420,10 +420,10 @@ impl PathQuery {
         self
     }
 
-    /// Where the path is to lead: to the DGID or, without one, the DLID.
+    /// Returns the destination: the DGID or, without one, the DLID.
     ///
     /// # Errors
-    /// No destination, or one that is not a port.
+    /// If there is no destination, or it is not a port's.
     pub fn target(&self) -> Result<Target, PathQueryError> {
         let (dgid, dlid) = (self.record.dgid(), self.record.dlid());
         if self.names(Component::Dlid) && !dlid.is_unicast() {
@@ -441,7 +441,7 @@ impl PathQuery {
         }
     }
 
-    /// Whether nothing is named but one destination and what every query of `source` names.
+    /// Whether the query names only one destination, and `source`'s own GID and P_Key.
     #[must_use]
     pub fn is_plain(&self, source: &Source) -> bool {
         const OF_ALL: u64 = ONE_REVERSIBLE_PATH | Component::Sgid.mask() | Component::PKey.mask();
@@ -451,8 +451,8 @@ impl PathQuery {
             && self.record.pkey() == source.pkey
     }
 
-    /// Whether the path has what is named of a component. A rate code that stands for nothing known is the SA's to judge:
-    /// `unknown` then.
+    /// Whether the path has the named value of a component. For an unknown rate code, which only the SA can judge, it returns
+    /// `unknown`.
     fn is_met(&self, component: Component, path: &PathRecord, unknown: bool) -> bool {
         let Some(Limit { selector, code }) = component.limit(&self.record) else {
             return component.value(&self.record) == component.value(path);
@@ -473,20 +473,20 @@ impl PathQuery {
     ///
     /// | component | is compared | why not otherwise |
     /// | --- | --- | --- |
-    /// | DGID | with the one that was named; else it must be a port's | |
-    /// | DLID | with the one that was named; else it must be a port's | |
+    /// | DGID | with the named one; otherwise it must be a port's | |
+    /// | DLID | with the named one; otherwise it must be a port's | |
     /// | SGID | always | |
-    /// | SLID | with the one that was named; else it must be a port's | the SA knows of a new LID before the daemon does |
+    /// | SLID | with the named one; otherwise it must be a port's | the SA knows of a new LID before the daemon does |
     /// | P_Key | the partition, always | an SA gives the full member's P_Key to limited members |
     /// | SL, MTU, rate, packet lifetime | if named, by selector; rates by Mb/s, not by code | |
     /// | MTU, rate, packet lifetime, "the best" | no | only the SA knows all paths |
     /// | service id, QoS class, traffic class, flow label | if named: as named, or zero | they choose a path; OpenSM returns zeros |
-    /// | hop limit, preference, number of paths, reversible | no | the SA's to say: a query cannot name the first two, and asks for one reversible path |
+    /// | hop limit, preference, number of paths, reversible | no | a query cannot name the first two, and always asks for one reversible path |
     ///
     /// # Errors
     /// The first component that differs.
     pub fn check(&self, path: &PathRecord) -> Result<(), Mismatch> {
-        // What is left open of the others is not compared.
+        // Of the other components, compare only the named ones.
         let compared = match self.mask & CHOICES {
             0 => IN_PLAIN_QUERIES,
             _ => Component::ALL.len(),
@@ -518,15 +518,15 @@ impl PathQuery {
         Ok(())
     }
 
-    /// Whether `path`, which the SA gave for the query `asked`, answers this query as well, so that the SA need not be
-    /// asked. Both queries are [complete](Self::complete).
+    /// Whether `path`, the SA's answer to the query `asked`, also answers this query, so that no SA query is needed. Both
+    /// queries are [complete](Self::complete).
     ///
     /// It does in two cases:
-    /// - All that `asked` named is named here with the same value, and the path has the rest: GIDs, LIDs and SL are
-    ///   equal; MTU, rate and lifetime are compared by meaning; the partition is the same. A service id, QoS
-    ///   class, traffic class, flow label or "the best" must have been asked for: a path does not show them.
-    /// - This query repeats the path, as `rdma_getaddrinfo` does with the record that it was handed: an SA may refuse
-    ///   its own record (OpenSM's DFSSSP routing draws an SL for each query).
+    /// - This query names everything that `asked` named, with the same values, and the path has the rest: GIDs, LIDs and SL
+    ///   are equal; MTU, rate and lifetime match by meaning; the partition is the same. `asked` must have named the service
+    ///   id, QoS class, traffic class, flow label or "the best" of this query: a path does not show them.
+    /// - This query repeats the path, as `rdma_getaddrinfo` does with the record that it got. An SA may refuse its own
+    ///   record (OpenSM's DFSSSP routing draws a random SL for each query).
     #[must_use]
     pub fn is_answered_by(&self, asked: &PathQuery, path: &PathRecord) -> bool {
         let follows = Component::ALL.into_iter().all(|component| {
@@ -545,7 +545,7 @@ impl PathQuery {
         follows || self.repeats(path)
     }
 
-    /// Whether the query is the path itself.
+    /// Whether the query repeats the path.
     pub(crate) fn repeats(&self, path: &PathRecord) -> bool {
         let is_repeated = |component: Component| match component {
             Component::ServiceId | Component::QosClass => !self.names(component),
@@ -564,7 +564,7 @@ impl PathQuery {
     }
 }
 
-/// What is named, in one line.
+/// Prints the named components in one line.
 impl fmt::Debug for PathQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = "{";
@@ -579,7 +579,7 @@ impl fmt::Debug for PathQuery {
     }
 }
 
-/// The SA's record differs from what it was asked for.
+/// A difference between the SA's record and the query.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Mismatch {
     /// The component that differs.

@@ -1,16 +1,15 @@
-//! The queue of SA MADs, one a port: what waits here, what the core has, and how each MAD ends.
+//! The queue of SA MADs, one per port: waiting MADs, MADs in the core, and how each MAD ends.
 //!
 //! The core sends `sa_depth` MADs of a port at a time and queues the rest without saying when it sends them. So a port hands
-//! over `sa_depth` + 1 at most, one of which waits in the core, and keeps the others here: joins and questions about the SA
-//! first, then path queries, each in order of arrival. A MAD that finds its port with room and nobody waiting goes straight
-//! to the core.
+//! over at most `sa_depth` + 1, one of which waits in the core. The others wait here: joins and ClassPortInfo queries
+//! first, then path queries, each in order of arrival. If the port has room and no MAD waits, a new MAD goes straight to
+//! the core.
 //!
-//! A MAD has one identity, its [`MadId`], and one end: its answer, a failure, a deadline that starts when it is handed
-//! over, or the close of its endpoint. After a close, a MAD that the core has keeps its place until it comes back or must
-//! be lost: the core keeps its queue when a port goes down, so a port that opens again still waits for what it
-//! had handed over before.
+//! A MAD has one identity, its [`MadId`], and one end: its response, a failure, a deadline that starts when it is handed
+//! over, or the close of its endpoint. After a close, a MAD in the core keeps its place until the core returns it or it is
+//! presumed lost. The core keeps its queue when a port goes down, so a reopened port still waits for its earlier MADs.
 //!
-//! With the lock held only the [state](mads) changes: the core is not called, and nobody is told.
+//! With the lock held, only the [state](mads) changes: no call of the core, no callback.
 
 use crate::abi::{self, AcmCounter, umad_sa_packet};
 use crate::clock::Moment;
@@ -30,14 +29,14 @@ use mads::{Ended, HandedOver, Mad, Mads, NewMad, PortIndex};
 
 pub(crate) use id::{MadId, new_id};
 
-/// MADs at a time, over all ports. This bounds a runaway.
+/// The most MADs at a time, over all ports, as a bound for faulty callers.
 const LIMIT: usize = 1 << 20;
 
-/// Bytes of the largest record that is asked for, a path record.
+/// Bytes of the largest record in a response, a path record.
 pub(super) const RECORD_LENGTH: usize = 64;
 
-/// Takes what became of a MAD, once: when it was handed over (or asked for, if it never was), and the SA's answer. A closure
-/// will do.
+/// The callback for the end of a MAD, called once. It gets the time at which the core got the MAD (or, if it never did, at
+/// which it was queued), and the SA's response or an error. Closures implement it.
 pub(crate) trait OnEnd: Send {
     fn ended(self: Box<Self>, sent: Moment, answer: Result<&umad_sa_packet, SaError>);
 }
@@ -50,18 +49,18 @@ impl<F: FnOnce(Moment, Result<&umad_sa_packet, SaError>) + Send> OnEnd for F {
 
 pub(crate) type Done = Box<dyn OnEnd>;
 
-/// Which MADs go first.
+/// The order of MADs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
-    /// Is handed over at once, whatever else the core has: the last word of an endpoint that closes.
+    /// Handed over at once, whatever the core has: the last MADs of an endpoint that closes.
     Last,
-    /// Many wait for one: joins, questions about the SA itself.
+    /// MADs on which many requests depend: joins and ClassPortInfo queries.
     Urgent,
     /// Path queries.
     Usual,
 }
 
-/// What a MAD asks: its method and attribute, and those of its answer.
+/// The content of a query MAD, and the method and attribute of its response.
 #[derive(Clone, Copy)]
 pub(super) struct MadRequest {
     pub(super) method: u8,
@@ -75,10 +74,10 @@ pub(super) struct MadRequest {
 #[derive(Default)]
 struct Table {
     mads: Option<Mads>,
-    /// Whether a thread keeps the deadlines.
+    /// Whether the deadline thread runs.
     is_watched: bool,
-    /// When that thread looks again by itself. It stays so though what was due then has ended: else each MAD that
-    /// is answered at once would wake it.
+    /// When that thread wakes by itself. This stays unchanged even if the MAD that was due then has ended: otherwise each
+    /// MAD that is answered at once would wake the thread.
     wakes_at: Moment,
 }
 
@@ -100,7 +99,7 @@ impl Table {
         mads.next_to_hand_over(port, Moment::now())
     }
 
-    /// Has the thread look again if something is due before it would look by itself.
+    /// Wakes the thread if something is due before its next turn.
     fn look_in_time(&mut self, changed: &Condvar) {
         if let Some(first) = self.mads().next_deadline()
             && first < self.wakes_at
@@ -111,7 +110,7 @@ impl Table {
     }
 }
 
-/// All MADs of this library. The handler that the core calls has nothing but a [`Context`].
+/// All MADs of this library. A global, since the core's handler gets only a [`Context`].
 struct Queue {
     table: Mutex<Table>,
     changed: Condvar,
@@ -126,14 +125,14 @@ static QUEUE: Queue = Queue {
     changed: Condvar::new(),
 };
 
-/// Queues a MAD. `done` is called once: on the core's SA thread with an answer, on the closing thread when the endpoint
-/// closes first, else on a thread of the SDK's; and before this returns if too many MADs are asked for, or that thread
-/// cannot be started. With a `patience`, in milliseconds, it is called by then, though the MAD may still wait for its turn.
+/// Queues a MAD. Calls `done` once: on the core's SA thread with a response, on the closing thread when the endpoint
+/// closes first, otherwise on a thread of the SDK. It calls `done` before this returns if too many MADs are outstanding, or
+/// that thread cannot be started. With a `patience`, in milliseconds, it calls `done` by then, even if the MAD still waits.
 pub(super) fn submit(
     id: MadId,
     endpoint: EndpointHandle,
     urgency: Urgency,
-    question: MadRequest,
+    request: MadRequest,
     patience: Option<u64>,
     done: Done,
 ) {
@@ -142,7 +141,7 @@ pub(super) fn submit(
         id,
         endpoint,
         urgency,
-        question,
+        request,
         asked,
         wanted_until: patience.map_or(Moment::NEVER, |patience| asked.after(patience)),
         done,
@@ -168,7 +167,7 @@ pub(super) fn submit(
     table.look_in_time(&QUEUE.changed);
     drop(table);
     QUEUE.hand_over(port, next);
-    // Looked at after it was queued: a close that comes from now on ends it.
+    // Check after queueing: a later close ends the MAD.
     if let Some(endpoint) = endpoint
         && let Err(closed) = endpoint.gate().with(|_| ())
     {
@@ -178,29 +177,29 @@ pub(super) fn submit(
     }
 }
 
-/// Takes back a MAD that the core does not have yet; its `done` is dropped uncalled. False: it is out, or has ended.
+/// Withdraws a MAD that the core does not have yet, and drops its `done` uncalled. False: it is out, or has ended.
 #[cfg(feature = "cache")]
 pub(crate) fn withdraw(id: MadId) -> bool {
     let withdrawn = QUEUE.table.lock().mads().withdraw(id);
-    // Dropped with no lock held: what `done` owns may do anything then.
+    // Drop it with no lock held: `done` may own anything.
     withdrawn.is_some()
 }
 
-/// Answers everything that an endpoint has asked, which closes.
+/// Ends all MADs of an endpoint that closes.
 pub(crate) fn close(endpoint: &EndpointHandle) {
     let mut table = QUEUE.table.lock();
     let ended = table.mads().close(endpoint.id());
     if !table.mads().is_any_waited_for() && table.is_watched {
-        // The thread ends with the last endpoint that it has something to do for.
+        // Wake the thread: it ends if no MAD is left.
         table.wakes_at = Moment::default();
         QUEUE.changed.notify_one();
     }
     drop(table);
-    tell(ended);
+    call_done(ended);
 }
 
-/// Tells who waited for MADs that ended without an answer. One that panics takes no end from the others.
-fn tell(ended: Vec<Ended>) {
+/// Calls `done` of MADs that ended without a response. A panic in one does not affect the others.
+fn call_done(ended: Vec<Ended>) {
     for ended in ended {
         guard::enter("SA callback", ended.host.as_ref(), (), || {
             ended.done.ended(ended.sent, Err(ended.error));
@@ -210,25 +209,25 @@ fn tell(ended: Vec<Ended>) {
 }
 
 impl Queue {
-    /// Hands the core a MAD that was taken for it, and as many others of the port as it may have.
+    /// Hands the core a MAD already taken for it, and as many others of the port as it may have.
     fn hand_over(&self, port: PortIndex, mut next: Option<HandedOver>) {
         while let Some(HandedOver {
             context,
             endpoint,
-            question,
+            request,
             is_last,
         }) = next
         {
             let sent = endpoint.gate().with(|structure| {
-                // Not when it was asked: one that is taken back before its turn is no query.
-                if question.attribute == abi::UMAD_SA_ATTR_PATH_REC {
+                // Count here, not when it was queued: a withdrawn MAD is no query.
+                if request.attribute == abi::UMAD_SA_ATTR_PATH_REC {
                     endpoint.count(AcmCounter::ROUTE_QUERY);
                 }
                 // SAFETY: the gate keeps the endpoint open.
-                unsafe { transfer::send(structure, endpoint.host(), context, &question) }
+                unsafe { transfer::send(structure, endpoint.host(), context, &request) }
             });
             match sent.map_err(SaError::from).flatten() {
-                // Whatever has come since is handed over by whoever brought it.
+                // A MAD that has arrived since is handed over by its own thread.
                 Ok(()) if is_last => return,
                 Ok(()) => {}
                 Err(error) => {
@@ -249,7 +248,7 @@ impl Queue {
         next
     }
 
-    /// A MAD is back, which frees its place for the next.
+    /// Handles a MAD that the core returns. Its place is free for the next one.
     fn returned(&self, context: Option<Context>) -> Returned {
         let mut table = self.table.lock();
         let mads = table.mads();
@@ -266,11 +265,11 @@ impl Queue {
     }
 }
 
-/// What is to be done with a MAD that is back.
+/// The actions for a returned MAD.
 struct Returned {
-    /// The host that made it.
+    /// The host that allocated it.
     host: Option<Host>,
-    /// `None`: it is not known any more, since it has counted as lost.
+    /// `None`: it was presumed lost and forgotten.
     mad: Option<Mad>,
     /// The MAD that takes its place.
     next: Option<HandedOver>,

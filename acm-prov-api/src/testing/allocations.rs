@@ -1,11 +1,11 @@
-//! Memory that a provider takes, counted.
+//! Counts a provider's allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, which counts for each thread what it gives out.
+/// The system's allocator with a count per thread.
 ///
-/// What [`TestCore`](super::TestCore) takes for itself is not counted as a call, so that the calls between two points of a
+/// Allocations of [`TestCore`](super::TestCore) itself do not count as calls, so that the calls between two points of a
 /// test are the provider's:
 ///
 /// ```
@@ -48,13 +48,13 @@ impl Allocations {
         CALLS.get()
     }
 
-    /// Bytes that this thread has allocated and not freed, as malloc takes them: with its header, in steps of 16. Only
-    /// differences mean something, by `wrapping_sub`.
+    /// Returns the bytes that this thread has allocated and not freed, rounded as malloc does: with its header, in steps of
+    /// 16. Only differences have a meaning; use `wrapping_sub`.
     pub fn bytes() -> usize {
         BYTES.get()
     }
 
-    /// Runs code; the most bytes that it held at a time, beyond what was held before.
+    /// Runs code. Also returns the peak of its additional memory, in bytes.
     pub fn peak_of<R>(code: impl FnOnce() -> R) -> (R, usize) {
         let before = BYTES.get();
         PEAK.set(before);
@@ -62,7 +62,7 @@ impl Allocations {
         (result, PEAK.get().wrapping_sub(before))
     }
 
-    /// Runs code of the test core's own, whose calls are not counted.
+    /// Runs the test core's own code without counting calls.
     pub(super) fn of_the_core<R>(code: impl FnOnce() -> R) -> R {
         let was_cores = IS_CORES.replace(true);
         let result = code();
@@ -84,13 +84,13 @@ unsafe impl GlobalAlloc for Allocations {
             PEAK.set(bytes);
         }
         CALLS.set(CALLS.get() + usize::from(!IS_CORES.get()));
-        // SAFETY: the caller's promises are handed on.
+        // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         BYTES.set(BYTES.get().wrapping_sub(chunk(layout)));
-        // SAFETY: the caller's promises are handed on.
+        // SAFETY: as the caller promises.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

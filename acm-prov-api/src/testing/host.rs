@@ -1,4 +1,4 @@
-//! The core's functions, as a provider in this process gets them, and what they work on.
+//! The core's functions for a provider in this process, and their state.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -10,10 +10,10 @@ use crate::host::{Host, HostTable, LogLevel, LogWriter};
 use crate::path::PathRecord;
 use crate::sync::{Condvar, Mutex};
 
-/// The options file of a core that has none.
+/// The path of an options file that does not exist.
 pub(super) const NO_OPTIONS: &CStr = c"/nonexistent/ibacm_opts.cfg";
 
-/// What the core's functions work on. A process has one core at a time.
+/// The state behind the core's functions. A process has one core at a time.
 pub(super) struct State {
     pub(super) options_file: CString,
     pub(super) log: Vec<String>,
@@ -28,7 +28,7 @@ pub(super) struct State {
     pub(super) refuse_mads: bool,
 }
 
-/// Questions for what the SA can do, which the core answers by itself unless a test wants to.
+/// ClassPortInfo queries, which the core answers itself unless a test wants to.
 #[derive(Default)]
 pub(super) struct ClassPortInfo {
     pub(super) unanswered: VecDeque<SentMad>,
@@ -118,7 +118,7 @@ pub(super) static TABLE: HostTable = HostTable {
     acm_provider_fault: None,
 };
 
-/// A host whose log goes to a function of the caller's and whose other services are the test core's.
+/// Returns a host that logs to `plain` and has the test core's other services.
 pub fn host_that_logs(plain: fn(level: c_int, text: &CStr)) -> Host {
     let table = Box::leak(Box::new(HostTable {
         acm_write: LogWriter::Plain(plain),
@@ -212,7 +212,7 @@ unsafe extern "C" fn acm_path_comp_mask(path: *mut ibv_path_record) -> Be64 {
 fn keep_answer(id: u64, msg: *mut acm_msg) -> c_int {
     // SAFETY: the provider passes a message, which has a header.
     let header = unsafe { msg.cast::<acm_hdr>().read() };
-    // SAFETY: what the header says is there; nothing behind it is.
+    // SAFETY: the message has the length in its header.
     let bytes = unsafe { std::slice::from_raw_parts(msg.cast::<u8>(), header.length.into()) };
     let entry = bytes.get(ACM_MSG_HDR_LENGTH..ACM_MSG_HDR_LENGTH + ACM_MSG_EP_LENGTH);
     let path = entry.and_then(|entry| Some(PathRecord::from_bytes(entry[8..].first_chunk()?)));
@@ -236,7 +236,7 @@ unsafe extern "C" fn acm_query_response(id: u64, msg: *mut acm_msg) -> c_int {
     keep_answer(id, msg)
 }
 
-/// As for a speed that the core does not know.
+/// Answers as for a speed that the core does not know.
 unsafe extern "C" fn acm_get_rate(_width: u8, _speed: u8) -> ibv_rate {
     ibv_rate::IBV_RATE_MAX
 }

@@ -1,4 +1,4 @@
-//! What a client sends, and what it is answered.
+//! A client's messages and the answers to them.
 
 use std::ptr;
 
@@ -6,7 +6,7 @@ use crate::abi::*;
 use crate::address::Address;
 use crate::path::PathRecord;
 
-/// A client's message, to be played to a provider.
+/// A client's message, to send to a provider.
 #[derive(Clone)]
 pub struct Request {
     pub(super) message: acm_msg,
@@ -25,7 +25,7 @@ impl Request {
         Self::entries(destination, None)
     }
 
-    /// The same with a path record that says what else is wanted, as librdmacm sends it.
+    /// As above, with a path record of hints, as librdmacm sends it.
     pub fn hinted(destination: &Address, wanted: &PathRecord) -> Self {
         Self::entries(destination, Some(wanted))
     }
@@ -40,7 +40,7 @@ impl Request {
         if let Some(wanted) = wanted {
             request.push(AcmEpType::PATH, 0, &wanted.to_bytes());
         }
-        // The source that the core chose stands behind the client's entries.
+        // The core's chosen source comes after the client's entries.
         let source = Address::Ip(std::net::Ipv4Addr::LOCALHOST);
         request.push(
             AcmEpType(source.kind()),
@@ -52,14 +52,14 @@ impl Request {
         request
     }
 
-    /// Asks for an answer at once.
+    /// Sets NODELAY: answer at once.
     pub fn nodelay(mut self) -> Self {
         // SAFETY: resolve messages are made of entries, see `push`.
         unsafe { (*self.entry(0)).flags |= ACM_FLAGS_NODELAY };
         self
     }
 
-    /// The whole message, for what no method above provides.
+    /// Returns the message, for changes without a method of their own.
     pub fn message(&mut self) -> &mut acm_msg {
         &mut self.message
     }
@@ -93,7 +93,7 @@ impl Request {
     }
 }
 
-/// What a provider answered.
+/// A provider's answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The client.

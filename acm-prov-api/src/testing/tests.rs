@@ -1,4 +1,4 @@
-//! The test core's SA, asked for its ClassPortInfo through the core's own functions.
+//! Queries the test core's SA for its ClassPortInfo through the core's own functions.
 
 use std::ffi::CStr;
 use std::sync::{Mutex, PoisonError};
@@ -27,13 +27,13 @@ impl Provider for Nobody {
 
 crate::provider_table!(Nobody);
 
-/// What came back: the status of the send, the first two bytes, and the word with CapabilityMask2.
-type Told = (u32, [u8; 2], u32);
+/// A response: the status of the send, the first two bytes, and the word with CapabilityMask2.
+type Response = (u32, [u8; 2], u32);
 
-static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
+static RESPONSES: Mutex<Vec<Response>> = Mutex::new(Vec::new());
 
-fn told() -> Vec<Told> {
-    std::mem::take(&mut TOLD.lock().unwrap_or_else(PoisonError::into_inner))
+fn responses() -> Vec<Response> {
+    std::mem::take(&mut RESPONSES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 unsafe extern "C" fn take(mad: *mut acm_sa_mad) {
@@ -42,19 +42,18 @@ unsafe extern "C" fn take(mad: *mut acm_sa_mad) {
         let data = (*mad).sa_mad.data;
         let word = u32::from_be_bytes([data[4], data[5], data[6], data[7]]);
         let status = (*mad).umad.status;
-        TOLD.lock().unwrap_or_else(PoisonError::into_inner).push((
-            status,
-            [data[0], data[1]],
-            word,
-        ));
+        RESPONSES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((status, [data[0], data[1]], word));
         (TABLE.acm_free_sa_mad)(mad);
     }
 }
 
 fn loaded() -> TestCore {
     let core = TestCore::load::<Nobody>("");
-    // What came back when the core before this one was dropped.
-    told();
+    // Discard responses from the drop of an earlier core.
+    responses();
     core
 }
 
@@ -68,39 +67,39 @@ fn ask(attribute: u16) {
     }
 }
 
-const CLEAR: Told = (0, [1, 2], 0xb5e8 << 5 | 16);
-const SET: Told = (0, [1, 2], 0xb5ea << 5 | 16);
+const CLEAR: Response = (0, [1, 2], 0xb5e8 << 5 | 16);
+const SET: Response = (0, [1, 2], 0xb5ea << 5 | 16);
 
 #[test]
-fn questions_for_class_port_info_are_answered_at_once_and_not_among_the_others() {
+fn class_port_info_queries_are_answered_at_once_and_not_listed() {
     let core = loaded();
     ask(UMAD_ATTR_CLASS_PORT_INFO);
     ask(UMAD_SA_ATTR_PATH_REC);
-    assert_eq!(core.sa_questions().len(), 1);
-    assert_eq!(told(), [CLEAR]);
+    assert_eq!(core.sa_mads().len(), 1);
+    assert_eq!(responses(), [CLEAR]);
     core.set_qos(true);
     ask(UMAD_ATTR_CLASS_PORT_INFO);
-    core.wait_for_sa_questions(1);
-    assert_eq!(told(), [SET]);
-    assert_eq!(core.class_port_info_questions(), 2);
+    core.wait_for_sa_mads(1);
+    assert_eq!(responses(), [SET]);
+    assert_eq!(core.class_port_info_queries(), 2);
     assert_eq!(core.mads(), 1);
 }
 
 #[test]
-fn a_test_can_answer_questions_for_class_port_info_or_let_them_time_out() {
+fn a_test_can_answer_class_port_info_queries_or_let_them_time_out() {
     let core = loaded();
     core.play_class_port_info(true);
     for _ in 0..2 {
         ask(UMAD_ATTR_CLASS_PORT_INFO);
     }
-    assert_eq!(core.sa_questions().len(), 2);
-    assert_eq!(told(), []);
-    core.sa_tells_class_port_info(true);
-    assert_eq!(told(), [SET]);
+    assert_eq!(core.sa_mads().len(), 2);
+    assert_eq!(responses(), []);
+    core.sa_answers_class_port_info(true);
+    assert_eq!(responses(), [SET]);
     core.sa_times_out();
-    assert_eq!(told(), [(libc::ETIMEDOUT as u32, [0, 0], 0)]);
+    assert_eq!(responses(), [(libc::ETIMEDOUT as u32, [0, 0], 0)]);
     core.play_class_port_info(false);
     ask(UMAD_ATTR_CLASS_PORT_INFO);
-    assert_eq!(core.sa_questions().len(), 0);
-    assert_eq!(told(), [CLEAR]);
+    assert_eq!(core.sa_mads().len(), 0);
+    assert_eq!(responses(), [CLEAR]);
 }

@@ -1,13 +1,13 @@
-//! Paths from a dump of OpenSM's `dump_pr` plugin (`route_data_file`, in the form that the option `route_preload
-//! opensm_full_v1` names).
+//! Reads paths from a dump of OpenSM's `dump_pr` plugin (option `route_data_file`, format `route_preload
+//! opensm_full_v1`).
 //!
 //! The dump has a section for each port: a line `TYPE GUID, base LID n, "description", port p`, where the type is
 //! `Switch`, `Channel Adapter` or `Router`; a comment; then for each destination `DLID : SL : MTU : RATE` (codes of the
-//! architecture) or `DLID : UNREACHABLE`. The section of the local port gives its paths, the other sections tell whose
-//! LID is whose. A description can hold anything, line feeds and quotes included: nothing in it is read.
+//! architecture) or `DLID : UNREACHABLE`. The section of the local port has its paths; the other sections say which port
+//! has which LID. A description can contain anything, line feeds and quotes included; it is ignored.
 //!
-//! The dump of a large fabric is large (every pair of ports); it is read once, and of other ports' sections nothing is
-//! kept but GUID and LID.
+//! The dump of a large fabric is large (every pair of ports). It is read once; of other ports' sections only GUID and LID
+//! are kept.
 //!
 //! ```
 //! use acm_prov_api::address::Lid;
@@ -34,12 +34,12 @@ use crate::text::lines::{self, Line, Lines};
 use crate::text::report::{Problem, Report, of_error, shown};
 use crate::text::watched_file::FileContent;
 
-/// Bytes of a dump that are read before it is given up as endless: more than 49,151 LIDs squared need.
+/// The most bytes to read, a bound for endless files: more than 49,151 LIDs squared need.
 const FILE_LIMIT: u64 = 1 << 38;
-/// Bad lines that are reported one by one.
+/// How many bad lines are reported one by one.
 const REPORT_LIMIT: usize = 100;
 
-/// A path to a destination, as a dump says it.
+/// A path to a destination, from a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
     /// GUID of the destination port.
@@ -62,8 +62,8 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Reads a dump for the port with that GUID and base LID. If the file is missing or cannot be read, that is reported,
-    /// and what was read before counts.
+    /// Reads a dump for the port with that GUID and base LID. Reports a missing or unreadable file; the lines read before an
+    /// error count.
     pub fn read(file: &Path, guid: u64, base_lid: Lid) -> Self {
         match lines::open(file) {
             Ok(reader) => Self::parse(file, reader, guid, base_lid),
@@ -71,7 +71,7 @@ impl Routes {
         }
     }
 
-    /// No paths, and the reason.
+    /// No paths, with the reason as a report.
     pub(crate) fn unread(report: Report) -> Self {
         Self {
             reports: vec![report],
@@ -79,7 +79,7 @@ impl Routes {
         }
     }
 
-    /// Reads a dump from anywhere; `file` is the name that reports give to it. An error from the reader is reported and
+    /// Parses a dump from a reader; `file` is its name in reports. An error of the reader is reported and
     /// ends the text.
     pub fn parse(file: impl AsRef<Path>, reader: impl BufRead, guid: u64, base_lid: Lid) -> Self {
         let mut parser = Parser {
@@ -108,22 +108,22 @@ impl Routes {
         parser.finish(end)
     }
 
-    /// The path to a LID.
+    /// Returns the path to a LID.
     pub fn by_lid(&self, lid: Lid) -> Option<Route> {
         self.by_lid.get(&lid).copied()
     }
 
-    /// The LID that leads to a port.
+    /// Returns the LID of a port.
     pub fn lid_of(&self, guid: u64) -> Option<Lid> {
         self.by_guid.get(&guid).copied()
     }
 
-    /// All paths, in no order.
+    /// Returns all paths, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (Lid, &Route)> {
         self.by_lid.iter().map(|(lid, route)| (*lid, route))
     }
 
-    /// How many paths there are.
+    /// Returns the number of paths.
     pub fn len(&self) -> usize {
         self.by_lid.len()
     }
@@ -138,7 +138,7 @@ impl Routes {
         self.has_section
     }
 
-    /// What was wrong with the file: the first 100 bad lines, then their further number.
+    /// Returns the problems of the file: the first 100 bad lines, then the number of further ones.
     pub fn reports(&self) -> &[Report] {
         &self.reports
     }
@@ -158,12 +158,12 @@ impl FileContent for Routes {
     }
 }
 
-/// Where in the dump the next line is.
+/// The parser's place in the dump.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Before the first section.
     Outside,
-    /// Behind a line feed in a description, in the section of the local port or of another.
+    /// After a line feed in a description, in the section of the local port or of another.
     Description { own: bool },
     /// In a section's paths.
     Paths { own: bool },
@@ -293,7 +293,7 @@ impl Parser<'_> {
 }
 
 const TYPES: [&[u8]; 3] = [b"Switch ", b"Channel Adapter ", b"Router "];
-/// What they begin with. Lines with paths have none of these, but for "UNREACHABLE".
+/// Their first bytes. Lines with paths contain none of these, except "UNREACHABLE".
 const FIRST: [u8; 3] = [TYPES[0][0], TYPES[1][0], TYPES[2][0]];
 
 fn is_section(text: &[u8]) -> bool {
@@ -305,7 +305,7 @@ fn is_heading(text: &[u8]) -> bool {
     text.starts_with(b"# LID ")
 }
 
-/// Whether the line ends as a section's first line does behind the description: `", port n`.
+/// Whether the line ends like the first line of a section: `", port n`.
 fn ends_description(text: &[u8]) -> bool {
     let digits = text
         .iter()
@@ -315,7 +315,7 @@ fn ends_description(text: &[u8]) -> bool {
     digits > 0 && text[..text.len() - digits].ends_with(b"\", port ")
 }
 
-/// GUID and base LID of a section's first line.
+/// Parses the GUID and base LID of a section's first line.
 fn section(text: &[u8]) -> Result<(u64, Lid), &'static str> {
     let rest = TYPES
         .iter()
@@ -336,7 +336,7 @@ fn section(text: &[u8]) -> Result<(u64, Lid), &'static str> {
     Ok((guid, Lid(lid)))
 }
 
-/// A destination's LID, and SL, MTU and rate; none of one that is not reachable.
+/// Parses a destination's LID, and its SL, MTU and rate; `None` in place of these if it is unreachable.
 #[allow(
     clippy::type_complexity,
     reason = "named by the line above, and used once"
@@ -365,7 +365,7 @@ fn path(text: &[u8]) -> Result<Option<(Lid, (u8, u8, u8))>, &'static str> {
     Ok(Some((lid, (sl, mtu, rate))))
 }
 
-/// A number, decimal or with 0x in front.
+/// Parses a number, decimal or with the prefix 0x.
 fn number(text: &[u8]) -> Option<u64> {
     let text = str::from_utf8(text.trim_ascii()).ok()?;
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

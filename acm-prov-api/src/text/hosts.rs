@@ -1,11 +1,9 @@
-//! Host addresses and their GIDs from a file (`addr_data_file`, in the form that the option
-//! `addr_preload acm_hosts` names).
+//! Reads host addresses and their GIDs from a file (option `addr_data_file`, format `addr_preload acm_hosts`).
 //!
-//! A line is `address GID`; what follows is ignored, and so are empty lines and those that begin
-//! with `#`. The address is a host name of at most 64 bytes, an IPv4 or an IPv6 address; the GID has the form of an IPv6
-//! address. Names compare without case. When an address stands in several lines the last one counts, as with the stock
-//! provider. Unlike that one, lines can be of any length and names longer than 45 bytes, and case never tells two names
-//! apart.
+//! A line is `address GID`. Further words are ignored, and so are empty lines and lines that begin with `#`. The address is
+//! a host name of at most 64 bytes, an IPv4 or an IPv6 address; the GID has the form of an IPv6 address. Names compare
+//! without case. If several lines have the same address, the last one counts, as with the stock provider. Unlike the stock
+//! provider, this reader accepts lines of any length and names longer than 45 bytes, and always ignores case.
 //!
 //! Text with a ':', or without any letter, '-' or '_', is an IP address and never a name (see [`Address::from_host_text`]):
 //! `10.0.0.256`, `10.0.0.9/24` and `10.0.0.9,` are reported and skipped. The scope of `fe80::1%ib0` is dropped, and
@@ -37,22 +35,21 @@ use crate::address::{Address, Gid, Name};
 use crate::text::lines::{self, Line, Lines};
 use crate::text::report::{Problem, Report, of_error, shown};
 
-/// Bytes of a file that are read before it is given up as endless: some ten million lines.
+/// The most bytes to read, a bound for endless files: some ten million lines.
 const FILE_LIMIT: u64 = 1 << 30;
-/// Bad lines that are reported one by one.
+/// How many bad lines are reported one by one.
 const REPORT_LIMIT: usize = 100;
 
 /// GIDs by name, IPv4 and IPv6 address.
 #[derive(Clone, Default, Debug)]
 pub struct Hosts {
-    /// By a hash that is no defence against chosen keys: all that are kept are the operator's.
+    /// A fast hash without defence against chosen keys suffices: all keys are the operator's.
     gids: HashMap<Address, Gid, RandomState>,
     reports: Vec<Report>,
 }
 
 impl Hosts {
-    /// Reads a file. If it is missing or cannot be read, that is reported, and what was read before
-    /// counts.
+    /// Reads a file. Reports a missing or unreadable file; the lines read before an error count.
     pub fn read(file: &Path) -> Self {
         match lines::open(file) {
             Ok(reader) => Self::parse(file, reader),
@@ -60,7 +57,7 @@ impl Hosts {
         }
     }
 
-    /// No hosts, and the reason.
+    /// No hosts, with the reason as a report.
     pub(crate) fn unread(report: Report) -> Self {
         Self {
             gids: HashMap::default(),
@@ -68,8 +65,7 @@ impl Hosts {
         }
     }
 
-    /// Reads text from anywhere; `file` is the name that reports give to it. An error from the
-    /// reader is reported and ends the text.
+    /// Parses text from a reader; `file` is its name in reports. An error of the reader is reported and ends the text.
     pub fn parse(file: impl AsRef<Path>, reader: impl BufRead) -> Self {
         let file = file.as_ref();
         let mut gids = HashMap::default();
@@ -110,33 +106,33 @@ impl Hosts {
         Self { gids, reports }
     }
 
-    /// The GID of an address; none for one that is itself a GID or a LID.
+    /// Returns the GID of an address; `None` for a GID or a LID.
     #[inline]
     pub fn get(&self, address: &Address) -> Option<Gid> {
         self.gids.get(address).copied()
     }
 
-    /// The GID of a host name, without regard to case.
+    /// Returns the GID of a host name, without regard to case.
     pub fn by_name(&self, name: impl AsRef<[u8]>) -> Option<Gid> {
         self.get(&Address::Name(Name::new(name).ok()?))
     }
 
-    /// The GID of an IPv4 address.
+    /// Returns the GID of an IPv4 address.
     pub fn by_ip(&self, address: Ipv4Addr) -> Option<Gid> {
         self.get(&Address::Ip(address))
     }
 
-    /// The GID of an IPv6 address. An IPv4-mapped address counts as the IPv4 address.
+    /// Returns the GID of an IPv6 address. An IPv4-mapped address counts as the IPv4 address.
     pub fn by_ip6(&self, address: Ipv6Addr) -> Option<Gid> {
         self.get(&Address::from(address))
     }
 
-    /// All addresses and their GIDs, in no order.
+    /// Returns all addresses and their GIDs, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&Address, Gid)> {
         self.gids.iter().map(|(address, gid)| (address, *gid))
     }
 
-    /// How many addresses there are.
+    /// Returns the number of addresses.
     pub fn len(&self) -> usize {
         self.gids.len()
     }
@@ -146,13 +142,13 @@ impl Hosts {
         self.gids.is_empty()
     }
 
-    /// What was wrong with the file: the first 100 bad lines, then their further number.
+    /// Returns the problems of the file: the first 100 bad lines, then the number of further ones.
     pub fn reports(&self) -> &[Report] {
         &self.reports
     }
 }
 
-/// The host that a line gives, if it is none of those that say nothing.
+/// Parses a line; `None` for empty lines and comments.
 fn host(line: Line<'_>) -> Result<Option<(Address, Gid)>, Problem> {
     let bad = |text: &[u8], reason: &str| Problem::BadHost {
         text: shown(text),
@@ -312,7 +308,7 @@ mod tests {
         assert_eq!(hosts.len(), 3);
     }
 
-    /// Files of other programs, and what other programs print.
+    /// Formats of other programs' files and output.
     #[test]
     fn lines_as_people_write_them() {
         let is_bad = |text: &str, reason: &str| {
@@ -455,8 +451,7 @@ mod tests {
         fn good_lines_among_bad_ones_are_found(
             bad in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 1..300),
         ) {
-            // A line that happens to be good could only give its own address, not one of ours:
-            // words of arbitrary bytes do not collide with these names but by being equal.
+            // A random line that happens to be valid has its own address, not one of these names.
             let mut text = Vec::new();
             for (i, line) in bad.iter().enumerate() {
                 text.extend(line.iter().filter(|byte| **byte != b'\n'));

@@ -1,26 +1,26 @@
-//! Lines of a text file that anybody may have written, in bounded memory.
+//! Reads lines of an untrusted text file in bounded memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Bytes that are read at a time: a dump can have gigabytes.
+/// Bytes to read at a time: a dump can have gigabytes.
 const BUFFER: usize = 64 << 10;
 
-/// What of a line is kept. Longer lines are legal; only what lies behind is lost.
+/// Bytes of a line that are kept. Longer lines are legal, and lose the rest.
 pub(crate) const KEPT: usize = 4096;
 
-/// Bytes of a line after which a file is taken for something else than text: a sparse file of
-/// gigabytes is not to keep a daemon busy for minutes.
+/// The most bytes of a line. A longer one is not text: a sparse file of gigabytes must not keep the daemon busy for
+/// minutes.
 const LINE_LIMIT: u64 = 16 << 20;
 
-/// Opens a file to be read by line. A FIFO without a writer reads as empty instead of hanging the
-/// caller. A device, which may have no end, is an error, save /dev/null.
+/// Opens a file to read its lines. A FIFO without a writer reads as empty and does not block. Devices, which may be
+/// endless, are an error, except /dev/null.
 pub(crate) fn open(path: &Path) -> io::Result<BufReader<File>> {
     let file = OpenOptions::new()
         .read(true)
-        .custom_flags(if cfg!(miri) { 0 } else { libc::O_NONBLOCK }) // Miri knows none.
+        .custom_flags(if cfg!(miri) { 0 } else { libc::O_NONBLOCK }) // Miri supports no flags.
         .open(path)?;
     let metadata = file.metadata()?;
     let kind = metadata.file_type();
@@ -38,13 +38,13 @@ pub(crate) struct Line<'a> {
     pub number: u64,
     /// At most [`KEPT`] bytes.
     pub bytes: &'a [u8],
-    /// Whether the line goes on behind `bytes`.
+    /// Whether the line is longer than `bytes`.
     pub is_cut: bool,
 }
 
 impl<'a> Line<'a> {
-    /// The words of the line, as `sscanf`'s `%s` finds them. The flag says that the word touches
-    /// the place where the line was cut, so that more of it may follow.
+    /// Returns the words of the line, as `sscanf`'s `%s` finds them. The flag is true for a word that ends where the line was
+    /// cut, so that it may be incomplete.
     pub fn words(self) -> impl Iterator<Item = (&'a [u8], bool)> {
         let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\x0b';
         let end = self.bytes.as_ptr_range().end;
@@ -60,13 +60,12 @@ pub(crate) struct Lines<R> {
     reader: R,
     number: u64,
     kept: Vec<u8>,
-    /// Bytes that may still be read.
+    /// How many more bytes may be read.
     allowance: u64,
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Lines of `reader`, which must not have more than `limit` bytes: what is endless (a device)
-    /// is to end all the same.
+    /// Reads the lines of `reader`, at most `limit` bytes: this bounds reads from endless files.
     pub fn new(reader: R, limit: u64) -> Self {
         Self {
             reader,
@@ -76,7 +75,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The next line, or `None` at the end. A text that is too long, or a line that is, is EFBIG.
+    /// Returns the next line, or `None` at the end. EFBIG if the text or a line is too long.
     pub fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         self.kept.clear();
         let mut is_cut = false;
@@ -117,10 +116,10 @@ impl<R: BufRead> Lines<R> {
         }))
     }
 
-    /// Skips lines up to the next one whose first byte, without white space, is one of three; or up to the end. To be
-    /// called between two lines. Much faster than [`next`](Self::next), if the three bytes are rare in what is skipped.
+    /// Skips lines up to the next one whose first byte after white space is one of three, or to the end. Call this
+    /// between two lines. Much faster than [`next`](Self::next) if these bytes are rare in the skipped lines.
     pub fn skip_to(&mut self, first: [u8; 3]) -> io::Result<()> {
-        // Of the line that the chunk begins in: its length so far, and whether it is all white space.
+        // For the line in which the chunk begins: its length so far, and whether it is all white space.
         let mut length = 0;
         let mut is_blank = true;
         loop {
@@ -157,7 +156,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Counts bytes that were read, and the length of the line that they end in.
+    /// Counts bytes read, and the length of the present line.
     fn spend(&mut self, bytes: usize, line: u64) -> io::Result<()> {
         match self.allowance.checked_sub(bytes as u64) {
             Some(rest) if line <= LINE_LIMIT => {
@@ -281,7 +280,7 @@ mod tests {
         assert_eq!(error.raw_os_error(), Some(libc::EFBIG));
         assert!(lines.kept.capacity() <= 2 * KEPT);
 
-        // So is a line without end, long before a limit that allows for a large text.
+        // An endless line is an error too, long before the limit of the text.
         let mut lines = Lines::new(BufReader::new(io::repeat(0)), u64::MAX);
         assert_eq!(lines.next().unwrap_err().raw_os_error(), Some(libc::EFBIG));
 
@@ -296,7 +295,7 @@ mod tests {
     fn a_device_is_not_a_text() {
         for device in ["/dev/zero", "/dev/urandom", "/dev/tty"] {
             let result = open(Path::new(device));
-            // Without a terminal, the last one does not even open.
+            // Without a terminal, the last device fails to open.
             let error = result.err().and_then(|error| error.raw_os_error());
             assert!(
                 error == Some(libc::ENOTSUP) || error == Some(libc::ENXIO),

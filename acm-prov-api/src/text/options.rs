@@ -1,18 +1,16 @@
-//! The options file of the daemon and all its providers, `ibacm_opts.cfg`.
+//! Reads `ibacm_opts.cfg`, the options file of the daemon and all its providers.
 //!
-//! A line is `name value`; what follows is ignored, and so are empty lines and those that begin
-//! with `#`. Fields end at white space, tabs and carriage returns included; there is no quoting.
-//! Names compare without case, and the last line that gives a name a value counts: all as the core
-//! and the stock provider read it (`ib_acme -O` writes a commented sample). Unlike these, lines and
-//! names can be of any length, and a value is taken whole or not at all: where `atoi` makes 0 of
-//! `retries two`, here the option keeps its default and a [`Report`] says so.
+//! A line is `name value`. Further words are ignored, and so are empty lines and lines that begin with `#`. Fields end at
+//! white space, tabs and carriage returns included; there is no quoting. Names compare without case, and the last line
+//! that gives a name a value counts. The core and the stock provider read the file in the same way (`ib_acme -O` writes a
+//! sample with comments). Unlike them, this reader accepts lines and names of any length, and refuses a value that is not
+//! valid as a whole: for `retries two`, `atoi` returns 0, but here the option keeps its default and a [`Report`] says so.
 //!
-//! Reading an option declares it: [`declared`](Options::declared) lists name, unit, default, range and help of each, and what
-//! `loader-test info` and the documentation show is that list.
+//! Reading an option declares it: [`declared`](Options::declared) lists name, unit, default, range and help of each.
+//! `loader-test info` and the documentation show this list.
 //!
-//! One file serves everybody, so a name that nobody asked for is no error. Options of one provider
-//! alone share a prefix by custom; [`Options::report_unknown`] finds those of them that are
-//! misspelt.
+//! The daemon and all providers share the file, so unknown names are no error. By convention the options of one provider
+//! share a prefix; [`Options::report_unknown`] reports misspelt names with that prefix.
 //!
 //! ```
 //! use acm_prov_api::options::Options;
@@ -54,61 +52,61 @@ use crate::text::report::{Problem, Report, of_error, shown};
 pub use info::OptionInfo;
 pub use named::{Declared, NamedOption, Number};
 
-/// How long the core tries an SA MAD, and how many it sends at a time, by its options in ibacm_opts.cfg.
+/// How long the core retries an SA MAD, and how many it sends at a time, from its options in ibacm_opts.cfg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SaLimits {
-    /// Milliseconds that one try of a MAD takes.
+    /// The timeout of one try, in milliseconds.
     pub(crate) timeout: u64,
-    /// Further tries.
+    /// The number of retries.
     pub(crate) retries: u64,
-    /// MADs of a port that the core sends at a time.
+    /// How many MADs of a port the core sends at a time.
     pub(crate) depth: usize,
 }
 
 impl SaLimits {
-    /// Milliseconds until the core gives up a MAD that it has sent.
+    /// Returns after how many milliseconds the core gives up a MAD that it has sent.
     pub(crate) fn patience(&self) -> u64 {
         self.timeout.saturating_mul(self.retries.saturating_add(1))
     }
 }
 
-/// Bytes of a file that are read before it is given up as endless.
+/// The most bytes to read, a bound for endless files.
 const FILE_LIMIT: u64 = 16 << 20;
-/// Different names that are kept.
+/// The most different names to keep.
 const KEY_LIMIT: usize = 1024;
 
-/// The options of a file, to be asked for by name.
+/// The options of a file, by name.
 ///
-/// Whatever is wrong is collected for [`reports`](Self::reports), and the default holds.
+/// For a bad value the default is used; [`reports`](Self::reports) lists all problems.
 #[derive(Debug)]
 pub struct Options {
     file: PathBuf,
     /// By name in lower case.
     entries: HashMap<Vec<u8>, Entry>,
-    asked: Mutex<Asked>,
+    uses: Mutex<Uses>,
 }
 
 #[derive(Debug)]
 struct Entry {
     line: u64,
-    /// The name as the file has it.
+    /// The name as in the file.
     key: Vec<u8>,
-    /// Empty if the line has none.
+    /// Empty if the line has no value.
     value: Vec<u8>,
-    /// Whether the line is so long that the value's end was not read.
+    /// Whether the line was cut within the value.
     is_cut: bool,
 }
 
 #[derive(Debug, Default)]
-struct Asked {
+struct Uses {
     reports: Vec<Report>,
-    /// What was read, by name.
+    /// The options read so far, by name.
     declared: BTreeMap<String, Declared>,
 }
 
 impl Options {
-    /// Reads a file. If it is missing or cannot be read, that is reported, and what was read
-    /// before holds, defaults for the rest: the daemon runs without a file, too.
+    /// Reads a file. Reports a missing or unreadable file, and uses defaults for options that were not read: the daemon runs
+    /// without a file too.
     pub fn read(file: &Path) -> Self {
         match lines::open(file) {
             Ok(reader) => Self::parse(file, reader),
@@ -120,14 +118,13 @@ impl Options {
         }
     }
 
-    /// No options: all defaults hold.
+    /// No options: all have their defaults.
     #[must_use]
     pub fn none() -> Self {
         Self::parse("", &b""[..])
     }
 
-    /// Reads text from anywhere; `file` is the name that reports give to it. An error from the
-    /// reader is reported and ends the text.
+    /// Parses text from a reader; `file` is its name in reports. An error of the reader is reported and ends the text.
     pub fn parse(file: impl AsRef<Path>, reader: impl BufRead) -> Self {
         let file = file.as_ref();
         let mut entries = HashMap::new();
@@ -152,7 +149,7 @@ impl Options {
             }
             let (value, is_cut) = words.next().unwrap_or((b"", line.is_cut));
             let name = key.to_ascii_lowercase();
-            // A name alone does not undo an earlier line.
+            // A name without a value does not override an earlier line.
             if value.is_empty() && entries.contains_key(&name) {
                 continue;
             }
@@ -177,32 +174,32 @@ impl Options {
         Self {
             file: file.to_owned(),
             entries,
-            asked: Mutex::new(Asked {
+            uses: Mutex::new(Uses {
                 reports,
                 declared: BTreeMap::new(),
             }),
         }
     }
 
-    /// The file, or the name that [`parse`](Self::parse) was given.
+    /// Returns the file, or the name passed to [`parse`](Self::parse).
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// An option of this name, to be described and read:
+    /// Returns an option, to be described and read:
     /// `options.named("demo_depth").unit("queries").help("out at a time").number(1, 1..=100)`.
     pub fn named<'a>(&'a self, name: &'a str) -> NamedOption<'a> {
         NamedOption::new(self, name)
     }
 
-    /// The level at which the daemon writes to its log: its own option `log_level`, read as the
-    /// daemon reads it, so that a bad value is 0 and no report.
+    /// Returns the daemon's log level: its option `log_level`, read as the daemon does, so a bad value is 0 without a
+    /// report.
     pub fn log_level(&self) -> i32 {
         self.core_number("log_level").unwrap_or(0)
     }
 
-    /// How long the core tries an SA MAD, and how many of a port it sends at a time, by its options `timeout`, `retries`
-    /// and `sa_depth`. They are read as the daemon reads them; what makes no sense is its default.
+    /// Returns the core's limits for SA MADs, from its options `timeout`, `retries` and `sa_depth`, read as the daemon does.
+    /// For impossible values it returns the daemon's defaults.
     pub(crate) fn sa_limits(&self) -> SaLimits {
         let number = |key, default, range: RangeInclusive<i32>| {
             let value = self.core_number(key);
@@ -217,7 +214,7 @@ impl Options {
         }
     }
 
-    /// A number as the daemon reads it (`atoi`); `None` if the file has no such option.
+    /// Returns a number as the daemon reads it (`atoi`); `None` if the file has no such option.
     fn core_number(&self, key: &str) -> Option<i32> {
         let value = &self.entries.get(key.as_bytes())?.value;
         let (negative, digits) = match value.as_slice() {
@@ -236,22 +233,22 @@ impl Options {
         Some(if negative { -number } else { number })
     }
 
-    /// Reports every name of the file that begins with `prefix` and that nobody has asked for so
-    /// far: to be called once all options were asked for, with a prefix that others do not use.
+    /// Reports every name in the file that begins with `prefix` and was not read. Call this after reading all options, with
+    /// a prefix that no other program uses.
     pub fn report_unknown(&self, prefix: &str) {
         let prefix = prefix.to_ascii_lowercase();
-        let asked = self.asked.lock();
+        let uses = self.uses.lock();
         let mut unknown: Vec<_> = self
             .entries
             .iter()
             .filter(|(name, _)| name.starts_with(prefix.as_bytes()))
             .filter(|(name, _)| {
-                !str::from_utf8(name).is_ok_and(|name| asked.declared.contains_key(name))
+                !str::from_utf8(name).is_ok_and(|name| uses.declared.contains_key(name))
             })
             .map(|(_, entry)| entry)
             .collect();
         unknown.sort_by_key(|entry| entry.line);
-        let known: Vec<_> = asked
+        let known: Vec<_> = uses
             .declared
             .keys()
             .map(String::as_str)
@@ -262,7 +259,7 @@ impl Options {
         } else {
             known.join(", ")
         };
-        drop(asked);
+        drop(uses);
         for entry in unknown {
             let problem = Problem::UnknownKey {
                 key: shown(&entry.key),
@@ -272,23 +269,22 @@ impl Options {
         }
     }
 
-    /// The options that were read so far, by name.
+    /// Returns the options read so far, by name.
     pub fn declared(&self) -> Vec<Declared> {
-        self.asked.lock().declared.values().cloned().collect()
+        self.uses.lock().declared.values().cloned().collect()
     }
 
     fn declare(&self, declared: Declared) {
-        let mut asked = self.asked.lock();
-        asked.declared.insert(declared.name.clone(), declared);
+        let mut uses = self.uses.lock();
+        uses.declared.insert(declared.name.clone(), declared);
     }
 
-    /// What was found wrong so far: with the file, and with the values that were asked for. The
-    /// same thing is reported once.
+    /// Returns the problems found so far: of the file, and of the values that were read. Each problem appears once.
     pub fn reports(&self) -> Vec<Report> {
-        self.asked.lock().reports.clone()
+        self.uses.lock().reports.clone()
     }
 
-    /// The value of an option if it has one and `parse` likes it.
+    /// Returns the value of an option if `parse` accepts it; reports a bad one.
     fn value<T>(
         &self,
         key: &str,
@@ -345,8 +341,8 @@ impl Options {
     }
 
     fn report(&self, report: Report) {
-        let reports = &mut self.asked.lock().reports;
-        // A provider may ask again for each port.
+        let reports = &mut self.uses.lock().reports;
+        // A provider may read the option again for each port.
         if !reports.contains(&report) {
             reports.push(report);
         }

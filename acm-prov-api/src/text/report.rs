@@ -1,4 +1,4 @@
-//! What was wrong with a text file, said in one line.
+//! One-line reports of problems in text files.
 
 use std::fmt;
 use std::io;
@@ -8,18 +8,18 @@ use thiserror::Error;
 
 use crate::address::Lid;
 
-/// Something wrong with an options, hosts or dump file; shown as one line, `FILE:LINE: what is wrong`.
+/// A problem in an options, hosts or dump file; printed as one line, `FILE:LINE: problem`.
 ///
-/// Text from the file is escaped and cut, so that a report is fit for a log.
+/// Text from the file is escaped and cut, so that a report is safe to log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     /// The option that names the file, if the file cannot be read.
     pub option: Option<&'static str>,
     /// The file.
     pub file: PathBuf,
-    /// The line, from 1; `None` where the whole file is meant.
+    /// The line, from 1; `None` for the whole file.
     pub line: Option<u64>,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
@@ -45,20 +45,20 @@ impl fmt::Display for Report {
     }
 }
 
-/// What is wrong with a file or a line of it.
+/// A problem of a file or a line.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// There is no such file. For the options file that is allowed.
+    /// The file does not exist. For the options file that is allowed.
     #[error("no such file; going on without it")]
     Missing,
     /// The file, or the rest of it, cannot be read.
     #[error("cannot be read: {}; going on with what was read before", io::Error::from_raw_os_error(*errno))]
     Unreadable {
-        /// Why: an `errno` code.
+        /// The reason, as an `errno`.
         errno: i32,
     },
-    /// An option's value is not one that it can have.
+    /// The value of an option is bad.
     #[error("{key} {value}: {reason}; using {default}")]
     BadValue {
         /// The option.
@@ -70,7 +70,7 @@ pub enum Problem {
         /// What holds instead.
         default: String,
     },
-    /// An option stands without a value.
+    /// An option has no value.
     #[error("{key}: the value is missing; using {default}")]
     NoValue {
         /// The option.
@@ -78,15 +78,15 @@ pub enum Problem {
         /// What holds instead.
         default: String,
     },
-    /// Nobody knows the option.
+    /// The option is unknown.
     #[error("{key}: no such option, ignored; known are {known}")]
     UnknownKey {
         /// The option.
         key: String,
-        /// The options that there are.
+        /// The known options.
         known: String,
     },
-    /// The file has more different keys than a sane one.
+    /// The file has too many different options.
     #[error("more than {limit} different options: this one and further new ones are ignored")]
     TooManyKeys {
         /// How many are kept.
@@ -100,7 +100,7 @@ pub enum Problem {
         /// What is wrong with it.
         reason: String,
     },
-    /// A line of a dump is none that a dump has.
+    /// A line of a dump is not valid.
     #[error("{text}: {reason}; line skipped")]
     BadRoute {
         /// The line.
@@ -108,13 +108,13 @@ pub enum Problem {
         /// What is wrong with it.
         reason: String,
     },
-    /// A dump has paths to LIDs of which it does not say whose they are.
+    /// A dump has paths to LIDs for which it has no section.
     #[error("{count} paths lead to LIDs that no section of the dump has; skipped")]
     RoutesWithoutOwner {
         /// How many.
         count: usize,
     },
-    /// A dump has no section for the port whose paths are wanted.
+    /// A dump has no section for the local port.
     #[error(
         "no section for the port with GUID {guid:#018x} and base LID {lid}; is the dump from before the port moved?"
     )]
@@ -124,7 +124,7 @@ pub enum Problem {
         /// The port's base LID.
         lid: Lid,
     },
-    /// More lines were wrong than are reported one by one.
+    /// There are more bad lines than are reported one by one.
     #[error("{count} more bad lines skipped")]
     MoreBadLines {
         /// How many.
@@ -132,12 +132,12 @@ pub enum Problem {
     },
 }
 
-/// A report about the whole file, for an error from opening or reading it.
+/// Creates a report about the whole file, for an error of opening or reading it.
 pub(crate) fn of_error(file: &Path, error: &io::Error) -> Report {
     let problem = if error.kind() == io::ErrorKind::NotFound {
         Problem::Missing
     } else {
-        // Only a reader that is not a file has errors without a code.
+        // Only readers that are not files return errors without an errno.
         Problem::Unreadable {
             errno: error.raw_os_error().unwrap_or(libc::EIO),
         }
@@ -150,8 +150,8 @@ pub(crate) fn of_error(file: &Path, error: &io::Error) -> Report {
     }
 }
 
-/// Text from a file, fit for a log line: control characters and what is not UTF-8 are escaped, and
-/// what is long is cut.
+/// Returns text from a file for a log line: escapes control characters and bytes that are not UTF-8, and cuts long
+/// text.
 pub(crate) fn shown(text: &[u8]) -> String {
     const SHOWN: usize = 200;
     let (text, rest) = text.split_at(text.len().min(SHOWN));

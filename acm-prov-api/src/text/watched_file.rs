@@ -1,12 +1,13 @@
 //! Files that an operator may change while the daemon runs.
 //!
-//! A [`WatchedFile`] file is read once at the start: a hosts file when it is created, a dump by the first look, since it may be
-//! long. Whoever has a thread calls [`look`](Follow::look) now and then: a file that has changed, and then has stayed the same for a moment, is read again and takes the place of what was known, in
-//! whole. One that vanished, or that looks as if it were still being written, keeps what was known, and that is said once.
+//! A [`WatchedFile`] is read once at the start: a hosts file when it is created, a dump by the first look, since it may be
+//! long. A thread calls [`look`](Follow::look) periodically. When the file has changed and then stays the same for a
+//! moment, the content is replaced as a whole. If the file vanishes, or seems incomplete, the previous content stays, and
+//! the log says so once.
 //!
-//! A file that cannot be read (no free descriptor, an I/O error, a stale NFS handle, a moment without permission) keeps what
-//! was known, too, and is tried again every five seconds until it can be read, changed or not. The log says once that it
-//! cannot be read, and once that it can again.
+//! If the file cannot be read (no free descriptor, I/O error, stale NFS handle, no permission), the previous content stays
+//! too. It is retried every five seconds, even if unchanged. The log says once that the file cannot be read, and once that it
+//! can be read again.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -22,26 +23,26 @@ use crate::text::hosts::Hosts;
 use crate::text::lines;
 use crate::text::report::{Problem, Report, of_error, shown};
 
-/// How often [`look`](Follow::look) is to be called, in milliseconds.
+/// Milliseconds between two calls of [`look`](Follow::look).
 pub const TICK: u64 = 1_000;
 
 /// Milliseconds that a changed file must stay the same before it is read.
 const SETTLED: u64 = 900;
 
-/// Milliseconds until a file that could not be read is tried again.
+/// Milliseconds until the next try after a file could not be read.
 const RETRY: u64 = 5_000;
 
-/// What a file holds once it is read.
+/// The content of a watched file.
 pub trait FileContent: Default + fmt::Debug + Send + Sync + 'static {
-    /// What was wrong with it.
+    /// Returns its problems.
     fn reports(&self) -> &[Report];
 
-    /// Why it cannot take the place of what was known before.
+    /// Returns the reason not to replace the previous content by it, if there is one.
     fn unusable(&self) -> Option<&'static str> {
         None
     }
 
-    /// How many things it tells.
+    /// Returns the number of entries.
     fn count(&self) -> usize;
 }
 
@@ -55,13 +56,13 @@ impl FileContent for Hosts {
     }
 }
 
-/// Something that is followed.
+/// A watched file.
 pub trait Follow: fmt::Debug + Send + Sync {
-    /// Looks whether the file has changed, and reads it again if so, or for the first time. Lines for the operator.
+    /// Reads the file for the first time, or again if it has changed. Returns lines for the log.
     fn look(&self, now: Moment) -> Vec<String>;
 }
 
-/// What tells one state of a file from another.
+/// The attributes that change with a file's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stamp {
     file: (u64, u64),
@@ -82,14 +83,14 @@ impl Stamp {
     }
 }
 
-/// What is at a path.
+/// What exists at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Seen {
+enum Found {
     Nothing,
     File(Stamp),
 }
 
-impl Seen {
+impl Found {
     fn at(path: &Path) -> io::Result<Self> {
         match std::fs::metadata(path) {
             Ok(metadata) => Ok(Self::File(Stamp::new(&metadata))),
@@ -99,23 +100,24 @@ impl Seen {
     }
 }
 
-/// What is known of the file.
+/// The state of watching.
 #[derive(Debug)]
 struct Watch {
-    /// Whether the file was read for the first time, or could not be.
+    /// Whether the first read has been tried.
     has_begun: bool,
-    /// What was read last, fit for use or not; `None` if the first reading failed. What could not be read is not seen.
-    read: Option<Seen>,
-    /// A state that differs, and when it was first seen.
-    pending: Option<(Seen, Moment)>,
+    /// The state that was read last, usable or not; `None` if the first read failed. A state that could not be read is not
+    /// recorded.
+    read: Option<Found>,
+    /// A changed state, and when it was first seen.
+    pending: Option<(Found, Moment)>,
     /// Whether the log says that the file cannot be read.
     is_failing: bool,
-    /// The file is not tried again before then.
+    /// The earliest time of the next try.
     retry_at: Moment,
 }
 
 impl Watch {
-    /// The line that the operator gets when reading begins to fail.
+    /// Notes a failed read. Returns a line for the log if it is the first one.
     fn fail(&mut self, now: Moment, reason: &str) -> Option<String> {
         self.retry_at = now.after(RETRY);
         let was_failing = std::mem::replace(&mut self.is_failing, true);
@@ -124,13 +126,13 @@ impl Watch {
     }
 }
 
-/// Why a changed file does not take the place of what was known.
+/// The reason why a changed file does not replace the previous content.
 enum Failure {
-    /// It went between two looks.
+    /// It vanished between two steps.
     Vanished,
     /// It could not be read to its end.
     Unreadable(String),
-    /// It was read, and is not fit for use.
+    /// It was read, but is not usable.
     Unfit(Stamp, &'static str),
 }
 
@@ -148,7 +150,7 @@ type Open = fn(&Path) -> io::Result<BufReader<File>>;
 type Parse<T> = Box<dyn Fn(&Path, &mut dyn BufRead) -> T + Send + Sync>;
 type Failed<T> = fn(Report) -> T;
 
-/// A file's content, as it was when the file was last good.
+/// A file's last usable content.
 pub struct WatchedFile<T> {
     file: PathBuf,
     open: Open,
@@ -159,7 +161,7 @@ pub struct WatchedFile<T> {
 }
 
 impl<T: FileContent> WatchedFile<T> {
-    /// Reads the file for the first time; what is wrong with it is in the content's reports.
+    /// Reads the file for the first time; the content's reports list its problems.
     pub fn new(
         file: &Path,
         failed: fn(Report) -> T,
@@ -170,7 +172,7 @@ impl<T: FileContent> WatchedFile<T> {
         followed
     }
 
-    /// Leaves the file to the first [`look`](Follow::look), which reads it. Until then the content is the default.
+    /// Does not read the file yet; the first [`look`](Follow::look) does. Until then the content is the default.
     pub fn later(
         file: &Path,
         failed: fn(Report) -> T,
@@ -194,18 +196,18 @@ impl<T: FileContent> WatchedFile<T> {
 
     fn read_first(&self, watch: &mut Watch) {
         watch.has_begun = true;
-        // Looked at first: a change while it is read is a change to be followed.
-        let seen = Seen::at(&self.file).ok();
+        // Take the stamp first, so that a change during the read is noticed later.
+        let found = Found::at(&self.file).ok();
         let (content, read) = match (self.open)(&self.file) {
             Ok(reader) => {
                 let mut reader = Watched::new(reader);
                 let content = (self.parse)(&self.file, &mut reader);
-                (content, seen.filter(|_| reader.error.is_none()))
+                (content, found.filter(|_| reader.error.is_none()))
             }
             Err(error) => {
                 let is_missing = error.kind() == io::ErrorKind::NotFound;
                 let content = (self.failed)(of_error(&self.file, &error));
-                (content, is_missing.then_some(Seen::Nothing))
+                (content, is_missing.then_some(Found::Nothing))
             }
         };
         watch.read = read;
@@ -213,17 +215,17 @@ impl<T: FileContent> WatchedFile<T> {
         *self.current.write() = Arc::new(content);
     }
 
-    /// The content.
+    /// Returns the content.
     pub fn get(&self) -> Arc<T> {
         Arc::clone(&self.current.read())
     }
 
-    /// Looks something up in the content, which is not replaced meanwhile.
+    /// Calls `look_up` with the content, which is not replaced meanwhile.
     pub fn with<R>(&self, look_up: impl FnOnce(&T) -> R) -> R {
         look_up(&self.current.read())
     }
 
-    /// Reads the file again, whole or not at all.
+    /// Reads the file again; fails unless all of it is readable.
     fn read(&self) -> Result<(Stamp, T), Failure> {
         let reader = (self.open)(&self.file)?;
         let before = Stamp::new(&reader.get_ref().metadata()?);
@@ -233,7 +235,7 @@ impl<T: FileContent> WatchedFile<T> {
             return Err(error.into());
         }
         let after = Stamp::new(&reader.inner.get_ref().metadata()?);
-        if before != after || Seen::at(&self.file)? != Seen::File(after) {
+        if before != after || Found::at(&self.file)? != Found::File(after) {
             let reason = "the file changes while it is read";
             return Err(Failure::Unreadable(reason.to_owned()));
         }
@@ -259,37 +261,37 @@ impl<T: FileContent> WatchedFile<T> {
         }
     }
 
-    /// What a look finds, as lines without the file's name.
+    /// Does the work of a look. Returns lines without the file's name.
     fn follow(&self, watch: &mut Watch, now: Moment) -> Vec<String> {
-        let seen = match Seen::at(&self.file) {
-            Ok(seen) => seen,
+        let found = match Found::at(&self.file) {
+            Ok(found) => found,
             Err(error) => {
                 let reason = format!("the file cannot be read: {error}");
                 return Vec::from_iter(watch.fail(now, &reason));
             }
         };
-        if watch.read == Some(seen) {
+        if watch.read == Some(found) {
             watch.pending = None;
             let was_failing = std::mem::take(&mut watch.is_failing);
             let line = "the file can be read again and has not changed";
             return Vec::from_iter(was_failing.then(|| line.to_owned()));
         }
         let since = match watch.pending {
-            Some((pending, since)) if pending == seen => since,
+            Some((pending, since)) if pending == found => since,
             _ => {
-                watch.pending = Some((seen, now));
+                watch.pending = Some((found, now));
                 return Vec::new();
             }
         };
         if now.since(since) < SETTLED || now < watch.retry_at {
             return Vec::new();
         }
-        let (read, lines) = match seen {
-            Seen::Nothing => {
+        let (read, lines) = match found {
+            Found::Nothing => {
                 let line = "the file is gone; going on with what was read before";
-                (Seen::Nothing, vec![line.to_owned()])
+                (Found::Nothing, vec![line.to_owned()])
             }
-            Seen::File(_) => match self.read() {
+            Found::File(_) => match self.read() {
                 Ok((stamp, content)) => {
                     let what = if watch.is_failing {
                         "can be read again"
@@ -299,16 +301,16 @@ impl<T: FileContent> WatchedFile<T> {
                     let mut lines = vec![format!("the file {what}: {} entries", content.count())];
                     lines.extend(content.reports().iter().map(ToString::to_string));
                     *self.current.write() = Arc::new(content);
-                    (Seen::File(stamp), lines)
+                    (Found::File(stamp), lines)
                 }
                 Err(Failure::Unfit(stamp, reason)) => {
                     let line = format!(
                         "the file has changed, but {reason}; going on with what was read before"
                     );
-                    (Seen::File(stamp), vec![line])
+                    (Found::File(stamp), vec![line])
                 }
                 Err(Failure::Vanished) => {
-                    watch.pending = Some((Seen::Nothing, now));
+                    watch.pending = Some((Found::Nothing, now));
                     return Vec::new();
                 }
                 Err(Failure::Unreadable(reason)) => {
@@ -328,7 +330,7 @@ impl<T: FileContent> WatchedFile<T> {
 }
 
 impl WatchedFile<Hosts> {
-    /// An acm_hosts file.
+    /// Watches an acm_hosts file.
     pub fn hosts(file: &Path) -> Self {
         let failed = |report: Report| Hosts::unread(report.named_by("addr_data_file"));
         Self::new(file, failed, |file, reader| Hosts::parse(file, reader))
@@ -336,7 +338,7 @@ impl WatchedFile<Hosts> {
 }
 
 impl WatchedFile<Routes> {
-    /// A dump, to be read for the port with that GUID and base LID by the first look.
+    /// Watches a dump; the first look reads it for the port with that GUID and base LID.
     pub fn routes(file: &Path, guid: u64, base_lid: Lid) -> Self {
         let failed = |report: Report| Routes::unread(report.named_by("route_data_file"));
         Self::later(file, failed, move |file, reader| {
@@ -347,7 +349,7 @@ impl WatchedFile<Routes> {
 
 impl<T: FileContent> Follow for WatchedFile<T> {
     fn look(&self, now: Moment) -> Vec<String> {
-        // Several threads may follow one file; the others come again.
+        // Several threads may watch one file; the others look again later.
         let Some(mut watch) = self.watch.try_lock() else {
             return Vec::new();
         };
@@ -357,7 +359,7 @@ impl<T: FileContent> Follow for WatchedFile<T> {
                 .with(|content| content.reports().iter().map(ToString::to_string).collect());
         }
         let mut lines = self.follow(&mut watch, now);
-        // Reports name the file themselves.
+        // The other lines, reports, name the file themselves.
         if let Some(line) = lines.first_mut() {
             let name = shown(self.file.as_os_str().as_encoded_bytes());
             *line = format!("{name}: {line}");
@@ -374,7 +376,7 @@ impl<T: fmt::Debug> fmt::Debug for WatchedFile<T> {
     }
 }
 
-/// Notes how a file ended.
+/// A reader that notes how a file ended.
 struct Watched<R> {
     inner: R,
     length: u64,

@@ -1,4 +1,4 @@
-//! Makes the header, and the C file that holds it against the installed one.
+//! Generates the header, and the C file that compares it with the installed one.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -54,7 +54,7 @@ pub fn header() -> String {
         line_length: 120,
         tab_width: 4,
         export: cbindgen::ExportConfig {
-            // Also those that nothing refers to.
+            // Unused ones, too.
             include: source.types.clone(),
             ..cbindgen::ExportConfig::default()
         },
@@ -76,7 +76,7 @@ pub fn header() -> String {
     with_assertions(with_short_comments(&text))
 }
 
-/// Ties each declaration of a function to its symbol.
+/// Adds the symbol to each declaration of a function.
 fn with_symbols(mut text: String, source: &Source) -> String {
     for function in &source.functions {
         let start = format!("{}(", function.name);
@@ -101,7 +101,7 @@ fn with_assertions(mut text: String) -> String {
     text
 }
 
-/// Writes bits and masks as such.
+/// Writes bits and masks in hexadecimal.
 fn with_hexadecimals(mut text: String, source: &Source) -> String {
     for (name, value) in &source.hexadecimal {
         let decimal = format!("#define {name} {value}\n");
@@ -111,7 +111,7 @@ fn with_hexadecimals(mut text: String, source: &Source) -> String {
     text
 }
 
-/// Writes comments that have room on one line so.
+/// Writes a comment on one line if it fits.
 fn with_short_comments(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut short = String::new();
@@ -145,9 +145,9 @@ fn own_type(name: &str) -> Option<String> {
     let (keyword, name) = name.split_once(' ')?;
     match keyword {
         _ if source::LEFT_OUT.contains(&name) => None,
-        // Codes are plain integers in the header: values that nobody named are none of C's enumerations.
+        // Codes are plain integers in the header, because they may have values that C's enumerations do not name.
         "enum" => Some(own_name(name)),
-        // The header has what the structure was when libibverbs fixed it.
+        // The header has the structure as libibverbs fixed it.
         _ if name == "ibv_port_attr" => Some("struct acmabi_compat_ibv_port_attr".into()),
         _ => Some(format!("{keyword} {}", own_name(name))),
     }
@@ -256,7 +256,7 @@ pub fn agreement() -> String {
             );
         }
     }
-    // Some flags are signed in C, and 1 << 31 overflows: the conversions mean the same bits.
+    // Some flags are signed in C, and 1 << 31 overflows; the conversions keep the bits.
     text += "#pragma GCC diagnostic ignored \"-Wpedantic\"\n";
     for constant in constants() {
         let (theirs, own) = (constant.name, own_name(constant.name));

@@ -1,7 +1,7 @@
-//! `include/acm_prov_abi.h` is what cbindgen makes of the mirror, and C and C++ compilers agree with it and with the
+//! `include/acm_prov_abi.h` equals the output of cbindgen for the mirror, and C and C++ compilers find it consistent with the
 //! installed headers.
 //!
-//! `cargo xtask headers` writes the file anew (this test with `REGENERATE=1` in the environment).
+//! `cargo xtask headers` updates the file (it runs this test with `REGENERATE=1` in the environment).
 
 #[path = "../layout/c_program.rs"]
 #[allow(dead_code)]
@@ -21,7 +21,7 @@ fn checked_in() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../include/acm_prov_abi.h")
 }
 
-/// Compiles a file beside which the header lies; what the compiler says if it does not like it.
+/// Compiles a file in a folder with the header. Returns the compiler's errors.
 fn compiles(compiler: &str, flags: &[&str], file: &str, text: &str) -> Result<(), String> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(folder.path().join("acm_prov_abi.h"), header()).expect("a header");
@@ -59,7 +59,7 @@ fn checked_in_header_is_up_to_date() {
 }
 
 #[test]
-fn header_is_c_and_cpp_by_the_book() {
+fn header_is_strict_c_and_cpp() {
     let text = "#include \"acm_prov_abi.h\"\nint nothing;\n";
     for standard in ["-std=c99", "-std=c11", "-std=c17"] {
         assert_eq!(
@@ -89,7 +89,7 @@ fn header_agrees_with_the_installed_one() {
     assert_eq!(compiles("gcc", &c, "agree.c", &text), Ok(()));
     assert_eq!(compiles("g++", &cpp, "agree.cpp", &text), Ok(()));
 
-    // A compiler that finds nothing wrong would find nothing.
+    // Make sure that the compiler finds a wrong one.
     for (right, wrong) in [
         (
             "offsetof(struct acm_address, type) ==",

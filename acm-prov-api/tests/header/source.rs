@@ -1,5 +1,5 @@
-//! The mirror's source, put into the form that cbindgen understands and C authors want: macros expanded, under names of its
-//! own, without what only Rust has a use for.
+//! Transforms the mirror's source into a form that cbindgen understands and C authors want: macros expanded, the header's
+//! own names, without items that only Rust uses.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use syn::{
     braced, parenthesized,
 };
 
-/// The files of the mirror, in the order in which they build on each other.
+/// The files of the mirror, in order of dependency.
 const FILES: [&str; 8] = [
     "be",
     "verbs",
@@ -26,17 +26,17 @@ const FILES: [&str; 8] = [
 ];
 const LAST_FILE: &str = "acm_prov";
 
-/// Types that a provider has no use for: messages that only the core and its clients exchange, and whose whole point is an
-/// array without a length.
+/// Types that a provider does not use: messages between the core and its clients, which end in an array without a
+/// length.
 pub const LEFT_OUT: [&str; 3] = ["acm_resolve_msg", "acm_perf_msg", "acm_ep_query_msg"];
 
-/// What stays as it is called: it is the same incomplete type in every header.
+/// Names to keep: the type is the same incomplete type in every header.
 const KEPT: &str = "ibv_context";
 
 /// Columns of a comment's text.
 const WIDTH: usize = 110;
 
-/// A function of the header and the symbol that it stands for.
+/// A function of the header and its symbol.
 #[derive(Debug)]
 pub struct Function {
     pub name: String,
@@ -126,7 +126,7 @@ fn family_name(name: &Ident) -> String {
     }
 }
 
-/// A name of the header: the mirror's with a prefix of its own instead of `acm_`.
+/// Returns the header's name for a mirror's name: its own prefix instead of `acm_`.
 pub fn own_name(name: &str) -> String {
     if name == KEPT {
         return name.to_owned();
@@ -202,7 +202,7 @@ pub fn read(folder: &Path) -> Source {
     source
 }
 
-/// Adds what C gets of an item.
+/// Adds the part of an item that goes into the header.
 fn take(item: Item, items: &mut Vec<Item>) {
     match item {
         Item::Macro(item) if item.mac.path.is_ident("codes") => {
@@ -280,7 +280,7 @@ fn is_for_c(attribute: &Attribute) -> bool {
     attribute.path().is_ident("doc") || attribute.path().is_ident("repr")
 }
 
-/// Standard C has none; what they would begin at is the end of the structure.
+/// Removes arrays without a length: standard C has none, and they begin at the structure's end.
 fn drop_arrays_without_length(fields: &mut FieldsNamed) {
     let kept: Punctuated<Field, Token![,]> = fields
         .named
@@ -294,7 +294,7 @@ fn drop_arrays_without_length(fields: &mut FieldsNamed) {
     fields.named = kept;
 }
 
-/// The value of a constant that is written in hexadecimal or as a shifted bit. (`1 << 31` is not what it seems in C.)
+/// Returns the value of a constant written in hexadecimal or as a shifted bit. (`1 << 31` overflows in C.)
 fn hexadecimal(expression: &Expr) -> Option<u64> {
     fn literal(expression: &Expr) -> Option<&syn::LitInt> {
         match expression {
@@ -317,13 +317,13 @@ fn hexadecimal(expression: &Expr) -> Option<u64> {
     }
 }
 
-/// The type of a function of the core is a declaration of that function in C.
+/// Makes a C declaration of the type of a core function.
 fn function(item: ItemType) -> Item {
     let Type::BareFn(signature) = &*item.ty else {
         return Item::Type(item);
     };
     let name = item.ident.to_string();
-    // The provider's own, which the core gets as an argument.
+    // A provider's function, which the core gets as an argument.
     if name == "acm_sa_handler_fn" {
         return Item::Type(item);
     }
@@ -338,7 +338,7 @@ fn function(item: ItemType) -> Item {
     }
 }
 
-/// Gives everything its own name, in code and in documentation.
+/// Renames everything, in code and in documentation.
 struct Rename<'a>(&'a BTreeMap<String, String>);
 
 impl VisitMut for Rename<'_> {
@@ -357,7 +357,7 @@ impl VisitMut for Rename<'_> {
     }
 
     fn visit_field_mut(&mut self, field: &mut Field) {
-        // A field may be called like a type, and keeps its name.
+        // A field with the name of a type keeps its name.
         self.visit_attributes_mut(&mut field.attrs);
         self.visit_type_mut(&mut field.ty);
     }
@@ -369,7 +369,7 @@ impl VisitMut for Rename<'_> {
     fn visit_pat_ident_mut(&mut self, _: &mut syn::PatIdent) {}
 
     fn visit_type_mut(&mut self, of: &mut Type) {
-        // A pointer to a function that has a name may be NULL anyway; cbindgen does not look through the name.
+        // Drop `Option` around a named function pointer: in C it may be NULL anyway, and cbindgen does not resolve the name.
         if let Type::Path(path) = of
             && let Some(option) = path.path.segments.last()
             && option.ident == "Option"
@@ -396,7 +396,7 @@ fn doc(attribute: &Attribute) -> Option<String> {
     }
 }
 
-/// Documentation without Rust's links and remarks on C, with the header's names, in lines of its own.
+/// Returns documentation without Rust's links and remarks on C, with the header's names, wrapped again.
 fn for_c(text: &str, names: &BTreeMap<String, String>) -> Vec<String> {
     let mut lines = Vec::new();
     for paragraph in text.split("\n\n") {
@@ -445,7 +445,7 @@ fn without_links(text: &str) -> String {
     plain + rest
 }
 
-/// The header that an item comes from stands at the end; sentences on what C has are for readers of Rust.
+/// Moves an item's C header to the end, and drops sentences about C, which are for Rust readers.
 fn origin_in_brackets(text: &str) -> String {
     let mut sentences = Vec::new();
     for sentence in text.split(". ") {
@@ -464,7 +464,7 @@ fn origin_in_brackets(text: &str) -> String {
     }
 }
 
-/// The header's names instead of the mirror's.
+/// Replaces the mirror's names by the header's.
 fn renamed(text: &str, names: &BTreeMap<String, String>) -> String {
     let mut text = text
         .replace("AcmEpType::PATH", "ACM_EP_INFO_PATH")
@@ -475,7 +475,7 @@ fn renamed(text: &str, names: &BTreeMap<String, String>) -> String {
         .replace("`u32`", "uint32_t")
         .replace("`u64`", "uint64_t")
         .replace('`', "");
-    // A field of a type; not what is in a GID.
+    // A field of a type; not the word in "in a GID".
     while let Some(at) = text.match_indices("::").map(|(at, _)| at).find(|&at| {
         let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
         text[..at].ends_with(is_letter) && text[at + 2..].starts_with(is_letter)

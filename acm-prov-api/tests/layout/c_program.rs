@@ -1,4 +1,4 @@
-//! What the installed headers say, asked of the C compiler.
+//! Reads layouts and constants of the installed headers with the C compiler.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ const HEADERS: [(&str, &str); 7] = [
     ("infiniband/acm_prov.h", "ibacm"),
 ];
 
-/// Runs the compiler on `source`, which is kept in `folder`.
+/// Runs the compiler on `source`, stored in `folder`.
 pub fn compile(cc: &str, folder: &Path, source: &str, args: &[&str]) -> Result<Vec<u8>, String> {
     let file = folder.join("layout.c");
     std::fs::write(&file, source).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
@@ -89,7 +89,7 @@ fn program(layouts: &[Layout], constants: &[Constant]) -> String {
     for (i, constant) in constants.iter().enumerate() {
         let comma = if i == 0 { "" } else { ", " };
         let name = constant.name;
-        // Some flags are signed in C (1 << 31); they fill 32 bits and none is meant as a negative.
+        // Some flags are signed in C (1 << 31). They fill 32 bits and are never negative numbers.
         let _ = writeln!(
             c,
             r#"printf("{comma}\"{name}\": %lld\n", ({name}) < 0 ? (long long)(unsigned)({name}) : (long long)({name}));"#

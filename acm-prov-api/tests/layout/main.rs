@@ -1,8 +1,8 @@
-//! The mirror lies in memory as the C headers say.
+//! The mirror has the layout of the C headers.
 //!
-//! Each type, field and constant stands once in `table.rs` and is compared with two independent
-//! sources: a layout recorded from the headers of 13 rdma-core releases (x86-64), and the headers
-//! that are installed, asked through the C compiler.
+//! `table.rs` lists each type, field and constant once. The tests compare it with two independent
+//! sources: a layout recorded from the headers of 13 rdma-core releases (x86-64), and the
+//! installed headers, by the C compiler.
 
 mod c_program;
 mod table;
@@ -18,7 +18,7 @@ fn recorded() -> Value {
     serde_json::from_str(RECORDED).expect("tests/fixtures/layout.json is JSON")
 }
 
-/// Every statement of `expected` that the mirror does not fulfil.
+/// Returns all differences between `expected` and the mirror.
 fn differences(expected: &Value, layouts: &[Layout], constants: &[Constant]) -> Vec<String> {
     let mut found = Vec::new();
     let mut check = |what: String, expected: &Value, actual: Option<i128>| {
@@ -92,7 +92,7 @@ fn mirror_has_the_layout_of_the_installed_headers() {
         Ok(installed) => installed,
         Err(message) => panic!("{message}"),
     };
-    // Nothing got lost on the way through C.
+    // The C program printed all of them.
     let fields = layouts.iter().map(|layout| layout.fields.len()).sum();
     assert_eq!(count(&installed), (layouts.len() + constants.len(), fields));
     assert_eq!(differences(&installed, &layouts, &constants), [""; 0]);
@@ -137,7 +137,7 @@ fn no_constant_of_the_installed_headers_is_missing() {
     );
 }
 
-/// The mirror's source, to see that the table above leaves nothing out.
+/// Reads the mirror's source to check that the table is complete.
 const MIRROR: [&str; 7] = [
     include_str!("../../src/abi/acm.rs"),
     include_str!("../../src/abi/acm_prov.rs"),
@@ -175,7 +175,7 @@ fn every_item_of_the_mirror_is_in_the_table() {
     );
     assert!(declared("pub const").count() > 100);
 
-    // Opaque, or compared as a part of the type around it.
+    // Opaque, or compared as part of the surrounding type.
     let elsewhere = [
         "ibv_context",
         "ibv_gid_global",
@@ -205,7 +205,7 @@ fn every_item_of_the_mirror_is_in_the_table() {
 
 #[test]
 fn a_wrong_number_anywhere_is_noticed() {
-    // Each number of the fixture in turn is made wrong; exactly that one must be reported.
+    // Changes each number of the fixture in turn; exactly that one must be reported.
     fn numbers(value: &Value, path: &str, found: &mut Vec<String>) {
         match value {
             Value::Object(map) => {
@@ -264,7 +264,7 @@ fn a_wrong_mirror_is_noticed() {
 }
 
 #[test]
-fn what_is_not_installed_is_named_with_its_package() {
+fn a_missing_program_or_header_is_named_with_its_package() {
     let folder = tempfile::tempdir().unwrap();
     let header = [("infiniband/no_such_header.h", "libnosuch-dev")];
     let message = c_program::require("cc", folder.path(), &header).unwrap_err();
@@ -281,7 +281,7 @@ fn what_is_not_installed_is_named_with_its_package() {
     );
 }
 
-/// The fields that the SDK reads behind the core's `ibv_context`; `src/link_rate.rs` has them at the same places.
+/// The fields that the SDK reads behind the core's `ibv_context`; `src/handles/device_name.rs` has the same offsets.
 #[test]
 fn a_device_has_its_name_where_the_sdk_reads_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,5 +1,5 @@
-//! Everything that the mirror lays out, once: what is compared with the recorded layout and with
-//! the installed headers both comes from here.
+//! All layouts and constants of the mirror, once: the comparisons with the recorded layout and with
+//! the installed headers both use this table.
 
 use acm_prov_api::abi::*;
 
@@ -7,7 +7,7 @@ use acm_prov_api::abi::*;
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub c_name: &'static str,
-    /// What C says instead of `sizeof` where the counterpart has grown behind the mirror.
+    /// The C expression instead of `sizeof` if the counterpart has grown at its end.
     pub c_size: Option<&'static str>,
     pub size: usize,
     pub align: usize,
@@ -17,7 +17,7 @@ pub struct Layout {
 #[derive(Clone, Debug)]
 pub struct Field {
     pub c_name: &'static str,
-    /// C cannot tell the size of a flexible array member; it counts as 0.
+    /// C has no size for a flexible array member; it counts as 0.
     pub flexible: bool,
     pub offset: usize,
     pub size: usize,
@@ -49,7 +49,7 @@ macro_rules! layout {
                         .trim_start_matches("r#"),
                     flexible: !<[&str]>::is_empty(&[$(stringify!($flexible))?]),
                     offset: core::mem::offset_of!($rust, $first $(. $rest)*),
-                    // SAFETY: the closure is there for its type, nobody calls it.
+                    // SAFETY: the closure exists only for its type and is never called.
                     size: size_of_pointee(|whole: *const $rust| unsafe {
                         &raw const (*whole).$first $(. $rest)*
                     }),
@@ -59,7 +59,7 @@ macro_rules! layout {
     };
 }
 
-/// Every type of the mirror but those that C leaves opaque.
+/// Every type of the mirror, except types that are opaque in C.
 pub fn layouts() -> Vec<Layout> {
     vec![
         layout!("__be16", Be16),
@@ -259,8 +259,8 @@ pub fn layouts() -> Vec<Layout> {
         layout!("enum ibv_mtu", ibv_mtu),
         layout!("enum ibv_rate", ibv_rate),
         layout!("enum ibv_port_state", ibv_port_state),
-        // The header declares _compat_ibv_port_attr without its fields: it is what ibv_port_attr
-        // was before port_cap_flags2.
+        // The header declares _compat_ibv_port_attr without fields: it is ibv_port_attr
+        // as before port_cap_flags2.
         layout!("struct ibv_port_attr" sized "offsetof(struct ibv_port_attr, port_cap_flags2)",
         _compat_ibv_port_attr {
             state, max_mtu, active_mtu, gid_tbl_len, port_cap_flags, max_msg_sz, bad_pkey_cntr,

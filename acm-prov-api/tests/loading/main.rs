@@ -1,9 +1,9 @@
-//! What an exported provider does to the process that loads it, seen from a small core in C.
+//! An exported provider and the process that loads it, seen from a small core in C.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The example's library, which `cargo test` builds beside the tests.
+/// Returns the example's library, which `cargo test` builds with the tests.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test
@@ -19,7 +19,7 @@ fn library() -> PathBuf {
     library
 }
 
-/// Builds the small core, without the functions that are to be hidden.
+/// Builds the small core, without the functions to hide.
 fn mini_core(folder: &Path, hidden: &[&str]) -> PathBuf {
     let program = folder.join("mini_core");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/loading/mini_core.c");
@@ -132,7 +132,7 @@ fn a_library_without_a_description_stays_loaded() {
     assert!(built.success());
     let told = acm_prov_api::introspection::read(&library);
     assert!(told.is_err_and(|error| error.to_string().contains("libother.so")));
-    // A thread that its constructor started would go on in it.
+    // A thread of its constructor would still run in it.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     assert!(maps.contains("libother.so"), "{maps}");
 }

@@ -1,4 +1,4 @@
-//! The cache engine when paths are renewed, and when they outlive the process.
+//! The cache engine with renewal and with snapshots.
 
 use std::path::{Path, PathBuf};
 
@@ -11,34 +11,34 @@ mod provider;
 
 use provider::{gid, gid_of, learn, lid, opened};
 
-/// What the SA is asked and has not answered, oldest first.
+/// Returns the LIDs of the outstanding SA queries, oldest first.
 fn asked(core: &TestCore) -> Vec<u16> {
     let lid = |packet: &umad_sa_packet| {
         let record = packet.data.first_chunk().expect("200 bytes of data");
         PathRecord::from_bytes(record).dlid().0
     };
-    core.sa_questions().iter().map(lid).collect()
+    core.sa_mads().iter().map(lid).collect()
 }
 
-/// The answer, if it comes within the call.
+/// Returns the answer, if there is one at once.
 fn known(core: &mut TestCore, request: &Request) -> Option<PathRecord> {
     let id = core.resolve(request);
     core.answers(id).first().and_then(|answer| answer.path)
 }
 
-/// The SL that is answered, while the SA answers nothing.
+/// Returns the SL of the answer, while the SA is silent.
 #[track_caller]
 fn sl(core: &mut TestCore, request: &Request) -> u8 {
     let id = core.resolve(request);
     core.wait_for_answer(id).path.expect("a path").sl()
 }
 
-/// Path queries so far.
+/// Returns the number of path queries so far.
 fn queries(core: &TestCore) -> u64 {
     core.core_counters()[AcmCounter::ROUTE_QUERY.0 as usize]
 }
 
-/// Calls `is_so` until it is. A test that hangs is ended by its runner.
+/// Calls `is_so` until it returns true. The test runner ends a test that hangs.
 fn until(mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         std::thread::yield_now();
@@ -51,7 +51,7 @@ fn after_a_re_registration_paths_in_use_answer_and_are_renewed() {
     learn(&mut core, &lid(7), 1);
     core.reregister();
     assert_eq!(sl(&mut core, &lid(7)), 1);
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     assert_eq!(asked(&core), [7], "though nobody waits");
     assert_eq!(sl(&mut core, &lid(7)), 1);
     core.sa_answers_with(|path| {
@@ -59,14 +59,14 @@ fn after_a_re_registration_paths_in_use_answer_and_are_renewed() {
     });
     until(|| sl(&mut core, &lid(7)) == 2);
     assert_eq!(queries(&core), 2);
-    // Once more, though no request came after the renewal but one.
+    // Renewed once more, after a single request since the last renewal.
     core.reregister();
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     assert_eq!(asked(&core), [7]);
 }
 
 #[test]
-fn without_renewal_the_sa_is_asked_as_ever() {
+fn without_renewal_paths_are_queried_at_their_next_use() {
     let mut core = opened("renew 0\n");
     learn(&mut core, &lid(7), 1);
     core.reregister();
@@ -82,15 +82,15 @@ fn one_renewal_at_a_time_and_clients_first() {
         learn(&mut core, &lid(destination), 1);
     }
     core.reregister();
-    core.wait_for_sa_questions(1);
-    // While the first renewal is out, clients ask for much.
+    core.wait_for_sa_mads(1);
+    // Many requests arrive while the first renewal is outstanding.
     let clients = 100..400;
     for destination in clients.clone() {
         core.resolve(&lid(destination));
     }
     let mut order = Vec::new();
     for _ in 0..3 + clients.len() {
-        core.wait_for_sa_questions(1);
+        core.wait_for_sa_mads(1);
         order.push(asked(&core)[0]);
         core.sa_answers_with(|_| ());
     }
@@ -104,11 +104,11 @@ fn one_renewal_at_a_time_and_clients_first() {
 }
 
 #[test]
-fn a_path_that_the_sa_has_no_more_is_not_answered_any_more() {
+fn a_path_that_the_sa_no_longer_has_is_not_given_to_clients() {
     let mut core = opened("renew 1000\n");
     learn(&mut core, &lid(7), 1);
     core.reregister();
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     core.sa_answers(|packet| packet.mad_hdr.status = Be16::from_host(0x0300));
     let id = core.resolve(&lid(7));
     assert!(core.answers(id).is_empty());
@@ -150,7 +150,7 @@ impl Restarting {
         Snapshot::from_bytes(&bytes).ok()
     }
 
-    /// A daemon that knows the ways to LIDs 7 and 8 and to a GID, and is killed once that is in its file.
+    /// Runs a daemon that caches paths to LIDs 7 and 8 and to a GID, and kills it once they are in its file.
     fn killed(&self) {
         let mut core = self.opened();
         learn(&mut core, &lid(7), 1);
@@ -168,12 +168,12 @@ impl Restarting {
 }
 
 #[test]
-fn a_daemon_that_starts_again_knows_what_it_knew() {
+fn a_restarted_daemon_answers_from_the_snapshot() {
     let restarting = Restarting::new();
     restarting.killed();
     let mut core = restarting.opened();
     core.wait_for_log("3 paths from ");
-    // The SA answers nothing.
+    // The SA is silent.
     assert_eq!(sl(&mut core, &lid(8)), 2);
     assert_eq!(sl(&mut core, &gid(9)), 3);
     let path = known(&mut core, &lid(7)).unwrap();
@@ -187,9 +187,9 @@ fn a_request_that_comes_before_the_snapshot_is_read_waits_for_it() {
     restarting.killed();
     let mut core = restarting.opened();
     let id = core.resolve(&lid(7));
-    // Either way it is answered: if the machine is slow, by the SA.
+    // It is answered in any case: on a slow machine by the SA.
     until(|| {
-        if !core.sa_questions().is_empty() {
+        if !core.sa_mads().is_empty() {
             core.sa_answers_with(|_| ());
         }
         !core.answers(id).is_empty()
@@ -204,14 +204,14 @@ fn a_path_from_a_snapshot_that_is_used_is_renewed() {
     let mut core = restarting.opened();
     core.wait_for_log("3 paths from ");
     assert_eq!(sl(&mut core, &lid(8)), 2);
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     assert_eq!(asked(&core), [8]);
     core.sa_answers_with(|path| {
         path.set_sl(4);
     });
     until(|| sl(&mut core, &lid(8)) == 4);
     assert_eq!(sl(&mut core, &lid(7)), 1, "the others stay");
-    // After a re-registration all is as it is without a snapshot, since nobody asked for renewals.
+    // Without the option for renewals, a re-registration drops the paths, as without a snapshot.
     core.reregister();
     for destination in [7, 8] {
         assert_eq!(known(&mut core, &lid(destination)), None);
@@ -225,7 +225,7 @@ fn one_path_that_is_wrong_drops_the_whole_snapshot() {
     let mut core = restarting.opened();
     core.wait_for_log("3 paths from ");
     assert_eq!(sl(&mut core, &gid(9)), 3);
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     core.sa_answers_with(|path| {
         path.set_dlid(Lid(10));
     });
@@ -253,7 +253,7 @@ fn another_lid_of_the_same_port_contradicts_nothing() {
     core.open();
     core.wait_for_log("3 paths from ");
     assert_eq!(sl(&mut core, &gid(9)), 3);
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     core.sa_answers_with(|path| {
         path.set_dlid(Lid(5));
     });
@@ -263,7 +263,7 @@ fn another_lid_of_the_same_port_contradicts_nothing() {
 }
 
 #[test]
-fn what_nobody_asked_for_again_gets_no_younger() {
+fn unused_paths_of_a_snapshot_get_no_younger() {
     let restarting = Restarting::new();
     restarting.killed();
     restarting.change(|snapshot| snapshot.time -= 1_000);
@@ -276,7 +276,7 @@ fn what_nobody_asked_for_again_gets_no_younger() {
 }
 
 #[test]
-fn a_snapshot_that_does_not_fit_is_not_used_and_the_log_says_why() {
+fn a_snapshot_of_another_port_or_time_is_not_used_and_the_log_says_why() {
     type Change = fn(&mut Snapshot);
     let changes: [(Change, &str); 4] = [
         (
@@ -302,7 +302,7 @@ fn a_snapshot_that_does_not_fit_is_not_used_and_the_log_says_why() {
 }
 
 #[test]
-fn a_file_that_is_damaged_or_anybodys_is_not_used() {
+fn a_damaged_or_writable_file_is_not_used() {
     use std::os::unix::fs::PermissionsExt;
     type Damage = fn(&Path);
     let damages: [(Damage, &str); 3] = [
@@ -345,7 +345,7 @@ fn a_flush_while_no_daemon_ran_counts() {
     );
 }
 
-/// What an endpoint knows that opens when the snapshot is read, and what `happens` is over.
+/// Returns the answer of an endpoint that opens after the snapshot was read and `happens` was called.
 fn known_to_a_later_endpoint(happens: impl FnOnce(&Restarting, &mut TestCore)) -> Option<u8> {
     const LATER: u16 = 0x8001;
     let restarting = Restarting::new();
@@ -364,7 +364,7 @@ fn known_to_a_later_endpoint(happens: impl FnOnce(&Restarting, &mut TestCore)) -
     let address = core.add_address_to(endpoint, &address).expect("an address");
     let id = core.resolve_from(address, &lid(8));
     // It waits for the snapshot.
-    until(|| !core.answers(id).is_empty() || !core.sa_questions().is_empty());
+    until(|| !core.answers(id).is_empty() || !core.sa_mads().is_empty());
     let path = core.answers(id).first()?.path?;
     Some(path.sl())
 }

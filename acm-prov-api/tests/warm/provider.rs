@@ -1,4 +1,4 @@
-//! A provider that answers from the cache alone, and how it is asked.
+//! A provider that answers only from the cache, and requests to it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,8 @@ use acm_prov_api::{
     provider_table,
 };
 
-/// Answers requests for LIDs and GIDs from the cache. A request for a name looks a path up that it waits a millisecond for.
+/// Answers requests for LIDs and GIDs from the cache. For a request for a name it looks up a path with a deadline of a
+/// millisecond.
 struct Warm {
     per_second: u32,
     directory: Option<PathBuf>,
@@ -122,7 +123,7 @@ impl EndpointContext<Warm> for CachedEndpoint {
 
 provider_table!(Warm);
 
-/// A core whose MADs end by the test alone, however busy the machine is.
+/// A core whose MADs only the test ends, however busy the machine is.
 pub fn opened(options: &str) -> TestCore {
     let mut core = TestCore::load::<Warm>(&format!("log_level 1\ntimeout 60000\n{options}"));
     core.open();
@@ -149,7 +150,7 @@ pub fn gid(lid: u16) -> Request {
 /// Resolves with the SA's help.
 pub fn learn(core: &mut TestCore, request: &Request, sl: u8) {
     let id = core.resolve(request);
-    core.wait_for_sa_questions(1);
+    core.wait_for_sa_mads(1);
     core.sa_answers_with(|path| {
         path.set_sl(sl);
     });

@@ -59,12 +59,12 @@ fn bad_options_are_reported_and_the_defaults_hold() {
         (
             "loopback_prot",
             "sometimes",
-            "none of none, local; using local",
+            "not one of none, local; using local",
         ),
         (
             "addr_preload",
             "hosts",
-            "none of none, no, acm_hosts; using none",
+            "not one of none, no, acm_hosts; using none",
         ),
     ];
     let plan = bad

@@ -1,4 +1,4 @@
-//! Keeping consumes the request: the one that is kept has its one answer.
+//! `keep` consumes the request: only the kept request can be answered.
 use acm_prov_api::prelude::*;
 
 fn resolve(request: ResolveRequest<'_>, path: &PathRecord) -> KeptRequest {

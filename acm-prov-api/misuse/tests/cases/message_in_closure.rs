@@ -1,4 +1,4 @@
-//! The SA answers after the callback: a closure that is to answer the client owns a request that was kept.
+//! The SA answers after the callback: a closure that answers the client must own a kept request.
 use acm_prov_api::prelude::*;
 
 struct Asker;

@@ -1,5 +1,5 @@
-//! A request is a view of the core's message, which is gone after the callback: one that is to be answered later is kept
-//! with `ResolveRequest::keep`.
+//! A request is a view of the core's message, which is gone after the callback. To answer later, keep it with
+//! `ResolveRequest::keep`.
 use std::sync::Mutex;
 
 use acm_prov_api::prelude::*;

@@ -1,4 +1,4 @@
-//! The core, the SA thread and a provider's own threads share a provider: it is Send + Sync or none.
+//! The core, the SA thread and a provider's own threads share a provider: it must be Send + Sync.
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! A query has one answer as well.
+//! A query has one answer, too.
 use acm_prov_api::QueryRequest;
 use acm_prov_api::prelude::*;
 

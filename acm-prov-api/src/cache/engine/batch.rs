@@ -1,28 +1,28 @@
-//! What was decided under a port's lock, and is done once that is released.
+//! The actions decided under a port's lock, run after its release.
 
 use crate::clock::Moment;
 use crate::host::LogLevel;
 use crate::lookups::{Deliver, Replies};
 use crate::sync::Arc;
 
-use super::asking::{Queries, Waiter};
 use super::parked::WaitsForAddress;
-use super::qos::{AskingQos, WaitsForQos};
+use super::path_query::{Queries, Waiter};
+use super::qos::{QosQuery, WaitsForQos};
 use super::warm_up::WaitsForFiles;
 use super::{Shared, State};
 
-/// What was decided. Dropping it does it.
+/// The decided actions. Dropping it runs them.
 pub(super) struct Batch {
     replies: Option<Replies<Waiter>>,
     queries: Queries,
-    /// There is seldom more.
+    /// Boxed, since most batches have nothing else.
     more: Option<Box<More>>,
 }
 
 struct More {
     shared: Arc<Shared>,
     lines: Vec<(LogLevel, String)>,
-    qos_question: Option<AskingQos>,
+    qos_query: Option<QosQuery>,
     abandoned: Vec<u64>,
     for_qos: Replies<WaitsForQos>,
     for_files: Replies<WaitsForFiles>,
@@ -35,16 +35,16 @@ impl Deliver for State {
     #[inline]
     fn take_batch(&mut self) -> Option<Batch> {
         let queries = self.next_queries();
-        let qos_question = self.next_qos_question();
+        let qos_query = self.next_qos_query();
         self.wake_in_time();
-        let has_more = qos_question.is_some()
+        let has_more = qos_query.is_some()
             || !self.lines.is_empty()
             || self.paths.has_abandoned()
             || self.qos.lookups.has_news()
             || self.files.has_news()
             || self.parked.has_news();
         let more = match has_more {
-            true => self.take_more(qos_question),
+            true => self.take_more(qos_query),
             false => None,
         };
         let replies = match self.paths.has_replies() {
@@ -61,7 +61,7 @@ impl Deliver for State {
 }
 
 impl State {
-    /// Has the thread that keeps deadlines wake when something is due before it would look by itself.
+    /// Wakes the deadline thread if something is due before its next turn.
     fn wake_in_time(&mut self) {
         let due = [
             self.paths.next_deadline(),
@@ -82,13 +82,13 @@ impl State {
     }
 
     #[cold]
-    fn take_more(&mut self, qos_question: Option<AskingQos>) -> Option<Box<More>> {
-        // Nobody asks what the SA can do for a question that is not wanted any more; one answer more is kept.
+    fn take_more(&mut self, qos_query: Option<QosQuery>) -> Option<Box<More>> {
+        // A ClassPortInfo query is not withdrawn when no request waits for it: its answer is cached all the same.
         drop(self.qos.lookups.take_abandoned());
         Some(Box::new(More {
             shared: self.shared.upgrade()?,
             lines: std::mem::take(&mut self.lines),
-            qos_question,
+            qos_query,
             abandoned: self.paths.take_abandoned(),
             for_qos: self.qos.lookups.take_replies(),
             for_files: self.files.take_replies(),
@@ -105,7 +105,7 @@ impl Drop for Batch {
                 more.shared.port.host().log(*level, format_args!("{line}"));
             }
         }
-        // Clients come before the SA's next questions.
+        // Answer clients before sending the next SA queries.
         if let Some(replies) = &mut self.replies {
             replies.deliver();
         }
@@ -114,8 +114,8 @@ impl Drop for Batch {
             more.for_files.deliver();
             more.for_addresses.deliver();
             more.shared.take_back(std::mem::take(&mut more.abandoned));
-            if let Some(question) = more.qos_question.take() {
-                more.shared.ask_qos(question);
+            if let Some(query) = more.qos_query.take() {
+                more.shared.ask_qos(query);
             }
         }
         for query in self.queries.drain(..) {

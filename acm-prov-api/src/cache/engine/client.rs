@@ -1,4 +1,4 @@
-//! Who wants a path: a client of the daemon, or the provider itself.
+//! The recipient of a path: a client of the daemon, or the provider itself.
 
 use std::time::Duration;
 
@@ -7,31 +7,32 @@ use crate::handles::EndpointHandle;
 use crate::path::PathRecord;
 use crate::request::{QueryRequest, ResolveRequest};
 
-/// How a provider wants a path.
+/// Options of a provider's own request for a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathOptions {
-    /// How long to wait for the SA; `None` as long as a client (`timeout` x (`retries` + 1) of the settings).
+    /// How long to wait for the SA; `None` waits as long as for a client (`timeout` x (`retries` + 1) of the settings).
     pub deadline: Option<Duration>,
-    /// Not to wait at all: what is not known is `ENODATA` at once, and the SA is asked all the same, for the next one.
+    /// Do not wait: if the path is not cached, the result is `ENODATA` at once. The engine still queries the SA, for the
+    /// next request.
     pub nodelay: bool,
-    /// Whether a path that was known counts as a route cache hit, as one for a client does.
+    /// Whether a cached path counts as a route cache hit, as it does for a client.
     pub counts: bool,
 }
 
-/// Who wants a path.
+/// The recipient of a path.
 pub(super) enum Client<'a> {
     Resolve(ResolveRequest<'a>),
     Query(Box<QueryRequest>),
     Provider(Provider),
 }
 
-/// A provider that wants a path, for itself or for a request that its closure owns.
+/// A provider that requests a path, for itself or for a request that its closure owns.
 pub(super) struct Provider {
     done: Done,
     options: PathOptions,
 }
 
-/// What it does with the path.
+/// The provider's callback for the result.
 type Done = Box<dyn FnOnce(Result<PathRecord, AcmStatus>) + Send>;
 
 impl Provider {
@@ -45,7 +46,7 @@ impl Provider {
 }
 
 impl Client<'_> {
-    /// Who can wait: a request is not the callback's any more.
+    /// Returns a recipient that can outlive the callback.
     pub(super) fn keep(self) -> Client<'static> {
         match self {
             Self::Resolve(request) => Client::Resolve(request.keep()),
@@ -64,7 +65,7 @@ impl Client<'_> {
         }
     }
 
-    /// Replies with a path that was known.
+    /// Replies with a cached path.
     pub(super) fn reply_from_cache(self, endpoint: &EndpointHandle, path: &PathRecord) {
         match self {
             Self::Resolve(request) => request.answer_from_cache(path),
@@ -86,7 +87,7 @@ impl Client<'_> {
         }
     }
 
-    /// Whether the SA itself is to be asked.
+    /// Whether the request must go to the SA, past the cache.
     pub(super) fn bypasses_the_cache(&self) -> bool {
         matches!(self, Self::Query(_))
     }

@@ -1,4 +1,4 @@
-//! The cache of one endpoint: what a provider asks.
+//! The cache of one endpoint: the methods that a provider calls.
 
 use super::client::{Client, PathOptions, Provider};
 use super::qos::WaitsForQos;
@@ -16,25 +16,25 @@ use crate::sa::{PathQuery, Source, Target};
 pub struct EndpointCache(pub(super) Asker);
 
 impl EndpointCache {
-    /// The endpoint.
+    /// Returns the endpoint's handle.
     pub fn handle(&self) -> &EndpointHandle {
         &self.0.endpoint.handle
     }
 
-    /// Whether a path that the SA was not asked for is what the SA would be asked for first, by the provider's
+    /// Whether a path that did not come from the SA meets the first alternative of the provider's
     /// [rules](crate::cache::PathRules).
     pub(crate) fn prefers(&self, query: &PathQuery, path: &PathRecord) -> bool {
         self.0.shared.rules.prefer(query, path)
     }
 
-    /// The side that asks, as queries need it.
+    /// Returns the source side of the endpoint's queries.
     pub fn source(&self) -> &Source {
         &self.0.endpoint.source
     }
 
-    /// Answers what the client asks from what is known, or asks the SA and lets the request wait.
+    /// Answers a request from the cache, or queries the SA and lets the request wait.
     ///
-    /// Requests for names and IP addresses are refused: what they lead to is the provider's to say, with
+    /// Refuses requests for names and IP addresses: the provider finds the port behind them and calls
     /// [`resolve_to`](Self::resolve_to).
     #[inline]
     pub fn resolve(&self, request: ResolveRequest<'_>) -> Resolution {
@@ -68,7 +68,7 @@ impl EndpointCache {
         self.resolve_further(&query, request)
     }
 
-    /// As [`resolve`](Self::resolve), with a destination that the provider has found: the port behind a name or IP
+    /// As [`resolve`](Self::resolve), for a destination that the provider has found: the port behind a name or an IP
     /// address.
     pub fn resolve_to(&self, target: Target, request: ResolveRequest<'_>) -> Resolution {
         let endpoint = &*self.0.endpoint;
@@ -83,7 +83,7 @@ impl EndpointCache {
         self.resolve_further(&query, request)
     }
 
-    /// As [`resolve`](Self::resolve), for a query of the provider's making, such as one by a policy of its own.
+    /// As [`resolve`](Self::resolve), for a query that the provider has made, such as one with its own policy.
     pub fn resolve_query(&self, query: &PathQuery, request: ResolveRequest<'_>) -> Resolution {
         if let Some(path) = self.plain_path(query) {
             request.answer_from_cache(&path);
@@ -98,13 +98,16 @@ impl EndpointCache {
         self.0.start(&query, Client::Resolve(request), None)
     }
 
-    /// The path that answers a query, for the provider itself or for a request that its closure owns: from what is known, or
-    /// from the SA.
+    /// Gets the path that answers a query, from the cache or from the SA, for the provider itself or for a request that
+    /// its closure owns.
     ///
-    /// `done` is called once, whatever happens, maybe before this returns, with no lock of the engine held: with the path;
-    /// with `ENODATA` if there is none, or none is known and `options` do not let it wait; with `ETIMEDOUT` at the deadline,
-    /// also if the core did not take the query; with `ENOTCONN` if the endpoint is closed or closes; with the
-    /// status of [`resolve`](Self::resolve) otherwise.
+    /// The engine calls `done` exactly once, possibly before this returns, with no lock of the engine held. The result is
+    ///
+    /// - the path;
+    /// - `ENODATA` if there is no path, or none is cached and `options` do not let it wait;
+    /// - `ETIMEDOUT` at the deadline, also if the core did not take the query;
+    /// - `ENOTCONN` if the endpoint is closed or closes;
+    /// - otherwise the status with which [`resolve`](Self::resolve) refuses.
     pub fn path_to(
         &self,
         query: &PathQuery,
@@ -123,7 +126,7 @@ impl EndpointCache {
         self.0.start(&query, client, options.deadline)
     }
 
-    /// The fresh answer to a query, if that is the endpoint's plain one.
+    /// Returns the fresh answer to a query, if the query is plain.
     fn plain_path(&self, query: &PathQuery) -> Option<PathRecord> {
         let endpoint = &*self.0.endpoint;
         let query = query.complete(&endpoint.source);
@@ -131,20 +134,20 @@ impl EndpointCache {
         endpoint.plain_path(query.target().ok().filter(|_| is_plain)?)
     }
 
-    /// Asks the SA, whatever is known. The answer is kept.
+    /// Queries the SA, past the cache, and caches the answer.
     pub fn query(&self, query: &PathQuery, request: QueryRequest) -> Resolution {
         let query = query.complete(self.source());
         self.0.start(&query, Client::Query(Box::new(request)), None)
     }
 
-    /// Takes the LID at which a port of the subnet was seen. Paths to the port that lead to another LID are forgotten.
+    /// Drops paths to `gid`, a port of the subnet, that lead to another LID than `lid`, at which it is now.
     pub fn seen(&self, gid: Gid, lid: Lid) {
         let Asker { shared, endpoint } = &self.0;
         if gid.subnet_prefix() != endpoint.source.gid.subnet_prefix() || !lid.is_unicast() {
             return;
         }
         let is_there = |known| shared.is_same_port(known, lid);
-        // The dump first: what is read from it from now on is without that port.
+        // The dump first: from now on nothing about that port is read from it.
         if let Some(preload) = &shared.preload
             && preload.seen(gid.interface_id(), is_there)
         {
@@ -155,7 +158,7 @@ impl EndpointCache {
         endpoint.store.forget_unless(gid, is_there);
     }
 
-    /// Closes the endpoint: refuses all requests that wait, and asks the SA nothing more for it.
+    /// Closes the endpoint: refuses all waiting requests and sends no more SA queries for it.
     pub fn close(&self) {
         let Asker { shared, endpoint } = &self.0;
         let id = endpoint.id();

@@ -1,5 +1,5 @@
-//! The thread of a port that looks after the operator's files: the one that flushes, and those that are followed. They can be
-//! long, and in a file system that hangs.
+//! The thread of a port that checks the operator's files: the flush file and the watched files. They can be
+//! long, and their file system can hang.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,7 @@ use crate::host::guard;
 use crate::sync::Arc;
 use crate::text::watched_file::TICK;
 
-/// How often the flush file is looked at, in milliseconds.
+/// Milliseconds between two checks of the flush file.
 const FLUSH_TICK: u64 = 500;
 
 /// Whether a port has files from the start.
@@ -32,7 +32,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         is_first: true,
     };
     loop {
-        // A panic ends one turn, not the looking.
+        // A panic ends one turn, not the thread.
         let rest = guard::enter("thread for files", Some(&host), AFTER_A_PANIC, || {
             Ok(due.turn(shared))
         });
@@ -47,7 +47,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
 }
 
-/// When files are looked at again.
+/// When to check the files again.
 struct Due {
     flush: Moment,
     look: Moment,
@@ -55,14 +55,14 @@ struct Due {
 }
 
 impl Due {
-    /// Looks at what is due, with no lock held. Gives the time until the next turn.
+    /// Checks the files that are due, with no lock held. Returns the time until the next turn.
     fn turn(&mut self, shared: &Shared) -> Duration {
         let now = Moment::now();
         let looks = self.look <= now;
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         if looks {
             self.look = now.after(TICK);
-            told.extend(
+            lines.extend(
                 shared
                     .preload
                     .iter()
@@ -73,15 +73,15 @@ impl Due {
             self.flush = now.after(FLUSH_TICK);
             flush_if_touched(shared, self.is_first);
         }
-        // Requests may wait for these two, and not for what follows.
+        // Requests may wait for these two files, but not for the others.
         if std::mem::take(&mut self.is_first) {
             shared.state.lock().files_are_read();
         }
-        tell(shared, told);
+        log(shared, lines);
         if looks {
             let followed = shared.followed.lock().clone();
             for file in followed {
-                tell(shared, file.look(Moment::now()));
+                log(shared, file.look(Moment::now()));
             }
         }
         let next = self.flush.min(self.look);
@@ -89,7 +89,7 @@ impl Due {
     }
 }
 
-/// Looks after the dump. Lines for the operator.
+/// Checks the dump. Returns lines for the log.
 fn look(shared: &Shared, preload: &Preload) -> Vec<String> {
     let (lines, is_new) = preload.look();
     if is_new {
@@ -100,14 +100,14 @@ fn look(shared: &Shared, preload: &Preload) -> Vec<String> {
     lines
 }
 
-fn tell(shared: &Shared, lines: Vec<String>) {
+fn log(shared: &Shared, lines: Vec<String>) {
     for line in lines {
         let host = shared.port.host();
         host.log(LogLevel::ALWAYS, format_args!("{line}"));
     }
 }
 
-/// When the file was last changed; `None` while there is none.
+/// Returns when the file was last changed; `None` if there is no file.
 pub(super) fn touched(file: &Path) -> Option<SystemTime> {
     std::fs::metadata(file)
         .and_then(|metadata| metadata.modified())
@@ -125,7 +125,7 @@ fn flush_if_touched(shared: &Shared, is_first: bool) {
         return;
     }
     state.flushed = touched;
-    // At the first look, what is known may be from a snapshot that was read just before the touch.
+    // At the first check the cache may hold paths of a snapshot that was written just before the touch.
     if is_first && !touched.is_some_and(|time| state.snapshot.was_written_before(time)) {
         return;
     }

@@ -1,9 +1,9 @@
-//! From a request to a path that is known, or to somebody who waits for it.
+//! Answers a request with a cached path, or lets it wait for one.
 
 use std::time::Duration;
 
-use super::asking::Waiter;
 use super::client::Client;
+use super::path_query::Waiter;
 use super::{Asker, LookupKey, OpenEndpoint, Resolution, State, qos};
 use crate::abi::AcmStatus;
 use crate::cache::counters::{NEGATIVE_HITS, STALE_ANSWERS};
@@ -13,11 +13,11 @@ use crate::lookups::{Locked, Urgency};
 use crate::path::PathRecord;
 use crate::sa::PathQuery;
 
-/// What is known of a query's answer.
-enum Sought<'a> {
-    /// The path, or that there is none.
+/// What the cache has for a query.
+enum Cached<'a> {
+    /// A path, or `None` if the SA has no such path.
     Known(Option<PathRecord>),
-    /// Somebody has to ask. The port's state is locked: an answer that comes meanwhile is not overlooked.
+    /// Nothing: query the SA. The port's state is locked, so that no answer is missed meanwhile.
     Unknown {
         state: Locked<'a, State>,
         stale: Option<PathRecord>,
@@ -25,8 +25,8 @@ enum Sought<'a> {
 }
 
 impl Asker {
-    /// Waits for files that are not read yet, then answers or asks. The client waits as long as the settings say, unless he
-    /// has said so himself.
+    /// Waits for unread files, then answers or queries the SA. The client waits as long as the settings say, unless its
+    /// request has its own limit.
     #[cold]
     pub(super) fn start(
         &self,
@@ -51,14 +51,14 @@ impl Asker {
             self.answer(client, Some(path));
             return Resolution::Known;
         }
-        if self.endpoint.awaited.is_over() || client.bypasses_the_cache() {
+        if self.endpoint.unread.is_over() || client.bypasses_the_cache() {
             self.find(query, client, now, deadline)
         } else {
             self.wait_for_files(query, client, now, deadline)
         }
     }
 
-    /// Finds out whether service ids count for this SA, then answers or asks.
+    /// Finds out whether service ids matter to this SA, then answers or queries the SA.
     pub(super) fn find(
         &self,
         query: &PathQuery,
@@ -79,7 +79,7 @@ impl Asker {
         }
     }
 
-    /// Answers from what is known, or asks the SA.
+    /// Answers from the cache, or queries the SA.
     pub(super) fn go_on(
         &self,
         query: &PathQuery,
@@ -96,17 +96,17 @@ impl Asker {
         if client.bypasses_the_cache() {
             return self.wait(self.shared.state.lock(), now, query, client, None, deadline);
         }
-        match self.seek(query, now) {
-            Sought::Known(path) => {
+        match self.look_in_cache(query, now) {
+            Cached::Known(path) => {
                 self.answer(client, path);
                 Resolution::Known
             }
-            Sought::Unknown { mut state, stale } => {
+            Cached::Unknown { mut state, stale } => {
                 let stands_in = stale.filter(|_| state.health.is_silent());
                 if stands_in.is_none() && !client.is_nodelay() {
                     return self.wait(state, now, query, client, stale, deadline);
                 }
-                // Whatever becomes of the client, somebody has to notice when the SA is back.
+                // Ask again even so: a response shows that the SA is back.
                 if state.endpoints.contains_key(&self.endpoint.id()) {
                     let key = LookupKey::new(&self.endpoint, query);
                     state.paths.want(now, key, deadline, Urgency::Usual);
@@ -124,7 +124,7 @@ impl Asker {
         }
     }
 
-    /// Gives back what it was given if the endpoint is open; else refuses the client.
+    /// Returns its arguments if the endpoint is open; otherwise refuses the client.
     pub(super) fn if_open<'s, 'c>(
         &self,
         state: Locked<'s, State>,
@@ -138,7 +138,7 @@ impl Asker {
         None
     }
 
-    /// Lets a client wait for the SA's answer. One that could have a `stale` path waits a timeout for a better one.
+    /// Lets a client wait for the SA's answer. If there is a `stale` path, it waits only one timeout for a better one.
     fn wait(
         &self,
         state: Locked<'_, State>,
@@ -164,44 +164,43 @@ impl Asker {
             return Resolution::Refused;
         }
         if stale.is_some() {
-            // The next one gets a fresh path.
+            // Query the SA, so that the next request gets a fresh path.
             state.paths.want(now, key, deadline, Urgency::Usual);
         }
         Resolution::Asked
     }
 
-    fn seek(&self, query: &PathQuery, now: Moment) -> Sought<'_> {
+    fn look_in_cache(&self, query: &PathQuery, now: Moment) -> Cached<'_> {
         let OpenEndpoint { source, store, .. } = &*self.endpoint;
-        // The table was asked for a plain path already.
+        // The caller has already looked in the table for a plain path.
         if (self.shared.preload.is_some() || !query.is_plain(source))
             && let Known::Fresh(path) = store.look_up(query, now)
         {
-            return Sought::Known(Some(path));
+            return Cached::Known(Some(path));
         }
         if let Some(path) = self.preloaded(query, now) {
-            return Sought::Known(Some(path));
+            return Cached::Known(Some(path));
         }
         let mut state = self.shared.state.lock();
-        // Looked at again: answers are stored with the state locked, so that one which has just come is not asked for a
-        // second time.
+        // Look again: answers are stored with the state locked, so this finds one that has just arrived.
         let stale = match store.look_up(query, now) {
-            Known::Fresh(path) => return Sought::Known(Some(path)),
+            Known::Fresh(path) => return Cached::Known(Some(path)),
             Known::Missing => {
                 NEGATIVE_HITS.increment();
-                return Sought::Known(None);
+                return Cached::Known(None);
             }
             Known::Renewed(path) => {
                 state.renewals.stale_used(now);
                 STALE_ANSWERS.increment();
-                return Sought::Known(Some(path));
+                return Cached::Known(Some(path));
             }
             Known::Stale(path) => Some(path),
             Known::Nothing => None,
         };
-        Sought::Unknown { state, stale }
+        Cached::Unknown { state, stale }
     }
 
-    /// What the dump says. The answer to a plain query is a hit from then on.
+    /// Returns the dump's path. The answer to a plain query is a hit from then on.
     fn preloaded(&self, query: &PathQuery, now: Moment) -> Option<PathRecord> {
         let OpenEndpoint { source, store, .. } = &*self.endpoint;
         let preload = self.shared.preload.as_ref()?;
@@ -213,7 +212,7 @@ impl Asker {
         if query.is_plain(source) {
             let target = query.target().ok();
             store.preload(target.map(|target| (target, path)), read, preloads, now);
-            // The port's thread learns when hits must be told the time.
+            // Wake the port's thread: it must now call the store's tick in time.
             if store.next_tick().is_some() {
                 drop(self.shared.state.lock());
             }
@@ -221,13 +220,13 @@ impl Asker {
         Some(path)
     }
 
-    /// Whether the source that a client names is one of the port's: others have daemons of their own to ask for them.
+    /// Whether the source that a client names is one of the port's. For other sources, other daemons query the SA.
     fn is_ours_to_ask(&self, query: &PathQuery) -> bool {
         let sgid = query.values().sgid();
         sgid == self.endpoint.source.gid || self.shared.port.has_gid(sgid)
     }
 
-    /// Answers from what is known: with a path, or that there is none.
+    /// Answers from the cache: with a path, or ENODATA.
     fn answer(&self, client: Client<'_>, path: Option<PathRecord>) {
         match path {
             Some(path) => client.reply_from_cache(&self.endpoint.handle, &path),

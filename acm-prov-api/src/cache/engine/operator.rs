@@ -1,4 +1,4 @@
-//! What the operator is told of the SA: lines of the log.
+//! Log lines about the state of the SA.
 
 use crate::address::PKey;
 use crate::cache::sm_health::Message;
@@ -10,7 +10,7 @@ use crate::sa::SaError;
 use super::{Shared, State, Waiter};
 
 impl State {
-    /// A query has come back. True if it shows that the SA has fallen silent: who has a stale path has it now.
+    /// Handles the end of a query. True if the SA has just become silent: waiting clients then get their stale paths.
     pub(super) fn sa_answered(
         &mut self,
         shared: &Shared,
@@ -39,16 +39,16 @@ impl State {
             Message::Silent {
                 for_ms,
                 last,
-                untold,
+                unreported,
             } => {
-                let untold = if untold == 0 {
+                let unreported = if unreported == 0 {
                     String::new()
                 } else {
-                    format!("; {untold} shorter silences before")
+                    format!("; {unreported} shorter silences before")
                 };
                 format!(
                     "{place}: SA not responding: SM LID {sm_lid}, P_Key {pkey}, silent for {for_ms} ms, {waiting} requests \
-                     pending, last error: {last}{untold}"
+                     pending, last error: {last}{unreported}"
                 )
             }
             Message::Answers { after_ms } => format!(
@@ -61,7 +61,7 @@ impl State {
 }
 
 impl Shared {
-    /// Warns when the subnet manager has moved: the core asks at the LID that it had when the port came up.
+    /// Warns if the subnet manager has moved: the core sends queries to the SM LID of the port's opening.
     pub(super) fn watch_sm_lid(&self) {
         let Ok(attributes) = self.port.attributes() else {
             return;

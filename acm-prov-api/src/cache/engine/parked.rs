@@ -1,4 +1,4 @@
-//! Requests that wait until their provider knows which port has the address.
+//! Requests that wait until the provider knows which port has the address.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::sa::{PathQuery, Target};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Weak};
 
-/// A parked request, by a number that no other has.
+/// The unique number of a parked request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ParkedId {
     pub(super) endpoint: EndpointId,
@@ -34,10 +34,10 @@ pub(super) fn none(waiters: usize, host: Host) -> ParkedRequests {
     Lookups::new(limits, Some(host), 0)
 }
 
-/// The right to say where a [parked](EndpointCache::park) request's path leads.
+/// A [parked](EndpointCache::park) request, to be completed with a destination.
 ///
-/// The engine keeps the request itself, and answers it at its deadline (ETIMEDOUT) and when the endpoint closes
-/// (ENOTCONN); the methods have no effect from then on. Dropping it answers ENODATA. It may be moved to any thread.
+/// The engine keeps the request itself. It answers it at its deadline (ETIMEDOUT) or when the endpoint closes
+/// (ENOTCONN); from then on the methods have no effect. Dropping this answers ENODATA. It may be moved to any thread.
 #[must_use = "dropping it answers ENODATA"]
 pub struct Parked {
     shared: Weak<Shared>,
@@ -45,7 +45,7 @@ pub struct Parked {
 }
 
 impl Parked {
-    /// The address is that of this port: answers the request with a path to it.
+    /// Answers the request with a path to `target`, the port that has the address.
     pub fn found(self, target: Target) {
         self.end(Ok(target));
     }
@@ -72,7 +72,7 @@ impl Drop for Parked {
 pub(super) struct WaitsForAddress {
     asker: Asker,
     client: Client<'static>,
-    /// Without a destination.
+    /// The query, without a destination.
     query: PathQuery,
     deadline: Moment,
 }
@@ -103,8 +103,8 @@ impl Waiter for WaitsForAddress {
 impl EndpointCache {
     /// Keeps a request for a name or IP address until the provider knows which port has it, or until its deadline.
     ///
-    /// A client that does not want to wait (NODELAY) is answered ENODATA at once. What is found later is then looked up for
-    /// the next client.
+    /// Answers a client that does not want to wait (NODELAY) with ENODATA at once. The destination found later is then
+    /// resolved for the next client.
     pub fn park(&self, request: ResolveRequest<'_>) -> Parked {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let Asker { shared, endpoint } = &self.0;

@@ -9,7 +9,7 @@ use super::preload::Preload;
 use super::qos::{Qos, QosState};
 use super::renew::{self, Renewals};
 use super::snapshot::{self, SnapshotState};
-use super::warm_up::{self, Awaited};
+use super::warm_up::{self, UnreadFiles};
 use super::{Asker, CacheSettings, OpenEndpoint, OpenError, Shared, State, files, parked, worker};
 use crate::cache::rules::{PathRules, Rules};
 use crate::cache::sm_health::SmHealth;
@@ -28,15 +28,15 @@ pub struct PortCache {
 }
 
 impl PortCache {
-    /// Opens a port's cache and starts its thread.
+    /// Opens a port's cache and starts its threads.
     ///
     /// # Errors
-    /// When the port does not tell its attributes, or the thread does not start.
+    /// If the port's attributes cannot be read, or a thread does not start.
     pub fn open(port: &PortHandle, settings: CacheSettings) -> Result<Self, OpenError> {
         Self::open_by(port, settings, None)
     }
 
-    /// As [`open`](Self::open), for a provider that has a say in which paths its clients get.
+    /// As [`open`](Self::open), with the provider's rules for the paths that clients get.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -80,7 +80,7 @@ impl PortCache {
                 Limits {
                     lookups: limits.lookups,
                     waiters: limits.waiters,
-                    // The SDK paces what goes to the core.
+                    // The SDK's queue paces the queries to the core.
                     tries: usize::MAX,
                     try_timeout: None,
                     rest: (limits.timeout / 16, limits.timeout),
@@ -130,18 +130,18 @@ impl PortCache {
         Ok(cache)
     }
 
-    /// Has a thread of the port's follow a file.
+    /// Watches a file, in a thread of the port.
     pub fn follow(&self, file: Arc<dyn Follow>) {
         self.shared.followed.lock().push(file);
         if let Err(error) = self.look_after_files() {
             self.shared.port.host().log(
                 LogLevel::ALWAYS,
-                format_args!("{error}; changes of files are not seen"),
+                format_args!("{error}; changed files will not be read"),
             );
         }
     }
 
-    /// Starts the thread that looks after files, unless it runs.
+    /// Starts the thread that checks files, unless it runs.
     fn look_after_files(&self) -> Result<(), OpenError> {
         let mut looks_after_files = self.looks_after_files.lock();
         if !*looks_after_files {
@@ -160,7 +160,7 @@ impl PortCache {
     /// Opens the cache of one of the port's endpoints.
     ///
     /// # Errors
-    /// When the port does not tell its attributes or has no GID.
+    /// If the port's attributes cannot be read, or it has no GID.
     pub fn open_endpoint(&self, handle: &EndpointHandle) -> Result<EndpointCache, OpenError> {
         let source = handle.source()?;
         let store = PathStore::new(source, self.shared.settings.store);
@@ -174,7 +174,7 @@ impl PortCache {
                 handle: handle.clone(),
                 source,
                 store,
-                awaited: Awaited::new(self.shared.awaited_files(&state, &source)),
+                unread: UnreadFiles::new(self.shared.unread_files(&state, &source)),
             });
             state.endpoints.insert(endpoint.id(), Arc::clone(&endpoint));
             endpoint
@@ -186,7 +186,7 @@ impl PortCache {
         }))
     }
 
-    /// The subnet manager wants everybody to register again: what is known is stale.
+    /// Makes all cached answers stale: the subnet manager has asked clients to register again.
     pub fn reregister(&self) {
         let now = Moment::now();
         {
@@ -203,7 +203,7 @@ impl PortCache {
         self.shared.watch_sm_lid();
     }
 
-    /// Has the cache's threads end, for which the port's close waits; whoever still waits is refused.
+    /// Asks the cache's threads to end, and refuses all waiting requests. The port's close waits for the threads.
     pub fn close(&self) {
         {
             let mut state = self.shared.state.lock();

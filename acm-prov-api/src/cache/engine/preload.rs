@@ -1,4 +1,4 @@
-//! Paths that an operator gave in a dump, for one port.
+//! The paths of an operator's dump, for one port.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -12,26 +12,26 @@ use crate::sync::{Arc, Mutex};
 use crate::text::dump::Routes;
 use crate::text::watched_file::{Follow, WatchedFile};
 
-/// A dump that is followed, and what is known to have changed since it was written.
+/// A watched dump, and the ports that have moved since it was written.
 pub(super) struct Preload {
     file: PathBuf,
     routes: WatchedFile<Routes>,
     base_lid: Lid,
-    /// Packet lifetime of paths to others: the port's subnet time-out.
+    /// Packet lifetime of paths to other ports: the port's subnet timeout.
     lifetime: u8,
-    /// How long a dump is good for.
+    /// How long a dump is valid after it was read.
     ttl: Option<Duration>,
     state: Mutex<State>,
 }
 
 struct State {
     read: Moment,
-    /// GUIDs of ports that were seen at another LID.
+    /// GUIDs of ports that are now at another LID.
     moved: HashSet<u64>,
 }
 
 impl Preload {
-    /// A dump that the first [`look`](Self::look) reads.
+    /// Names a dump; the first [`look`](Self::look) reads it.
     pub(super) fn new(
         file: &Path,
         guid: u64,
@@ -52,7 +52,7 @@ impl Preload {
         }
     }
 
-    /// Reads the dump, or follows it. Lines for the operator, and whether what it said before does not count any more.
+    /// Reads the dump if it has changed. Returns lines for the log, and whether its earlier content is invalid now.
     pub(super) fn look(&self) -> (Vec<String>, bool) {
         let before = self.routes.get();
         let mut told = self.routes.look(Moment::now());
@@ -71,7 +71,7 @@ impl Preload {
         (told, is_new)
     }
 
-    /// The path that answers a query, and when the dump was read: what a dump has is the answer to a plain one.
+    /// Returns the path that answers a query, and when the dump was read. A dump holds answers to plain queries.
     pub(super) fn path(
         &self,
         query: &PathQuery,
@@ -134,7 +134,8 @@ impl Preload {
         Some((path, read))
     }
 
-    /// A port of the subnet was seen at a LID. If the dump has another, it is not asked about that port any more: true.
+    /// Notes where a port of the subnet is. If the dump has another LID, its paths to that port are ignored from now on,
+    /// and this returns true.
     pub(super) fn seen(&self, guid: u64, is_there: impl Fn(Lid) -> bool) -> bool {
         let known = self.routes.with(|routes| routes.lid_of(guid));
         let has_moved = known.is_some_and(|known| !is_there(known));

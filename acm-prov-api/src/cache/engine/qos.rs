@@ -1,7 +1,7 @@
-//! Whether service id and QoS class choose a path: the SA says so in its ClassPortInfo.
+//! Whether service id and QoS class affect a path; the SA's ClassPortInfo says so.
 //!
-//! rdma_cm names a service id with each connection, its port. Where the SA does not look at it, such a query is the plain
-//! one, and a thousand connections to a host cost the SA one query.
+//! rdma_cm names a service id with each connection, its port. If the SA ignores it, such a query equals the plain one, and a
+//! thousand connections to a host cost one SA query.
 
 use std::time::Duration;
 
@@ -16,25 +16,25 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Asker, Client, OpenEndpoint, PathOptions, Provider, Resolution, Shared, State};
 
-/// How long the SA's word is good for, in milliseconds: an SM can be told to do QoS while it runs.
+/// Milliseconds for which the ClassPortInfo is valid: an operator can switch on QoS while the SM runs.
 const GOOD_FOR: u64 = 600_000;
-/// Milliseconds until the SA is asked again after it has not said anything that can be read.
+/// Milliseconds until the next query if the SA gave no readable answer.
 const REST: u64 = 60_000;
 
-/// What an operator can say of it.
+/// The operator's setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QosSetting {
-    /// The SA is asked.
+    /// Ask the SA.
     #[default]
     Auto,
-    /// Service id and QoS class always count.
+    /// Service id and QoS class always affect a path.
     On,
-    /// They never count: they are neither sent nor compared.
+    /// They never do: the engine neither sends nor compares them.
     Off,
 }
 
-/// What is known of it, to be read without a lock: 0 is nothing; else the moment until which it is good, times two, and
-/// whether they count.
+/// What the SA said, readable without a lock. 0: nothing yet; otherwise the moment until which it is valid, times two,
+/// plus 1 if they count.
 struct Known(AtomicU64);
 
 impl Known {
@@ -48,26 +48,26 @@ impl Known {
         self.0.store(0, Ordering::Release);
     }
 
-    /// Whether they count, and whether that is to be asked again.
+    /// Returns whether they count, and whether to ask the SA again.
     fn get(&self, now: Moment) -> Option<(bool, bool)> {
         let word = self.0.load(Ordering::Acquire);
         (word != 0).then(|| (word & 1 != 0, Moment::from_millis(word >> 1) <= now))
     }
 }
 
-/// One port's knowledge.
+/// What one port knows about its SA.
 pub(super) struct Qos {
     known: Known,
     setting: QosSetting,
 }
 
-/// What the locked state has to do with it.
+/// The part behind the port's lock.
 pub(super) struct QosState {
     known: Arc<Qos>,
     pub(super) lookups: Lookups<(), WaitsForQos>,
-    /// What the SA said last, though it may have changed since: better than nothing while the SA is silent.
+    /// What the SA said last. It may be outdated, and is used while the SA is silent.
     last: Option<bool>,
-    /// Whether the operator knows that the SA does not say.
+    /// Whether the log has the line that the SA gives no answer.
     is_reported: bool,
 }
 
@@ -77,7 +77,7 @@ impl Qos {
         Arc::new(Self { known, setting })
     }
 
-    /// Whether they count, and whether that is to be asked again; `None` before the SA has said so.
+    /// Returns whether they count, and whether to ask the SA again; `None` before the first answer.
     pub(super) fn get(&self, now: Moment) -> Option<(bool, bool)> {
         match self.setting {
             QosSetting::Auto => self.known.get(now),
@@ -90,7 +90,7 @@ impl Qos {
 impl QosState {
     pub(super) fn new(known: Arc<Qos>, waiters: usize, host: Host) -> Self {
         let limits = Limits {
-            // One, and those that a re-registration has superseded.
+            // One current lookup, and those that re-registrations have superseded.
             lookups: 64,
             waiters,
             tries: 64,
@@ -105,46 +105,46 @@ impl QosState {
         }
     }
 
-    /// What the SA said may be true no longer.
+    /// Marks what the SA said as outdated.
     pub(super) fn forget(&mut self) {
         self.known.known.forget();
-        // An answer that is on its way may be from before.
+        // An outstanding answer may be from before.
         self.lookups.supersede();
     }
 
-    /// What to go by while the SA is silent.
+    /// Returns what to assume while the SA is silent.
     pub(super) fn last(&self) -> bool {
         self.last.unwrap_or(true)
     }
 
-    /// Has the SA asked, though nobody waits.
+    /// Queries the SA although no request waits.
     pub(super) fn refresh(&mut self, now: Moment) {
         self.lookups.want(now, (), now.after(REST), Urgency::Usual);
     }
 }
 
-/// Whether service id and QoS class count by an answer of the SA's, and for how many milliseconds that is good.
+/// Returns whether service id and QoS class count, and for how many milliseconds that is valid.
 fn read(answer: &Result<ClassPortInfo, SaError>, known: Option<bool>) -> (bool, u64) {
     match answer {
         Ok(info) => (info.has_qos(), GOOD_FOR),
-        // An SA that is silent or busy has not changed its mind.
+        // A silent or busy SA: keep the last answer.
         Err(error) if error.is_transient() => (known.unwrap_or(true), REST),
         Err(_) => (true, REST),
     }
 }
 
-/// Whether a class that counts is the kernel's: the core masks it with 0xfff0 and does not shift it, so nobody knows the
-/// class that was meant. The kernel asks the SA itself when it is refused.
+/// Whether a class that counts comes from the kernel. The core masks it with 0xfff0 and does not shift it, so the class that
+/// was meant is lost. The kernel asks the SA itself if its request is refused.
 pub(super) fn is_the_kernels_class(query: &PathQuery, client: &Client<'_>) -> bool {
     query.names(Component::QosClass) && client.is_the_kernel()
 }
 
-/// Whether a query names what only counts for some SAs.
+/// Whether a query names a service id or QoS class, which matter only to some SAs.
 pub(super) fn is_named(query: &PathQuery) -> bool {
     query.names(Component::ServiceId) || query.names(Component::QosClass)
 }
 
-/// The query as this SA is to be asked it.
+/// Returns the query to send to this SA.
 pub(super) fn apply(query: &PathQuery, counts: bool) -> PathQuery {
     let mut query = *query;
     if !counts {
@@ -161,7 +161,7 @@ pub(super) struct WaitsForQos {
     query: PathQuery,
     client: Client<'static>,
     deadline: Moment,
-    /// A path from before a re-registration, if what the SA said last is still true.
+    /// A path from before a re-registration, valid if the SA's last answer still holds.
     stale: Option<PathRecord>,
 }
 
@@ -201,7 +201,7 @@ impl Waiter for WaitsForQos {
 }
 
 impl Asker {
-    /// Lets a client wait until the SA has said whether service ids count.
+    /// Lets a client wait for the SA's ClassPortInfo.
     pub(super) fn wait_for_qos(
         &self,
         query: &PathQuery,
@@ -223,7 +223,7 @@ impl Asker {
             return self.go_on(query, counts, client, now, deadline);
         }
         if client.is_nodelay() {
-            // Nothing fresh is known. The path is asked for once it is known how.
+            // No fresh path is cached. Query it once the ClassPortInfo is known.
             let nobody = Client::Provider(Provider::new(PathOptions::default(), |_| ()));
             let waiter = WaitsForQos::new(self, query, nobody, deadline, None);
             state.qos.lookups.ask(now, (), waiter, deadline);
@@ -245,35 +245,35 @@ impl Asker {
         if !state.qos.lookups.ask(now, (), waiter, until) {
             return Resolution::Refused;
         }
-        // Whoever comes next finds the SA silent, or the path.
+        // Query the SA, so that the next request finds the path, or a silent SA.
         state.qos.lookups.want(now, (), deadline, Urgency::Usual);
         Resolution::Asked
     }
 }
 
-/// A question about the SA on its way to the core.
-pub(super) struct AskingQos {
+/// A ClassPortInfo query on its way to the core.
+pub(super) struct QosQuery {
     endpoint: Arc<OpenEndpoint>,
     id: u64,
 }
 
 impl State {
-    /// The question about the SA, if it is to be asked now.
-    pub(super) fn next_qos_question(&mut self) -> Option<AskingQos> {
+    /// Takes the ClassPortInfo query, if one is to be sent now.
+    pub(super) fn next_qos_query(&mut self) -> Option<QosQuery> {
         if !self.qos.lookups.is_any_queued() {
             return None;
         }
         let now = Moment::now();
         let endpoint = Arc::clone(self.endpoints.values().next()?);
         let Try { id, .. } = self.qos.lookups.next_try(now, || sa::new_id().into())?;
-        Some(AskingQos { endpoint, id })
+        Some(QosQuery { endpoint, id })
     }
 }
 
 impl Shared {
-    pub(super) fn ask_qos(self: &Arc<Self>, asking: AskingQos) {
+    pub(super) fn ask_qos(self: &Arc<Self>, query: QosQuery) {
         let shared = Arc::downgrade(self);
-        let AskingQos { endpoint, id } = asking;
+        let QosQuery { endpoint, id } = query;
         let Some(mad) = MadId::from_u64(id) else {
             return;
         };
@@ -288,7 +288,7 @@ impl Shared {
         let now = Moment::now();
         let mut state = self.state.lock();
         if let Err(SaError::Closed(_)) = answer {
-            // Of this endpoint only: another one asks.
+            // Only this endpoint is closed: another one sends the query.
             state.qos.lookups.not_begun(now, id);
             return;
         }
@@ -296,10 +296,10 @@ impl Shared {
             return;
         }
         let known = state.qos.known.get(now).map(|(counts, _)| counts);
-        // A re-registration makes nobody forget what the SA said, only ask again.
+        // After a re-registration the last answer still holds until the SA gives another.
         let known = known.or(state.qos.last);
         let (counts, good_for) = read(&answer, known);
-        // An answer from before a re-registration is for those who asked before.
+        // An answer from before a re-registration only serves requests from before it.
         if state.qos.lookups.is_current(id) {
             state.qos.known.known.set(counts, now.after(good_for));
             state.qos.last = Some(counts);

@@ -1,4 +1,4 @@
-//! Renewal: paths in use are asked for again before anybody needs them, a few a second.
+//! Renewal: queries paths in use again before a client needs them, a few per second.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -13,11 +13,12 @@ use crate::lookups::Urgency;
 /// Whether and how fast paths in use are renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RenewalSetting {
-    /// Queries a second of each port. 0: after a re-registration the SA is asked for each path when it is next used. What
-    /// comes from a snapshot is then renewed all the same, with [`FROM_A_SNAPSHOT`](Self::FROM_A_SNAPSHOT).
+    /// Queries per second of each port. 0 renews only the paths of a snapshot, at
+    /// [`FROM_A_SNAPSHOT`](Self::FROM_A_SNAPSHOT) per second; after a re-registration each path is then queried at its next
+    /// use.
     pub per_second: u32,
-    /// The longest time from a re-registration to the first renewal; chance chooses one, so that not all hosts begin at a
-    /// time.
+    /// The longest time from a re-registration to the first renewal. Each port chooses a random time up to it, so that not
+    /// all hosts begin at once.
     pub delay: Duration,
 }
 
@@ -29,13 +30,13 @@ impl Default for RenewalSetting {
 }
 
 impl RenewalSetting {
-    /// Queries a second for what comes from a snapshot, unless the operator has said another number.
+    /// Queries per second for paths of a snapshot, unless the operator has set another number.
     pub const FROM_A_SNAPSHOT: u32 = 10;
 
-    /// No renewal but of what comes from a snapshot.
+    /// Renews only paths of a snapshot.
     pub const OFF: Self = Self::at(0);
 
-    /// So many queries a second, ten seconds after a re-registration at the latest.
+    /// Renews with so many queries per second, from at most ten seconds after a re-registration.
     #[must_use]
     pub const fn at(per_second: u32) -> Self {
         Self {
@@ -50,7 +51,7 @@ impl RenewalSetting {
     }
 }
 
-/// What the stores of a port renew.
+/// Returns what the stores of a port renew.
 pub(super) fn renewing(settings: &CacheSettings) -> Renewing {
     match (&settings.renewal, &settings.snapshot) {
         (renewal, _) if renewal.is_on() => Renewing::Used,
@@ -61,7 +62,7 @@ pub(super) fn renewing(settings: &CacheSettings) -> Renewing {
 
 /// A port's renewals.
 pub(super) struct Renewals {
-    /// None if there is nothing to renew ever.
+    /// `None` if the settings never renew anything.
     renewal: Option<Renewal<LookupKey>>,
     delay: u64,
 }
@@ -80,14 +81,14 @@ impl Renewals {
         }
     }
 
-    /// A stale path was answered.
+    /// Notes that a client got a stale path.
     pub(super) fn stale_used(&mut self, now: Moment) {
         if let Some(renewal) = &mut self.renewal {
             renewal.used(now);
         }
     }
 
-    /// What is known is stale: it is renewed after a while that chance decides.
+    /// Notes that all answers are stale: renewal begins after a random delay.
     pub(super) fn all_stale(&mut self, now: Moment) {
         if let Some(renewal) = &mut self.renewal {
             let delay = RandomState::new().hash_one(0) % self.delay.saturating_add(1);
@@ -97,7 +98,7 @@ impl Renewals {
 }
 
 impl State {
-    /// When the next renewal may begin; `None` while clients' queries, or the last renewal, are under way.
+    /// Returns when the next renewal may begin; `None` while clients' queries, or the last renewal, are outstanding.
     pub(super) fn next_renewal(&self) -> Option<Moment> {
         let renewal = self.renewals.renewal.as_ref()?;
         self.paths.is_empty().then(|| renewal.due())

@@ -1,8 +1,8 @@
-//! The thread of a port that keeps its paths in a file, so that a daemon that starts again knows them.
+//! The thread of a port that keeps its paths in a file over a restart of the daemon.
 //!
-//! Paths read from the file are stale: they answer requests, and those in use are renewed. If the SA contradicts one of them,
-//! all are dropped. The file is not rewritten while they may be in use, so that a path that was never renewed does not become
-//! younger by a restart.
+//! Paths read from the file are stale: they answer requests, and the engine renews those in use. If the SA contradicts one of
+//! them, it drops all. It does not rewrite the file while they may be in use: otherwise a restart would make paths look younger
+//! that were never renewed.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -22,28 +22,28 @@ use crate::path::PathRecord;
 use crate::sa::Source;
 use crate::sync::Arc;
 
-/// Milliseconds until it is tried again after a file could not be written.
+/// Milliseconds until the next try after writing failed.
 const AFTER_A_FAILURE: u64 = 3_600_000;
 
-/// Milliseconds in which the endpoints of a port open: they follow it at once.
+/// Milliseconds in which the endpoints of a port open. Normally they open right after it.
 const OPENING: u64 = 60_000;
 
-/// The largest file that is read, in bytes.
+/// The largest file to read, in bytes.
 const FILE_LIMIT: u64 = 1 << 30;
 
 /// Where snapshots are kept, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotSetting {
-    /// A directory of the daemon's own. It is created if its parent exists.
+    /// The daemon's own directory. It is created if its parent exists.
     pub directory: PathBuf,
-    /// The shortest time between two writings.
+    /// The shortest time between two writes.
     pub interval: Duration,
-    /// What is older is not read.
+    /// Older files are not used.
     pub max_age: Duration,
 }
 
 impl SnapshotSetting {
-    /// Snapshots in a directory, written once a minute at most and read if they are an hour old at most.
+    /// Returns the setting for a directory: written at most once a minute, read if at most an hour old.
     #[must_use]
     pub fn in_directory(directory: PathBuf) -> Self {
         Self {
@@ -54,20 +54,20 @@ impl SnapshotSetting {
     }
 }
 
-/// What a port knows of its snapshot.
+/// A port's state of its snapshot.
 pub(super) struct SnapshotState {
-    /// None if there is to be none.
+    /// `None` if snapshots are off.
     port: Option<PortIdentity>,
     content: Content,
-    /// The file stays as it is until then.
+    /// The file is not rewritten until then.
     stays_until: Moment,
 }
 
-/// What the port's file held when the port opened.
+/// The content of the port's file when the port opened.
 enum Content {
     Unread,
     Read(Arc<Snapshot>, SystemTime),
-    /// No file exists, or its paths do not count (any more).
+    /// No file exists, or its paths are not valid (any more).
     None,
 }
 
@@ -100,18 +100,18 @@ impl SnapshotState {
         })
     }
 
-    /// Whether an endpoint is to wait for the snapshot.
-    pub(super) fn is_awaited_by(&self, source: &Source) -> bool {
+    /// Whether an endpoint must wait for the snapshot.
+    pub(super) fn is_pending_for(&self, source: &Source) -> bool {
         self.has(source) && !matches!(self.content, Content::None)
     }
 
-    /// Whether it was read, and was written before that time.
+    /// Whether the snapshot was read, and written before `time`.
     pub(super) fn was_written_before(&self, time: SystemTime) -> bool {
         // The file has whole seconds.
         matches!(self.content, Content::Read(_, written) if seconds(time) >= seconds(written))
     }
 
-    /// Whether the port's file holds an endpoint's paths. It holds those of the port's first GID only.
+    /// Whether the port's file holds an endpoint's paths. It holds only paths from the port's first GID.
     fn has(&self, source: &Source) -> bool {
         self.port.is_some_and(|port| {
             source.gid.interface_id() == port.guid
@@ -121,8 +121,8 @@ impl SnapshotState {
 }
 
 impl State {
-    /// Drops all paths of the snapshot that were not renewed, also for endpoints that open later. The file can be written
-    /// again. False if no endpoint had one.
+    /// Drops all paths of the snapshot that were not renewed, also for endpoints that open later. The file may be written
+    /// again. False if no endpoint had such a path.
     pub(super) fn forget_snapshot(&mut self) -> bool {
         self.snapshot.content = Content::None;
         self.snapshot.stays_until = Moment::default();
@@ -155,7 +155,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     };
     let host = *shared.port.host();
     loop {
-        // A panic ends one turn, not the snapshots.
+        // A panic ends one turn, not the thread.
         let rest = guard::enter(
             "thread for the snapshot",
             Some(&host),
@@ -181,14 +181,14 @@ struct Keeper {
     port: PortIdentity,
     file: PathBuf,
     is_read: bool,
-    /// An endpoint that opens later than that does without.
+    /// Endpoints that open later get no paths of the snapshot.
     opens_until: Moment,
-    /// Endpoints that have what the file has for them.
+    /// Endpoints that have got their paths of the file.
     filled: Vec<EndpointId>,
     next_writing: Moment,
-    /// The changes of all stores that are in the file.
+    /// The change counts of all stores when the file was written.
     written: u64,
-    /// Whether the log says that the file stays as it is.
+    /// Whether the log says that the file is not rewritten for now.
     is_held: bool,
 }
 
@@ -210,13 +210,13 @@ impl Keeper {
         })
     }
 
-    /// Does what is due. Gives the time until the next turn.
+    /// Does what is due. Returns the time until the next turn.
     fn turn(&mut self, shared: &Shared) -> Duration {
         if !self.is_read {
             self.is_read = true;
             let content = self.read(shared);
             let mut state = shared.state.lock();
-            // Else it was forgotten while it was read.
+            // Otherwise it was dropped while this thread read it.
             if matches!(state.snapshot.content, Content::Unread) {
                 state.snapshot.content = content;
             }
@@ -236,7 +236,7 @@ impl Keeper {
                 self.next_writing = now.after(AFTER_A_FAILURE);
                 log(
                     shared,
-                    format_args!("{error}; paths are not saved, the next try is in an hour"),
+                    format_args!("{error}; paths are not saved, retrying in an hour"),
                 );
             }
         }
@@ -263,11 +263,11 @@ impl Keeper {
         Content::None
     }
 
-    /// The file's content if there is one that can be used, or a line for the operator.
+    /// Returns the content of a usable file, `None` without a file, or a line for the log.
     fn read_file(&self, shared: &Shared) -> Result<Option<Snapshot>, String> {
         let capacity = shared.settings.store.capacity as u64;
         let limit = FILE_LIMIT.min(capacity.saturating_mul(ENTRY as u64 * 128));
-        let not_used = |error: FileError| format!("{error}; going on without the paths in it");
+        let not_used = |error: FileError| format!("{error}; continuing without its paths");
         let Some(bytes) = file::read(&self.file, limit).map_err(not_used)? else {
             return Ok(None);
         };
@@ -290,7 +290,7 @@ impl Keeper {
         )
     }
 
-    /// Endpoints that have not got what the file has.
+    /// Returns the endpoints that have not yet got their paths of the file.
     fn unfilled<'a>(&'a self, state: &'a State) -> impl Iterator<Item = &'a Arc<OpenEndpoint>> {
         let open = state.endpoints.values();
         open.filter(|endpoint| {
@@ -302,7 +302,7 @@ impl Keeper {
         self.unfilled(state).next().is_some()
     }
 
-    /// Gives endpoints what the file has for them.
+    /// Gives endpoints their paths of the file.
     fn fill(&mut self, shared: &Shared) {
         let (endpoints, content) = {
             let state = shared.state.lock();
@@ -322,7 +322,7 @@ impl Keeper {
             });
             let loaded = section.map_or(0, |(section, age)| {
                 let kept = section.kept(source, age);
-                // The rules are the provider's code: not with the store locked.
+                // The rules are the provider's code: do not call them with the store locked.
                 let kept: Vec<Kept> = kept
                     .filter(|kept| shared.rules.accept(kept, &source))
                     .collect();
@@ -349,7 +349,7 @@ impl Keeper {
         }
     }
 
-    /// Writes the file if it is time for it and other paths are known than those in it.
+    /// Writes the file if it is due and the paths have changed.
     fn write_if_changed(&mut self, shared: &Shared, now: Moment) -> Result<(), FileError> {
         let endpoints: Vec<Arc<OpenEndpoint>> = {
             let mut state = shared.state.lock();
@@ -365,7 +365,7 @@ impl Keeper {
                 }
                 return Ok(());
             }
-            // The port is going down: what its endpoints knew is what is in the file.
+            // The port is going down: keep the file with all its endpoints' paths.
             let has_closed = |id: &EndpointId| !state.endpoints.contains_key(id);
             if state.closed || self.filled.iter().any(has_closed) {
                 return Ok(());
@@ -374,7 +374,7 @@ impl Keeper {
             let endpoints = endpoints.filter(|endpoint| state.snapshot.has(&endpoint.source));
             endpoints.cloned().collect()
         };
-        // What changes from here on is written next time.
+        // Later changes are written next time.
         let changes = endpoints.iter().map(|open| open.store.changes());
         let changes: u64 = changes.sum();
         if changes == self.written {

@@ -1,4 +1,4 @@
-//! Requests that arrive before the port's files are read wait for them, for a tenth of a second at most.
+//! Lets requests that arrive before the port's files are read wait for them, for at most a tenth of a second.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ use super::{
 /// Milliseconds that the first request waits for unread files. Later requests wait until the same moment.
 const PATIENCE: u64 = 100;
 
-/// The operator's dump and flush file: one that is touched from now on flushes.
+/// The operator's dump and flush file.
 pub(super) const FILES: u32 = 1;
 /// The port's snapshot.
 pub(super) const SNAPSHOT: u32 = 2;
 
-/// The files whose paths an endpoint does not have yet. Changed with the port's state locked.
-pub(super) struct Awaited {
+/// The files that an endpoint still waits for. Changed with the port's state locked.
+pub(super) struct UnreadFiles {
     files: AtomicU32,
-    /// When requests cease to wait, in milliseconds; 0 before the first one.
+    /// When requests stop waiting, in milliseconds; 0 before the first request.
     until: AtomicU64,
 }
 
-impl Awaited {
+impl UnreadFiles {
     pub(super) fn new(files: u32) -> Self {
         Self {
             files: AtomicU32::new(files),
@@ -42,13 +42,13 @@ impl Awaited {
         self.files.load(Ordering::Acquire) == 0
     }
 
-    /// True if it was the last one.
+    /// Marks a file as read. True if it was the last one.
     fn ends(&self, file: u32) -> bool {
         let before = self.files.fetch_and(!file, Ordering::AcqRel);
         before & !file == 0 && before != 0
     }
 
-    /// The files that are waited for no longer.
+    /// Stops waiting. Returns the unread files.
     fn give_up(&self) -> u32 {
         self.files.swap(0, Ordering::AcqRel)
     }
@@ -63,7 +63,7 @@ impl Awaited {
     }
 }
 
-/// Who waits, by endpoint.
+/// The waiting requests, by endpoint.
 pub(super) type WaitingForFiles = Lookups<EndpointId, WaitsForFiles>;
 
 pub(super) fn nobody(waiters: usize, host: Host) -> WaitingForFiles {
@@ -92,9 +92,9 @@ impl Waiter for WaitsForFiles {
         match end {
             End::Answer(()) => {}
             End::Expired => {
-                // It may have had less time than the others.
+                // A request can have a shorter deadline than the others.
                 let now = Moment::now();
-                if self.asker.endpoint.awaited.until(now) <= now {
+                if self.asker.endpoint.unread.until(now) <= now {
                     self.asker.go_on_without_files();
                 }
             }
@@ -107,21 +107,21 @@ impl Waiter for WaitsForFiles {
 }
 
 impl Shared {
-    /// The files whose paths an endpoint is to wait for.
-    pub(super) fn awaited_files(&self, state: &State, source: &Source) -> u32 {
-        let mut awaited = 0;
+    /// Returns the files that an endpoint must wait for.
+    pub(super) fn unread_files(&self, state: &State, source: &Source) -> u32 {
+        let mut unread = 0;
         if files::has_some(self) && !state.are_files_read {
-            awaited |= FILES;
+            unread |= FILES;
         }
-        if state.snapshot.is_awaited_by(source) {
-            awaited |= SNAPSHOT;
+        if state.snapshot.is_pending_for(source) {
+            unread |= SNAPSHOT;
         }
-        awaited
+        unread
     }
 }
 
 impl State {
-    /// The operator's files were looked at for the first time.
+    /// Notes that the operator's files have been read for the first time.
     pub(super) fn files_are_read(&mut self) {
         self.are_files_read = true;
         let endpoints: Vec<EndpointId> = self.endpoints.keys().copied().collect();
@@ -130,19 +130,19 @@ impl State {
         }
     }
 
-    /// An endpoint has the paths of a file.
+    /// Notes that an endpoint has the paths of a file.
     pub(super) fn has_file(&mut self, endpoint: EndpointId, file: u32) {
         let open = self.endpoints.get(&endpoint);
-        if open.is_some_and(|open| open.awaited.ends(file)) {
+        if open.is_some_and(|open| open.unread.ends(file)) {
             self.files.finish_key(&endpoint, &());
         }
     }
 }
 
 impl Asker {
-    /// Lets neither this request nor a later one wait for files. Logs which files were not read in time.
+    /// Stops waiting for files, for this and later requests. Logs which files were not read in time.
     fn go_on_without_files(&self) {
-        let files = match self.endpoint.awaited.give_up() {
+        let files = match self.endpoint.unread.give_up() {
             0 => return,
             FILES => "the dump or the flush file is",
             SNAPSHOT => "the snapshot is",
@@ -157,7 +157,7 @@ impl Asker {
         );
     }
 
-    /// Lets a request wait for the files that its endpoint has not got.
+    /// Lets a request wait for its endpoint's unread files.
     pub(super) fn wait_for_files(
         &self,
         query: &PathQuery,
@@ -165,12 +165,12 @@ impl Asker {
         now: Moment,
         deadline: Moment,
     ) -> Resolution {
-        let OpenEndpoint { awaited, .. } = &*self.endpoint;
+        let OpenEndpoint { unread, .. } = &*self.endpoint;
         let Some((mut state, client)) = self.if_open(self.shared.state.lock(), client) else {
             return Resolution::Refused;
         };
-        let until = awaited.until(now);
-        if until <= now || awaited.is_over() {
+        let until = unread.until(now);
+        if until <= now || unread.is_over() {
             drop(state);
             self.go_on_without_files();
             return self.find(query, client, now, deadline);

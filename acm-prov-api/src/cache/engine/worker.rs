@@ -1,4 +1,4 @@
-//! A port's own thread, for deadlines. It waits for nothing else.
+//! A port's thread for deadlines. It must not block on anything else.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ pub(super) const AFTER_A_PANIC: Duration = Duration::from_secs(1);
 pub(super) fn run(shared: &Arc<Shared>) {
     let host = *shared.port.host();
     loop {
-        // A panic ends one turn, not the deadlines of everybody.
+        // A panic ends one turn, not the thread.
         match guard::enter("thread of a port", Some(&host), None, || {
             Ok(Some(turn(shared)))
         }) {
             Some(true) => {}
             Some(false) => break,
             None => {
-                // One that repeats itself must fill neither the log nor a processor.
+                // A repeated panic must neither fill the log nor use up a CPU.
                 let mut state = shared.state.lock();
                 if state.closed {
                     break;
@@ -66,8 +66,8 @@ fn turn(shared: &Arc<Shared>) -> bool {
     if state.closed {
         return false;
     }
-    // What it was to wake for may have ended. It wakes nevertheless: else each request that is answered at once
-    // would wake it.
+    // Keep an earlier wake-up even if its cause has gone: otherwise each request that is answered at once would wake
+    // this thread again.
     let asked_for = state.wakes_at;
     state.wakes_at = next_turn(&state);
     if asked_for > now {

@@ -1,4 +1,4 @@
-//! The files of snapshots: one a port, in a directory of the daemon's own.
+//! The files of snapshots: one per port, in a directory of the daemon.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -8,34 +8,34 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::process::geteuid;
 
-/// Why a file was not read or written.
+/// An error of reading or writing a file.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {reason}", path = path.display())]
 pub struct FileError {
     /// The file or directory.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The problem.
     pub reason: FileProblem,
 }
 
-/// What is wrong with a file or directory.
+/// A problem with a file or directory.
 #[derive(Debug, thiserror::Error)]
 pub enum FileProblem {
-    /// The system refuses it.
+    /// A system call failed.
     #[error("cannot be {0}: {1}")]
     Io(&'static str, io::Error),
-    /// It is no file, or no directory.
+    /// It is not a regular file, or not a directory.
     #[error("is a link or a special file")]
     Kind,
-    /// Somebody else could have written it.
+    /// Another user can write to it.
     #[error("belongs to another user, or others can write to it")]
     NotOurs,
-    /// More than any snapshot has.
+    /// Larger than any snapshot.
     #[error("is larger than {0} bytes")]
     TooLarge(u64),
 }
 
-/// The file of the port with that GUID.
+/// Returns the file of the port with that GUID.
 #[must_use]
 pub fn path(directory: &Path, guid: u64) -> PathBuf {
     directory.join(format!("paths-{guid:016x}"))
@@ -44,13 +44,13 @@ pub fn path(directory: &Path, guid: u64) -> PathBuf {
 /// Reads a file of at most `limit` bytes; `None` if it does not exist.
 ///
 /// # Errors
-/// When it cannot be read, is a link or no regular file, belongs to another user, or can be written by others.
+/// If it cannot be read, is not a regular file, belongs to another user, or is writable by others.
 pub fn read(file: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
     let failed = |reason| FileError {
         path: file.to_owned(),
         reason,
     };
-    // A FIFO must not hold the thread.
+    // NONBLOCK: opening a FIFO must not block the thread.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = match rustix::fs::open(file, flags, Mode::empty()) {
         Ok(opened) => File::from(opened),
@@ -77,10 +77,10 @@ pub fn read(file: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
     Ok(Some(bytes))
 }
 
-/// Replaces a file by `bytes`, whole or not at all. Creates a missing directory with mode 0700.
+/// Replaces a file by `bytes`, atomically. Creates a missing directory with mode 0700.
 ///
 /// # Errors
-/// When a call fails, or the directory is a link, belongs to another user, or can be written by others.
+/// If a call fails, or the directory is a link, belongs to another user, or is writable by others.
 pub fn write(file: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let failed = |path: &Path, reason| FileError {
         path: path.to_owned(),
@@ -88,14 +88,14 @@ pub fn write(file: &Path, bytes: &[u8]) -> Result<(), FileError> {
     };
     let directory = file.parent().unwrap_or(Path::new("."));
     let opened = open_directory(directory).map_err(|reason| failed(directory, reason))?;
-    // Another daemon with a port of that GUID would take this one's temporary file for its own. Where the file system has no
-    // locks, a file that two have written is damaged, and its checksums show it.
+    // Another daemon with the same port GUID would use the same temporary file. On a file system without locks two daemons
+    // may damage it; the checksums show that.
     let _ = rustix::fs::flock(&opened, FlockOperation::LockExclusive);
     let name = file.file_name().unwrap_or_default();
     let mut temporary = name.to_owned();
     temporary.push(".new");
     let writing = |error: io::Error| failed(file, FileProblem::Io("written", error));
-    // One that a killed daemon has left.
+    // A killed daemon may have left one.
     match rustix::fs::unlinkat(&opened, &temporary, AtFlags::empty()) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => {}
         Err(error) => return Err(writing(error.into())),
@@ -111,7 +111,7 @@ pub fn write(file: &Path, bytes: &[u8]) -> Result<(), FileError> {
         .and_then(|()| Ok(rustix::fs::renameat(&opened, &temporary, &opened, name)?))
         .and_then(|()| Ok(rustix::fs::fsync(&opened)?));
     if done.is_err() {
-        // The next time removes it if this does not.
+        // If this fails, the next write removes it.
         let _ = rustix::fs::unlinkat(&opened, &temporary, AtFlags::empty());
     }
     done.map_err(writing)
@@ -142,7 +142,7 @@ fn open_directory(directory: &Path) -> Result<rustix::fd::OwnedFd, FileProblem> 
     }
 }
 
-/// Whether it is the daemon's own and nobody else can write to it.
+/// Whether it belongs to the daemon's user, and no other user can write to it.
 fn is_ours(metadata: &std::fs::Metadata) -> bool {
     metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
@@ -158,7 +158,7 @@ mod tests {
         tempfile::tempdir().unwrap()
     }
 
-    fn told<T: std::fmt::Debug>(result: Result<T, FileError>) -> String {
+    fn text<T: std::fmt::Debug>(result: Result<T, FileError>) -> String {
         result.unwrap_err().to_string()
     }
 
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(mode(file.parent().unwrap()), 0o700);
         let names = fs::read_dir(file.parent().unwrap()).unwrap();
         assert_eq!(names.count(), 1, "no temporary file is left");
-        assert!(told(read(&file, 5)).ends_with("is larger than 5 bytes"));
+        assert!(text(read(&file, 5)).ends_with("is larger than 5 bytes"));
     }
 
     #[test]
@@ -217,13 +217,13 @@ mod tests {
         write(&file, b"text").unwrap();
         let link = folder.path().join("link");
         symlink(&file, &link).unwrap();
-        assert!(told(read(&link, 100)).ends_with("is a link or a special file"));
+        assert!(text(read(&link, 100)).ends_with("is a link or a special file"));
         fs::set_permissions(&file, Permissions::from_mode(0o620)).unwrap();
-        assert!(told(read(&file, 100)).contains("others can write to it"));
+        assert!(text(read(&file, 100)).contains("others can write to it"));
         fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         fs::hard_link(&file, folder.path().join("second")).unwrap();
-        assert!(told(read(&file, 100)).ends_with("is a link or a special file"));
-        assert!(told(read(folder.path(), 100)).ends_with("is a link or a special file"));
+        assert!(text(read(&file, 100)).ends_with("is a link or a special file"));
+        assert!(text(read(folder.path(), 100)).ends_with("is a link or a special file"));
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         let fifo = folder.path().join("fifo");
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-        assert!(told(read(&fifo, 100)).ends_with("is a link or a special file"));
+        assert!(text(read(&fifo, 100)).ends_with("is a link or a special file"));
     }
 
     #[test]
@@ -241,10 +241,10 @@ mod tests {
         let (open, link) = (folder.path().join("open"), folder.path().join("link"));
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
-        assert!(told(write(&open.join("paths"), b"")).contains("others can write to it"));
+        assert!(text(write(&open.join("paths"), b"")).contains("others can write to it"));
         symlink(&open, &link).unwrap();
-        assert!(told(write(&link.join("paths"), b"")).ends_with("is a link or a special file"));
+        assert!(text(write(&link.join("paths"), b"")).ends_with("is a link or a special file"));
         let nowhere = folder.path().join("no/where/paths");
-        assert!(told(write(&nowhere, b"")).contains("cannot be created: No such file"));
+        assert!(text(write(&nowhere, b"")).contains("cannot be created: No such file"));
     }
 }

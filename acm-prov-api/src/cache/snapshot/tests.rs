@@ -1,4 +1,4 @@
-//! What is written is read, and nothing else is.
+//! Reads what was written, and refuses everything else.
 
 use proptest::prelude::*;
 
@@ -64,7 +64,7 @@ fn a_path_comes_back_as_it_was_and_older() {
 }
 
 #[test]
-fn an_entry_that_nobody_writes_is_left_out() {
+fn an_invalid_entry_is_skipped() {
     let mut section = Section::new(SOURCE.pkey, [kept(7, true, 10); 4]);
     section.entries[0][0] = 2;
     section.entries[1][1] = 1;
@@ -116,7 +116,7 @@ fn another_port_or_time_is_refused() {
 }
 
 #[test]
-fn another_version_is_said() {
+fn another_version_is_named() {
     let snapshot = Snapshot {
         port: PORT,
         time: 1,
@@ -129,7 +129,7 @@ fn another_version_is_said() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(snapshot in any_snapshot()) {
+    fn a_written_snapshot_can_be_read(snapshot in any_snapshot()) {
         prop_assert_eq!(Snapshot::from_bytes(&snapshot.to_bytes()), Ok(snapshot));
     }
 
@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn a_part_is_not_the_whole(snapshot in any_snapshot(), at: prop::sample::Index, more: u8) {
+    fn a_truncated_file_is_refused(snapshot in any_snapshot(), at: prop::sample::Index, more: u8) {
         let mut bytes = snapshot.to_bytes();
         prop_assert_eq!(Snapshot::from_bytes(&bytes[..at.index(bytes.len())]), Err(Refusal::Torn));
         bytes.push(more);

@@ -1,11 +1,11 @@
-//! How old an answer is, and what that makes it.
+//! The age of an answer: fresh, stale or gone.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::{Moment, millis};
 
-/// Re-registrations that are told apart. Answers from before the oldest one are gone.
+/// How many re-registrations are distinguished. Answers from before the oldest one are gone.
 const MAX_EPOCHS: usize = 32;
 
 /// A time between two re-registrations.
@@ -13,7 +13,7 @@ const MAX_EPOCHS: usize = 32;
 pub struct Epoch(u32);
 
 impl Epoch {
-    /// The one with that number.
+    /// The epoch with that number.
     pub(super) fn new(number: u32) -> Epoch {
         Epoch(number)
     }
@@ -30,13 +30,13 @@ impl Epoch {
         self.0.wrapping_sub(earlier.0) as usize
     }
 
-    /// The part that the table keeps.
+    /// Returns the lower bits, which the table stores.
     pub(super) fn low(self) -> u16 {
         self.0 as u16
     }
 }
 
-/// When an answer was learnt.
+/// When an answer was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Age {
     pub learned: Moment,
@@ -46,15 +46,15 @@ pub(super) struct Age {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// To be answered with.
+    /// May be given.
     Fresh,
-    /// From before a re-registration: to be answered with when the SA is silent.
+    /// From before a re-registration: may be given while the SA is silent.
     Stale,
-    /// Not to be used.
+    /// Must not be used.
     Gone,
 }
 
-/// The rules of age, and the re-registrations so far.
+/// The rules of age, and the past re-registrations.
 pub(super) struct Ages {
     ttl: Option<u64>,
     stale_ttl: u64,
@@ -62,11 +62,11 @@ pub(super) struct Ages {
     /// When the epochs before the current one ended, oldest first.
     ends: VecDeque<Moment>,
     loaded: Loaded,
-    /// Periods of use so far, without 0.
+    /// The current period of use; never 0.
     period: u8,
 }
 
-/// Whether there are answers from another time.
+/// Whether there are answers loaded from a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loaded {
     NotYet,
@@ -74,10 +74,10 @@ enum Loaded {
     NoMore,
 }
 
-/// The last period in which something was used; 0 is in none.
+/// The last period of use of an answer; 0: never used.
 pub(super) type Use = u8;
 
-/// Periods back that count as lately: at least two whole ones.
+/// How many periods back count as lately: two complete ones, or more.
 pub(super) const LATELY: u32 = 2;
 
 impl Ages {
@@ -92,12 +92,12 @@ impl Ages {
         }
     }
 
-    /// What something that is used now is marked with.
+    /// Returns the mark of an answer that is used now.
     pub fn used_now(&self) -> Use {
         self.period
     }
 
-    /// Whether something was used lately. What was last used 255 periods ago looks as if it were, which harms nothing.
+    /// Whether an answer was used lately. If it was last used 255 periods ago, this is wrongly true, which is harmless.
     pub fn was_used_lately(&self, used: Use) -> bool {
         let periods = (u32::from(self.period) + 255 - u32::from(used)) % 255;
         used != 0 && periods <= LATELY
@@ -107,12 +107,12 @@ impl Ages {
         self.period = self.period.checked_add(1).unwrap_or(1);
     }
 
-    /// Whether anything can be stale, or too old one day.
+    /// Whether any answer can be stale or expire.
     pub fn can_be_due(&self) -> bool {
         self.ttl.is_some() || !self.ends.is_empty() || matches!(self.loaded, Loaded::Since(_))
     }
 
-    /// Whether an answer is stale, or will be gone before an eighth of its time has passed.
+    /// Whether an answer is stale, or has less than an eighth of its TTL left.
     pub fn is_due(&self, age: Age, now: Moment) -> bool {
         match self.freshness(age, now) {
             Freshness::Fresh => self
@@ -123,8 +123,8 @@ impl Ages {
         }
     }
 
-    /// Answers from another time are taken in, which are stale from now on. False if they cannot be: that happens once, and
-    /// not after everything was forgotten.
+    /// Begins the time of loaded answers, which are stale from now on. False if that is not allowed: it is possible once, and
+    /// not after a clear.
     pub fn load(&mut self, now: Moment) -> bool {
         let loads = self.loaded == Loaded::NotYet && self.stale_ttl > 0;
         if loads {
@@ -133,7 +133,7 @@ impl Ages {
         loads
     }
 
-    /// When an answer was learnt that is so old now; `None` if it is too old, or older than the clock while age counts.
+    /// Returns when an answer of that age was stored; `None` if it is too old, or, with a TTL, older than the clock.
     pub fn learned(&self, age: u64, now: Moment) -> Option<Moment> {
         let is_good = self
             .ttl
@@ -141,7 +141,7 @@ impl Ages {
         is_good.then(|| Moment::from_millis(now.since(Moment::from_millis(age))))
     }
 
-    /// What was loaded is gone from now on. False if it was already.
+    /// Makes loaded answers gone. False if they already were.
     pub fn drop_loaded(&mut self) -> bool {
         let was_there = matches!(self.loaded, Loaded::Since(_));
         self.loaded = Loaded::NoMore;
@@ -152,19 +152,19 @@ impl Ages {
         self.current
     }
 
-    /// The epoch of an entry of the table.
+    /// Returns the epoch of an entry of the table.
     pub fn epoch_of(&self, low: u16) -> Epoch {
         let back = self.current.low().wrapping_sub(low);
         Epoch(self.current.0.wrapping_sub(back.into()))
     }
 
-    /// Whether entries of the table that are [gone](Self::is_gone) have to be removed now: before their epochs cannot be told
-    /// from later ones.
+    /// Whether the table must now remove entries that are [gone](Self::is_gone), before their epochs wrap and look like later
+    /// ones.
     pub fn is_time_to_purge(&self) -> bool {
         self.current.low() & (u16::MAX >> 1) == 0
     }
 
-    /// Whether an answer of that epoch is gone for good.
+    /// Whether answers of that epoch are gone forever.
     pub fn is_gone(&self, epoch: Option<Epoch>) -> bool {
         epoch.is_none_or(|epoch| self.current.epochs_since(epoch) > self.ends.len())
     }
@@ -203,7 +203,7 @@ impl Ages {
         self.current = self.current.next();
     }
 
-    /// Starts a new epoch as if there had been none before.
+    /// Starts a new epoch and forgets all earlier ones.
     pub fn forget_epochs(&mut self) {
         self.loaded = Loaded::NoMore;
         self.ends.clear();

@@ -1,4 +1,4 @@
-//! What is known not to be there.
+//! A cache of negative answers.
 
 use std::hash::Hash;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use lru::LruCache;
 
 use crate::clock::{Moment, millis};
 
-/// Most keys that [`Negatives`] keeps.
+/// The most keys in [`Negatives`].
 pub const MAX_NEGATIVES: usize = 1024;
 
-/// Keys of which it was said, not long ago, that nothing belongs to them: questions without a
-/// record, names that nobody has. At most [`MAX_NEGATIVES`]; the one used least recently goes.
+/// Recent negative answers: queries without a record, names that no node has. Holds at most [`MAX_NEGATIVES`] keys
+/// and evicts the least recently used.
 pub struct Negatives<K: Hash + Eq> {
     ttl: u64,
     said: LruCache<K, Moment>,
 }
 
 impl<K: Hash + Eq> Negatives<K> {
-    /// Remembers for `ttl`, in whole milliseconds; zero is not at all.
+    /// Creates a cache that keeps keys for `ttl`, in whole milliseconds; zero keeps none.
     #[must_use]
     pub fn new(ttl: Duration) -> Negatives<K> {
         Negatives {
@@ -27,7 +27,7 @@ impl<K: Hash + Eq> Negatives<K> {
         }
     }
 
-    /// Remembers that nothing belongs to `key`.
+    /// Stores a negative answer for `key`.
     pub fn insert(&mut self, key: K, now: Moment) {
         if self.ttl == 0 {
             return;
@@ -38,7 +38,7 @@ impl<K: Hash + Eq> Negatives<K> {
         }
     }
 
-    /// Whether `key` is remembered.
+    /// Whether there is a negative answer for `key`.
     pub fn contains(&mut self, key: &K, now: Moment) -> bool {
         if self.said.is_empty() {
             return false;
@@ -57,14 +57,14 @@ impl<K: Hash + Eq> Negatives<K> {
         self.said.is_empty()
     }
 
-    /// Something belongs to `key` after all.
+    /// Removes the negative answer for `key`.
     pub fn remove(&mut self, key: &K) {
         if !self.said.is_empty() {
             self.said.pop(key);
         }
     }
 
-    /// Forgets everything.
+    /// Removes all.
     pub fn clear(&mut self) {
         self.said.clear();
     }

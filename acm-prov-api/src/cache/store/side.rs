@@ -1,5 +1,5 @@
-//! Answers that the table has no room for: to queries that are not plain, and paths with a GRH, to other subnets or with
-//! a service id that nobody asked for.
+//! Answers that the table cannot hold: answers to queries that are not plain, and paths with a GRH, to other subnets, or with
+//! a service id that the query did not name.
 
 use lru::LruCache;
 
@@ -9,14 +9,14 @@ use crate::clock::Moment;
 use crate::path::PathRecord;
 use crate::sa::{Component, PathQuery, Target};
 
-/// Most answers of a destination that name a service id; the oldest goes first.
+/// The most answers of a destination that name a service id; the oldest is evicted first.
 pub const MAX_SERVICE_ANSWERS: usize = 4_096;
 
-/// Most other answers of a destination beside the one in the table (a port with LMC 7 has 128 LIDs); the oldest goes
+/// The most other answers of a destination outside the table (a port with LMC 7 has 128 LIDs); the oldest is evicted
 /// first.
 pub const MAX_OTHER_ANSWERS: usize = 128;
 
-/// Answers that are not in the table, by destination; the destination used least recently goes first, with all of them.
+/// Answers outside the table, by destination. The least recently used destination is evicted first, with all its answers.
 pub(super) struct Side {
     destinations: LruCache<Target, Others>,
     answers: usize,
@@ -30,7 +30,7 @@ impl Side {
         }
     }
 
-    /// Number of answers.
+    /// Returns the number of answers.
     pub fn len(&self) -> usize {
         self.answers
     }
@@ -39,18 +39,18 @@ impl Side {
         self.answers == 0
     }
 
-    /// What is known of a destination.
+    /// Returns the answers of a destination, without marking it as used.
     pub fn peek(&self, target: Target) -> Option<&Others> {
         self.destinations.peek(&target)
     }
 
-    /// What is known of each destination, the one used last first.
+    /// Returns all destinations with their answers, the most recently used first.
     pub fn destinations(&self) -> impl Iterator<Item = (Target, &Others)> {
         let destinations = self.destinations.iter();
         destinations.map(|(target, others)| (*target, others))
     }
 
-    /// Notes that a destination is used.
+    /// Marks a destination as used.
     pub fn touch(&mut self, target: Target, used: Use) {
         if self.answers > 0
             && let Some(others) = self.destinations.get_mut(&target)
@@ -59,7 +59,7 @@ impl Side {
         }
     }
 
-    /// Takes in the answer to a query.
+    /// Stores the answer to a query.
     pub fn learn(
         &mut self,
         target: Target,
@@ -75,7 +75,7 @@ impl Side {
         self.answers = self.answers + others.answers.len() - before;
     }
 
-    /// Forgets the answer to a query.
+    /// Drops the answer to a query.
     pub fn forget_answer(&mut self, target: Target, query: &PathQuery) {
         if self.answers == 0 {
             return;
@@ -90,7 +90,7 @@ impl Side {
         }
     }
 
-    /// Forgets a destination.
+    /// Drops a destination.
     pub fn forget(&mut self, target: Target) {
         if self.answers > 0
             && let Some(others) = self.destinations.pop(&target)
@@ -99,7 +99,7 @@ impl Side {
         }
     }
 
-    /// Makes room: other destinations first, then the oldest answers of the last one. False: there is nothing.
+    /// Makes room: evicts the least recently used destination, or the oldest answer of the last one. False: nothing is left.
     pub fn evict(&mut self) -> bool {
         if self.destinations.len() > 1 {
             let evicted = self.destinations.pop_lru();
@@ -125,19 +125,19 @@ impl Side {
     }
 }
 
-/// Such answers of one destination. A thousand services of a host have one record, as a rule: what queries and records
-/// have in common is kept once.
+/// The answers of one destination. A thousand services of a host usually share one record, so equal queries (without the
+/// service id) and equal records are stored once.
 #[derive(Default)]
 pub(super) struct Others {
     used: Use,
-    /// By service id, then the one learnt first first.
+    /// Sorted by service id, then oldest first.
     answers: Vec<Answer>,
     /// Queries, without their service ids.
     queries: Vec<PathQuery>,
     records: Vec<PathRecord>,
 }
 
-/// One of them.
+/// An answer: indices into the queries and records.
 struct Answer {
     /// 0 if the query names none, or 0.
     service_id: u64,
@@ -159,19 +159,19 @@ impl Answer {
 }
 
 impl Others {
-    /// When one of them was used last.
+    /// Returns when one of the answers was last used.
     pub fn used(&self) -> Use {
         self.used
     }
 
-    /// The queries that were answered, with the ages of the answers.
+    /// Returns the queries, with the ages of their answers.
     pub fn queries(&self) -> impl Iterator<Item = (PathQuery, Age)> {
         self.answers
             .iter()
             .filter_map(|answer| Some((self.query(answer)?, answer.age())))
     }
 
-    /// The query that was given an answer.
+    /// Returns the query of an answer.
     fn query(&self, answer: &Answer) -> Option<PathQuery> {
         let mut query = *self.queries.get(usize::from(answer.query))?;
         if query.names(Component::ServiceId) {
@@ -180,19 +180,19 @@ impl Others {
         Some(query)
     }
 
-    /// GID and LID where the answers lead.
+    /// Returns the GIDs and LIDs of the answers' paths.
     pub fn ports(&self) -> impl Iterator<Item = (Gid, Lid)> {
         self.records.iter().map(|path| (path.dgid(), path.dlid()))
     }
 
-    /// GID and LID where the answer to a query leads.
+    /// Returns the GID and LID of the path that answers a query.
     pub fn port(&self, query: &PathQuery) -> Option<(Gid, Lid)> {
         let answer = self.answers.get(self.position(query)?)?;
         let path = self.records.get(usize::from(answer.record))?;
         Some((path.dgid(), path.dlid()))
     }
 
-    /// Index of the answer to a query.
+    /// Returns the index of the answer to a query.
     fn position(&self, query: &PathQuery) -> Option<usize> {
         let (shape, service_id) = parts(query);
         let known = self.queries.iter().position(|known| *known == shape)?;
@@ -201,19 +201,19 @@ impl Others {
         self.answers.iter().position(is_meant)
     }
 
-    /// Number of queries and of records.
+    /// Returns the number of queries and of records.
     #[cfg(test)]
     pub fn kept_once(&self) -> (usize, usize) {
         (self.queries.len(), self.records.len())
     }
 
-    /// An answer whose age is right.
+    /// Returns an answer to `query`, if `is_right` accepts its age.
     pub fn find(&self, query: &PathQuery, is_right: impl Fn(Age) -> bool) -> Option<PathRecord> {
         let service_id = query.values().service_id();
         let start = self
             .answers
             .partition_point(|answer| answer.service_id < service_id);
-        // A service id is met only by an answer to a query that named it.
+        // Only an answer to a query with the same service id matches a service id.
         let named = self.answers[start..]
             .iter()
             .take_while(|answer| answer.service_id == service_id)
@@ -225,7 +225,7 @@ impl Others {
         named.or_else(|| self.find_repeated(query, is_right))
     }
 
-    /// A record that the query repeats, whatever query it answered.
+    /// Returns a record that the query repeats, whichever query it answered.
     pub fn find_repeated(
         &self,
         query: &PathQuery,
@@ -272,7 +272,7 @@ impl Others {
         query.is_some_and(|query| query.names(Component::ServiceId))
     }
 
-    /// Drops the oldest answer: of any kind, or among those that name a service id, or do not. False: there was none.
+    /// Drops the oldest answer: of all, or of those with (or without) a service id. False: there was none.
     fn drop_oldest(&mut self, names_service: Option<bool>) -> bool {
         let answers = self.answers.iter().enumerate();
         let oldest = answers
@@ -284,7 +284,7 @@ impl Others {
         oldest.inspect(|&index| self.remove(index)).is_some()
     }
 
-    /// Removes an answer, and its query and record where no other has them.
+    /// Removes an answer, and its query and record if no other answer uses them.
     fn remove(&mut self, index: usize) {
         let gone = self.answers.remove(index);
         if !self.answers.iter().any(|answer| answer.query == gone.query) {
@@ -312,7 +312,7 @@ impl Others {
     }
 }
 
-/// What queries have in common that differ in the service id only, and that.
+/// Splits a query into the query without its service id, and the service id.
 fn parts(query: &PathQuery) -> (PathQuery, u64) {
     let mut shape = *query;
     if shape.names(Component::ServiceId) {
@@ -321,14 +321,14 @@ fn parts(query: &PathQuery) -> (PathQuery, u64) {
     (shape, query.values().service_id())
 }
 
-/// Makes room in small steps: doubling would make an answer cost up to twice its size.
+/// Reserves in small steps: doubling could cost twice an answer's size.
 fn reserve_for_one<T>(values: &mut Vec<T>) {
     if values.len() == values.capacity() {
         values.reserve_exact(values.len() / 8 + 1);
     }
 }
 
-/// The index of a value, which is added if it is new. There are at most as many values as answers, which a `u16` holds.
+/// Returns the index of a value, and adds it if it is new. There are at most as many values as answers, so a `u16` suffices.
 fn index_of<T: PartialEq>(values: &mut Vec<T>, value: T) -> u16 {
     let index = values.iter().position(|known| *known == value);
     let index = index.unwrap_or_else(|| {

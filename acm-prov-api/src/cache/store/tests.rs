@@ -49,7 +49,7 @@ fn at_sl(mut query: PathQuery, sl: u8) -> PathQuery {
     *query.set_sl(sl)
 }
 
-/// The query that repeats a path, as a client asks it.
+/// Returns the query of a client that repeats a path.
 fn repeated(path: &PathRecord) -> PathQuery {
     PathQuery::from_client(path).complete(&source())
 }
@@ -66,7 +66,7 @@ fn store(capacity: usize) -> PathStore {
     )
 }
 
-/// Teaches the store at time 0 and expects it to keep the answer.
+/// Stores an answer at time 0, and expects the store to keep it.
 fn learn(store: &PathStore, query: PathQuery, path: PathRecord) {
     store.learn(&query, &path, store.epoch(), at(0));
     assert_eq!(store.get(&query, at(0)), Some(path), "{query:?}");
@@ -74,7 +74,7 @@ fn learn(store: &PathStore, query: PathQuery, path: PathRecord) {
 
 #[test]
 fn a_gid_and_a_lid_are_two_destinations() {
-    // A router to the GID may have the LID, or a port that has the GID as an alias.
+    // The LID may belong to a router to the GID, or to a port with the GID as an alias.
     let store = store(10);
     learn(&store, by_gid(1), path(1, 5));
     assert_eq!(store.get(&by_lid(5), at(0)), None);
@@ -97,7 +97,7 @@ fn all_fields_come_back_as_the_sa_said_them() {
     learn(&store, by_gid(1), full);
     learn(&store, by_lid(5), full);
     learn(&store, for_service(by_gid(1), 7), full);
-    // The plain form has no room for it.
+    // The table has no room for it.
     full.set_service_id(8);
     learn(&store, by_gid(1), full);
     full.set_service_id(0);
@@ -105,7 +105,7 @@ fn all_fields_come_back_as_the_sa_said_them() {
 }
 
 #[test]
-fn what_was_not_learnt_is_not_known() {
+fn an_unknown_destination_is_a_miss() {
     let store = store(10);
     learn(&store, by_gid(1), path(1, 5));
     assert_eq!(store.get(&by_gid(2), at(0)), None);
@@ -120,7 +120,7 @@ fn what_was_not_learnt_is_not_known() {
 }
 
 #[test]
-fn a_plain_answer_serves_whoever_names_what_it_has() {
+fn a_plain_answer_serves_queries_that_name_its_values() {
     let store = store(10);
     learn(&store, by_gid(1), *path(1, 5).set_sl(3));
     let known = *path(1, 5).set_sl(3);
@@ -151,20 +151,20 @@ fn a_constrained_answer_serves_no_plainer_query() {
     assert_eq!(store.get(&by_gid(1), at(0)), None);
     assert_eq!(store.get(&for_service(by_gid(1), 8), at(0)), None);
     assert_eq!(store.get(&for_service(small, 7), at(0)), None);
-    // Who names what was named, and more that the path has, is served.
+    // It serves queries that name the same, and further values of the path.
     let mut more = small;
     more.set_rate(Selector::GreaterThan, 2);
     assert_eq!(store.get(&more, at(0)), Some(small_path));
     let more = at_sl(for_service(by_gid(1), 7), 0);
     assert_eq!(store.get(&more, at(0)), Some(path(1, 5)));
-    // Neither is inherited by the plain answer.
+    // The plain answer inherits neither.
     learn(&store, by_gid(1), path(1, 5));
     assert_eq!(store.get(&small, at(0)), Some(small_path));
     assert_eq!(store.len(), 3);
 }
 
 #[test]
-fn a_path_that_was_handed_out_is_known_when_it_is_asked_for() {
+fn a_query_that_repeats_a_path_is_a_hit() {
     let store = store(10);
     let drawn = |sl| *path(1, 5).set_sl(sl);
     learn(&store, for_service(by_gid(1), 7), drawn(6));
@@ -210,7 +210,7 @@ fn stale_after_a_re_registration_until_the_stale_ttl() {
         assert_eq!(store.get(&query, at(100)), None);
         assert_eq!(store.get_stale(&query, at(599)), Some(path(1, 5)));
         assert_eq!(store.get_stale(&query, at(600)), None);
-        // Asked before the SA changed its mind, answered after.
+        // Queried before the re-registration, answered after it.
         store.learn(&query, &path(1, 5), asked, at(110));
         assert_eq!(store.get(&query, at(110)), None);
         let new = *path(1, 5).set_hop_limit(1);
@@ -221,7 +221,7 @@ fn stale_after_a_re_registration_until_the_stale_ttl() {
 }
 
 #[test]
-fn a_clear_leaves_nothing_and_lets_nothing_older_in() {
+fn a_clear_drops_everything_and_refuses_older_answers() {
     let store = store(10);
     let queries = [by_gid(1), by_lid(5), for_service(by_gid(1), 7)];
     for query in queries {
@@ -248,7 +248,7 @@ fn no_such_path_is_remembered_for_its_ttl() {
     assert!(store.is_missing(&by_lid(9), at(99)));
     assert!(!store.is_missing(&by_lid(9), at(100)));
     assert!(!store.is_missing(&by_lid(8), at(0)));
-    // Of that query only.
+    // Only for that query.
     store.learn_missing(&at_sl(by_lid(9), 5), store.epoch(), at(0));
     assert!(store.is_missing(&at_sl(by_lid(9), 5), at(0)));
     assert!(!store.is_missing(&at_sl(by_lid(9), 0), at(0)));
@@ -285,7 +285,7 @@ fn a_lid_that_another_port_has_now_forgets_the_one_before() {
 }
 
 #[test]
-fn a_far_gid_that_changes_its_router_leaves_the_routers_lid() {
+fn a_new_router_of_a_gid_does_not_drop_the_old_routers_lid() {
     let store = store(10);
     learn(&store, by_gid(1), path(1, 5));
     learn(&store, by_lid(5), path(2, 5));
@@ -296,7 +296,7 @@ fn a_far_gid_that_changes_its_router_leaves_the_routers_lid() {
 #[test]
 fn what_leads_elsewhere_than_a_port_was_seen_is_forgotten() {
     let is_at = |lid| move |known: Lid| known == Lid(lid);
-    // Whichever of them was asked for.
+    // Whichever of them the query named.
     for query in [by_gid(1), for_service(by_gid(1), 7), at_sl(by_gid(1), 0)] {
         for lid_query in [by_lid(5), for_service(by_lid(5), 7)] {
             let store = store(10);
@@ -313,7 +313,7 @@ fn what_leads_elsewhere_than_a_port_was_seen_is_forgotten() {
             assert_eq!(store.len(), 1);
         }
     }
-    // The LID is another port's already.
+    // The LID belongs to another port already.
     let store = store(10);
     learn(&store, by_gid(1), path(1, 5));
     learn(&store, by_lid(5), path(2, 5));
@@ -323,7 +323,7 @@ fn what_leads_elsewhere_than_a_port_was_seen_is_forgotten() {
 }
 
 #[test]
-fn a_port_with_several_lids_keeps_a_path_for_each_that_is_asked() {
+fn a_port_with_several_lids_has_a_path_for_each() {
     let store = store(10);
     learn(&store, by_gid(1), path(1, 4));
     for lid in [5, 6, 7] {
@@ -350,7 +350,7 @@ fn the_next_answer_to_a_query_takes_the_place_of_the_last() {
         }
         assert_eq!(store.len(), before + 1);
     }
-    // Of two queries of one service id, each has its own.
+    // Two queries with one service id have separate answers.
     let two = [
         for_service(by_gid(1), 9),
         at_sl(for_service(by_gid(1), 9), 2),
@@ -374,7 +374,7 @@ fn equal_queries_and_records_are_kept_once() {
         writer.side.peek(Target::Gid(gid(1))).unwrap().kept_once()
     };
     assert_eq!((store.len(), kept(&store)), (1_000, (1, 3)));
-    // What nobody has any more goes, and what others have stays.
+    // Unused queries and records are removed; shared ones stay.
     for service in (1..=1_000).filter(|service| service % 3 == 0) {
         learn(&store, for_service(by_gid(1), service), sl_of(1));
     }
@@ -413,17 +413,17 @@ fn the_second_round_of_connections_costs_no_query() {
 }
 
 #[test]
-fn of_too_many_services_the_oldest_goes() {
+fn too_many_services_evict_the_oldest() {
     let store = store(100_000);
     let count = MAX_SERVICE_ANSWERS as u64;
     learn(&store, at_sl(by_gid(1), 1), *path(1, 5).set_sl(1));
-    // The last one learnt first: the order of the ids does not count.
+    // The last one stored first: the order of the ids does not matter.
     for service in (1..=count).rev() {
         let millis = count - service;
         let query = for_service(by_gid(1), service);
         store.learn(&query, &path(1, 5), store.epoch(), at(millis / 8));
     }
-    // Asked again, the first becomes the youngest.
+    // Stored again, the first becomes the youngest.
     let now = at(count / 8);
     let [first, second] = [count, count - 1].map(|service| for_service(by_gid(1), service));
     store.learn(&first, &path(1, 5), store.epoch(), now);
@@ -461,12 +461,12 @@ fn other_answers_are_bounded_as_well() {
 }
 
 #[test]
-fn an_answer_that_was_not_used_goes_before_one_that_was() {
+fn unused_answers_are_evicted_before_used_ones() {
     let store = store(100);
     for id in 1..=100 {
         store.learn(&by_gid(id), &path(id, 1), store.epoch(), at(0));
     }
-    // Whether its hit is the short one or the other.
+    // Whether `plain` or `get` finds it.
     for id in 1..=25 {
         assert!(store.plain(Target::Gid(gid(id))).is_some());
         assert!(store.get(&by_gid(25 + id), at(0)).is_some());
@@ -501,7 +501,7 @@ fn marks_do_not_last() {
 }
 
 #[test]
-fn of_the_other_answers_the_destination_used_least_recently_goes() {
+fn outside_the_table_the_least_recently_used_destination_is_evicted() {
     let store = store(4);
     learn(&store, for_service(by_gid(1), 7), path(1, 1));
     learn(&store, for_service(by_gid(1), 8), path(1, 1));
@@ -520,7 +520,7 @@ fn of_the_other_answers_the_destination_used_least_recently_goes() {
 }
 
 #[test]
-fn the_kind_of_which_there_are_more_answers_gives_way() {
+fn the_larger_of_table_and_other_answers_is_evicted() {
     let store = store(4);
     for id in 1..=4 {
         learn(&store, for_service(by_gid(id), 7), path(id, 1));
@@ -566,8 +566,8 @@ fn a_capacity_of_zero_keeps_nothing() {
 }
 
 #[test]
-fn a_record_that_is_repeated_comes_before_another_that_would_do() {
-    // Routing drew another SL for the LID than for the GID. Repeated, the SL of 0 names none.
+fn a_repeated_record_comes_before_another_match() {
+    // Routing drew another SL for the LID than for the GID. In a repeated record, SL 0 is not a constraint.
     let store = store(10);
     let (by_its_gid, by_its_lid) = (*path(1, 5).set_sl(1), path(1, 5));
     learn(&store, by_gid(1), by_its_gid);
@@ -577,9 +577,9 @@ fn a_record_that_is_repeated_comes_before_another_that_would_do() {
     }
 }
 
-/// What the table has no room for is known all the same, by the slower way.
+/// A path that the table cannot hold is found too, by `get`.
 #[test]
-fn a_path_that_does_not_fit_takes_the_place_of_one_that_does_and_back() {
+fn a_path_that_does_not_fit_the_table_replaces_one_that_does_and_back() {
     let far = Gid::new(0x1234, 1);
     let with = |set: fn(&mut PathRecord)| {
         let mut path = path(1, 5);
@@ -611,7 +611,7 @@ fn a_path_that_does_not_fit_takes_the_place_of_one_that_does_and_back() {
     assert_eq!(store.plain(Target::Gid(far)), None);
     // Another GID of that interface id is another destination.
     assert_eq!(store.get(&by_gid(1), at(0)), None);
-    // Another router: what was known of the GID is from before.
+    // Another router: the other answers for the GID are outdated.
     learn(&store, for_service(query, 7), far_path);
     learn(&store, query, *far_path.set_dlid(Lid(6)));
     assert_eq!(store.get(&for_service(query, 7), at(0)), None);
@@ -619,7 +619,7 @@ fn a_path_that_does_not_fit_takes_the_place_of_one_that_does_and_back() {
 }
 
 #[test]
-fn a_hit_knows_what_the_long_way_knows() {
+fn plain_and_get_agree() {
     let mut full = path(1, 5);
     full.set_pkey(PKey(0x7fff))
         .set_numb_path(1)
@@ -663,10 +663,10 @@ fn a_hit_is_never_after_the_ttl() {
     store.tick(at(620_000));
     assert!(!is_hit());
     assert_eq!(store.next_tick(), None);
-    // Who looks at the clock knows it to the end.
+    // `get`, which reads the clock, finds it to the end.
     assert!(store.get(&by_gid(1), at(639_999)).is_some());
     assert_eq!(store.get(&by_gid(1), at(640_000)), None);
-    // The next tick is for the one that expires first, but ticks come no more often than they have to.
+    // The next tick is for the entry that expires first, but ticks are no more frequent than necessary.
     store.learn(&by_gid(2), &path(2, 5), store.epoch(), at(640_000));
     store.learn(&by_gid(1), &path(1, 5), store.epoch(), at(640_001));
     assert_eq!(store.next_tick(), Some(at(1_260_000)));
@@ -775,19 +775,19 @@ fn the_sas_answer_counts_before_a_preloaded_path() {
     assert_eq!(store.len(), 1);
     preload(&store, dumped);
     assert_eq!(store.plain(target), Some(said));
-    // One that the table has no room for as well.
+    // Also for an answer that the table cannot hold.
     let with_hops = *path(1, 5).set_hop_limit(9);
     learn(&store, by_gid(1), with_hops);
     preload(&store, dumped);
     assert_eq!(store.plain(target), None);
-    // What the SA said before a re-registration does not.
+    // An SA answer from before a re-registration does not.
     store.reregister(at(0));
     preload(&store, dumped);
     assert_eq!(store.plain(target), Some(dumped));
 }
 
 #[test]
-fn preloaded_paths_that_do_not_count_any_more_are_forgotten() {
+fn invalid_preloaded_paths_are_dropped() {
     let store = store(10);
     let seen = store.preloads();
     preload(&store, path(1, 5));
@@ -800,7 +800,7 @@ fn preloaded_paths_that_do_not_count_any_more_are_forgotten() {
     store.forget_preloaded(|_, _| true);
     assert_eq!(store.plain(Target::Lid(Lid(6))), None);
     assert!(store.plain(Target::Gid(gid(3))).is_some());
-    // Read before that: not kept.
+    // Read before that: not stored.
     store.preload([(Target::Gid(gid(1)), path(1, 5))], at(0), seen, at(0));
     assert_eq!(store.plain(Target::Gid(gid(1))), None);
 }
@@ -824,7 +824,7 @@ fn without_memory_for_a_larger_table_answers_are_evicted() {
     MOST_SLOTS.set(usize::MAX);
 }
 
-/// Puts so many GIDs in, all with the answer of the LID 7.
+/// Stores so many GIDs, all with the answer of the LID 7.
 fn filled(store: &PathStore, ids: std::ops::Range<u64>) {
     for id in ids {
         store.learn(&by_gid(id), &path(id, 7), store.epoch(), at(0));
@@ -838,7 +838,7 @@ fn found(walk: Walk) -> (usize, std::collections::HashSet<Gid>) {
 }
 
 #[test]
-fn what_is_fresh_is_read_part_by_part_and_anew_if_the_table_grows() {
+fn fresh_answers_are_read_in_parts_and_again_if_the_table_grows() {
     let store = store(100_000);
     filled(&store, 0..20_000);
     let part = |walk: &mut Walk| store.writer.lock().fresh(walk, at(0));
@@ -852,7 +852,7 @@ fn what_is_fresh_is_read_part_by_part_and_anew_if_the_table_grows() {
 }
 
 #[test]
-fn what_is_fresh_is_of_one_epoch() {
+fn fresh_answers_are_of_one_epoch() {
     let store = store(100_000);
     filled(&store, 0..20_000);
     let part = |walk: &mut Walk| store.writer.lock().fresh(walk, at(0));
@@ -870,7 +870,7 @@ fn what_is_fresh_is_of_one_epoch() {
 }
 
 #[test]
-fn what_is_kept_beside_the_table_is_seen_at_once_also_after_all_of_it_was_gone() {
+fn answers_outside_the_table_are_found_at_once() {
     let store = store(10);
     let (missing, far, other) = (by_gid(1), by_gid(2), by_gid(3));
     let mut with_grh = path(2, 5);
@@ -891,7 +891,7 @@ fn what_is_kept_beside_the_table_is_seen_at_once_also_after_all_of_it_was_gone()
             assert_eq!(store.look_up(&far, at(start)), Known::Fresh(with_grh));
             assert_eq!(store.look_up(&missing, at(start)), Known::Missing);
         }
-        // Too old, or forgotten: nothing is beside the table.
+        // Expired or dropped: no answer is outside the table.
         store.forget_unless(gid(2), |_| false);
         assert_eq!(store.look_up(&missing, at(start + 200)), Known::Nothing);
         assert_eq!(store.look_up(&far, at(start + 200)), Known::Nothing);

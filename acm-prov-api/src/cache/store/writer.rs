@@ -1,4 +1,4 @@
-//! What one thread at a time does with a store.
+//! The writing side of a store, for one thread at a time.
 
 use super::age::{Age, Ages, Epoch, Freshness, Use};
 use super::negative::Negatives;
@@ -15,16 +15,16 @@ use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Slots that the hand of the clock looks at for an entry that was not used, before it takes the next that it meets.
+/// How many slots the hand of the clock searches for an unused entry before it evicts any entry.
 const PATIENCE: usize = 1_024;
 
-/// Slots that [`Writer::fresh`] reads at a time: a millisecond's work.
+/// Slots that [`Writer::fresh`] reads at a time: about a millisecond of work.
 const WALKED_AT_A_TIME: usize = 16_384;
 
-/// A walk through the table, and what it has met.
+/// A walk through the table, and the answers found so far.
 #[derive(Default)]
 pub(super) struct Walk {
-    /// The table and the epoch that it is about.
+    /// The table and the epoch of the walk.
     begun: Option<(tables::Use, Epoch)>,
     next: usize,
     kept: Vec<Kept>,
@@ -36,24 +36,24 @@ impl Walk {
     }
 }
 
-/// The table and what is beside it.
+/// The table and the answers outside it.
 pub(super) struct Writer {
     source: Source,
     limits: StoreLimits,
     pub ages: Ages,
-    /// Those that [readers](Readers) have.
+    /// The same tables as the [readers'](Readers).
     tables: Arc<Tables>,
-    /// Where the next entry is evicted.
+    /// The slot where the search for the next eviction begins.
     hand: usize,
-    /// The SA's answers in the table.
+    /// The number of SA answers in the table.
     plain: usize,
-    /// Preloaded paths in the table.
+    /// The number of preloaded paths in the table.
     preloaded: usize,
     pub preloads: Preloads,
     pub(super) side: Side,
     pub missing: Negatives<PathQuery>,
     pub renewing: Renewing,
-    /// Differs once the fresh plain answers do.
+    /// Changes with the fresh plain answers.
     pub changes: u64,
 }
 
@@ -75,12 +75,12 @@ impl Writer {
         }
     }
 
-    /// The SA's answers.
+    /// Returns the number of SA answers.
     pub fn len(&self) -> usize {
         self.plain + self.side.len()
     }
 
-    /// Whether nothing is known that is not in the table.
+    /// Whether all answers are in the table.
     pub fn has_no_others(&self) -> bool {
         self.side.is_empty() && self.missing.is_empty()
     }
@@ -117,7 +117,7 @@ impl Writer {
                 return path;
             }
         }
-        // A record that is repeated comes before another that would do: its SL of 0 names no SL.
+        // First a record that the query repeats: its SL 0 is not a constraint.
         let repeated = targets(query).find_map(|target| {
             let is_fresh = |age| self.is_fresh(age, now);
             let path = self.plain(target, is_fresh);
@@ -211,7 +211,7 @@ impl Writer {
         is_meant && self.ages.is_due(age, now)
     }
 
-    /// The SA's answers in the table.
+    /// Returns the SA answers in the table.
     fn answers_in_table(&self) -> impl Iterator<Item = Entry> {
         let entries = self.tables.table().entries();
         entries.filter(|entry| !entry.is_preloaded())
@@ -223,12 +223,12 @@ impl Writer {
 
     /// See [`PathStore::fresh`](super::PathStore::fresh).
     ///
-    /// Takes the next part; false if there is no more.
+    /// Reads the next part; false at the end.
     pub fn fresh(&self, walk: &mut Walk, now: Moment) -> bool {
         let table = self.tables.table();
         let begun = Some((self.tables.current(), self.ages.current()));
         if walk.begun != begun {
-            // Entries have other slots now, or what was fresh is so no more.
+            // Entries may be in other slots now, or are no longer fresh: begin again.
             *walk = Walk {
                 begun,
                 ..Walk::default()
@@ -280,13 +280,13 @@ impl Writer {
     ) -> Option<()> {
         let key = TableKey::new(target, &self.source)?;
         let learned = self.ages.learned(age, now)?.since(Moment::default());
-        // Not the current one, with which it would be fresh.
+        // Not the current epoch, which would make it fresh.
         let epoch = self.ages.current().low().wrapping_sub(1);
         let entry = Entry::new(key, path, &self.source, learned, epoch)?;
         if self.tables.table().find(key).is_some() || self.side.peek(target).is_some() {
             return None;
         }
-        // What the SA said lately does not go for it.
+        // A recent SA answer is not evicted for a loaded one.
         if self.len() >= self.limits.capacity {
             return None;
         }
@@ -294,7 +294,7 @@ impl Writer {
         Some(())
     }
 
-    /// Forgets what was loaded. False if that is forgotten already.
+    /// Drops loaded answers. False if they were dropped before.
     pub fn drop_loaded(&mut self) -> bool {
         let were_there = self.ages.drop_loaded();
         if were_there {
@@ -307,7 +307,7 @@ impl Writer {
         self.ages.freshness(age, now) == Freshness::Fresh
     }
 
-    /// An answer to any query for `target`, whose age is right.
+    /// Returns an answer for `target` from inside or outside the table, if `is_right` accepts its age.
     fn find(
         &self,
         target: Target,
@@ -321,7 +321,7 @@ impl Writer {
         plain.or_else(|| self.side.peek(target)?.find(query, is_right))
     }
 
-    /// The SA's path in the table, if its age is right.
+    /// Returns the SA's path in the table, if `is_right` accepts its age.
     fn plain(&self, target: Target, is_right: impl Fn(Age) -> bool) -> Option<PathRecord> {
         let key = TableKey::new(target, &self.source)?;
         let (slot, entry) = self.tables.table().find(key)?;
@@ -339,7 +339,7 @@ impl Writer {
         }
     }
 
-    /// The SA's answer in the table.
+    /// Returns the SA's answer in the table.
     fn plain_entry(&self, target: Target) -> Option<Entry> {
         let (_, entry) = self
             .tables
@@ -348,20 +348,20 @@ impl Writer {
         (!entry.is_preloaded()).then_some(entry)
     }
 
-    /// GID and LID where the SA's path in the table leads.
+    /// Returns the GID and LID of the SA's path in the table.
     fn plain_port(&self, target: Target) -> Option<(Gid, Lid)> {
         let entry = self.plain_entry(target)?;
         Some(self.port_of(&entry))
     }
 
-    /// GID and LID where what the SA said of a destination leads.
+    /// Returns the GIDs and LIDs of all SA answers for a destination.
     fn ports(&self, target: Target) -> impl Iterator<Item = (Gid, Lid)> {
         let others = self.side.peek(target).into_iter();
         let others = others.flat_map(|others| others.ports());
         self.plain_port(target).into_iter().chain(others)
     }
 
-    /// GID and LID of a loaded answer that turns out to be wrong.
+    /// Stores an answer. Returns the GID and LID of a loaded answer that it contradicts.
     pub fn learn(
         &mut self,
         readers: &Readers,
@@ -386,7 +386,7 @@ impl Writer {
         (loaded != port(path)).then_some(loaded)
     }
 
-    /// GID and LID where an entry leads.
+    /// Returns the GID and LID of an entry's path.
     fn port_of(&self, entry: &Entry) -> (Gid, Lid) {
         port(&entry.path(&self.source))
     }
@@ -405,16 +405,16 @@ impl Writer {
         self.side.learn(target, query, path, learned, used);
     }
 
-    /// Since when a destination's other answers count as used when one is learnt. What was used lately is not used by being
-    /// renewed; else a client has asked.
+    /// Returns the mark of use for a destination's other answers when one is stored. If they were used lately, this may be a
+    /// renewal, which is no use; otherwise a client has sent a request.
     fn use_of(&self, target: Target) -> Use {
         let used = self.side.peek(target).map(|others| others.used());
         used.filter(|used| self.ages.was_used_lately(*used))
             .unwrap_or(self.ages.used_now())
     }
 
-    /// Takes in the answer to a plain query, and gives the last one. If it shows that the destination is another port now,
-    /// what else was known dates from before and goes, and so does the LID that the port had before.
+    /// Stores the answer to a plain query, and returns the previous one. If the destination is another port now, the other
+    /// answers for it are outdated and dropped, and so is the LID that the port had before.
     fn learn_plain(
         &mut self,
         readers: &Readers,
@@ -453,7 +453,7 @@ impl Writer {
         last
     }
 
-    /// Puts an entry into the table, unless there is no memory for it.
+    /// Inserts an entry into the table, unless there is no memory for it.
     fn put(&mut self, readers: &Readers, key: TableKey, entry: Entry) {
         while self.plain + self.preloaded >= self.tables.table().room()
             && self.tables.table().find(key).is_none()
@@ -473,14 +473,14 @@ impl Writer {
         }
     }
 
-    /// When hits have to be told the time, so that they do not give that entry after its TTL. `None`: they never do.
+    /// Returns when a tick is due, so that hits do not give that entry after its TTL. `None`: never.
     fn tick_for(&self, readers: &Readers, entry: &Entry) -> Option<u64> {
         let end = entry.learned().saturating_add(millis(self.limits.ttl?));
         let is_over = end <= readers.now.load(Ordering::Relaxed);
         (!is_over).then(|| end - AHEAD * readers.period.unwrap_or(0))
     }
 
-    /// Says when hits have to be told the time after this.
+    /// Publishes when the next tick is due.
     pub fn schedule(&self, readers: &Readers, now: Moment) {
         let Some(period) = readers.period else {
             return;
@@ -499,7 +499,7 @@ impl Writer {
         }
     }
 
-    /// Goes on with a larger table. Readers go on with the old one until the new one is filled.
+    /// Changes to a larger table. Readers use the old one until the new one is filled.
     fn grow(&mut self) -> bool {
         let is_grown = self.tables.grow();
         if is_grown {
@@ -508,7 +508,7 @@ impl Writer {
         is_grown
     }
 
-    /// Makes room. False: there is nothing to evict.
+    /// Makes room. False: nothing to evict.
     fn evict(&mut self) -> bool {
         if self.side.len() > self.plain {
             let is_evicted = self.side.evict();
@@ -547,7 +547,8 @@ impl Writer {
         }
     }
 
-    /// Forgets a LID if it was that port's: it is another's now, or nobody's. The LID of a router to a far GID stays.
+    /// Drops the answer for a LID if it led to that port, which has left the LID. The LID of a router to a GID of another
+    /// subnet stays.
     fn forget_lid_of(&mut self, gid: Gid, lid: Lid) {
         let target = Target::Lid(lid);
         if self.ports(target).any(|port| port == (gid, lid)) {
@@ -555,11 +556,11 @@ impl Writer {
         }
     }
 
-    /// Remembers that there is no such path.
+    /// Stores that there is no such path.
     pub fn learn_missing(&mut self, readers: &Readers, query: &PathQuery, now: Moment) {
         readers.has_others.store(true, Ordering::Release);
         self.missing.insert(*query, now);
-        // What is renewed would be answered on.
+        // Otherwise a stale answer, given while it is renewed, would hide this.
         if self.renewing == Renewing::Nothing {
             return;
         }
@@ -636,7 +637,7 @@ impl Writer {
         readers.publish_epoch(self.ages.current());
     }
 
-    /// Starts anew with an empty table; gives what was there.
+    /// Begins again with an empty table; returns the old content.
     pub fn clear(&mut self, readers: &Readers) -> Discarded {
         let empty = Self::new(self.source, self.limits, Arc::clone(&self.tables));
         let mut old = std::mem::replace(self, empty);

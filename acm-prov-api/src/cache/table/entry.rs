@@ -1,15 +1,15 @@
-//! What a slot of the table says: a path, how it is known, and since when.
+//! An entry of the table: a path, its origin, and its time.
 
 use super::slot::{FIRST_WORD, Slot, Words};
 use crate::address::Lid;
 use crate::path::PathRecord;
 use crate::sa::{Source, Target};
 
-/// Under which a path is found: a destination in the endpoint's subnet.
+/// The key of a path: a destination in the endpoint's subnet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cache) enum TableKey {
     Lid(Lid),
-    /// A GID with the endpoint's subnet prefix, by its other half as it is on the wire.
+    /// A GID with the endpoint's subnet prefix: its interface id, in wire order.
     Guid(u64),
 }
 
@@ -27,7 +27,7 @@ impl TableKey {
     }
 }
 
-/// The two halves of a GID, as they are on the wire.
+/// Returns the two halves of a GID, in wire order.
 #[inline]
 fn halves(gid: &[u8; 16]) -> [u64; 2] {
     let [first, second] = [0, 8].map(|at| {
@@ -38,9 +38,9 @@ fn halves(gid: &[u8; 16]) -> [u64; 2] {
     [first.unwrap_or(0), second.unwrap_or(0)]
 }
 
-/// The words of a slot. Bytes of the record are in the order of the wire.
+/// The words of a slot. Bytes of the record are in wire order.
 ///
-/// 1. milliseconds of the moment of learning: 34 years of them
+/// 1. when the answer was stored, in milliseconds (wraps after 34 years)
 /// 2. interface id of the DGID
 /// 3. DLID, SLID, P_Key, QoS class and SL
 /// 4. reversible and number of paths, MTU, rate, lifetime, preference; 16 bits of the epoch; 8 flags
@@ -55,7 +55,7 @@ const IS_LID: u64 = 1 << 57;
 const PRELOADED: u64 = 1 << 58;
 const VISITED: u64 = 1 << 59;
 const LOADED: u64 = 1 << 60;
-/// Used in this period of use, in the one before it, in the one before that.
+/// Used in the current period of use, the previous one, the one before.
 const IN_USE: u64 = 0b111 << 61;
 const IN_USE_NOW: u64 = 1 << 61;
 /// What a hit sets.
@@ -65,8 +65,8 @@ impl Entry {
     pub(super) const EMPTY: Self = Self([0; 4]);
     pub(super) const VISITED: u64 = VISITED;
 
-    /// The entry of a path. `None` if the path does not fit: what an entry has no room for must be zero, or the
-    /// endpoint's, or the key's.
+    /// Creates the entry of a path. `None` if the path does not fit: fields without room in an entry must be zero, or equal the
+    /// endpoint's or the key's.
     pub fn new(
         key: TableKey,
         path: &PathRecord,
@@ -97,19 +97,19 @@ impl Entry {
         ]))
     }
 
-    /// The same, from an operator's dump.
+    /// Marks the entry as one of an operator's dump.
     pub fn preloaded(self) -> Self {
         let [learned, guid, lids, codes] = self.0;
         Self([learned, guid, lids, codes | PRELOADED])
     }
 
-    /// The same, from another time.
+    /// Marks the entry as loaded from a snapshot.
     pub fn loaded(self) -> Self {
         let [learned, guid, lids, codes] = self.0;
         Self([learned, guid, lids, codes | LOADED])
     }
 
-    /// The same, as much in use as the entry that it replaces, and in use at least.
+    /// Copies the marks of use from the entry that it replaces, and marks it as used.
     pub fn in_use_as(self, last: Option<Self>) -> Self {
         let last = last.map_or(0, |last| last.0[3] & (IN_USE | VISITED));
         let use_of_last = match last & IN_USE {
@@ -120,7 +120,7 @@ impl Entry {
         Self([learned, guid, lids, codes | use_of_last])
     }
 
-    /// The destination.
+    /// Returns the destination.
     pub fn target(&self, source: &Source) -> Target {
         match self.key() {
             TableKey::Lid(lid) => Target::Lid(lid),
@@ -128,13 +128,13 @@ impl Entry {
         }
     }
 
-    /// The path. It is put together word by word: a hit writes these into its answer, and nothing between.
+    /// Returns the path, built word by word: a hit writes these words straight into its answer.
     #[inline(always)]
     pub fn path(&self, source: &Source) -> PathRecord {
         let [_, guid, lids, codes] = self.0;
         let [prefix, interface_id] = halves(&source.gid.0);
-        // The lower half of `lids` is the record's bytes from 40 on, the upper one those from 50 on; `codes` is in the order of
-        // the bytes.
+        // The lower half of `lids` holds the record's bytes from 40 on, the upper half the bytes from 50 on; `codes` is in
+        // byte order.
         let lids = u64::from_le_bytes(lids.to_ne_bytes());
         let reversible = codes & 0xff;
         let [mtu_and_rate, lifetime_and_preference] = [codes >> 8 & 0xffff, codes >> 24 & 0xffff];
@@ -199,7 +199,7 @@ impl Entry {
     /// Notes in the entry's slot that a period of use ends.
     pub(super) fn end_period(&self, slot: &Slot) {
         let before = self.0[3] & IN_USE;
-        // What is set above the third bit is gone.
+        // The shift drops the bit of the oldest period.
         slot.clear_bits(before);
         slot.set_bits(before << 1);
     }
@@ -208,7 +208,7 @@ impl Entry {
         self.0[3] & VISITED != 0
     }
 
-    /// Notes in the entry's slot that it was used; written only if it is news, so that readers share the memory.
+    /// Marks the entry as used in its slot. Writes only if the mark is new, so that readers can share the cache line.
     #[inline]
     pub fn visit(&self, slot: &Slot) {
         if self.0[3] & HIT != HIT {
@@ -216,13 +216,13 @@ impl Entry {
         }
     }
 
-    /// Milliseconds of the moment of learning.
+    /// Returns when the answer was stored, in milliseconds.
     #[inline]
     pub fn learned(&self) -> u64 {
         self.0[0]
     }
 
-    /// The lower bits of the epoch of learning.
+    /// Returns the lower bits of the answer's epoch.
     #[inline]
     pub fn epoch(&self) -> u16 {
         (self.0[3] >> EPOCH_AT) as u16

@@ -1,5 +1,5 @@
-//! Where slots live: a large array is mapped by itself and asks for huge pages, since a random slot would cost a walk of page
-//! tables otherwise, and since memory that is not needed goes back to the system at once.
+//! The memory of slots. A large array is mapped separately with huge pages: otherwise access to a random slot would cost a page
+//! table walk. Unused mapped memory returns to the system at once.
 
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
@@ -9,7 +9,7 @@ use super::slot::Slot;
 /// Bytes of a huge page of x86-64, and of AArch64 with pages of 4 KiB.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes of the smallest array that is mapped: whole pages everywhere.
+/// Bytes of the smallest mapped array: whole pages on every platform.
 const LARGE: usize = 64 << 10;
 
 /// An array of slots, all zeros at first.
@@ -23,7 +23,7 @@ impl Slots {
         Self::Small(Box::default())
     }
 
-    /// `None`: the system has no memory for them.
+    /// Creates zeroed slots. `None`: the system has no memory for them.
     pub fn new(length: usize) -> Option<Self> {
         #[cfg(test)]
         if length > tests::MOST_SLOTS.get() {
@@ -38,7 +38,7 @@ impl Slots {
         Mapping::new(length).map(Self::Large)
     }
 
-    /// Makes them all zeros again. Memory that is mapped for them goes back to the system, until they are written.
+    /// Sets all slots to zero. Mapped memory returns to the system until they are written.
     pub fn zero(&self) {
         match self {
             Self::Large(mapping) if mapping.give_back() => {}
@@ -46,7 +46,7 @@ impl Slots {
         }
     }
 
-    /// Bytes that are mapped for them alone.
+    /// Returns the bytes of the mapping, if there is one.
     pub fn mapped_bytes(&self) -> usize {
         match self {
             Self::Small(_) => 0,
@@ -67,22 +67,22 @@ impl Deref for Slots {
     }
 }
 
-/// An array of slots in memory of its own, which is given back when it is dropped.
+/// An array of slots in its own mapping.
 pub(super) struct Mapping {
     slots: NonNull<Slot>,
     length: usize,
 }
 
-// SAFETY: the memory is this value's alone, and slots can be used by all threads.
+// SAFETY: this value owns the memory, and any thread may use slots.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; a shared mapping gives out shared slots only.
+// SAFETY: as above; a shared mapping gives out only shared slots.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `None`: the system has no memory for it.
+    /// Maps memory. `None`: the system has none.
     fn new(length: usize) -> Option<Self> {
         let bytes = length.checked_mul(size_of::<Slot>())?;
-        // A huge page begins where its size divides the address. Miri knows no parts of mappings.
+        // Huge pages are aligned to their size. Miri cannot unmap part of a mapping.
         let spare = match bytes < HUGE_PAGE || cfg!(miri) {
             true => 0,
             false => HUGE_PAGE,
@@ -94,12 +94,12 @@ impl Mapping {
         };
         let slots = start.wrapping_add(before);
         if spare > 0 {
-            // SAFETY: these are the ends of the mapping above, of which nobody else knows.
+            // SAFETY: these are the ends of the mapping above, to which no other code has a pointer.
             unsafe {
                 unmap(start, before);
                 unmap(slots.wrapping_add(bytes), spare - before);
             }
-            // Where there are no huge pages, small ones do.
+            // If there are no huge pages, small ones work too.
             // SAFETY: advice on the mapping above, which changes no byte of it.
             unsafe { libc::madvise(slots.cast(), bytes, libc::MADV_HUGEPAGE) };
         }
@@ -107,22 +107,22 @@ impl Mapping {
         Some(Self { slots, length })
     }
 
-    /// Gives the memory back to the system, which has zeros there from now on. False if it does not take it.
+    /// Returns the memory to the system; it then reads as zeros. False if the system refuses.
     fn give_back(&self) -> bool {
-        // Miri knows no such advice.
+        // Miri does not support this advice.
         if cfg!(miri) {
             return false;
         }
         let bytes = size_of_val(self.slots());
-        // SAFETY: the mapping is private, without a file, and this value's own; it stays mapped, and zeros are slots. Whoever reads
-        // them meanwhile does so through atomics, and sees the old words or zeros.
+        // SAFETY: the mapping is private, anonymous and owned by this value. It stays mapped, and zeros are valid slots. Concurrent
+        // readers use atomics and see the old words or zeros.
         unsafe { libc::madvise(self.slots.as_ptr().cast(), bytes, libc::MADV_DONTNEED) == 0 }
     }
 
     #[inline]
     fn slots(&self) -> &[Slot] {
-        // SAFETY: the mapping is that long, is aligned to more than a slot, lives as long as `self`, and began as zeros,
-        // which are slots; it is written through the atomics of the slots only.
+        // SAFETY: the mapping has that length, is aligned to more than a slot, lives as long as `self`, and began as zeros,
+        // which are valid slots; it is written only through the atomics of the slots.
         unsafe { std::slice::from_raw_parts(self.slots.as_ptr(), self.length) }
     }
 }
@@ -130,14 +130,14 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let bytes = size_of_val(self.slots());
-        // SAFETY: what `new` has mapped and kept; nobody borrows it any more, and slots need no drop.
+        // SAFETY: `new` has mapped and kept this range; no borrow is left, and slots need no drop.
         unsafe { unmap(self.slots.as_ptr().cast(), bytes) };
     }
 }
 
-/// Maps fresh memory, all zeros. `None`: the system has none.
+/// Maps fresh, zeroed memory. `None`: the system has none.
 fn map(bytes: usize) -> Option<*mut u8> {
-    // SAFETY: a new mapping, at an address that the kernel chooses, touches nothing that is there.
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps no other.
     let start = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -151,10 +151,10 @@ fn map(bytes: usize) -> Option<*mut u8> {
     (start != libc::MAP_FAILED).then_some(start.cast())
 }
 
-/// Gives mapped memory back. If the kernel cannot (too many mappings), it stays, untouched.
+/// Unmaps memory. If the kernel cannot (too many mappings), it stays mapped.
 ///
 /// # Safety
-/// It is mapped, in whole pages, and used by nobody.
+/// The range is mapped, consists of whole pages, and no other code uses it.
 unsafe fn unmap(start: *mut u8, bytes: usize) {
     if bytes > 0 {
         // SAFETY: as the caller promises.
@@ -174,7 +174,7 @@ pub(in crate::cache) mod tests {
     const MAPPED: usize = LARGE / size_of::<Slot>();
 
     thread_local! {
-        /// Larger arrays are refused, as by a system without memory.
+        /// Larger arrays are refused, as if the system had no memory.
         pub static MOST_SLOTS: Cell<usize> = const { Cell::new(usize::MAX) };
     }
 

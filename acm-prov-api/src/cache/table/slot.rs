@@ -1,21 +1,21 @@
-//! Four words that one thread at a time writes and any number read, without waiting for each other: a seqlock.
+//! Four words that one thread writes and many read, without waiting for each other: a seqlock.
 //!
-//! The upper bits of the first word count. An odd count says that the words are being written; a reader that sees the same even
-//! count before and after it has read the words has read what was written together. Every word is atomic, since a reader
-//! that is late reads while they are written. The words are written by Release and read by Acquire: a reader that sees a
-//! new word sees the odd count, too, when it looks again. So no fence is needed, which ThreadSanitizer does not know.
+//! The upper bits of the first word are a counter. It is odd while the words are being written. If a reader sees the same even
+//! count before and after it reads the words, they belong together. Every word is atomic, since a late reader reads
+//! while they are written. Words are written with Release and read with Acquire: a reader that sees a new word also sees
+//! the odd count in its second look. So no fence is needed (ThreadSanitizer does not support fences).
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// What a slot holds. Of the first word, [the lower 40 bits](FIRST_WORD) count.
+/// The content of a slot. Of the first word it uses [the lower 40 bits](FIRST_WORD).
 pub type Words = [u64; 4];
 
-/// The bits of the first word that are not the slot's own.
+/// The bits of the first word that are content; the slot's counter has the others.
 pub const FIRST_WORD: u64 = ONE - 1;
 
 const ONE: u64 = 1 << 40;
 
-/// Looks at a slot that is being written before a reader gives up. A model has to try all numbers of them.
+/// How often a reader retries a slot that is being written. Few under loom, which tries all interleavings.
 const TRIES: usize = if cfg!(loom) { 2 } else { 16 };
 
 /// See the [module](self).
@@ -23,14 +23,14 @@ const TRIES: usize = if cfg!(loom) { 2 } else { 16 };
 pub struct Slot([AtomicU64; 4]);
 
 impl Default for Slot {
-    /// All zeros, like fresh memory.
+    /// All zeros, as in fresh memory.
     fn default() -> Self {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 }
 
 impl Slot {
-    /// What was written last. `None`: it is being written.
+    /// Returns the words written last. `None`: they are being written.
     #[inline(always)]
     pub fn read(&self) -> Option<Words> {
         self.read_once().or_else(|| self.read_again())
@@ -64,21 +64,21 @@ impl Slot {
         first.store(before.wrapping_add(ONE), Ordering::Relaxed);
         second.store(words[1], Ordering::Release);
         third.store(words[2], Ordering::Release);
-        // Swapped: marks are set in what was here or in what comes, and never bring back what was.
+        // A swap: a concurrent mark lands in the old or in the new word, and never restores the old word.
         fourth.swap(words[3], Ordering::Release);
         let count = before.wrapping_add(2 * ONE) & !FIRST_WORD;
         first.store(count | words[0] & FIRST_WORD, Ordering::Release);
     }
 
-    /// Makes the words zeros, the count too. Readers do not find out by the slot alone that words are not of one time: the store
-    /// changes the [current table](crate::cache::tables) before. One thread at a time.
+    /// Sets all words to zero, the counter too. A reader cannot detect this by the slot alone, so the store first makes
+    /// [another table current](crate::cache::tables). One thread at a time.
     pub fn zero(&self) {
         for word in &self.0 {
             word.store(0, Ordering::Release);
         }
     }
 
-    /// Sets bits of the last word. For any thread; what is being written meanwhile may get them, or lose them.
+    /// Sets bits of the last word. For any thread. A concurrent write may keep or lose them.
     #[inline]
     pub fn set_bits(&self, bits: u64) {
         self.0[3].fetch_or(bits, Ordering::Relaxed);

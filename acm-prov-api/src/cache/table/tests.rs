@@ -32,7 +32,7 @@ fn to_lid(lid: u16) -> TableKey {
     key(Target::Lid(Lid(lid)))
 }
 
-/// An entry of that key; the number tells it from others.
+/// Returns an entry of a key; the number makes it unique.
 fn entry(key: TableKey, number: u64) -> Entry {
     let mut path = PathRecord::default();
     path.set_sgid(source().gid)
@@ -79,9 +79,9 @@ fn a_table_without_slots_holds_nothing() {
     assert_eq!(table.evict(&mut 0, 10, |_| true), None);
 }
 
-/// The model of the slot has all orders; this is the processor's.
+/// The loom model tests all orders; this test runs on the real processor.
 #[test]
-fn slots_are_read_whole_while_they_are_written() {
+fn slots_are_read_consistently_while_they_are_written() {
     const ROUNDS: u64 = if cfg!(miri) { 100 } else { 5_000_000 };
     let slot = Slot::default();
     let reads = AtomicU64::new(0);
@@ -99,7 +99,7 @@ fn slots_are_read_whole_while_they_are_written() {
             }
         });
         let mut round = 0;
-        // Never ends if no read succeeds.
+        // The test hangs if no read succeeds.
         while round < ROUNDS || reads.load(Ordering::Relaxed) < ROUNDS / 100 {
             round += 1;
             slot.write([round; 4]);
@@ -153,7 +153,7 @@ fn lids_are_near_their_homes() {
 }
 
 #[test]
-fn the_hand_takes_who_was_not_visited() {
+fn the_hand_evicts_unvisited_entries() {
     let table = table(12);
     let keys: Vec<TableKey> = (1..=12).map(to_lid).collect();
     for &key in &keys {
@@ -166,10 +166,10 @@ fn the_hand_takes_who_was_not_visited() {
     let mut hand = 0;
     let evicted = table.evict(&mut hand, 100, |_| true).unwrap();
     assert_eq!(evicted.key(), keys[11]);
-    // All were visited, in part before the hand came: it takes one when it comes again.
+    // All were visited, some before the hand passed: it takes one in its second round.
     assert!(table.evict(&mut hand, 100, |_| true).is_some());
     assert_eq!(table.entries().count(), 10);
-    // What may not go stays, visited or not.
+    // Entries that may not go stay, visited or not.
     let only = |entry: &Entry| entry.key() == keys[3];
     let is_there = value(&table, keys[3]).is_some();
     assert_eq!(table.evict(&mut hand, 100, only).is_some(), is_there);
@@ -178,7 +178,7 @@ fn the_hand_takes_who_was_not_visited() {
 }
 
 #[test]
-fn the_hands_patience_has_an_end() {
+fn the_hand_gives_up_after_its_patience() {
     let table = table(12);
     for lid in 1..=12 {
         table.put(to_lid(lid), entry(to_lid(lid), 1));

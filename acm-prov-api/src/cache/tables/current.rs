@@ -1,12 +1,12 @@
 //! Which table is current.
 //!
-//! A reader notes it before it searches, and looks again when it has. The writer changes it before it changes a table
-//! that was current. The words of slots are written by Release and read by Acquire: a reader that has read one from after the
-//! change sees the change when it looks again.
+//! A reader reads this before and after its search. The writer changes this before it changes a table that was
+//! current. It writes the words of slots with Release, and readers read them with Acquire: a reader that has seen a word from
+//! after the change sees the change in its second read.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A table, for as long as it is current: no other time has this value.
+/// One use of a table: from becoming current to the next change. No two uses have the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use(u64);
 
@@ -14,18 +14,18 @@ pub struct Use(u64);
 const ONE: u64 = 1 << 8;
 
 impl Use {
-    /// The size's number.
+    /// Returns the number of the size.
     #[inline]
     pub fn size(self) -> usize {
         (self.0 % ONE) as usize
     }
 
-    /// The next larger one's.
+    /// The next use, of the next larger table.
     pub fn grown(self) -> Self {
         Self(self.0 + ONE + 1)
     }
 
-    /// The smallest one's.
+    /// The next use, of the smallest table.
     pub fn cleared(self) -> Self {
         Self(self.0 / ONE * ONE + ONE)
     }
@@ -35,24 +35,24 @@ impl Use {
 pub struct Current(AtomicU64);
 
 impl Current {
-    /// The smallest one.
+    /// Begins with the smallest table.
     pub fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// The current table's use, at the beginning of a search. Entries that were put in before it was set are there.
+    /// Returns the current use, at the beginning of a search. Entries inserted before it was set are visible.
     #[inline]
     pub fn begin(&self) -> Use {
         Use(self.0.load(Ordering::Acquire))
     }
 
-    /// Whether all that was read since it was current is of that use.
+    /// Whether everything read since [`get`](Self::get) belongs to that use.
     #[inline]
     pub fn is_still(&self, begun: Use) -> bool {
         self.0.load(Ordering::Relaxed) == begun.0
     }
 
-    /// Makes another one current. One thread at a time.
+    /// Sets the current use. One thread at a time.
     pub fn set(&self, next: Use) {
         self.0.store(next.0, Ordering::Release);
     }

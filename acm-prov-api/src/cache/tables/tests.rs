@@ -34,7 +34,7 @@ fn grown(times: usize) -> Arc<Tables> {
 }
 
 #[test]
-fn what_is_in_one_is_in_the_next_and_not_in_the_last() {
+fn growing_copies_the_entries_and_clearing_drops_them() {
     let tables = grown(1);
     put(&tables, 1, 7);
     let old = tables.current.begin();
@@ -45,7 +45,7 @@ fn what_is_in_one_is_in_the_next_and_not_in_the_last() {
     assert!(old.table.find(key(1)).is_none() && old.filled.lock().is_none());
 }
 
-/// What is discarded late is not what has come meanwhile.
+/// A late discard does not remove entries that have come meanwhile.
 #[test]
 fn a_table_that_serves_again_is_empty_and_stays_full() {
     for discards_first in [true, false] {

@@ -53,8 +53,8 @@ fn sound() -> acm_provider {
 }
 
 fn judge_table(table: &acm_provider, version: u32) -> Report {
-    // SAFETY: the table is whole; where a test states another size, it is a smaller one or the
-    // fields past the known ones are not looked at; the names are C strings.
+    // SAFETY: the table is complete; if a test states another size, it is smaller, or no
+    // field past the known ones is read; the names are C strings.
     unsafe { judge(table, version) }
 }
 
@@ -108,7 +108,7 @@ fn versions() {
     ] {
         let mut table = sound();
         table.version = version;
-        // Not to be followed: with another version it may be anything.
+        // Must not be followed: with another version it may be anything.
         table.name = core::ptr::without_provenance(1);
         let report = judge_table(&table, version);
         assert_eq!(report.findings(), [finding]);
@@ -340,10 +340,10 @@ fn queries() {
         0
     }
     let ask = |query: provider_query_fn| {
-        // SAFETY: the functions above store whole tables or none.
+        // SAFETY: the functions above store complete tables or none.
         let (table, report) = unsafe { judge_query(query) };
         if !table.is_null() {
-            // SAFETY: made by Box::into_raw above, and nobody else has it.
+            // SAFETY: made by Box::into_raw above, and not shared.
             drop(unsafe { Box::from_raw(table.cast_mut()) });
         }
         (table.is_null(), report)

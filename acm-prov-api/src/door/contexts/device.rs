@@ -1,9 +1,9 @@
-//! Devices, whose contexts the core can forget without a close.
+//! Devices. The core can forget their contexts without a close.
 //!
-//! ibacm opens a device with the first port that comes up, and counts the ports that are open in it. If `open_port` fails and
-//! no other port is open, it drops its count and the context with it: there is no `close_device`, and the next port that
-//! comes up opens the device anew. So the SDK ends such a device itself. A core that keeps the context all the same may use
-//! it: `open_port` opens the device again, `close_device` finds nothing left to do.
+//! ibacm opens a device with its first port that comes up, and counts its open ports. If `open_port` fails and
+//! no other port is open, it forgets the context without `close_device`, and the next port that
+//! comes up opens the device anew. So the SDK ends such a device itself. A core that keeps the context may still use
+//! it: `open_port` reopens the device, and `close_device` has nothing left to do.
 
 use std::ffi::c_void;
 
@@ -27,7 +27,7 @@ unsafe impl Sync for CoreDevice {}
 
 impl CoreDevice {
     /// # Safety
-    /// The core keeps the device until it closes the context that it gets for it, or opens another.
+    /// The core keeps the device until it closes the context that it gets for it, or opens the device again.
     pub(in crate::door) unsafe fn new(device: *const acm_device) -> Self {
         Self(device)
     }
@@ -43,9 +43,9 @@ pub(in crate::door) struct OpenDevice<P: Provider> {
 }
 
 struct State<P: Provider> {
-    /// None after the open of its only port has failed.
+    /// `None` after its only port failed to open.
     device: Option<Arc<Device<P>>>,
-    /// Ports that are open in it, or are being opened.
+    /// The number of ports that are open or being opened.
     ports: usize,
 }
 
@@ -81,7 +81,7 @@ impl<P: Provider> OpenDevice<P> {
         Ok(open)
     }
 
-    /// The device, opened again if it has ended.
+    /// Returns the device; reopens it if it has ended.
     fn device(&self) -> Result<Arc<Device<P>>, Refusal> {
         if let Some(device) = &self.state.lock().device {
             return Ok(Arc::clone(device));
@@ -101,7 +101,7 @@ impl<P: Provider> OpenDevice<P> {
         self.end_taken(callback, device);
     }
 
-    /// A port could not be opened: the device ends, unless another port is open in it.
+    /// Ends the device after a port failed to open, unless another port is open.
     pub(in crate::door) fn port_failed(&self, contexts: &Contexts<P>, context: *mut c_void) {
         let device = {
             let mut state = self.state.lock();
@@ -118,12 +118,12 @@ impl<P: Provider> OpenDevice<P> {
         let Some(device) = device else { return };
         guard(&self.host, callback, (), || device.context().close());
         device.handle().close();
-        // The provider's destructor may panic, and a panic may be under way.
+        // The provider's destructor may panic, even during another panic.
         guard(&self.host, callback, (), || drop(device));
     }
 }
 
-/// That a port is open in a device.
+/// A port's use of its device; dropping it ends the use.
 pub(in crate::door) struct UsedDevice<P: Provider>(Arc<OpenDevice<P>>);
 
 impl<P: Provider> UsedDevice<P> {
@@ -143,7 +143,7 @@ impl<P: Provider> Drop for UsedDevice<P> {
     }
 }
 
-/// Devices that ended since the open of their only port failed, one for each of the core's.
+/// Devices that ended because their only port failed to open; at most one per device of the core.
 pub(super) struct FailedDevices(Mutex<Vec<(CoreDevice, ContextKey)>>);
 
 impl FailedDevices {
@@ -164,7 +164,7 @@ impl FailedDevices {
 }
 
 impl<P: Provider> Contexts<P> {
-    /// The core opens a device: it has forgotten contexts of the same that have ended.
+    /// Removes ended contexts of a device that the core opens again: it has forgotten them.
     pub(in crate::door) fn forget_failed(&self, callback: &str, device: CoreDevice) {
         let forgotten: Vec<ContextKey> = {
             let mut failed = self.failed_devices.0.lock();
@@ -178,7 +178,7 @@ impl<P: Provider> Contexts<P> {
         }
     }
 
-    /// A port was opened: the core keeps the context of its device.
+    /// Notes that a port has opened: the core keeps the context of its device.
     pub(in crate::door) fn port_opened(&self, context: *mut c_void) {
         self.failed_devices.remove(context);
     }

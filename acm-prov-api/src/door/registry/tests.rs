@@ -1,4 +1,4 @@
-//! One thread at a time, and many; the models look at each order.
+//! Tests with one thread and with many; the loom models test every order.
 
 use super::*;
 
@@ -14,14 +14,14 @@ fn close<T>(registry: &Registry<T>, key: ContextKey) -> Option<Arc<T>> {
 }
 
 #[test]
-fn a_key_dies_with_its_context() {
+fn a_key_is_invalid_after_its_context_closes() {
     let registry = Registry::new();
     let first = registry.insert(Arc::new(1)).unwrap();
     assert_eq!(value(&registry, first), Some(1));
     assert_eq!(close(&registry, first).as_deref(), Some(&1));
     assert!(close(&registry, first).is_none());
     let second = registry.insert(Arc::new(2)).unwrap();
-    assert_ne!(first, second, "the slot is used again under another key");
+    assert_ne!(first, second, "the slot is reused under another key");
     assert_eq!(value(&registry, first), None);
     assert!(!registry.is_open(first) && registry.is_open(second));
     assert_eq!(value(&registry, second), Some(2));
@@ -122,7 +122,7 @@ fn a_slot_whose_generations_are_used_up_is_retired() {
 }
 
 #[test]
-fn guests_without_end_do_not_reach_the_next_bit() {
+fn too_many_guests_do_not_overflow_the_count() {
     let registry = Registry::new();
     let key = registry.insert(Arc::new(1)).unwrap();
     let word = &registry.slot(0).unwrap().word;
@@ -134,7 +134,7 @@ fn guests_without_end_do_not_reach_the_next_bit() {
     assert_eq!(word.load(Ordering::Relaxed) & GUESTS, 0);
 }
 
-/// Threads that visit while others open and close: each finds its own value or none, and every value is dropped once.
+/// Some threads visit while others open and close: each visit finds its own value or none, and every value is dropped once.
 #[test]
 fn visits_and_closes_of_many_threads() {
     use std::sync::atomic::AtomicUsize;

@@ -1,4 +1,4 @@
-//! The bytes' short reading says what the query's long one says.
+//! The short check on the bytes agrees with the check of the query.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ const SOURCE: Source = Source {
     pkey: PKey(0x8003),
 };
 
-/// What one field of the record can be, the plain one most often.
+/// Generates a field of the record, most often the plain value.
 fn field<T: Clone + std::fmt::Debug + 'static>(
     plain: impl Into<Vec<T>>,
     others: impl Into<Vec<T>>,
@@ -105,10 +105,10 @@ fn record() -> impl Strategy<Value = PathRecord> {
 }
 
 /// A message's entries: kind and field.
-type Entries = Vec<(u16, [u8; 64])>;
+type RawEntries = Vec<(u16, [u8; 64])>;
 
-/// A path request, or an address with or without a path record beside it, whatever lies in the reserved bits.
-fn entries() -> impl Strategy<Value = Entries> {
+/// Generates a path request, or an address with or without a path record beside it, with any reserved bits.
+fn entries() -> impl Strategy<Value = RawEntries> {
     const PATH: u16 = AcmEpType::PATH.0;
     let wire = || {
         (record(), any::<[u8; 6]>(), 0..16u8).prop_map(|(record, reserved, above)| {
@@ -136,8 +136,8 @@ fn entries() -> impl Strategy<Value = Entries> {
     ]
 }
 
-/// The core's message: it puts the source behind the entries.
-fn message(entries: &Entries) -> Box<[u8; size_of::<acm_msg>()]> {
+/// Builds the core's message, with the source after the entries.
+fn message(entries: &RawEntries) -> Box<[u8; size_of::<acm_msg>()]> {
     let mut bytes = Box::new([0; size_of::<acm_msg>()]);
     let length = 16 + 72 * entries.len() as u16;
     bytes[4] = entries.len() as u8;
@@ -160,21 +160,21 @@ proptest! {
     #[test]
     fn a_plain_target_is_that_of_a_query_that_is_plain(entries in entries(), gid in gid(), lid in lid()) {
         let bytes = message(&entries);
-        // SAFETY: a whole message that stays as it is.
+        // SAFETY: a complete message that does not change.
         let message = unsafe { Message::new(bytes.as_ptr().cast()) };
-        if let Ok(asked) = Asked::read(message) {
+        if let Ok(parsed) = Entries::read(message) {
             let target = |query: PathQuery| {
                 let query = query.complete(&SOURCE);
                 query.target().ok().filter(|_| query.is_plain(&SOURCE))
             };
-            let mut query = asked.path_query();
-            prop_assert_eq!(asked.plain_target(&SOURCE, Qos::Counts), target(query));
+            let mut query = parsed.path_query();
+            prop_assert_eq!(parsed.plain_target(&SOURCE, Qos::Counts), target(query));
             for other in [Target::Gid(gid), Target::Lid(lid)] {
-                let short = asked.plain_target_to(other, &SOURCE);
+                let short = parsed.plain_target_to(other, &SOURCE);
                 prop_assert_eq!(short, target(*query.clone().set_target(other)));
             }
             query.leave_open(Component::ServiceId).leave_open(Component::QosClass);
-            prop_assert_eq!(asked.plain_target(&SOURCE, Qos::IsIgnored), target(query));
+            prop_assert_eq!(parsed.plain_target(&SOURCE, Qos::IsIgnored), target(query));
         } else {
             let (kind, field) = entries[0];
             let record = PathRecord::from_bytes(&field);
@@ -184,9 +184,9 @@ proptest! {
     }
 }
 
-/// The cases above are of both sorts, or they would show nothing.
+/// The generator above yields both kinds of requests; otherwise its test would show nothing.
 #[test]
-fn plain_and_other_questions_are_both_drawn() {
+fn plain_and_other_requests_are_both_drawn() {
     use proptest::strategy::ValueTree as _;
     use proptest::test_runner::TestRunner;
 
@@ -197,13 +197,13 @@ fn plain_and_other_questions_are_both_drawn() {
         let bytes = message(&entries);
         // SAFETY: as above.
         let message = unsafe { Message::new(bytes.as_ptr().cast()) };
-        let Ok(asked) = Asked::read(message) else {
+        let Ok(parsed) = Entries::read(message) else {
             continue;
         };
         let [counts_qos, ignores_qos] =
-            [Qos::Counts, Qos::IsIgnored].map(|qos| asked.plain_target(&SOURCE, qos).is_some());
+            [Qos::Counts, Qos::IsIgnored].map(|qos| parsed.plain_target(&SOURCE, qos).is_some());
         let sort = usize::from(counts_qos) + usize::from(ignores_qos);
-        counts[usize::from(asked.is_path()) * 3 + sort] += 1;
+        counts[usize::from(parsed.is_path()) * 3 + sort] += 1;
     }
     assert!(
         cfg!(miri) || counts.iter().all(|count| *count > 5),

@@ -1,4 +1,4 @@
-//! What a query names, and which records answer it.
+//! The components of a query, and the records that answer it.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -88,7 +88,7 @@ const CHOOSERS: [Component; 4] = [
     Component::FlowLabel,
 ];
 
-/// A path as OpenSM answers it: zero where a path is chosen.
+/// Returns a path as OpenSM answers it: zero in the components that only choose a path.
 fn path() -> PathRecord {
     let mut path = PathRecord::default();
     for row in rows() {
@@ -139,7 +139,7 @@ fn a_clients_record_names_what_is_not_zero() {
 }
 
 #[test]
-fn what_only_the_sa_says_is_not_looked_at_in_a_clients_record() {
+fn components_that_only_the_sa_sets_are_ignored_in_a_clients_record() {
     let mut record = PathRecord::default();
     record.set_reversible(true).set_numb_path(7);
     record.set_hop_limit(64).set_preference(3);
@@ -148,7 +148,7 @@ fn what_only_the_sa_says_is_not_looked_at_in_a_clients_record() {
 }
 
 #[test]
-fn a_clients_selector_of_zero_and_a_p_key_of_no_partition_demand_nothing() {
+fn a_selector_of_zero_and_the_p_key_0x8000_are_not_constraints() {
     let open = PathQuery::from_client(&PathRecord::default());
     let silent: [Put; 4] = [
         |r| _ = r.set_mtu(GreaterThan, 4),
@@ -172,7 +172,7 @@ fn a_clients_selector_of_zero_and_a_p_key_of_no_partition_demand_nothing() {
 
 #[test]
 fn the_best_keeps_its_code() {
-    // OpenSM refuses codes that do not exist, void or not.
+    // OpenSM refuses invalid codes even where it ignores the value.
     let mut record = PathRecord::default();
     record.set_mtu(Best, 4).set_rate(Best, 3);
     record.set_packet_lifetime(Best, 18);
@@ -181,7 +181,7 @@ fn the_best_keeps_its_code() {
 }
 
 #[test]
-fn zero_is_not_any() {
+fn a_named_zero_is_a_value() {
     let open = PathQuery::from_client(&PathRecord::default());
     for row in rows() {
         let zero = with(open, row.name_zero);
@@ -196,7 +196,7 @@ fn zero_is_not_any() {
 }
 
 #[test]
-fn another_target_takes_the_place_of_both() {
+fn another_target_replaces_both() {
     let mut query = PathQuery::to(Target::Gid(gid(2)));
     query.set_dlid(Lid(2)).set_sl(3);
     let to_lid = with(PathQuery::to(Target::Lid(Lid(7))), |q| _ = q.set_sl(3));
@@ -220,7 +220,7 @@ fn a_plain_query_names_source_destination_partition_and_one_reversible_path() {
 }
 
 #[test]
-fn one_name_more_or_another_source_is_not_plain() {
+fn a_further_component_or_another_source_is_not_plain() {
     for row in rows() {
         let named = with(plain(), row.name_other);
         let is_target = row.component == Component::Dgid;
@@ -279,7 +279,7 @@ fn link_local_gids_are_the_ports_own_subnets() {
 }
 
 #[test]
-fn destinations_that_are_no_port_are_refused() {
+fn destinations_that_are_not_a_port_are_refused() {
     let target = |name: Ask| with(PathQuery::from_client(&PathRecord::default()), name).target();
     let group: Gid = "ff12::1".parse().unwrap();
     assert_eq!(target(|_| ()), Err(PathQueryError::NoDestination));
@@ -314,7 +314,7 @@ fn destinations_that_are_no_port_are_refused() {
 }
 
 #[test]
-fn a_record_that_answers_in_every_component_but_one() {
+fn a_record_that_differs_in_one_component_is_refused() {
     let all = rows()
         .iter()
         .fold(plain(), |query, row| with(query, row.name));
@@ -323,13 +323,13 @@ fn a_record_that_answers_in_every_component_but_one() {
         let other = changed(row.put_other);
         let mismatch = all.check(&other).unwrap_err();
         assert_eq!(mismatch.component, row.component, "{mismatch}");
-        // What chose the path may be said again.
+        // Components that choose the path may also be repeated.
         assert_eq!(all.check(&changed(row.put)), Ok(()));
     }
 }
 
 #[test]
-fn of_what_is_left_open_only_ports_source_and_partition_are_compared() {
+fn of_open_components_only_ports_source_and_partition_are_compared() {
     use Component::{Dgid, Dlid, PKey as Pkey, Sgid, Slid};
     let by_lid = PathQuery::to(Target::Lid(Lid(2))).complete(&source());
     for row in rows() {
@@ -366,7 +366,7 @@ fn of_what_is_left_open_only_ports_source_and_partition_are_compared() {
     }
 }
 
-/// A demand that has a selector, and whether [`path`] meets it.
+/// A constraint with a selector, and whether [`path`] meets it.
 #[rustfmt::skip]
 const LIMITS: [(Ask, bool); 28] = [
     (|q| _ = q.set_mtu(Exactly, 4), true),
@@ -433,21 +433,21 @@ fn only_the_sa_can_judge_the_best_and_unknown_rates() {
 }
 
 #[test]
-fn an_answer_serves_who_names_no_less_and_has_the_rest() {
+fn an_answer_serves_queries_that_name_no_less_if_it_has_the_rest() {
     assert!(plain().is_answered_by(&plain(), &path()));
     for row in rows() {
         let named = with(plain(), row.name);
         let other = with(plain(), row.name_other);
         let chooses = CHOOSERS.contains(&row.component);
         let of_all = plain().names(row.component);
-        // The path shows what was not asked for, unless it only chose the path.
+        // The path shows components that `asked` did not name, unless they only choose the path.
         assert_eq!(
             named.is_answered_by(&plain(), &path()),
             !chooses,
             "{named:?}"
         );
         assert!(!other.is_answered_by(&plain(), &path()), "{other:?}");
-        // What was named must be named again, with the same value.
+        // Components that `asked` named must be named again, with the same value.
         assert!(named.is_answered_by(&named, &path()), "{named:?}");
         assert!(!other.is_answered_by(&named, &path()), "{other:?}");
         assert_eq!(plain().is_answered_by(&named, &path()), of_all, "{named:?}");
@@ -457,7 +457,7 @@ fn an_answer_serves_who_names_no_less_and_has_the_rest() {
             assert!(!plain().is_answered_by(&zero, &path()), "{zero:?}");
         }
     }
-    // Nor does an SA that repeats such a value say that it looked at it; and zero is a value, too.
+    // If an SA repeats such a value, this does not show that it used it; and zero is a value, too.
     for component in CHOOSERS {
         let named = with(plain(), row(component).name);
         let repeating = changed(row(component).put);
@@ -465,7 +465,7 @@ fn an_answer_serves_who_names_no_less_and_has_the_rest() {
         let zero = with(plain(), row(component).name_zero);
         assert!(!zero.is_answered_by(&plain(), &path()), "{zero:?}");
     }
-    // The same demand in other words is another query.
+    // The same constraint in another form is another query.
     let exactly = with(plain(), |q| _ = q.set_mtu(Exactly, 4));
     let above = with(plain(), |q| _ = q.set_mtu(GreaterThan, 3));
     assert!(!exactly.is_answered_by(&above, &path()));
@@ -473,7 +473,7 @@ fn an_answer_serves_who_names_no_less_and_has_the_rest() {
 }
 
 #[test]
-fn a_gid_and_a_lid_are_asked_for_apart() {
+fn a_gid_and_a_lid_need_separate_queries() {
     let by_lid = PathQuery::to(Target::Lid(Lid(2))).complete(&source());
     assert!(!by_lid.is_answered_by(&plain(), &path()));
     assert!(!plain().is_answered_by(&by_lid, &path()));
@@ -486,7 +486,7 @@ fn a_gid_and_a_lid_are_asked_for_apart() {
 }
 
 #[test]
-fn the_membership_bit_is_no_demand() {
+fn the_membership_bit_is_not_a_constraint() {
     for got in [0xffff, 0x7fff] {
         let path = changed(|p| _ = p.set_pkey(PKey(got)));
         for named in [0xffff, 0x7fff] {
@@ -499,8 +499,8 @@ fn the_membership_bit_is_no_demand() {
 }
 
 #[test]
-fn a_record_that_is_asked_for_as_it_was_handed_out_is_its_own_answer() {
-    // Asked for with what the client does not name again: only the repetition answers.
+fn a_repeated_record_is_its_own_answer() {
+    // `asked` named more than the client repeats: only the repetition rule answers.
     let asked = with(plain(), |q| _ = q.set_service_id(7).set_sl(9));
     let repeated = |path: &PathRecord| PathQuery::from_client(path).complete(&source());
     for handed_out in [
@@ -515,7 +515,7 @@ fn a_record_that_is_asked_for_as_it_was_handed_out_is_its_own_answer() {
     }
     let query = repeated(&path());
     for row in rows() {
-        // Said otherwise, or not said at all, or one of the two that count beside the record.
+        // Changed, left open, or one of the two components that are not part of the repetition.
         let other = with(query, row.name_other);
         assert!(!other.is_answered_by(&asked, &path()), "{other:?}");
         if query.names(row.component) {
@@ -539,11 +539,11 @@ fn a_record_that_is_asked_for_as_it_was_handed_out_is_its_own_answer() {
         assert_eq!(other.check(&path()), Ok(()));
         assert!(!other.is_answered_by(&asked, &path()), "{other:?}");
     }
-    // 0 that is named is the path's own.
+    // A named 0 is the path's own value.
     let without_sl = changed(|p| _ = p.set_sl(0));
     let named = with(repeated(&without_sl), |q| _ = q.set_sl(0));
     assert!(named.is_answered_by(&asked, &without_sl));
-    // Service id and QoS class count even where they are zero: nobody asked for that.
+    // Service id and QoS class count even if they are zero.
     for component in [Component::ServiceId, Component::QosClass] {
         let named = with(query, row(component).name_zero);
         assert!(!named.is_answered_by(&asked, &path()), "{named:?}");
@@ -655,9 +655,9 @@ fn query(naming: [Naming; 13], asked: &PathQuery) -> PathQuery {
     query.complete(&source())
 }
 
-/// Whatever is answered from memory would pass as the SA's answer, and a constraint that is not repeated is never inherited.
+/// Every answer from the cache would pass as the SA's answer, and constraints that are not repeated are never inherited.
 #[test]
-fn what_answers_another_query_answers_it_rightly() {
+fn an_answer_to_another_query_is_right_for_this_one() {
     let [follows, repeats, refused] = [(); 3].map(|()| std::cell::Cell::new(0));
     let strategy = (
         naming([12, 6, 1, 1, 1, 0]),

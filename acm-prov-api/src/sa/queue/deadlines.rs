@@ -1,13 +1,13 @@
-//! The thread that ends MADs whose time is up. It lives while somebody waits.
+//! The thread that ends expired MADs. It lives while MADs are outstanding.
 
 use std::time::Duration;
 
-use super::{Queue, Table, tell};
+use super::{Queue, Table, call_done};
 use crate::clock::Moment;
 use crate::sync::thread::Builder;
 
 impl Queue {
-    /// Sees to it that the thread runs. False: it could not be started.
+    /// Starts the thread unless it runs. False: it could not be started.
     pub(super) fn watch(&'static self, table: &mut Table) -> bool {
         if !table.is_watched {
             let thread = Builder::new().name("sa-deadlines".into());
@@ -17,7 +17,7 @@ impl Queue {
         table.is_watched
     }
 
-    /// Ends what is due. Returns once it was to look again and nobody waits.
+    /// Ends expired MADs. Returns at a turn without outstanding MADs.
     fn keep_deadlines(&self) {
         let mut table = self.table.lock();
         loop {
@@ -25,7 +25,7 @@ impl Queue {
             let (ended, ports) = table.mads().take_due(now);
             if !ports.is_empty() || !ended.is_empty() {
                 drop(table);
-                tell(ended);
+                call_done(ended);
                 for port in ports {
                     self.hand_over(port, self.next_to_hand_over(port));
                 }

@@ -1,12 +1,12 @@
-//! What tells MADs from each other: in a transaction id, and as the core's context.
+//! The identity of a MAD: in its transaction id, and as the core's context.
 
 use std::ffi::c_void;
 use std::num::NonZeroU32;
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// A MAD's transaction id, which is its identity here as well. Never zero, and below 2^32: the kernel takes the upper half
-/// of a transaction id for itself.
+/// A MAD's transaction id and identity. Never zero, and below 2^32, since the kernel uses the upper half of a transaction
+/// id itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MadId(NonZeroU32);
 
@@ -23,8 +23,7 @@ impl MadId {
     }
 }
 
-/// Gives the id of the next MAD. It comes again after 2^32 others. If its first MAD is still known then, the new one is
-/// refused.
+/// Returns a new id. Ids repeat after 2^32 MADs; if the earlier MAD is then still outstanding, the new one is refused.
 pub(crate) fn new_id() -> MadId {
     static LAST: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -35,8 +34,8 @@ pub(crate) fn new_id() -> MadId {
     }
 }
 
-/// What the core keeps as a MAD's context and brings back: the MAD's id, and which of the library's hosts made the MAD and
-/// can free it. It is no pointer, so a MAD that never comes back leaks nothing.
+/// The context of a MAD in the core: the MAD's id, and the host that allocated it and can free it. It is not a pointer, so a
+/// MAD that the core never returns leaks nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Context {
     pub(super) host: u32,

@@ -1,7 +1,7 @@
-//! The state of all MADs: which wait here, which the core has, and when each must end. It knows no lock, thread or core.
+//! The state of all MADs: which wait here, which the core has, and when each must end. It uses no lock, thread or core.
 //!
-//! What holds between two calls:
-//! - `Port::queue` has the places of the port's MADs in the state `Queued`, and no others.
+//! Invariants between two calls:
+//! - `Port::queue` has the places of exactly the port's MADs in the state `Queued`.
 //! - `Port::out` is the number of the port's MADs in the state `Out`.
 //! - `deadlines` has one entry for each MAD whose `deadline` is not [`NEVER`](Moment::NEVER).
 //! - `waiting` is the number of MADs with a `done`.
@@ -22,14 +22,14 @@ use crate::ordered::Ordered;
 use crate::sa::{SaError, judge};
 use crate::text::options::SaLimits;
 
-/// A MAD that is to be handed over.
+/// A MAD to queue.
 pub(super) struct NewMad {
     pub(super) id: MadId,
     pub(super) endpoint: EndpointHandle,
     pub(super) urgency: Urgency,
-    pub(super) question: MadRequest,
+    pub(super) request: MadRequest,
     pub(super) asked: Moment,
-    /// When `done` must be called, whether or not the MAD was handed over.
+    /// When `done` must be called at the latest, even if the MAD was not handed over.
     pub(super) wanted_until: Moment,
     pub(super) done: Done,
 }
@@ -38,8 +38,8 @@ pub(super) struct NewMad {
 pub(super) struct HandedOver {
     pub(super) context: Context,
     pub(super) endpoint: EndpointHandle,
-    pub(super) question: MadRequest,
-    /// Whether no other waits at its port.
+    pub(super) request: MadRequest,
+    /// Whether no other MAD of the port waits.
     pub(super) is_last: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Ended {
     pub(super) error: SaError,
 }
 
-/// Index of a port. It stays.
+/// The index of a port. It never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PortIndex(usize);
 
@@ -59,16 +59,16 @@ type Place = (Urgency, u64);
 
 enum State {
     Queued(Place, Box<ToSend>),
-    /// Handed over then.
+    /// Handed over at that moment.
     Out(Moment),
-    /// The core did not take it, or its endpoint is closed.
+    /// The core refused it, or its endpoint is closed.
     Failed(Box<SaError>),
 }
 
-/// What is needed to hand over a MAD.
+/// The data for handing over a MAD.
 struct ToSend {
     endpoint: EndpointHandle,
-    question: MadRequest,
+    request: MadRequest,
 }
 
 pub(super) struct Mad {
@@ -76,16 +76,16 @@ pub(super) struct Mad {
     endpoint_id: u64,
     /// Index of the endpoint's host.
     host: u32,
-    /// Method and attribute of the answer.
+    /// Method and attribute of the response.
     expected: (u8, u16),
     state: State,
     asked: Moment,
     wanted_until: Moment,
-    /// When the MAD, which the core has, must be lost.
+    /// When a MAD in the core is presumed lost.
     lost_at: Moment,
-    /// When something of it is due.
+    /// The next deadline of the MAD.
     deadline: Moment,
-    /// Gone once called. The core may still have the MAD.
+    /// `None` once called. The core may still have the MAD.
     done: Option<Done>,
 }
 
@@ -97,7 +97,7 @@ impl Mad {
         }
     }
 
-    /// Calls `done`, unless it was called, with what came back.
+    /// Calls `done` with the result, unless it was called before.
     pub(super) fn end(self, packet: Result<&umad_sa_packet, SaError>) {
         let sent = self.sent();
         if let Some(done) = self.done {
@@ -120,7 +120,7 @@ impl Port {
         self.out <= limits.depth || urgency == Urgency::Last
     }
 
-    /// Frees what a MAD takes in a state that it leaves.
+    /// Frees the place that a MAD had in `state`.
     fn give_back(&mut self, state: &State) {
         match state {
             State::Queued(place, _) => self.queue.remove(place),
@@ -133,12 +133,12 @@ impl Port {
 #[derive(Default)]
 pub(super) struct Mads {
     by_id: HashMap<MadId, Mad>,
-    /// They stay: the core has no more ports than devices have.
+    /// Ports are never removed: there are only as many as the devices have.
     ports: Vec<Port>,
     deadlines: Ordered<(Moment, MadId), ()>,
     waiting: usize,
     places: u64,
-    /// The cores that MADs are sent through: one, except where a test or a host written in Rust brings several.
+    /// The cores that send the MADs. There is one, except in tests and under a host in Rust with several.
     hosts: Vec<Host>,
 }
 
@@ -157,7 +157,7 @@ impl Mads {
         index as u32
     }
 
-    /// The host that a MAD is from; for a context that is none of ours, the host that a MAD can only be from.
+    /// Returns the host of a MAD; for an unknown context, the only host that there can be.
     pub(super) fn host(&self, context: Option<Context>) -> Option<Host> {
         let index = context.map_or(0, |context| context.host as usize);
         self.hosts.get(index).or(self.hosts.first()).copied()
@@ -179,24 +179,24 @@ impl Mads {
         self.by_id.len() >= LIMIT
     }
 
-    /// Whether a `done` has not been called.
+    /// Whether any `done` is still to be called.
     pub(super) fn is_any_waited_for(&self) -> bool {
         self.waiting > 0
     }
 
-    /// When [`take_due`](Self::take_due) has something to do.
+    /// Returns when [`take_due`](Self::take_due) has something to do.
     pub(super) fn next_deadline(&self) -> Option<Moment> {
         self.deadlines.first().map(|((deadline, _), ())| deadline)
     }
 
-    /// Takes a MAD in, and gives the next one of its port that may be handed over: as a rule itself, which then never
-    /// waits. Gives `done` back if a MAD with that id is known.
+    /// Queues a MAD, and returns the next one of its port to hand over: usually the same MAD, which then never waits.
+    /// Returns `done` if there is a MAD with that id already.
     pub(super) fn submit(&mut self, new: NewMad) -> Result<(PortIndex, Option<HandedOver>), Done> {
         let NewMad {
             id,
             endpoint,
             urgency,
-            question,
+            request,
             asked,
             wanted_until,
             done,
@@ -209,14 +209,14 @@ impl Mads {
         };
         let limits = endpoint.host().sa_limits();
         let port = &mut self.ports[index.0];
-        let expected = (question.response, question.attribute);
+        let expected = (request.response, request.attribute);
         let (state, lost_at, next) = if port.queue.is_empty() && port.has_room(&limits, urgency) {
             let lost_at = lost_at(&limits, port.out, asked);
             port.out += 1;
             let next = HandedOver {
                 context: Context { host, id },
                 endpoint,
-                question,
+                request,
                 is_last: true,
             };
             (State::Out(asked), lost_at, Some(next))
@@ -224,7 +224,7 @@ impl Mads {
             self.places += 1;
             let place = (urgency, self.places);
             port.queue.insert(place, id);
-            let to_send = Box::new(ToSend { endpoint, question });
+            let to_send = Box::new(ToSend { endpoint, request });
             (State::Queued(place, to_send), Moment::NEVER, None)
         };
         let deadline = wanted_until.min(lost_at);
@@ -248,7 +248,7 @@ impl Mads {
         Ok((index, next))
     }
 
-    /// The endpoint of a MAD that waits for its turn.
+    /// Returns the endpoint of a waiting MAD.
     pub(super) fn queued_endpoint(&self, id: MadId) -> Option<EndpointHandle> {
         match &self.by_id.get(&id)?.state {
             State::Queued(_, to_send) => Some(to_send.endpoint.clone()),
@@ -284,16 +284,16 @@ impl Mads {
         let State::Queued(_, to_send) = before else {
             return None;
         };
-        let ToSend { endpoint, question } = *to_send;
+        let ToSend { endpoint, request } = *to_send;
         Some(HandedOver {
             context,
             endpoint,
-            question,
+            request,
             is_last,
         })
     }
 
-    /// A MAD is back from the core, which frees its place. `None` if it counts as lost.
+    /// Removes a MAD that the core has returned, and frees its place. `None` if it was presumed lost.
     pub(super) fn take_back(&mut self, id: MadId) -> Option<Mad> {
         let Entry::Occupied(known) = self.by_id.entry(id) else {
             return None;
@@ -306,7 +306,7 @@ impl Mads {
         Some(mad)
     }
 
-    /// Takes out a MAD that the core does not have. `None`: the core has it, or it has ended.
+    /// Removes a MAD that the core does not have yet. `None`: the core has it, or it has ended.
     #[cfg(any(feature = "cache", test))]
     pub(super) fn withdraw(&mut self, id: MadId) -> Option<Mad> {
         match self.by_id.get(&id)?.state {
@@ -321,7 +321,7 @@ impl Mads {
         Some(mad)
     }
 
-    /// Frees what a MAD took that was removed.
+    /// Frees the place and deadline of a removed MAD.
     fn forget(&mut self, id: MadId, mad: &Mad) {
         if mad.deadline != Moment::NEVER {
             self.deadlines.remove(&(mad.deadline, id));
@@ -346,8 +346,8 @@ impl Mads {
     }
 }
 
-/// When a MAD that is handed over now must be back, if the core has `out` others: one that waits in the core has the time
-/// of the one before it, too. One `timeout` more lets the core say itself how it ended.
+/// Returns when a MAD handed over now is presumed lost, if the core has `out` others: a MAD that waits in the core first
+/// needs the time of the others. The additional `timeout` lets the core report the end itself.
 fn lost_at(limits: &SaLimits, out: usize, now: Moment) -> Moment {
     let rounds = 1 + u64::from(out >= limits.depth);
     let time = limits.patience().saturating_mul(rounds);

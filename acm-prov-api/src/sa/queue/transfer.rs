@@ -1,4 +1,4 @@
-//! How MADs get to the core and back.
+//! Hands MADs to the core and receives them back.
 
 use std::ffi::c_int;
 
@@ -17,16 +17,16 @@ pub(super) unsafe fn send(
     endpoint: *const acm_endpoint,
     host: &Host,
     context: Context,
-    question: &MadRequest,
+    request: &MadRequest,
 ) -> Result<(), SaError> {
     let table = host.table();
-    // SAFETY: the caller's promise; the context is a number that nobody dereferences.
+    // SAFETY: as the caller promises; the context is a number that is never dereferenced.
     let mad = unsafe { (table.acm_alloc_sa_mad)(endpoint, context.to_pointer(), Some(came_back)) };
     if mad.is_null() {
         return Err(SaError::NoMemory);
     }
     // SAFETY: the core's fresh MAD is ours until it is sent.
-    fill(unsafe { &mut *mad }, question, context.id);
+    fill(unsafe { &mut *mad }, request, context.id);
     // SAFETY: the endpoint is open and the MAD complete. The core logs the endpoint's first address here, out of an array
     // that its server thread may be moving; nothing on this side can prevent that.
     let code: c_int = unsafe { (table.acm_send_sa_mad)(mad) };
@@ -38,31 +38,31 @@ pub(super) unsafe fn send(
     Ok(())
 }
 
-fn fill(mad: &mut acm_sa_mad, question: &MadRequest, id: MadId) {
+fn fill(mad: &mut acm_sa_mad, request: &MadRequest, id: MadId) {
     let packet = &mut mad.sa_mad;
     packet.mad_hdr = umad_hdr {
         base_version: abi::UMAD_BASE_VERSION,
         mgmt_class: abi::UMAD_CLASS_SUBN_ADM,
         class_version: abi::UMAD_SA_CLASS_VERSION,
-        method: question.method,
+        method: request.method,
         tid: Be64::from_host(id.into()),
-        attr_id: Be16::from_host(question.attribute),
+        attr_id: Be16::from_host(request.attribute),
         ..Default::default()
     };
-    packet.comp_mask = Be64::from_host(question.mask);
-    packet.data[..RECORD_LENGTH].copy_from_slice(&question.record);
+    packet.comp_mask = Be64::from_host(request.mask);
+    packet.data[..RECORD_LENGTH].copy_from_slice(&request.record);
 }
 
-/// A MAD that the core has brought back. Dropping it frees it.
+/// A MAD that the core has returned. Dropping it frees the MAD.
 struct Back {
     host: Host,
     mad: *mut acm_sa_mad,
 }
 
 impl Back {
-    /// What the SA has sent, or how the core failed.
+    /// Returns the SA's response, or the core's error.
     fn packet(&self) -> Result<&umad_sa_packet, SaError> {
-        // SAFETY: the MAD is the handler's, and nobody else's, until it is freed.
+        // SAFETY: the handler owns the MAD until it is freed.
         let mad = unsafe { &*self.mad };
         match mad.umad.status {
             0 => Ok(&mad.sa_mad),
@@ -79,7 +79,7 @@ impl Drop for Back {
     }
 }
 
-/// The core's SA thread brings a MAD back, with an answer or without.
+/// The core's SA thread returns a MAD, with or without a response.
 unsafe extern "C" fn came_back(mad: *mut acm_sa_mad) {
     if mad.is_null() {
         return guard::report(

@@ -63,7 +63,7 @@ fn the_dump_of_four_hosts_gives_every_path() {
 #[test]
 fn the_dump_of_324_hosts_gives_every_path() {
     let text = dump_of_324_hosts();
-    // The facts by another way: a section's fields by their blanks, as these descriptions have none.
+    // Parse the facts in another way: split a section's fields at blanks, since these descriptions have none.
     let text_lines = str::from_utf8(&text).unwrap().lines();
     let sections: Vec<(u64, u16)> = text_lines
         .filter(|line| line.contains("base LID"))
@@ -132,7 +132,7 @@ fn unreachable_is_no_path() {
     assert_eq!((routes.len(), reports(&routes)), (1, vec![]));
 }
 
-/// Fault 36 and 37: descriptions holding anything, LIDs out of range.
+/// Faults 36 and 37: descriptions with any content, LIDs out of range.
 #[test]
 fn descriptions_holding_anything() {
     for description in [

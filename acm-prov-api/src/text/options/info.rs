@@ -1,4 +1,4 @@
-//! What a library tells of an option.
+//! The description of an option in the introspection.
 
 use abi_stable::StableAbi;
 use abi_stable::std_types::RString;
@@ -9,17 +9,17 @@ use super::Declared;
 #[derive(Clone, Debug, PartialEq, Eq, StableAbi)]
 #[repr(C)]
 pub struct OptionInfo {
-    /// The name, as the file has it.
+    /// The name, as in the file.
     pub key: RString,
-    /// What a value is: `number`, `minutes`, `path`, `text`, or the words to choose from.
+    /// The kind of value: `number`, `minutes`, `path`, `text`, or the words to choose from.
     pub kind: RString,
     /// The unit; empty if there is none.
     pub unit: RString,
-    /// What holds without it.
+    /// The default.
     pub default: RString,
     /// The smallest and the largest value; empty if there is none.
     pub range: RString,
-    /// What it does, in one line.
+    /// The effect, in one line.
     pub summary: RString,
 }
 

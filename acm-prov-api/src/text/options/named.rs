@@ -1,4 +1,4 @@
-//! One option: its declaration, which is its reading as well.
+//! One option: declares and reads it in one step.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -10,25 +10,25 @@ use std::time::Duration;
 
 use super::Options;
 
-/// What a provider says of an option that it reads: see [`Options::declared`].
+/// A provider's declaration of an option: see [`Options::declared`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
     /// The name, in lower case.
     pub name: String,
-    /// What a value is: `number`, `minutes`, `path`, `text`, or the words to choose from (`none|local`).
+    /// The kind of value: `number`, `minutes`, `path`, `text`, or the words to choose from (`none|local`).
     pub kind: String,
     /// The unit; empty if there is none.
     pub unit: String,
-    /// What holds without the option.
+    /// The default.
     pub default: String,
     /// The smallest and the largest value (`1 to 255`); empty if there is none.
     pub range: String,
-    /// What the option does, in one line.
+    /// The effect, in one line.
     pub help: String,
 }
 
-/// An option by its name. The last method reads it; what was said before, and the default, is what
-/// introspection and the documentation show.
+/// An option by its name. The last method in the chain reads it. Introspection and documentation show the default and the
+/// values from the methods before.
 #[must_use = "an option is read by its last method, such as `number`"]
 pub struct NamedOption<'a> {
     options: &'a Options,
@@ -47,26 +47,26 @@ impl<'a> NamedOption<'a> {
         }
     }
 
-    /// The unit of the value, such as `queries/s`. Those of times are known.
+    /// Sets the unit of the value, such as `queries/s`. Times have their units already.
     pub fn unit(mut self, unit: &'a str) -> Self {
         self.unit = unit;
         self
     }
 
-    /// What the option does, in one line.
+    /// Sets the help: the effect, in one line.
     pub fn help(mut self, help: &'a str) -> Self {
         self.help = help;
         self
     }
 
-    /// A whole number within `range`, decimal.
+    /// Reads a decimal whole number within `range`.
     pub fn number<T: Number>(self, default: T, range: RangeInclusive<T>) -> T {
         self.declare("number", &default, &shown_range(&range));
         self.value(&default, |value| within(value, &range))
             .unwrap_or(default)
     }
 
-    /// A whole number within `range`, or none, which the word `none` says, too.
+    /// Reads a whole number within `range`; `None` without a value or for the word `none`.
     pub fn optional_number<T: Number>(self, range: RangeInclusive<T>) -> Option<T> {
         self.declare("number", &NONE, &shown_range(&range));
         self.value(&NONE, |value| match is_none(value) {
@@ -76,19 +76,19 @@ impl<'a> NamedOption<'a> {
         .flatten()
     }
 
-    /// A time in whole milliseconds.
+    /// Reads a time in whole milliseconds.
     pub fn millis(mut self, default: u64, range: RangeInclusive<u64>) -> Duration {
         self.unit = "ms";
         Duration::from_millis(self.number(default, range))
     }
 
-    /// A time in whole seconds.
+    /// Reads a time in whole seconds.
     pub fn seconds(mut self, default: u64, range: RangeInclusive<u64>) -> Duration {
         self.unit = "s";
         Duration::from_secs(self.number(default, range))
     }
 
-    /// A time in whole minutes, at most 2^32 - 1; -1 means never, `None`.
+    /// Reads a time in whole minutes, at most 2^32 - 1; -1 means never, `None`.
     pub fn minutes(mut self, default: Option<Duration>) -> Option<Duration> {
         self.unit = "min";
         let shown = match default {
@@ -106,9 +106,9 @@ impl<'a> NamedOption<'a> {
         .unwrap_or(default)
     }
 
-    /// One of several words, without regard to case.
+    /// Reads one of several words, without regard to case.
     ///
-    /// A word may stand for the same value as another; the first is the one that is shown.
+    /// Several words may stand for the same value; reports show the first of them.
     pub fn choice<T: Clone + PartialEq>(self, default: T, choices: &[(&str, T)]) -> T {
         let mut kind: Vec<&str> = Vec::new();
         for (index, (word, choice)) in choices.iter().enumerate() {
@@ -128,13 +128,13 @@ impl<'a> NamedOption<'a> {
                 .map(|(_, choice)| choice.clone())
                 .ok_or_else(|| {
                     let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-                    format!("none of {}", words.join(", "))
+                    format!("not one of {}", words.join(", "))
                 })
         })
         .unwrap_or(default)
     }
 
-    /// A path. It cannot contain white space, which ends a field.
+    /// Reads a path. It cannot contain white space, which ends a field.
     pub fn path(self, default: impl AsRef<Path>) -> PathBuf {
         let default = default.as_ref();
         self.declare("path", &default.display(), "");
@@ -142,7 +142,7 @@ impl<'a> NamedOption<'a> {
             .unwrap_or_else(|| default.to_owned())
     }
 
-    /// A path, or none, which the word `none` says, too.
+    /// Reads a path; `None` without a value or for the word `none`.
     pub fn optional_path(self) -> Option<PathBuf> {
         self.declare("path", &NONE, "");
         self.value(&NONE, |value| match is_none(value) {
@@ -152,7 +152,7 @@ impl<'a> NamedOption<'a> {
         .flatten()
     }
 
-    /// A word of UTF-8.
+    /// Reads a word of UTF-8.
     pub fn text(self, default: &str) -> String {
         self.declare("text", &default, "");
         self.value(&default, |value| {
@@ -161,8 +161,8 @@ impl<'a> NamedOption<'a> {
         .unwrap_or_else(|| default.to_owned())
     }
 
-    /// A value of another kind, or none, which the word `none` says, too. `parse` gives `None` for a value that is not of that
-    /// kind; `kind` says what it should be, such as `six hexadecimal digits`.
+    /// Reads a value of another kind; `None` without a value or for the word `none`. `parse` returns `None` for a bad
+    /// value. `kind` says what the value should be, such as `six hexadecimal digits`.
     pub fn optional<T>(self, kind: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         self.declare(kind, &NONE, "");
         self.value(&NONE, |value| match is_none(value) {
@@ -201,7 +201,7 @@ pub trait Number: Copy + PartialOrd + Display + TryFrom<i128> {}
 
 impl<T: Copy + PartialOrd + Display + TryFrom<i128>> Number for T {}
 
-/// The word for having none, and what is shown as the default then.
+/// The word for no value, also shown as the default.
 const NONE: &str = "none";
 
 fn is_none(value: &[u8]) -> bool {
@@ -223,7 +223,7 @@ fn whole_number(value: &[u8]) -> Result<i128, String> {
     let text = str::from_utf8(value).map_err(|_| "not a number")?;
     text.parse()
         .or_else(|error: ParseIntError| match error.kind() {
-            // Out of every range.
+            // Outside every range.
             IntErrorKind::PosOverflow => Ok(i128::MAX),
             IntErrorKind::NegOverflow => Ok(i128::MIN),
             _ => Err("not a number".to_owned()),

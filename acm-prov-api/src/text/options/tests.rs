@@ -74,7 +74,7 @@ fn numbers() {
         assert_eq!(
             options.named("retries").number(2_u8, 1..=255),
             2,
-            "asked again, reported once"
+            "read twice, reported once"
         );
         assert_eq!(
             reports(&options),
@@ -131,8 +131,8 @@ fn choices() {
     assert_eq!(
         reports(&options),
         [
-            "opts:1: loopback_prot loc: none of none, no, local; using local",
-            "opts:2: addr_prot sa: none of acm; using the default",
+            "opts:1: loopback_prot loc: not one of none, no, local; using local",
+            "opts:2: addr_prot sa: not one of acm; using the default",
         ]
     );
 }
@@ -322,7 +322,7 @@ fn files_that_are_not_there_or_not_readable() {
     let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
     // SAFETY: the name is a C string.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-    assert_eq!(reports_of(&fifo), [], "empty, and above all not waited for");
+    assert_eq!(reports_of(&fifo), [], "empty, and it does not block");
 
     assert_eq!(reports_of(Path::new("/dev/null")), []);
 }
@@ -335,9 +335,9 @@ fn a_file_without_permission() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o0)).unwrap();
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
 
-    // Root may read everything: give that up, in this thread only.
-    // SAFETY: getuid and the raw system call have no preconditions; the raw call changes the
-    // identity of the calling thread alone, and the thread ends here.
+    // Root may read everything: drop that, in this thread only.
+    // SAFETY: getuid and the raw system call have no preconditions. The raw call changes only the identity of the calling
+    // thread, which ends here.
     let report = std::thread::spawn(move || unsafe {
         if libc::getuid() == 0 {
             assert_eq!(libc::syscall(libc::SYS_setresuid, -1, 65534, -1), 0);
@@ -358,8 +358,7 @@ fn a_file_without_permission() {
     ));
 }
 
-/// The last value of `key` as the C library's functions find it: the way of the core and of the
-/// stock provider.
+/// Returns the last value of `key` as `sscanf` finds it, like the core and the stock provider.
 fn stock(text: &[u8], key: &str) -> Option<Vec<u8>> {
     let mut found = None;
     for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -368,7 +367,7 @@ fn stock(text: &[u8], key: &str) -> Option<Vec<u8>> {
         }
         let line = CString::new(line).unwrap();
         let (mut name, mut value) = ([0 as c_char; 32], [0 as c_char; 256]);
-        // SAFETY: both arrays hold what the format's widths allow, and a NUL.
+        // SAFETY: each array has room for the format's width and a NUL.
         let fields = unsafe {
             libc::sscanf(
                 line.as_ptr(),

@@ -1,4 +1,4 @@
-//! Files that change, with made-up time.
+//! Files that change, with simulated time.
 
 use std::cell::Cell;
 use std::fs;
@@ -35,12 +35,12 @@ impl Followee {
         self.followed.look(at(self.now))
     }
 
-    /// Looks until a change would have been taken in.
+    /// Looks until a change would have been read.
     fn looks(&mut self) -> Vec<String> {
         (0..3).flat_map(|_| self.look()).collect()
     }
 
-    /// By renaming: whatever the file system's clock, the file is another one.
+    /// Replaces the file by a rename, so that it is another file whatever the file system's clock.
     fn replace(&self, text: &str) {
         let other = self.file.with_extension("new");
         fs::write(&other, text).unwrap();
@@ -53,14 +53,17 @@ impl Followee {
 }
 
 #[test]
-fn a_changed_file_is_read_again_in_whole() {
+fn a_changed_file_replaces_the_whole_content() {
     let mut hosts = Followee::new("a fe80::1\nb fe80::2\n");
     assert_eq!(hosts.looks(), [""; 0]);
     let held = hosts.followed.get();
     hosts.replace("a fe80::1\nc fe80::3\n");
-    let told = hosts.looks();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].ends_with("was read again: 2 entries"), "{told:?}");
+    let reported = hosts.looks();
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(
+        reported[0].ends_with("was read again: 2 entries"),
+        "{reported:?}"
+    );
     assert!(hosts.has("a") && !hosts.has("b") && hosts.has("c"));
     assert!(
         held.by_name("b").is_some(),
@@ -82,11 +85,14 @@ fn a_file_that_keeps_changing_is_read_once_it_is_quiet() {
 }
 
 #[test]
-fn bad_lines_of_the_new_file_are_told() {
+fn bad_lines_of_the_new_file_are_reported() {
     let mut hosts = Followee::new("a fe80::1\n");
     hosts.replace("b fe80::2\nbad\n");
-    let told = hosts.looks();
-    assert!(told[1].contains(":2: bad: no GID follows"), "{told:?}");
+    let reported = hosts.looks();
+    assert!(
+        reported[1].contains(":2: bad: no GID follows"),
+        "{reported:?}"
+    );
     assert!(hosts.has("b"));
 }
 
@@ -94,11 +100,11 @@ fn bad_lines_of_the_new_file_are_told() {
 fn a_vanished_file_keeps_what_was_there_and_says_so_once() {
     let mut hosts = Followee::new("a fe80::1\n");
     fs::remove_file(&hosts.file).unwrap();
-    let told = hosts.looks();
-    assert_eq!(told.len(), 1, "{told:?}");
+    let reported = hosts.looks();
+    assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(
-        told[0].ends_with("the file is gone; going on with what was read before"),
-        "{told:?}"
+        reported[0].ends_with("the file is gone; going on with what was read before"),
+        "{reported:?}"
     );
     assert_eq!(hosts.looks(), [""; 0]);
     assert!(hosts.has("a"));
@@ -108,13 +114,13 @@ fn a_vanished_file_keeps_what_was_there_and_says_so_once() {
 }
 
 #[test]
-fn a_file_that_is_moved_away_for_a_moment_only_is_no_news() {
+fn a_file_that_is_moved_away_for_a_moment_is_not_reported() {
     let mut hosts = Followee::new("a fe80::1\n");
     fs::remove_file(&hosts.file).unwrap();
     assert_eq!(hosts.look(), [""; 0]);
     hosts.replace("b fe80::2\n");
-    let told = hosts.looks();
-    assert_eq!(told.len(), 1, "{told:?}");
+    let reported = hosts.looks();
+    assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(hosts.has("b"));
 }
 
@@ -122,9 +128,9 @@ fn a_file_that_is_moved_away_for_a_moment_only_is_no_news() {
 fn a_file_that_is_too_long_to_be_read_keeps_what_was_there() {
     let mut hosts = Followee::new("a fe80::1\n");
     hosts.replace(&format!("b fe80::2\n{}\n", "x".repeat(17 << 20)));
-    let told = hosts.looks();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("is too long"), "{told:?}");
+    let reported = hosts.looks();
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].contains("is too long"), "{reported:?}");
     assert!(hosts.has("a"));
     assert!(!hosts.has("b"));
 }
@@ -138,12 +144,12 @@ fn a_torn_file_keeps_what_was_there_and_says_so_once() {
     ] {
         let mut hosts = Followee::new("a fe80::1\n");
         hosts.replace(torn);
-        let told = hosts.looks();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains(reason), "{told:?}");
+        let reported = hosts.looks();
+        assert_eq!(reported.len(), 1, "{reported:?}");
+        assert!(reported[0].contains(reason), "{reported:?}");
         assert!(
-            told[0].ends_with("going on with what was read before"),
-            "{told:?}"
+            reported[0].ends_with("going on with what was read before"),
+            "{reported:?}"
         );
         assert!(hosts.has("a") && !hosts.has("b"));
         assert_eq!(hosts.looks(), [""; 0]);
@@ -166,23 +172,23 @@ fn a_file_that_cannot_be_read_keeps_what_was_there() {
     let mut hosts = Followee::new("a fe80::1\n");
     fs::remove_file(&hosts.file).unwrap();
     fs::create_dir(&hosts.file).unwrap();
-    let told = hosts.looks();
-    assert!(told[0].contains("directory"), "{told:?}");
+    let reported = hosts.looks();
+    assert!(reported[0].contains("directory"), "{reported:?}");
     assert!(hosts.has("a"));
     assert_eq!(hosts.looks(), [""; 0]);
 }
 
 thread_local! {
-    /// What opening a file fails with, in tests that make it fail.
+    /// The error of opening a file, in tests that make it fail.
     static OPENS: Cell<Opens> = const { Cell::new(Opens::As(0)) };
     static TRIES: Cell<u32> = const { Cell::new(0) };
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Opens {
-    /// With that error number; 0 stands for success.
+    /// Fails with that errno; 0 means success.
     As(i32),
-    /// As a file of which nothing can be read: EIO.
+    /// Opens a file of which no byte can be read: EIO.
     Broken,
 }
 
@@ -215,9 +221,9 @@ fn a_file_that_could_not_be_read_is_read_once_it_can_be() {
         hosts.replace("b fe80::2\nc fe80::3\nbad\n");
         OPENS.set(fault);
         TRIES.set(0);
-        let told: Vec<String> = (0..60).flat_map(|_| hosts.look()).collect();
+        let reported: Vec<String> = (0..60).flat_map(|_| hosts.look()).collect();
         assert_eq!(
-            told,
+            reported,
             [format!(
                 "{name}: the file cannot be read: {reason}; going on with what was read before, and trying again"
             )],
@@ -228,55 +234,58 @@ fn a_file_that_could_not_be_read_is_read_once_it_can_be() {
         assert!((11..=13).contains(&TRIES.get()), "{}", TRIES.get());
 
         OPENS.set(Opens::As(0));
-        let told: Vec<String> = (0..60).flat_map(|_| hosts.look()).collect();
-        assert_eq!(told.len(), 2, "{told:?}");
+        let reported: Vec<String> = (0..60).flat_map(|_| hosts.look()).collect();
+        assert_eq!(reported.len(), 2, "{reported:?}");
         assert_eq!(
-            told[0],
+            reported[0],
             format!("{name}: the file can be read again: 2 entries")
         );
-        assert!(told[1].contains(":3: bad: no GID follows"), "{told:?}");
+        assert!(
+            reported[1].contains(":3: bad: no GID follows"),
+            "{reported:?}"
+        );
         assert!(!hosts.has("a") && hosts.has("b") && hosts.has("c"));
     }
 }
 
 #[test]
-fn a_file_that_changes_while_it_cannot_be_read_is_told_of_once() {
+fn a_file_that_changes_while_it_cannot_be_read_is_reported_once() {
     let mut hosts = Followee::new("a fe80::1\n");
     hosts.followed.open = open;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (n, errno) in [libc::EMFILE, libc::EIO, libc::EACCES].iter().enumerate() {
         hosts.replace(&format!("b{n} fe80::2\n"));
         OPENS.set(Opens::As(*errno));
-        told.extend((0..20).flat_map(|_| hosts.look()));
+        reported.extend((0..20).flat_map(|_| hosts.look()));
     }
     OPENS.set(Opens::As(0));
-    told.extend((0..20).flat_map(|_| hosts.look()));
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[1].ends_with(": the file can be read again: 1 entries"));
+    reported.extend((0..20).flat_map(|_| hosts.look()));
+    assert_eq!(reported.len(), 2, "{reported:?}");
+    assert!(reported[1].ends_with(": the file can be read again: 1 entries"));
     assert!(hosts.has("b2"));
 }
 
-/// The file is there and opens as if it were not: it was being replaced in two steps.
+/// The file exists but fails to open as missing: it is being replaced in two steps.
 #[test]
-fn a_file_that_goes_between_two_looks_is_no_news() {
+fn a_file_that_vanishes_between_two_looks_is_not_reported() {
     let mut hosts = Followee::new("a fe80::1\n");
     hosts.followed.open = open;
     hosts.replace("b fe80::2\n");
     OPENS.set(Opens::As(libc::ENOENT));
     assert_eq!(hosts.looks(), [""; 0]);
     OPENS.set(Opens::As(0));
-    let told = hosts.looks();
+    let reported = hosts.looks();
     assert!(
-        told[0].contains("has changed and was read again"),
-        "{told:?}"
+        reported[0].contains("has changed and was read again"),
+        "{reported:?}"
     );
-    assert_eq!(told.len(), 1);
+    assert_eq!(reported.len(), 1);
     assert!(hosts.has("b"));
 }
 
-/// The folder of the file cannot be searched for a while.
+/// For a while the file's folder cannot be searched.
 #[test]
-fn a_file_that_is_out_of_reach_is_told_of_once_each_way() {
+fn a_file_out_of_reach_is_reported_once_each_way() {
     for changes in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("etc");
@@ -297,11 +306,11 @@ fn a_file_that_is_out_of_reach_is_told_of_once_each_way() {
         let aside = folder.path().join("aside");
         fs::rename(&inside, &aside).unwrap();
         std::os::unix::fs::symlink(&inside, &inside).unwrap();
-        let told = looks();
-        assert_eq!(told.len(), 1, "{told:?}");
+        let reported = looks();
+        assert_eq!(reported.len(), 1, "{reported:?}");
         assert!(
-            told[0].contains("the file cannot be read: Too many levels"),
-            "{told:?}"
+            reported[0].contains("the file cannot be read: Too many levels"),
+            "{reported:?}"
         );
         if changes {
             fs::write(aside.join("new"), "b fe80::2\n").unwrap();
@@ -309,20 +318,20 @@ fn a_file_that_is_out_of_reach_is_told_of_once_each_way() {
         }
         fs::remove_file(&inside).unwrap();
         fs::rename(&aside, &inside).unwrap();
-        let told = looks();
-        assert_eq!(told.len(), 1, "{told:?}");
+        let reported = looks();
+        assert_eq!(reported.len(), 1, "{reported:?}");
         let (line, host) = if changes {
             ("the file can be read again: 1 entries", "b")
         } else {
             ("the file can be read again and has not changed", "a")
         };
-        assert!(told[0].ends_with(line), "{told:?}");
+        assert!(reported[0].ends_with(line), "{reported:?}");
         assert!(followed.with(|hosts| hosts.by_name(host).is_some()));
     }
 }
 
 #[test]
-fn a_first_reading_that_fails_is_made_up_for() {
+fn a_failed_first_read_is_retried() {
     for fault in [Opens::As(libc::EMFILE), Opens::Broken] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("hosts");
@@ -332,24 +341,24 @@ fn a_first_reading_that_fails_is_made_up_for() {
         let mut followed = WatchedFile::later(&file, Hosts::unread, parse);
         followed.open = open;
         followed.read_first(&mut followed.watch.lock());
-        let told = followed.get().reports()[0].to_string();
-        assert!(told.contains("hosts: cannot be read: "), "{told}");
+        let reported = followed.get().reports()[0].to_string();
+        assert!(reported.contains("hosts: cannot be read: "), "{reported}");
         let looks = |range: std::ops::Range<u64>| -> Vec<String> {
             range.flat_map(|n| followed.look(at(n * TICK))).collect()
         };
         assert_eq!(looks(1..20), [""; 0], "the first reading reported it");
         OPENS.set(Opens::As(0));
-        let told = looks(20..40);
-        assert_eq!(told.len(), 1, "{told:?}");
+        let reported = looks(20..40);
+        assert_eq!(reported.len(), 1, "{reported:?}");
         assert!(
-            told[0].ends_with("the file can be read again: 1 entries"),
-            "{told:?}"
+            reported[0].ends_with("the file can be read again: 1 entries"),
+            "{reported:?}"
         );
         assert!(followed.get().by_name("a").is_some());
     }
 }
 
-/// Runs as a process of its own: the limit on descriptors is the whole process's.
+/// Runs as a separate process: the limit on descriptors applies to the whole process.
 #[test]
 fn a_change_while_no_descriptor_is_free_is_not_lost() {
     const CHILD: &str = "FOLLOWED_WITHOUT_DESCRIPTORS";
@@ -374,7 +383,7 @@ fn a_change_while_no_descriptor_is_free_is_not_lost() {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the limit may be written.
+    // SAFETY: the limit is writable.
     let got = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     assert_eq!(got, 0);
     let allow = |descriptors| {
@@ -382,24 +391,24 @@ fn a_change_while_no_descriptor_is_free_is_not_lost() {
             rlim_cur: descriptors,
             ..limit
         };
-        // SAFETY: a whole limit.
+        // SAFETY: a complete limit.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
     };
     allow(3);
-    let told: Vec<String> = (0..30).flat_map(|_| hosts.look()).collect();
+    let reported: Vec<String> = (0..30).flat_map(|_| hosts.look()).collect();
     let had = hosts.has("a");
     allow(limit.rlim_cur);
     assert!(had);
-    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(
-        told[0].contains("cannot be read: Too many open files"),
-        "{told:?}"
+        reported[0].contains("cannot be read: Too many open files"),
+        "{reported:?}"
     );
-    let told: Vec<String> = (0..30).flat_map(|_| hosts.look()).collect();
-    assert_eq!(told.len(), 1, "{told:?}");
+    let reported: Vec<String> = (0..30).flat_map(|_| hosts.look()).collect();
+    assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(
-        told[0].ends_with("the file can be read again: 1 entries"),
-        "{told:?}"
+        reported[0].ends_with("the file can be read again: 1 entries"),
+        "{reported:?}"
     );
     assert!(hosts.has("b"));
 }
@@ -434,10 +443,10 @@ fn a_dump_without_the_own_section_is_not_taken() {
     let other = "Switch 0x22, base LID 2, \"other\", port 0\n0x0001 : 0 : 4 : 3\n";
     fs::write(&file, other).unwrap();
     followed.look(at(0));
-    let told = followed.look(at(1_000));
+    let reported = followed.look(at(1_000));
     assert!(
-        told[0].contains("no section for the local port"),
-        "{told:?}"
+        reported[0].contains("no section for the local port"),
+        "{reported:?}"
     );
     assert_eq!(followed.get().len(), 1);
 }

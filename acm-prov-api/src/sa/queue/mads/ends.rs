@@ -1,4 +1,4 @@
-//! How MADs end without an answer: by time, by failure, by a close.
+//! Ends MADs without a response: by a deadline, a failure or a close.
 
 use super::{Ended, MadId, Mads, PortIndex, State};
 use crate::clock::Moment;
@@ -6,8 +6,8 @@ use crate::handles::Closed;
 use crate::sa::SaError;
 
 impl Mads {
-    /// Ends what is due, and gives the ports at which places became free. A MAD that nobody waits for any longer keeps its
-    /// place until it must be lost.
+    /// Ends expired MADs. Also returns the ports with freed places. A MAD whose `done` was called keeps its place until it
+    /// is presumed lost.
     pub(in crate::sa::queue) fn take_due(&mut self, now: Moment) -> (Vec<Ended>, Vec<PortIndex>) {
         let (mut ended, mut ports) = (Vec::new(), Vec::new());
         while let Some(((deadline, id), ())) = self.deadlines.first()
@@ -34,7 +34,7 @@ impl Mads {
         (ended, ports)
     }
 
-    /// Takes the `done` of a MAD, if it was not called, to be called with an error.
+    /// Takes the `done` of a MAD, if it was not called yet, to call it with an error.
     fn end(&mut self, id: MadId, error: impl FnOnce(&State) -> SaError) -> Option<Ended> {
         let mad = self.by_id.get_mut(&id)?;
         let done = mad.done.take()?;
@@ -47,8 +47,8 @@ impl Mads {
         })
     }
 
-    /// Frees the places of a port's MADs that the core must have lost, and that nobody waits for. Those of other ports are
-    /// left: if they became free here, nobody would hand over what waits there.
+    /// Frees the places of a port's MADs that are presumed lost and whose `done` was called. Leaves other ports alone: the
+    /// caller hands over only this port's waiting MADs.
     pub(super) fn forget_lost(&mut self, port: PortIndex, now: Moment) {
         if self.next_deadline().is_none_or(|deadline| deadline > now) {
             return;
@@ -62,14 +62,14 @@ impl Mads {
         }
     }
 
-    /// The core did not take a MAD: its place is free, and the thread that keeps deadlines tells who waits.
+    /// Handles a MAD that the core refused: frees its place; the deadline thread calls its `done`.
     pub(in crate::sa::queue) fn not_taken(&mut self, id: MadId, error: SaError) {
         if matches!(self.by_id.get(&id), Some(mad) if matches!(mad.state, State::Out(_))) {
             self.fail(id, error);
         }
     }
 
-    /// A MAD that waits for its turn cannot be handed over any more.
+    /// Ends a waiting MAD that cannot be handed over any more.
     pub(in crate::sa::queue) fn not_to_be_sent(&mut self, id: MadId, error: SaError) {
         if matches!(self.by_id.get(&id), Some(mad) if matches!(mad.state, State::Queued(..))) {
             self.fail(id, error);
@@ -91,7 +91,7 @@ impl Mads {
         self.set_deadline(id, Moment::default());
     }
 
-    /// An endpoint closes: nobody waits for its MADs any more. Those that the core has keep their places.
+    /// Ends all MADs of an endpoint that closes. MADs in the core keep their places.
     pub(in crate::sa::queue) fn close(&mut self, endpoint: u64) -> Vec<Ended> {
         let of_endpoint = self.by_id.iter();
         let of_endpoint = of_endpoint.filter(|(_, mad)| mad.endpoint_id == endpoint);

@@ -3,7 +3,7 @@ use crate::abi::{Be64, acm_device, acm_endpoint, acm_port};
 use crate::handles::{Closed, DeviceHandle, PortHandle};
 use crate::sa::queue::RECORD_LENGTH;
 
-/// A port of its own. Nothing is called in the core for it.
+/// Returns a new port. The core is never called for it.
 fn port() -> *const acm_port {
     let device = Box::leak(Box::new(acm_device {
         verbs: std::ptr::null_mut(),
@@ -15,14 +15,14 @@ fn port() -> *const acm_port {
     }))
 }
 
-/// An endpoint of one of those ports.
+/// Returns an endpoint of one of those ports.
 fn endpoint(port: *const acm_port) -> EndpointHandle {
     let endpoint = Box::leak(Box::new(acm_endpoint {
         port: port.cast_mut(),
         pkey: 0xffff,
     }));
     let host = crate::testing::host_that_logs(|_, _| ());
-    // SAFETY: the structures are leaked, and so open for ever.
+    // SAFETY: the structures are leaked, and so stay open.
     unsafe {
         let device = DeviceHandle::new(host, (*port).dev);
         EndpointHandle::new(PortHandle::new(device, port), endpoint)
@@ -38,7 +38,7 @@ fn new(number: u64, endpoint: &EndpointHandle, asked: Moment, wanted_until: Mome
         id: id(number),
         endpoint: endpoint.clone(),
         urgency: Urgency::Usual,
-        question: MadRequest {
+        request: MadRequest {
             method: 1,
             response: 0x81,
             attribute: 0x35,
@@ -51,7 +51,7 @@ fn new(number: u64, endpoint: &EndpointHandle, asked: Moment, wanted_until: Mome
     }
 }
 
-/// Submits a MAD; gives the port, and the id of what is to be handed over.
+/// Submits a MAD. Returns the port, and the id of the MAD to hand over.
 fn submit(mads: &mut Mads, new: NewMad) -> (PortIndex, Option<MadId>) {
     let submitted = mads.submit(new);
     let (port, next) = submitted.unwrap_or_else(|_| panic!("the id is known"));
@@ -64,7 +64,7 @@ fn handed_over(mads: &mut Mads, port: PortIndex, now: Moment) -> Vec<MadId> {
         .collect()
 }
 
-/// What must hold between two calls.
+/// Checks the invariants between two calls.
 fn assert_whole(mads: &Mads) {
     let count =
         |is_meant: &dyn Fn(&Mad) -> bool| mads.by_id.values().filter(|m| is_meant(m)).count();
@@ -137,7 +137,7 @@ fn a_new_mad_does_not_overtake_those_that_wait() {
     for number in 1..=3 {
         submit(&mut mads, new(number, &endpoint, now, Moment::NEVER));
     }
-    // Nobody has handed over the third yet.
+    // The third has not been handed over yet.
     assert!(mads.take_back(id(1)).is_some());
     let (_, next) = submit(&mut mads, new(4, &endpoint, now, Moment::NEVER));
     assert_eq!(next, Some(id(3)));
@@ -145,7 +145,7 @@ fn a_new_mad_does_not_overtake_those_that_wait() {
 }
 
 #[test]
-fn an_id_that_is_known_is_refused() {
+fn an_id_in_use_is_refused() {
     let (endpoint, mut mads) = (endpoint(port()), Mads::default());
     let now = Moment::from_millis(1_000);
     submit(&mut mads, new(7, &endpoint, now, Moment::NEVER));
@@ -166,7 +166,7 @@ fn a_lost_mad_of_a_closed_endpoint_makes_room_at_its_own_port() {
     for number in [1, 2] {
         submit(&mut mads, new(number, &closed, start, Moment::NEVER));
     }
-    assert_eq!(mads.close(closed.id()).len(), 2, "each is told");
+    assert_eq!(mads.close(closed.id()).len(), 2, "each is ended");
     assert_whole(&mads);
     let (index, next) = submit(&mut mads, new(3, &reopened, start, Moment::NEVER));
     assert_eq!(next, None);
@@ -178,12 +178,12 @@ fn a_lost_mad_of_a_closed_endpoint_makes_room_at_its_own_port() {
     assert_eq!((ended.len(), ports), (0, vec![index, index]));
     assert_whole(&mads);
     assert_eq!(handed_over(&mut mads, index, late), [id(3)]);
-    assert!(mads.take_back(id(1)).is_none(), "it counts as lost");
+    assert!(mads.take_back(id(1)).is_none(), "it is presumed lost");
     assert_whole(&mads);
 }
 
 #[test]
-fn who_does_not_wait_longer_has_an_end_while_the_mad_keeps_its_place() {
+fn patience_ends_a_wait_while_the_mad_keeps_its_place() {
     let (endpoint, mut mads) = (endpoint(port()), Mads::default());
     let now = Moment::from_millis(1_000);
     let until = now.after(100);
@@ -203,7 +203,7 @@ fn who_does_not_wait_longer_has_an_end_while_the_mad_keeps_its_place() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_due_at_once_and_takes_no_place() {
+fn mads_that_cannot_be_sent_end_at_once_and_take_no_place() {
     let (endpoint, mut mads) = (endpoint(port()), Mads::default());
     let now = Moment::from_millis(1_000);
     for number in 1..=4 {
@@ -226,7 +226,7 @@ fn what_cannot_be_sent_is_due_at_once_and_takes_no_place() {
 }
 
 #[test]
-fn times_beyond_the_scale_are_no_deadlines() {
+fn overflowing_times_are_never() {
     let (endpoint, mut mads) = (endpoint(port()), Mads::default());
     submit(
         &mut mads,

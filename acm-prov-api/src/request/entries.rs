@@ -1,4 +1,4 @@
-//! What a resolve message asks, read from its entries without a copy.
+//! The request in a resolve message, read from its entries without a copy.
 
 use crate::abi::{AcmEpType, AcmStatus};
 use crate::address::{Address, AddressError};
@@ -7,10 +7,10 @@ use crate::sa::{Component, PathQuery};
 
 use super::plain;
 
-/// What a message asks, as its entries.
+/// The entries of a request.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
-    /// A path record, or an address of a kind that is known.
+pub(super) struct Entries<'a> {
+    /// A path record, or an address of a known type.
     pub(super) destination: Entry<'a>,
     /// The source that the core chose, if the answer is to name it.
     pub(super) source: Option<Entry<'a>>,
@@ -18,7 +18,7 @@ pub(super) struct Asked<'a> {
     pub(super) hint: Option<Entry<'a>>,
 }
 
-/// Why a message asks for nothing sensible.
+/// The reason why a message is invalid.
 pub(super) enum Invalid {
     NoEntry,
     NoDestination,
@@ -58,12 +58,12 @@ impl Invalid {
     }
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Entries<'a> {
     #[inline]
     pub(super) fn read(message: Message<'a>) -> Result<Self, Invalid> {
         let first = message.filled_entry(0).ok_or(Invalid::NoEntry)?;
         if first.kind() == AcmEpType::PATH {
-            // The header's data bytes are the client's own in a path request and mean nothing.
+            // In a path request the header's data bytes are the client's own; ignore them.
             if !plain::has_destination(first.info()) {
                 return Err(Invalid::NoDestination);
             }
@@ -86,7 +86,7 @@ impl<'a> Asked<'a> {
         }
         let source_index = message.source_index();
         let source = if message.source_is_out() {
-            // The core puts the source that it chose right behind the client's entries; of eight it would be the ninth.
+            // The core writes its chosen source right after the client's entries; after eight it would be the ninth.
             let is_there = source_index <= message.entries();
             let source = message.entry(source_index).filter(|_| is_there);
             Some(source.ok_or(Invalid::SourceIndex)?)
@@ -125,7 +125,7 @@ impl<'a> Asked<'a> {
             };
         }
         Address::parse(self.destination.kind().0, self.destination.info())
-            .expect("the kind was looked at when the message was read")
+            .expect("`read` has checked the type")
     }
 
     pub(super) fn path_query(&self) -> PathQuery {

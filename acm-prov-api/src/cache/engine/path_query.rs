@@ -1,4 +1,4 @@
-//! From a query that nobody can answer here to the SA, and back.
+//! Sends path queries to the SA and handles its responses.
 
 use smallvec::SmallVec;
 
@@ -17,16 +17,16 @@ use crate::sync::Arc;
 use super::{Client, EndpointId, LookupKey, OpenEndpoint, Shared, State};
 
 /// A path query on its way to the core.
-pub(super) struct Asking {
+pub(super) struct NextQuery {
     handle: EndpointHandle,
-    asked: Box<Asked>,
+    sent_query: Box<SentQuery>,
 }
 
 /// Seldom more than one at a time.
-pub(super) type Queries = SmallVec<[Asking; 1]>;
+pub(super) type Queries = SmallVec<[NextQuery; 1]>;
 
 impl State {
-    /// The path queries that are to be handed over.
+    /// Takes the path queries to hand to the core.
     pub(super) fn next_queries(&mut self) -> Queries {
         let mut queries = Queries::new();
         if !self.paths.is_any_queued() {
@@ -47,9 +47,9 @@ impl State {
             let Some(endpoint) = self.endpoints.get(&key.endpoint) else {
                 continue;
             };
-            queries.push(Asking {
+            queries.push(NextQuery {
                 handle: endpoint.handle.clone(),
-                asked: Box::new(Asked {
+                sent_query: Box::new(SentQuery {
                     shared: Arc::clone(&shared),
                     endpoint: key.endpoint,
                     pkey: endpoint.source.pkey,
@@ -65,13 +65,13 @@ impl State {
         queries
     }
 
-    /// Drops what is known: queries that the SA already has answer no request that comes from now on.
+    /// Invalidates what is known: outstanding queries answer no request that arrives from now on.
     pub(super) fn supersede(&mut self, now: Moment) {
         let mut ids: Vec<u64> = self.paths.tries().collect();
-        // In order of arrival.
+        // Ids grow in order of arrival.
         ids.sort_unstable();
         for id in ids {
-            // One that still waits here is asked by what is known from now on.
+            // A query that is still queued here is sent anew, with the new state.
             if MadId::from_u64(id).is_some_and(sa::withdraw) {
                 self.paths.not_begun(now, id);
             }
@@ -81,27 +81,32 @@ impl State {
     }
 }
 
-impl Asking {
+impl NextQuery {
     /// Hands the query over.
     pub(super) fn ask(self) {
-        let Self { handle, mut asked } = self;
-        let Some(id) = MadId::from_u64(asked.id) else {
+        let Self {
+            handle,
+            mut sent_query,
+        } = self;
+        let Some(id) = MadId::from_u64(sent_query.id) else {
             return;
         };
-        let mut query = asked.query;
-        if let Some((constrained, has_alternative)) =
-            asked.shared.rules.attempt(&query, asked.alternative)
+        let mut query = sent_query.query;
+        if let Some((constrained, has_alternative)) = sent_query
+            .shared
+            .rules
+            .attempt(&query, sent_query.alternative)
         {
             query = constrained;
-            asked.constrained = Some(Box::new(constrained));
-            asked.has_alternative = has_alternative;
+            sent_query.constrained = Some(Box::new(constrained));
+            sent_query.has_alternative = has_alternative;
         }
-        handle.ask_complete_path(id, &query, None, asked);
+        handle.ask_complete_path(id, &query, None, sent_query);
     }
 }
 
 impl Shared {
-    /// Takes queries back that nobody wants any more. Those that the SA has already are left to be answered.
+    /// Withdraws queued queries for which no request waits any more. Queries already sent run on.
     pub(super) fn take_back(&self, abandoned: Vec<u64>) {
         for id in abandoned {
             if MadId::from_u64(id).is_some_and(sa::withdraw) {
@@ -111,25 +116,25 @@ impl Shared {
     }
 }
 
-/// A query that the core has. It has its end when its endpoint closes, at the latest, and keeps the port's state until then.
-struct Asked {
+/// A query that the core has. It ends when its endpoint closes, at the latest; until then it keeps the port's state alive.
+struct SentQuery {
     shared: Arc<Shared>,
     endpoint: EndpointId,
     pkey: PKey,
     id: u64,
-    /// What the client wants to know.
+    /// The client's query.
     query: PathQuery,
-    /// How many alternatives the SA has no record for.
+    /// The number of alternatives for which the SA had no record.
     alternative: usize,
-    /// What the SA is asked, where the provider has rules.
+    /// The query sent to the SA, if the provider's rules changed it.
     constrained: Option<Box<PathQuery>>,
-    /// Whether something else can be asked if the SA has no record.
+    /// Whether another alternative follows if the SA has no record.
     has_alternative: bool,
-    /// What is learnt counts for the store as it was when the SA was asked.
+    /// The store's epoch when the query was sent; a later epoch does not take the answer.
     epoch: Epoch,
 }
 
-impl OnEnd for Asked {
+impl OnEnd for SentQuery {
     fn ended(self: Box<Self>, sent: Moment, answer: Result<&umad_sa_packet, SaError>) {
         let query = self.constrained.as_deref().unwrap_or(&self.query);
         let answer = answer.and_then(|packet| sa::read_path(query, packet));
@@ -137,7 +142,7 @@ impl OnEnd for Asked {
     }
 }
 
-impl Asked {
+impl SentQuery {
     fn answered(&self, sent: Moment, answer: &Result<PathRecord, SaError>) {
         let shared = &self.shared;
         let now = Moment::now();
@@ -186,10 +191,10 @@ impl Asked {
     }
 }
 
-/// Who waits for a path.
+/// A client that waits for a path.
 pub(super) struct Waiter {
     pub(super) client: Client<'static>,
-    /// A path from before a re-registration, which is better than none.
+    /// A path from before a re-registration, to use if the SA stays silent.
     pub(super) stale: Option<Box<PathRecord>>,
 }
 
@@ -207,7 +212,7 @@ impl crate::lookups::Waiter for Waiter {
                 None => Err(AcmStatus::ETIMEDOUT),
             },
             End::Full => Err(AcmStatus::ENOMEM),
-            // The port is down: nobody can be reached through it.
+            // The port is down.
             End::Closed => Err(AcmStatus::ENOTCONN),
         });
     }
