@@ -7,6 +7,7 @@ use std::sync::Mutex;
 
 use acm_prov_api::abi::{Be16, umad_sa_packet};
 use acm_prov_api::cache::engine::Parked;
+use acm_prov_api::clock::Moment;
 use acm_prov_api::policy::{AddressRequest, Policy, PolicyProvider};
 use acm_prov_api::prelude::*;
 use acm_prov_api::sa::{Component, PathQuery, Target};
@@ -316,9 +317,17 @@ fn a_policy_says_whose_an_address_is() {
 }
 
 #[test]
-fn a_parked_request_is_answered_at_its_deadline() {
+fn each_parked_request_is_answered_at_its_own_deadline() {
     let mut core = knowing("timeout 100\nretries 0\n");
-    assert_eq!(status(&mut core, "never"), Status::ETIMEDOUT);
+    let first = core.resolve(&named("never"));
+    let start = Moment::now();
+    while Moment::now() == start {
+        std::thread::yield_now();
+    }
+    let second = core.resolve(&named("never"));
+    for id in [first, second] {
+        assert_eq!(core.wait_for_answer(id).status, Status::ETIMEDOUT);
+    }
 }
 
 #[test]

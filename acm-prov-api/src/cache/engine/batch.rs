@@ -63,6 +63,18 @@ impl Deliver for State {
 impl State {
     /// Wakes the deadline thread if something is due before its next turn.
     fn wake_in_time(&mut self) {
+        let due = self.next_due();
+        if due < self.wakes_at
+            && let Some(shared) = self.shared.upgrade()
+        {
+            self.wakes_at = due;
+            shared.wake.notify_one();
+        }
+    }
+
+    /// Returns when the next request expires, hits need the time, or a renewal may begin.
+    #[inline]
+    pub(super) fn next_due(&self) -> Moment {
         let due = [
             self.paths.next_deadline(),
             self.qos.lookups.next_deadline(),
@@ -72,13 +84,7 @@ impl State {
             self.next_renewal(),
         ];
         let due = due.map(|due| due.unwrap_or(Moment::NEVER));
-        let due = due.into_iter().fold(Moment::NEVER, Moment::min);
-        if due < self.wakes_at
-            && let Some(shared) = self.shared.upgrade()
-        {
-            self.wakes_at = due;
-            shared.wake.notify_one();
-        }
+        due.into_iter().fold(Moment::NEVER, Moment::min)
     }
 
     #[cold]

@@ -82,17 +82,12 @@ fn turn(shared: &Arc<Shared>) -> bool {
 }
 
 fn next_turn(state: &State) -> Moment {
-    [
-        state.paths.next_deadline(),
-        state.qos.lookups.next_deadline(),
-        state.next_tick(),
-        state.files.next_deadline(),
-        state.next_renewal(),
+    let health = [
         state.health.next_poll(),
         state.health.is_silent().then_some(state.sm_lid_at),
-    ]
-    .into_iter()
-    .flatten()
-    .min()
-    .unwrap_or(Moment::NEVER)
+    ];
+    health
+        .into_iter()
+        .flatten()
+        .fold(state.next_due(), Moment::min)
 }
