@@ -1,6 +1,7 @@
 //! The one clock: milliseconds that only move forward.
 
 use std::fmt;
+#[cfg(feature = "cache")]
 use std::time::Duration;
 
 /// A point in time: milliseconds of `CLOCK_MONOTONIC_COARSE` (clock_gettime(2)), counted from eight years before the machine
@@ -13,6 +14,7 @@ use std::time::Duration;
 pub struct Moment(u64);
 
 /// A time in whole milliseconds, as a [`Moment`] counts.
+#[cfg(feature = "cache")]
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
