@@ -1,5 +1,5 @@
-//! Opens the SMI of each port that the core opens, but sends nothing: a start for a provider that manages
-//! the fabric. Needs the feature `verbs`, to open the core's device a second time as its own.
+//! Opens the subnet management interface (SMI) of each port that the core opens, but sends nothing. Start from it to write
+//! a provider that manages the fabric. It needs the feature `verbs`, to open the core's device again as its own.
 
 use std::sync::Arc;
 

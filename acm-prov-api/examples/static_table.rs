@@ -1,4 +1,4 @@
-//! Answers from a fixed table: the smallest useful provider.
+//! Answers from a fixed table: a small `Provider`, without the cache engine.
 //! `static_table_file` in ibacm_opts.cfg names a file of `GID LID` lines, such as `fe80::10:5 7`.
 
 use acm_prov_api::prelude::*;

@@ -35,7 +35,7 @@ pub use threads::{SpawnError, StopSignal};
 #[error("the core has closed this endpoint, port or device")]
 pub struct Closed;
 
-/// A structure of the core's, for as long as the core keeps it open.
+/// A pointer to a structure of the core, usable while the core keeps it open.
 pub(crate) struct Gate<T>(RwLock<Option<CorePointer<T>>>);
 
 struct CorePointer<T>(*const T);
@@ -60,7 +60,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Waits for calls that are under way; later ones are refused.
+    /// Waits for the calls in progress; later ones return [`Closed`].
     pub(crate) fn close(&self) {
         *self.0.write() = None;
     }
@@ -92,14 +92,14 @@ impl DeviceHandle {
         Self(Arc::new(inner))
     }
 
-    /// The device's node GUID. Physical and virtual functions of one adapter can share it: it is no
-    /// key for a device.
+    /// Returns the device's node GUID. It does not identify a device: physical and virtual functions of one adapter can
+    /// share it.
     pub fn guid(&self) -> Guid {
         self.0.guid
     }
 
-    /// The verbs context that the core opened, for libraries that work on one. It is the core's: valid while the device
-    /// is open, never to be closed here.
+    /// Returns the verbs context that the core opened, for libraries that need one. It belongs to the core: it is valid while
+    /// the device is open, and the provider must not close it.
     pub fn verbs(&self) -> *mut ibv_context {
         self.0.verbs.0.cast_mut()
     }
@@ -111,11 +111,11 @@ impl DeviceHandle {
         name.ok().flatten()
     }
 
-    /// Opens a verbs context of the provider's own on the device: what is made in it lives as long as the provider wants,
-    /// whenever the core closes its own.
+    /// Opens the device again, as the provider's own verbs context. The context and its objects stay valid when the core
+    /// closes the device.
     ///
     /// # Errors
-    /// When the device is closed, or does not open.
+    /// If the core has closed the device, or the device does not open.
     #[cfg(feature = "verbs")]
     pub fn open_verbs(&self) -> Result<rdma_access::verbs::Context, OpenVerbsError> {
         self.0.gate.with(|_| {
@@ -182,7 +182,7 @@ struct PortInner {
     threads: PortThreads,
 }
 
-/// A port of the core's, over all its openings: the core passes the same structure each time. Only ever compared.
+/// Identifies a port of the core across openings: the core passes the same structure each time. It is only compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CorePort(usize);
 
@@ -203,12 +203,12 @@ impl PortHandle {
         }))
     }
 
-    /// The core's port, whose openings follow each other.
+    /// Returns the port's identity across its openings.
     pub(crate) fn core_port(&self) -> CorePort {
         self.0.id
     }
 
-    /// Which port a line of the log is about.
+    /// Returns the port's name in log lines.
     pub(crate) fn place(&self) -> String {
         let guid = self.device().guid();
         format!("device {guid} port {}", self.number())
@@ -229,10 +229,10 @@ impl PortHandle {
         self.device().host()
     }
 
-    /// The port's attributes now (`ibv_query_port`).
+    /// Reads the port's attributes (`ibv_query_port`).
     ///
     /// # Errors
-    /// When the port is closed or the call fails.
+    /// If the port is closed or the call fails.
     pub fn attributes(&self) -> Result<PortAttributes, PortError> {
         /// Room for a library that writes the fields of a newer `ibv_port_attr` as well.
         #[derive(Default)]
@@ -257,10 +257,10 @@ impl PortHandle {
         Ok(attributes.known.into())
     }
 
-    /// An entry of the P_Key table now (`ibv_query_pkey`). Tables have holes and invalid entries (0x0000, 0x8000).
+    /// Reads an entry of the P_Key table (`ibv_query_pkey`). An entry can be empty or invalid (0x0000, 0x8000).
     ///
     /// # Errors
-    /// When the port is closed or the call fails, as it does beyond the table's end.
+    /// If the port is closed, or the call fails, for example because `index` is beyond the table's end.
     pub fn pkey(&self, index: u16) -> Result<PKey, PortError> {
         let pkey = self.verbs("ibv_query_pkey", |verbs, number, pkey: &mut Be16| {
             // SAFETY: the context is open (see `verbs`); the function writes one P_Key.
@@ -290,7 +290,8 @@ impl PortHandle {
         }
     }
 
-    /// The port's GID at `index`; `None` beyond the table, or when the port is closed. Index 0 is the port's own.
+    /// Returns the port's GID at `index`; `None` beyond the table's end, or if the port is closed. Index 0 has the subnet
+    /// prefix and the port GUID.
     pub fn gid(&self, index: u8) -> Option<Gid> {
         let mut gid = ibv_gid::default();
         let found = self.0.gate.with(|port| {
@@ -307,11 +308,11 @@ impl PortHandle {
             // SAFETY: the port is open; the core reads one GID.
             unsafe { (self.host().table().acm_gid_index)(port.cast_mut(), &mut raw) }
         });
-        // For an unknown GID the core answers the length of its table.
+        // For an unknown GID the core returns the length of its table.
         index.is_ok_and(|index| self.gid(index) == Some(gid))
     }
 
-    /// Ends the port's threads, and then refuses what is called.
+    /// Ends the port's threads. Later calls return [`Closed`].
     pub(crate) fn close(&self) {
         self.stop_threads();
         self.0.gate.close();
@@ -323,7 +324,7 @@ impl PortHandle {
 pub struct EndpointHandle(Arc<EndpointInner>);
 
 struct EndpointInner {
-    /// The port's: every request looks at it.
+    /// A copy of the port's reference, because every request uses it.
     host: Host,
     port: PortHandle,
     gate: Gate<acm_endpoint>,
@@ -365,7 +366,7 @@ impl EndpointHandle {
         &self.0.host
     }
 
-    /// A number that no other endpoint of this process ever has.
+    /// Returns a number that identifies the endpoint. The process never uses it again for another one.
     pub fn id(&self) -> u64 {
         self.0.id
     }
@@ -375,10 +376,10 @@ impl EndpointHandle {
         &self.0.counters
     }
 
-    /// Counts an address or route query, or an answer from a cache, in both sets: the endpoint's and the core's.
+    /// Counts an address query, a route query or a cache hit, in both sets of counters: the endpoint's and the core's.
     ///
-    /// Requests, failures and requests without data are counted by the SDK and the core themselves, and a route query by
-    /// whatever [asks the SA](Self::ask_path).
+    /// Do not count requests, errors and no-data answers: the SDK and the core count them. [`ask_path`](Self::ask_path)
+    /// counts its route query itself.
     pub fn count(&self, counter: AcmCounter) {
         self.0.counters.increment(counter);
         self.host().increment_counter(counter);

@@ -1,7 +1,7 @@
 //! Write providers for `ibacm` in safe Rust.
 //!
 //! `ibacm`, the InfiniBand address and route resolver of rdma-core, loads *providers*: libraries whose `provider_query`
-//! hands it a table of twelve callbacks. This crate is the door between that C interface and a provider in safe Rust.
+//! hands it a table of twelve callbacks. This crate translates between that C interface and a provider in safe Rust.
 //!
 //! - Implement `policy::Policy` (feature `cache`), name the type in `export_policy!`, build a `cdylib`, and copy it to ibacm's
 //!   provider folder. The example `names_and_sa` is such a provider in 20 lines.
@@ -16,7 +16,7 @@
 //! | `cache` | the path cache engine, module `cache` |
 //! | `verbs` | `DeviceHandle::open_verbs` (the provider's own verbs context) and all of [`rdma_access`] to use it; example `smi_port` |
 //!
-//! A provider's unit tests run it in process, under the package `acm-stand-in`, which plays ibacm's core.
+//! Unit tests run a provider in the test's own process: the package `acm-stand-in` plays ibacm's core.
 
 #[cfg(panic = "abort")]
 compile_error!(

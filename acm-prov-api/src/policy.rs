@@ -1,7 +1,7 @@
-//! A provider that writes its rule, not the machine.
+//! Makes a complete provider from a small [`Policy`].
 //!
-//! A [`Policy`] says in small methods what a provider knows: who has an address, what to ask the SA for, which paths need no
-//! SA. [`PolicyProvider`] is the provider made from it: it answers for the port's own addresses and for names of the hosts
+//! The methods of a [`Policy`] say what a provider knows: which port has an address, what to ask the SA for, which paths
+//! need no SA. [`PolicyProvider`] is the provider made from it: it answers for the port's own addresses and for names of the hosts
 //! file, asks the SA through the [cache engine](crate::cache), keeps deadlines, counts, and answers queries.
 //!
 //! ```
@@ -23,12 +23,12 @@
 //!
 //! A request goes through these steps; the first that has a result ends it:
 //!
-//! | step | for | who says it |
+//! | step | for | who decides |
 //! | --- | --- | --- |
 //! | own address | names, IP addresses | the port (`loopback_prot local`) |
 //! | hosts file | names, IP addresses | the operator (`addr_preload acm_hosts`) |
 //! | [`Policy::address`] | names, IP addresses | the provider |
-//! | what is known | LIDs, GIDs, path records, and the GID that an address led to | the cache |
+//! | cached path | LIDs, GIDs, path records, and the GID found for an address | the cache |
 //! | [`Policy::path`] | the same | the provider |
 //! | the dump of paths | the same | the operator (`route_preload opensm_full_v1`) |
 //! | [`Policy::alternatives`] | the same | the SA |
@@ -65,54 +65,56 @@ pub use settings::PolicySettings;
 ///
 /// The methods run on the core's thread, the SA's or the port's, several at a time, with no lock held. They must not block.
 pub trait Policy: Sized + Send + Sync + 'static {
-    /// The name that ibacm_opts.cfg knows the provider by: 1 to 63 bytes without white space.
+    /// The provider's name in ibacm_opts.cfg: 1 to 63 bytes without white space.
     const NAME: &'static CStr;
 
-    /// Makes the policy from the provider's own options. It reads options and does nothing else: programs that ask a library
-    /// about its options call it as well.
+    /// Makes the policy from the provider's own options. It must do nothing but read options: `loader-test info` calls it
+    /// too, to list them.
     fn read(options: &Options) -> Self;
 
-    /// What the cache keeps, how long clients wait, which files are read. The default is what stock's options say. It reads
-    /// options and does nothing else.
+    /// Returns the settings: the cache's limits, the clients' deadlines, the files to read. The default reads the stock
+    /// provider's options. It must do nothing but read options.
     fn settings(options: &Options) -> PolicySettings {
         PolicySettings::read(options)
     }
 
-    /// Does the rest of what is to be done once, when the core loads the library, such as to read files. No thread may start
-    /// here.
+    /// Called once, after [`read`](Self::read), when the core loads the library: the place to read files. No thread may start
+    /// here, because the core may still refuse the library and unload it.
     ///
     /// # Errors
-    /// The core then does without the provider; the error goes to its log.
+    /// The core then does not use the provider, and its log has the error.
     fn load(&mut self, host: &Host) -> Result<(), Error> {
         let _ = host;
         Ok(())
     }
 
-    /// The provider's own counters, as [`Provider::counters`]. The [engine's](crate::cache::counters) are counted beside them.
+    /// Returns the provider's own counters, as [`Provider::counters`] does. The SDK adds the
+    /// [engine's](crate::cache::counters).
     fn counters() -> Vec<&'static Counter> {
         Vec::new()
     }
 
-    /// Which port has a name or IP address that is neither the endpoint's own nor in the hosts file. The default knows none.
+    /// Finds the port that has a name or an IP address. Called only for an address that is neither the endpoint's own nor in
+    /// the hosts file. The default refuses each with ENODATA.
     fn address(&self, request: AddressRequest<'_>) {
         request.unknown();
     }
 
-    /// See [`PathRules::alternatives`].
+    /// Returns the constraints for the SA query, in order of preference: see [`PathRules::alternatives`].
     fn alternatives(&self, query: &PathQuery) -> Alternatives {
         let _ = query;
         Alternatives::any()
     }
 
-    /// See [`PathRules::path`].
+    /// Returns a path that needs no SA: see [`PathRules::path`].
     fn path(&self, query: &PathQuery) -> Option<PathRecord> {
         let _ = query;
         None
     }
 }
 
-/// A policy that has a place for its provider's open contexts: made so by [`export_policy!`](crate::export_policy) or
-/// [`policy_table!`](crate::policy_table), not by hand.
+/// A policy with a table of its provider's open contexts. Do not implement it by hand:
+/// [`export_policy!`](crate::export_policy) and [`policy_table!`](crate::policy_table) do.
 pub trait ExportedPolicy: Policy {
     #[doc(hidden)]
     fn slot() -> &'static Slot<PolicyProvider<Self>>;

@@ -1,9 +1,9 @@
-//! The trait that a provider implements, and the traits of what it keeps for devices, ports, endpoints and addresses.
+//! The trait that a provider implements, and the traits of its contexts for devices, ports, endpoints and addresses.
 //!
 //! The SDK has an object for each thing that the core opens ([`Device`], [`Port`], [`Endpoint`], [`LocalAddress`]). It holds the
-//! provider's own data, its *context*. The objects are reference-counted and a child holds its parent: a provider that
-//! still holds an endpoint after the core has closed it finds live memory, and [`Closed`](crate::Closed) errors from each call
-//! that needs the core.
+//! provider's own data, its *context*. The objects are reference-counted, and a child holds its parent. So a provider may
+//! still hold an endpoint after the core has closed it: the memory stays valid, and each call that needs the core returns
+//! [`Closed`](crate::Closed).
 //!
 //! The core calls on one thread, SA answers come on another, and a provider may have threads of its own: all contexts are
 //! `Send + Sync`.
@@ -24,12 +24,12 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, RwLock};
 use crate::text::options::Options;
 
-/// An error of loading or opening. Any error type converts into it.
+/// An error from loading or opening. Any error type that is `Send` and `Sync` converts into it.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A provider: the implementation behind the table that `provider_query` returns.
 pub trait Provider: Sized + Send + Sync + 'static {
-    /// The name that ibacm_opts.cfg knows the provider by: 1 to 63 bytes without white space.
+    /// The provider's name in ibacm_opts.cfg: 1 to 63 bytes without white space.
     const NAME: &'static CStr;
 
     /// The provider's context of an endpoint; [`NoContext`] if it has none.
@@ -39,7 +39,7 @@ pub trait Provider: Sized + Send + Sync + 'static {
     /// the library and unload it.
     ///
     /// # Errors
-    /// The core then does without the provider; the error goes to its log.
+    /// The core then does not use the provider, and its log has the error.
     fn load(host: &Host, options: &Options) -> Result<Self, Error>;
 
     /// Reads each option that [`load`](Self::load) reads, for programs that ask a library about its options (`loader-test
@@ -56,11 +56,11 @@ pub trait Provider: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// A client at one of the endpoint's addresses wants a path. Runs on the core's only thread: everything that waits
-    /// belongs elsewhere, with the request [kept](ResolveRequest::keep) for it.
+    /// Called when a client requests a path from one of the endpoint's addresses. Runs on the core's only thread, so it must
+    /// not block. To answer later, [keep](ResolveRequest::keep) the request.
     fn resolve(&self, from: &LocalAddress<Self>, request: ResolveRequest<'_>);
 
-    /// A client wants the SA itself to be asked. The default does that.
+    /// Called when a client requests a query of the SA itself, past any cache. The default sends it.
     fn query(&self, from: &LocalAddress<Self>, request: QueryRequest) {
         query::ask_sa(from.endpoint().handle(), request);
     }
@@ -72,13 +72,13 @@ pub struct NoContext;
 
 /// What a provider keeps for a device.
 pub trait DeviceContext<P: Provider>: Send + Sync + Sized + 'static {
-    /// The core has opened a device.
+    /// Called when the core has opened a device.
     ///
     /// # Errors
-    /// The device is then not used.
+    /// The core then does not use the device.
     fn open(provider: &Arc<P>, device: &DeviceHandle) -> Result<Self, Error>;
 
-    /// The core closes the device.
+    /// Called when the core closes the device.
     fn close(&self) {}
 }
 
@@ -90,14 +90,14 @@ pub trait PortContext<P: Provider>: Send + Sync + Sized + 'static {
     /// Called when a port comes up. Everything known from an earlier opening may be outdated.
     ///
     /// # Errors
-    /// The port is then not used.
+    /// The core then does not use the port.
     fn open(device: &Arc<Device<P>>, port: &PortHandle) -> Result<Self, Error>;
 
-    /// The subnet manager has asked clients to register again (`IBV_EVENT_CLIENT_REREGISTER`): it has forgotten
+    /// Called when the subnet manager asks clients to register again (`IBV_EVENT_CLIENT_REREGISTER`): it has forgotten
     /// registrations such as multicast joins, and paths may have changed.
     fn reregister(&self, _port: &PortHandle) {}
 
-    /// The port goes down. Its endpoints have been closed before.
+    /// Called when the port goes down, after the close of its endpoints.
     fn close(&self) {}
 }
 
@@ -108,29 +108,29 @@ pub trait EndpointContext<P: Provider>: Send + Sync + Sized + 'static {
     /// What it keeps for each of the endpoint's addresses.
     type Address: AddressContext<P>;
 
-    /// An endpoint comes up.
+    /// Called when an endpoint comes up.
     ///
     /// # Errors
     /// The core tries again for each further address of the endpoint.
     fn open(port: &Arc<Port<P>>, endpoint: &EndpointHandle) -> Result<Self, Error>;
 
-    /// The endpoint goes down. Requests that still wait should be answered now.
+    /// Called when the endpoint goes down. Answer the requests that still wait.
     fn close(&self) {}
 }
 
 /// What a provider keeps for a local address.
 pub trait AddressContext<P: Provider>: Send + Sync + Sized + 'static {
-    /// The endpoint has got an address.
+    /// Called when the core adds an address to the endpoint.
     ///
-    /// The core can add an address that it has added before and not removed: after a netlink overflow it has lost the
-    /// first. The first one's [`remove`](Self::remove) is then called before this. So an endpoint has an address once, or
-    /// twice if the core has it both as IPv4 and as IPv4-mapped IPv6 address.
+    /// After a netlink overflow the core adds addresses again that it has not removed. The SDK then calls
+    /// [`remove`](Self::remove) for the first one before this. So an endpoint has each address once. There is one exception:
+    /// twice, if the core has it both as IPv4 and as IPv4-mapped IPv6 address.
     ///
     /// # Errors
-    /// The address is then not used.
+    /// The core then does not use the address.
     fn add(endpoint: &Arc<Endpoint<P>>, address: &Address) -> Result<Self, Error>;
 
-    /// The address is taken away: by the core, because it is added anew, or because its endpoint is closed.
+    /// Called when the core removes the address, before the core adds it again, and when its endpoint closes.
     fn remove(&self, _address: &Address) {}
 }
 
@@ -261,13 +261,14 @@ impl<P: Provider> Port<P> {
 
 /// An open endpoint: one partition of one port.
 pub struct Endpoint<P: Provider> {
-    /// The port's: every request looks at it.
+    /// A copy of the port's reference, because every request uses it.
     provider: Arc<P>,
     port: Arc<Port<P>>,
     handle: EndpointHandle,
     context: P::Endpoint,
     addresses: RwLock<Vec<Address>>,
-    /// The [marks](Address::mark) of all addresses that there were: most clients ask for another host's.
+    /// The [marks](Address::mark) of all addresses ever added. Most requests are for another host's address, which its mark
+    /// usually rules out without a search.
     marks: AtomicU64,
 }
 

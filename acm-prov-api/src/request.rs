@@ -206,8 +206,8 @@ impl<'a> ResolveRequest<'a> {
     /// Answers with several paths, the preferred one first. The first is marked as the primary path, the others as alternate
     /// ones; an answer without a path is [ENODATA](Self::refuse).
     ///
-    /// librdmacm gives an application all of them (`rdma_getaddrinfo`, in `ai_route`); its own connections take the first. The
-    /// kernel gets the first alone. A message has room for [`MAX_PATHS`](Self::MAX_PATHS), one less beside a source
+    /// librdmacm gives an application all of them (`rdma_getaddrinfo`, in `ai_route`); its own connections use the first. The
+    /// kernel gets only the first. A message has room for [`MAX_PATHS`](Self::MAX_PATHS), one less beside a source
     /// that the core chose; further paths are left out.
     pub fn answer_all(mut self, paths: &[PathRecord]) {
         let Some((primary, alternates)) = paths.split_first() else {
@@ -223,7 +223,7 @@ impl<'a> ResolveRequest<'a> {
         self.view().succeed_with(primary, alternates);
     }
 
-    /// Most paths in an answer: the entries of a message (acm.h).
+    /// The largest number of paths in an answer: the entries of a message (acm.h).
     pub const MAX_PATHS: usize = message::ENTRIES;
 
     /// Answers with a path. [`answer_all`](Self::answer_all) answers with several.
@@ -289,7 +289,7 @@ impl View<'_> {
         const ALTERNATE: u32 = IBV_PATH_FLAG_ALTERNATE | IBV_PATH_FLAG_BIDIRECTIONAL;
         let mut answer = Outgoing::answer_to(self.header, AcmStatus::SUCCESS.0);
         answer.path(FLAGS, path);
-        // librdmacm copies the paths as one piece: nothing stands between them.
+        // librdmacm copies the paths as one block, so no other entry may stand between them.
         let room = message::ENTRIES - 1 - usize::from(self.entries.source.is_some());
         for path in alternates.iter().take(room) {
             answer.path(ALTERNATE, path);
@@ -316,7 +316,7 @@ fn respond_failure(host: &Host, id: u64, header: &[u8; HEADER], status: AcmStatu
     }
 }
 
-/// Logs that the core did not deliver an answer: clients may disconnect before.
+/// Logs that the core did not deliver an answer, because the client has disconnected.
 #[cold]
 fn not_delivered(host: &Host, id: u64, what: &str, status: AcmStatus) {
     host.log(
@@ -343,7 +343,7 @@ fn count_failure(endpoint: &EndpointHandle, status: AcmStatus) {
     endpoint.counters().increment(counter);
 }
 
-/// A provider dropped a request: `what` says which.
+/// Logs that a provider dropped a request: `what` says which.
 fn dropped(host: &Host, what: fmt::Arguments<'_>) {
     static LIMIT: LogLimit = LogLimit::new();
     host.provider_fault(

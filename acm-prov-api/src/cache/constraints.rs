@@ -11,7 +11,7 @@ use crate::sa::{Component, PathQuery};
 /// use acm_prov_api::path::Selector;
 /// use acm_prov_api::cache::Constraints;
 ///
-/// // Service level 3 and more than 2048 bytes if the SA grants both, else service level 3, else any path.
+/// // Service level 3 and an MTU above 2048 bytes if the SA has such a path, else service level 3, else any path.
 /// let level = Constraints::new().sl(3);
 /// let alternatives = level.mtu(Selector::GreaterThan, 4).or(level).or(Constraints::new());
 /// # let _ = alternatives;
@@ -96,7 +96,7 @@ impl Constraints {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Alternatives {
-    /// Empty: any path, without a look at each component.
+    /// Empty means any path; then no component is compared.
     constraints: SmallVec<[Constraints; 2]>,
 }
 
@@ -131,7 +131,7 @@ impl Alternatives {
         self
     }
 
-    /// Whether the SA is asked for what the client asks for, and nothing else.
+    /// Whether the client's query goes to the SA unchanged.
     pub(super) fn is_any(&self) -> bool {
         self.constraints.is_empty()
     }

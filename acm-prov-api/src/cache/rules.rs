@@ -24,7 +24,8 @@ pub trait PathRules: Send + Sync {
         Alternatives::any()
     }
 
-    /// Returns a path that needs no SA. The client gets it if it [answers](PathQuery::check) its query. It is not cached.
+    /// Returns a path that needs no SA. The client gets the path only if it [answers](PathQuery::check) the client's query.
+    /// It is not cached.
     fn path(&self, query: &PathQuery) -> Option<PathRecord> {
         let _ = query;
         None
@@ -66,14 +67,14 @@ impl Rules {
         self.alternatives(rules, query).prefer(query, path)
     }
 
-    /// Whether a path that the SA gave some time ago still meets an alternative.
+    /// Whether a path that the SA returned earlier, such as one of a snapshot, still meets an alternative.
     pub(super) fn accept(&self, kept: &Kept, source: &Source) -> bool {
         let Some(rules) = &self.rules else {
             return true;
         };
         let plain = PathQuery::to(kept.target).complete(source);
         let alternatives = self.alternatives(rules, &plain);
-        // It was checked when the SA gave it.
+        // The path was checked against its query when the SA returned it.
         if alternatives.is_any() {
             return true;
         }

@@ -1,6 +1,7 @@
-//! The macros that make a library of a policy.
+//! The macros that export a policy as a provider library.
 
-/// As [`export_provider!`](crate::export_provider), for a [`Policy`](crate::policy::Policy) type.
+/// Exports a [`Policy`](crate::policy::Policy) type as the library's provider, as
+/// [`export_provider!`](crate::export_provider) does for a `Provider`.
 #[macro_export]
 macro_rules! export_policy {
     ($policy:ty) => {

@@ -14,7 +14,7 @@ use crate::text::watched_file::WatchedFile;
 
 use super::PolicySettings;
 
-/// What an operator says about names and IP addresses, for all ports.
+/// The operator's settings for names and IP addresses, for all ports: the hosts file, and whether own addresses need no SA.
 #[derive(Clone)]
 pub struct Names {
     hosts: Option<Arc<WatchedFile<Hosts>>>,
@@ -22,7 +22,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Reads the hosts file. What is wrong in it goes to the log.
+    /// Reads the hosts file, and logs its bad lines.
     #[must_use]
     pub fn load(host: &Host, settings: &PolicySettings) -> Self {
         let file = settings.hosts_file.as_deref();
@@ -38,14 +38,14 @@ impl Names {
         }
     }
 
-    /// Has a port's thread follow changes of the hosts file.
+    /// Watches the hosts file for changes, in a thread of the port.
     pub fn follow(&self, port: &PortCache) {
         if let Some(hosts) = &self.hosts {
             port.follow(Arc::clone(hosts) as _);
         }
     }
 
-    /// The GID that the hosts file has for an address.
+    /// Returns the GID of an address in the hosts file.
     #[must_use]
     pub fn gid(&self, address: &Address) -> Option<Gid> {
         self.hosts.as_ref()?.with(|hosts| hosts.get(address))
@@ -60,7 +60,7 @@ pub struct EndpointResolver {
 }
 
 impl EndpointResolver {
-    /// For the endpoint of a cache.
+    /// Makes the resolver for a cache's endpoint.
     #[must_use]
     pub fn new(cache: EndpointCache, names: &Names) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl EndpointResolver {
         }
     }
 
-    /// The endpoint's cache.
+    /// Returns the endpoint's cache.
     pub fn cache(&self) -> &EndpointCache {
         &self.cache
     }
@@ -91,7 +91,7 @@ impl EndpointResolver {
         }
     }
 
-    // Apart from the others, whose code is short without it.
+    // Not inlined, so that requests by LID and GID have short code.
     #[inline(never)]
     fn resolve_address(
         &self,
@@ -117,8 +117,8 @@ impl EndpointResolver {
         self.resolve_known(target, request);
     }
 
-    /// The path to the port itself, if that is what the client wants and what the SA would be asked for. The SA knows more
-    /// than the port's attributes.
+    /// Returns the path to the port itself, if it meets the client's constraints and the provider's first alternative.
+    /// Otherwise the SA decides: it knows more than the port's attributes.
     fn own_path(&self, own: Target, request: &ResolveRequest<'_>) -> Option<&PathRecord> {
         let path = self.own_path.as_ref()?;
         let mut query = request.path_query();
@@ -129,14 +129,14 @@ impl EndpointResolver {
         is_it.then_some(path)
     }
 
-    /// Answers a request for an address that was known when the client asked, and counts that if its path was not.
+    /// Answers a request for an address whose port is known. Counts an address cache hit if the path is not cached.
     fn resolve_known(&self, target: Target, request: ResolveRequest<'_>) {
         if self.cache.resolve_to(target, request) == Resolution::Asked {
             self.cache.handle().count(AcmCounter::ADDR_CACHE);
         }
     }
 
-    /// Answers a query: asks the SA, whatever is known.
+    /// Answers a query: sends it to the SA, past the cache.
     pub fn query(&self, request: QueryRequest) {
         self.cache.query(&request.path_query(), request);
     }
@@ -147,9 +147,10 @@ impl EndpointResolver {
     }
 }
 
-/// A request for a name or an IP address: say which port has it, [park](Self::park) it, or refuse it.
+/// A request for a name or an IP address: say [which port has it](Self::found), [park](Self::park) it, or
+/// [refuse](Self::refuse) it.
 ///
-/// Dropping it answers ENODATA and logs that.
+/// Dropping it answers ENODATA and logs a line.
 #[must_use = "dropping a request answers ENODATA"]
 pub struct AddressRequest<'a> {
     resolver: &'a EndpointResolver,
@@ -157,13 +158,13 @@ pub struct AddressRequest<'a> {
 }
 
 impl<'a> AddressRequest<'a> {
-    /// The name or IP address.
+    /// Returns the requested name or IP address.
     #[must_use]
     pub fn address(&self) -> Address {
         self.request.destination()
     }
 
-    /// The endpoint that the client asks from.
+    /// Returns the endpoint's side of the path: its GID, LID and P_Key.
     #[must_use]
     pub fn source(&self) -> &Source {
         self.resolver.cache.source()
@@ -175,12 +176,12 @@ impl<'a> AddressRequest<'a> {
         self.request.is_nodelay()
     }
 
-    /// This port has the address: answers with a path to it, from what is known or from the SA.
+    /// Answers with a path to `target`, the port that has the address, from the cache or from the SA.
     pub fn found(self, target: Target) {
         self.resolver.resolve_known(target, self.request);
     }
 
-    /// Nobody here knows the address: ENODATA.
+    /// Answers ENODATA: the provider does not know the address.
     pub fn unknown(self) {
         self.refuse(AcmStatus::ENODATA);
     }
@@ -190,18 +191,18 @@ impl<'a> AddressRequest<'a> {
         self.request.refuse(status);
     }
 
-    /// Keeps the request until it is known which port has the address, or until its deadline: see
+    /// Keeps the request until the provider knows which port has the address, or until its deadline: see
     /// [`EndpointCache::park`].
     pub fn park(self) -> Parked {
         self.resolver.cache.park(self.request)
     }
 
-    /// The client's request.
+    /// Returns the client's request.
     pub fn request(&self) -> &ResolveRequest<'a> {
         &self.request
     }
 
-    /// The request itself, for a provider that makes the path by its own means.
+    /// Returns the request, for a provider that makes the path itself.
     pub fn into_request(self) -> ResolveRequest<'a> {
         self.request
     }

@@ -1,4 +1,4 @@
-//! What an operator can set of a policy's provider.
+//! The operator's settings for a policy's provider.
 
 use std::path::PathBuf;
 
@@ -6,19 +6,19 @@ use crate::cache::engine::CacheSettings;
 use crate::cache::settings::StockSettings;
 use crate::text::options::Options;
 
-/// What a policy's provider is told by its operator.
+/// The operator's settings for a [`PolicyProvider`](super::PolicyProvider).
 #[derive(Clone, Debug)]
 pub struct PolicySettings {
-    /// For the cache engine.
+    /// Settings of the cache engine.
     pub cache: CacheSettings,
-    /// Whether own addresses are answered without asking the SA (`loopback_prot local`).
+    /// Whether the provider answers requests for the endpoint's own addresses without the SA (`loopback_prot local`).
     pub answers_own_addresses: bool,
     /// The acm_hosts file, if one is to be read.
     pub hosts_file: Option<PathBuf>,
 }
 
 impl Default for PolicySettings {
-    /// What holds without a file of options.
+    /// Returns the defaults, which apply without an options file.
     fn default() -> Self {
         StockSettings::default().into()
     }
@@ -35,7 +35,7 @@ impl From<StockSettings> for PolicySettings {
 }
 
 impl PolicySettings {
-    /// Reads stock's options.
+    /// Reads the stock provider's options.
     #[must_use]
     pub fn read(options: &Options) -> Self {
         StockSettings::read(options).into()

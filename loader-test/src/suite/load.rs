@@ -100,7 +100,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "load-version",
-        rule: "provider_query and the table name version 1 of the interface",
+        rule: "the version that provider_query stores and the version in the table are both 1",
         harmed: Harmed::Operator,
         how: "loads the library, calls provider_query, and compares the version that it stores with the table's",
         needs: &[],

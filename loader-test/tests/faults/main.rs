@@ -1,7 +1,7 @@
 //! Every check of the suite passes on a correct provider and fails on its own faulty one. On that one no other check fails
 //! except those that the fault declares.
 //!
-//! The whole suite runs on each of them, about 36,000 runs of a check. A run takes about 10 ms of processor time, and sleeps
+//! The whole suite runs on each of them, about 50,000 runs of a check. A run takes about 10 ms of processor time, and sleeps
 //! for the rest.
 //!
 //! `FAULTS=RE` in the environment restricts all of this to the checks whose names match, for work on one of them.

@@ -48,8 +48,8 @@ impl EndpointCache {
         self.resolve_otherwise(request)
     }
 
-    /// A request that is not plain, or whose path is not in the table. Its target is read again: a hit is shorter without
-    /// keeping it.
+    /// Resolves a request that is not plain, or whose path is not in the table. It reads the target again, because passing it
+    /// here would make a hit slower.
     #[cold]
     fn resolve_otherwise(&self, request: ResolveRequest<'_>) -> Resolution {
         let Asker { shared, endpoint } = &self.0;
@@ -83,7 +83,7 @@ impl EndpointCache {
         self.resolve_further(&query, request)
     }
 
-    /// As [`resolve`](Self::resolve), for a query that the provider has made, such as one with its own policy.
+    /// As [`resolve`](Self::resolve), for a query that the provider has made, such as one with its own constraints.
     pub fn resolve_query(&self, query: &PathQuery, request: ResolveRequest<'_>) -> Resolution {
         if let Some(path) = self.plain_path(query) {
             request.answer_from_cache(&path);
@@ -98,8 +98,8 @@ impl EndpointCache {
         self.0.start(&query, Client::Resolve(request), None)
     }
 
-    /// Gets the path that answers a query, from the cache or from the SA, for the provider itself or for a request that
-    /// its closure owns.
+    /// Gets the path that answers a query, from the cache or from the SA. It is for the provider itself, or for a request
+    /// that the closure owns.
     ///
     /// The engine calls `done` exactly once, possibly before this returns, with no lock of the engine held. The result is
     ///
@@ -140,14 +140,15 @@ impl EndpointCache {
         self.0.start(&query, Client::Query(Box::new(request)), None)
     }
 
-    /// Drops paths to `gid`, a port of the subnet, that lead to another LID than `lid`, at which it is now.
+    /// Tells the cache that the port with `gid` now has `lid`, for example because it sent a datagram: drops the paths to
+    /// `gid` that lead to another port's LID. Does nothing for a GID of another subnet.
     pub fn seen(&self, gid: Gid, lid: Lid) {
         let Asker { shared, endpoint } = &self.0;
         if gid.subnet_prefix() != endpoint.source.gid.subnet_prefix() || !lid.is_unicast() {
             return;
         }
         let is_there = |known| shared.is_same_port(known, lid);
-        // The dump first: from now on nothing about that port is read from it.
+        // First the dump, so that no other request takes this port's path from it any more.
         if let Some(preload) = &shared.preload
             && preload.seen(gid.interface_id(), is_there)
         {

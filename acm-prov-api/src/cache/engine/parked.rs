@@ -36,8 +36,8 @@ pub(super) fn none(waiters: usize, host: Host) -> ParkedRequests {
 
 /// A [parked](EndpointCache::park) request, to be completed with a destination.
 ///
-/// The engine keeps the request itself. It answers it at its deadline (ETIMEDOUT) or when the endpoint closes
-/// (ENOTCONN); from then on the methods have no effect. Dropping this answers ENODATA. It may be moved to any thread.
+/// The engine keeps the request itself. It refuses the request at its deadline (ETIMEDOUT) or when the endpoint closes
+/// (ENOTCONN). After that, the methods have no effect. Dropping a `Parked` answers ENODATA. You can move it to any thread.
 #[must_use = "dropping it answers ENODATA"]
 pub struct Parked {
     shared: Weak<Shared>,
@@ -103,8 +103,8 @@ impl Waiter for WaitsForAddress {
 impl EndpointCache {
     /// Keeps a request for a name or IP address until the provider knows which port has it, or until its deadline.
     ///
-    /// Answers a client that does not want to wait (NODELAY) with ENODATA at once. The destination found later is then
-    /// resolved for the next client.
+    /// Answers a client that does not want to wait (NODELAY) with ENODATA at once. If the provider finds the port later, the
+    /// engine still gets the path, for the next client.
     pub fn park(&self, request: ResolveRequest<'_>) -> Parked {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let Asker { shared, endpoint } = &self.0;

@@ -130,7 +130,7 @@ impl PortCache {
         Ok(cache)
     }
 
-    /// Watches a file, in a thread of the port.
+    /// Watches a file for changes, in a thread of the port. If the thread does not start, logs that.
     pub fn follow(&self, file: Arc<dyn Follow>) {
         self.shared.followed.lock().push(file);
         if let Err(error) = self.look_after_files() {
@@ -141,7 +141,7 @@ impl PortCache {
         }
     }
 
-    /// Starts the thread that checks files, unless it runs.
+    /// Starts the thread that checks files, if it does not run yet.
     fn look_after_files(&self) -> Result<(), OpenError> {
         let mut looks_after_files = self.looks_after_files.lock();
         if !*looks_after_files {

@@ -27,8 +27,8 @@ pub struct Declared {
     pub help: String,
 }
 
-/// An option by its name. The last method in the chain reads it. Introspection and documentation show the default and the
-/// values from the methods before.
+/// An option, found by its name. The last method in the chain, such as [`number`](Self::number), declares it and reads its
+/// value. The methods before it set what `loader-test info` and documentation show: unit and help.
 #[must_use = "an option is read by its last method, such as `number`"]
 pub struct NamedOption<'a> {
     options: &'a Options,
@@ -47,7 +47,7 @@ impl<'a> NamedOption<'a> {
         }
     }
 
-    /// Sets the unit of the value, such as `queries/s`. Times have their units already.
+    /// Sets the unit of the value, such as `queries/s`. The methods for times set it themselves.
     pub fn unit(mut self, unit: &'a str) -> Self {
         self.unit = unit;
         self
@@ -152,7 +152,7 @@ impl<'a> NamedOption<'a> {
         .flatten()
     }
 
-    /// Reads a word of UTF-8.
+    /// Reads a word, which must be UTF-8.
     pub fn text(self, default: &str) -> String {
         self.declare("text", &default, "");
         self.value(&default, |value| {

@@ -237,9 +237,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-answer-status",
-        rule: "a response with a status carries no address",
+        rule: "a response with a non-zero status carries no address",
         harmed: Harmed::Client,
-        how: "sends responses with a status before the right one",
+        how: "sends responses with a non-zero status before the right one",
         needs: OPENS,
         run: status,
         fault: fault!(Fault {

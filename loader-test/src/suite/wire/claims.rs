@@ -43,7 +43,7 @@ macro_rules! believes {
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "wire-claims-own",
-        rule: "a node that claims one of the port's addresses in a request does not get it",
+        rule: "a node that claims one of the port's addresses in a request does not take it over",
         harmed: Harmed::Client,
         how: "sends requests that claim the port's addresses, and lets a client resolve them",
         needs: OPENS,
@@ -56,7 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-claims-preloaded",
-        rule: "a node that claims an address of the hosts file in a request does not get it",
+        rule: "a node that claims an address of the hosts file in a request does not take it over",
         harmed: Harmed::Client,
         how: "sends requests that claim addresses of the hosts file, and lets a client resolve them",
         needs: OPENS,

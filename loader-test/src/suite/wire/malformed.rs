@@ -123,7 +123,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "wire-group-count",
-        rule: "groups that the request counts beyond its end do not exist",
+        rule: "the provider reads only the groups that lie within the request, whatever its group count says",
         harmed: Harmed::Daemon,
         how: "sends requests whose group count exceeds the groups that fit, after requests with the right group",
         needs: OPENS,
