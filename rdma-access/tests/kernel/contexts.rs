@@ -82,7 +82,7 @@ fn each_opening_is_a_context_of_its_own_and_leaves_nothing() {
 
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn a_renamed_device_is_not_reported_as_without_driver_library() {
+fn a_renamed_device_is_not_reported_as_lacking_its_library() {
     let rename = |from: &str, to: &str| {
         let status = std::process::Command::new("/tools/rdma")
             .args(["dev", "set", from, "name", to])

@@ -46,7 +46,7 @@ fn exclusive_devices_are_closed_to_other_network_namespaces() {
 /// other namespaces.
 #[test]
 #[ignore = "needs the kernel of cargo xtask vm"]
-fn exclusive_devices_are_not_reported_as_without_driver_library() {
+fn exclusive_devices_are_not_reported_as_lacking_their_library() {
     let found = elsewhere(|| {
         assert!(devices_by_kernel().contains(&DEVICE.to_owned()));
         Device::by_name(DEVICE)

@@ -442,7 +442,7 @@ fn a_file_of_another_number_is_named() {
     assert!(made.unwrap().success());
     let error = opened.unwrap_err().to_string();
     let words = format!(
-        "/dev/infiniband/uverbs0 is another device, {major}:{minor}, than the kernel's uverbs0"
+        "/dev/infiniband/uverbs0 has device number {major}:{minor}, but the kernel's uverbs0 has"
     );
     assert!(error.contains(&words), "{error}");
     device.open().unwrap();
