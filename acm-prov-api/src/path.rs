@@ -128,12 +128,6 @@ impl PathRecord {
         unsafe { std::mem::transmute::<ibv_path_record, [u8; 64]>(self.0) }
     }
 
-    /// Returns the record as the C structure.
-    #[must_use]
-    pub const fn as_abi(&self) -> &ibv_path_record {
-        &self.0
-    }
-
     /// Returns the service id of the path; 0 means none.
     #[must_use]
     pub const fn service_id(&self) -> u64 {
